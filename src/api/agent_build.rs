@@ -1,0 +1,173 @@
+//! `AgentBuild`: makes an image from a source folder whenever a commit changes it.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::common::{Condition, Source};
+
+/// A recipe that turns a folder of the synced repository into an image, on Tekton.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "convoke.dev", version = "v1alpha1", kind = "AgentBuild", plural = "agentbuilds", shortname = "ab",
+    category = "convoke", namespaced, status = "AgentBuildStatus", derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63").message("the name must be a DNS label of at most 63 characters"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".status.builtImage"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentBuildSpec {
+    /// Where the source is.
+    pub source: BuildSource,
+    /// Where the image goes.
+    pub output: BuildOutput,
+    /// The Dockerfile, relative to the subfolder. Default Dockerfile.
+    #[serde(default = "default_dockerfile")]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"))]
+    pub dockerfile: String,
+    /// Names the pipeline template: ConfigMap `pipeline-template-<mode>`. Default dev.
+    #[serde(default = "default_mode")]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub mode: String,
+    /// Build arguments; they are part of the build key. No secrets: they end up in the image's history.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub build_args: BTreeMap<String, String>,
+    /// How long a build may take. Default 20m.
+    #[serde(default = "default_timeout")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub timeout: String,
+    /// What starts a build.
+    #[serde(default)]
+    pub trigger: BuildTrigger,
+}
+
+/// Where the source is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!self.subfolder.startsWith('/') && !self.subfolder.split('/').exists(p, p == '..' || p == '.git')").message("subfolder must be relative, without '..' and '.git'"))]
+pub struct BuildSource {
+    /// The repository that this object was synced from.
+    pub git_sync: GitSyncSource,
+    /// Folder to build, relative to the root of the repository. Default: the root.
+    #[serde(default = "default_subfolder")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub subfolder: String,
+}
+
+/// The repository that this object was synced from. Has no fields: write `gitSync: {}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GitSyncSource {}
+
+/// Where the image goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildOutput {
+    /// Registry host, with a port when needed. Default: the operator's `--internal-registry`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9.:-]*$"))]
+    pub registry: Option<String>,
+    /// Name of the image in the registry.
+    #[schemars(length(min = 1, max = 200), regex(pattern = r"^[a-z0-9]+([._/-][a-z0-9]+)*$"))]
+    pub image: String,
+    /// Tag; `{commit}` and `{short}` are replaced. Default `{short}`.
+    #[serde(default = "default_tag")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_{][A-Za-z0-9_.{}-]*$"))]
+    pub tag: String,
+    /// Push over plain HTTP. Default false.
+    #[serde(default)]
+    pub insecure: bool,
+}
+
+/// What starts a build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BuildTrigger {
+    /// Build when a commit changes the source. Default true.
+    #[serde(default = "yes")]
+    pub on_commit: bool,
+    /// More files or folders of the repository whose change starts a build.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 1024)))]
+    pub paths: Vec<String>,
+}
+
+impl Default for BuildTrigger {
+    fn default() -> Self {
+        Self { on_commit: true, paths: Vec::new() }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+fn default_dockerfile() -> String {
+    "Dockerfile".into()
+}
+fn default_mode() -> String {
+    "dev".into()
+}
+fn default_timeout() -> String {
+    "20m".into()
+}
+fn default_subfolder() -> String {
+    ".".into()
+}
+fn default_tag() -> String {
+    "{short}".into()
+}
+
+/// What a build is doing, in one word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BuildPhase {
+    /// Nothing was built yet.
+    #[default]
+    Pending,
+    /// A PipelineRun is running.
+    Building,
+    /// The newest build key has its image.
+    Succeeded,
+    /// The newest build failed.
+    Failed,
+}
+
+/// What the build is doing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentBuildStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// One word for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<BuildPhase>,
+    /// Ready, BuilderAvailable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// `registry/name@sha256:…` of the last good build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built_image: Option<String>,
+    /// The key of the newest wanted build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_key: Option<String>,
+    /// Commit of the newest attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_attempted_commit: Option<String>,
+    /// Commit of the last good build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_built_commit: Option<String>,
+    /// The PipelineRun of the newest attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_run: Option<String>,
+    /// Where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// One sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}

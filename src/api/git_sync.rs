@@ -1,0 +1,304 @@
+//! `GitSync`: names a repository, a ref and a path; its status is the user's dashboard.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::common::Condition;
+
+/// Syncs the agent definitions of one folder of one Git repository into this namespace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "convoke.dev", version = "v1alpha1", kind = "GitSync", plural = "gitsyncs", shortname = "gs",
+    category = "convoke", namespaced, status = "GitSyncStatus", derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.size() <= 63").message("the name must be at most 63 characters"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Revision", type_ = "string", json_path = ".status.lastAppliedRevision"),
+    printcolumn(name = "Objects", type_ = "integer", json_path = ".status.objects.total"),
+    printcolumn(name = "Problems", type_ = "integer", json_path = ".status.problemCount"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].message", priority = 1)
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GitSyncSpec {
+    /// `https://…`; `http://` only when the operator runs with `--allow-insecure-git`. No user or password inside.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@\x00-\x20]+$"))]
+    pub url: String,
+    /// What to follow: exactly one of branch, tag, commit. Default: branch main.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<GitRef>,
+    /// Folder in the repository that holds the definitions. Default: the root.
+    #[serde(default = "default_path")]
+    #[schemars(length(min = 1, max = 1024))]
+    #[x_kube(validation = Rule::new("!self.startsWith('/') && !self.split('/').exists(p, p == '..' || p == '.git')").message("path must be relative, without '..' and '.git'"))]
+    pub path: String,
+    /// How often the remote is asked for its newest commit (±10%). Default 1m.
+    #[serde(default = "default_interval")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("interval must be at least 1s"))]
+    pub interval: String,
+    /// How long one fetch may take. Default 60s.
+    #[serde(default = "default_timeout")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeout must be at least 1s"))]
+    pub timeout: String,
+    /// How soon a failed sync is tried again. Default 30s.
+    #[serde(default = "default_retry_interval")]
+    #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("retryInterval must be at least 1s"))]
+    pub retry_interval: String,
+    /// Stops fetching, applying and pruning. Default false.
+    #[serde(default)]
+    pub suspend: bool,
+    /// When objects that left the repository are deleted.
+    #[serde(default)]
+    pub prune: Prune,
+}
+
+/// What to follow in the repository.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("[has(self.branch), has(self.tag), has(self.commit)].filter(x, x).size() == 1").message("ref needs exactly one of branch, tag and commit"))]
+pub struct GitRef {
+    /// Name of a branch, without `refs/heads/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$"))]
+    pub branch: Option<String>,
+    /// Name of a tag, without `refs/tags/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$"))]
+    pub tag: Option<String>,
+    /// Full id of a commit (40 or 64 hex digits).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^([0-9a-f]{40}|[0-9a-f]{64})$"))]
+    pub commit: Option<String>,
+}
+
+/// When objects that left the repository are deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Prune {
+    /// Delete what left the repository. Default true.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// The brake: a plan that deletes more than this (a count, or a percentage of the live objects of this
+    /// sync, at least 1) is held until it is approved. `0` holds every delete. Default 30%.
+    #[serde(default = "default_max_deletions")]
+    #[x_kube(validation = Rule::new("type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')").message("maxDeletions must be a count (0 or more) or a percentage (0% to 100%)"))]
+    pub max_deletions: IntOrString,
+}
+
+impl Default for Prune {
+    fn default() -> Self {
+        Self { enabled: true, max_deletions: default_max_deletions() }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+fn default_path() -> String {
+    ".".into()
+}
+fn default_interval() -> String {
+    "1m".into()
+}
+fn default_timeout() -> String {
+    "60s".into()
+}
+fn default_retry_interval() -> String {
+    "30s".into()
+}
+fn default_max_deletions() -> IntOrString {
+    IntOrString::String("30%".into())
+}
+
+/// What happened to the newest commit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitSyncStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`, and `Reconciling`, `Stalled`, `PruneHeld` only while they are true.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Newest commit that was tried: `main@sha1:<hex>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_attempted_revision: Option<String>,
+    /// Newest commit that was applied without a problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_applied_revision: Option<String>,
+    /// The value of `convoke.dev/requestedAt` that was handled last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
+    /// The live objects of this sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectCounts>,
+    /// What is wrong, errors first; at most 100 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+    /// How many problems there are, listed or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem_count: Option<i64>,
+    /// Objects kept at their last good state because their file is broken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantined: Vec<Quarantined>,
+    /// Deletes that wait for an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_prune: Option<PendingPrune>,
+    /// An approved prune that is not finished yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved_prune: Option<ApprovedPrune>,
+    /// Objects marked by a vanished GitSync of the same name that nothing wants; never deleted unasked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<String>,
+    /// The last syncs that did something, newest first; at most 10.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+    /// How long the stages of the last sync took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Stages>,
+}
+
+/// Counts of live objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectCounts {
+    /// All objects that carry the mark of this sync.
+    pub total: i64,
+    /// Those whose `Ready` condition is true.
+    pub ready: i64,
+    /// Those whose last write failed.
+    pub failed: i64,
+    /// The same by kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_kind: Vec<KindCount>,
+}
+
+/// Counts of live objects of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KindCount {
+    /// The kind.
+    pub kind: String,
+    /// All of that kind.
+    pub total: i64,
+    /// Those that are ready.
+    pub ready: i64,
+}
+
+/// How bad a problem is. An error keeps the commit from being Ready and from deleting; a warning changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Severity {
+    /// The object is kept at its last good state, and nothing is deleted.
+    Error,
+    /// Worth a look.
+    Warning,
+}
+
+/// One problem, with its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Problem {
+    /// Error or Warning.
+    pub severity: Severity,
+    /// File, relative to the root of the repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Line, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<i64>,
+    /// Column, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<i64>,
+    /// Stable code (`CVK0123`).
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// `Kind/name` of the object, when known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+}
+
+/// An object kept at its last good state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Quarantined {
+    /// `Kind/name`.
+    pub object: String,
+    /// The broken file, when known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// First commit at which it was broken.
+    pub since: String,
+}
+
+/// Deletes that wait for `convoke.dev/approve-prune: <digest>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PendingPrune {
+    /// Names exactly this plan.
+    pub digest: String,
+    /// How many objects.
+    pub count: i64,
+    /// `Kind/name`, at most 100.
+    pub objects: Vec<String>,
+    /// Why it is held.
+    pub reason: String,
+}
+
+/// An approved prune that is not finished yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovedPrune {
+    /// The digest that was approved.
+    pub digest: String,
+    /// What the approval was given for: the commit and the spec.
+    pub input_key: String,
+}
+
+/// One sync that did something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// `main@sha1:<hex>`.
+    pub revision: String,
+    /// Author of the commit (name only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    /// First line of its message, cut at 120 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// `Applied`, `Partial`, `Held` or `Failed`.
+    pub outcome: String,
+    /// Objects created.
+    pub created: i64,
+    /// Objects changed.
+    pub updated: i64,
+    /// Objects deleted.
+    pub pruned: i64,
+    /// From the first look at the remote to the last write, in milliseconds.
+    pub duration_ms: i64,
+    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster` or `Approval`.
+    pub trigger: String,
+    /// When it ended.
+    pub time: Time,
+}
+
+/// How long the stages of the last sync that did something took, in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Stages {
+    /// Asking the remote.
+    pub resolve_ms: i64,
+    /// Fetching the pack.
+    pub fetch_ms: i64,
+    /// Reading, parsing, validating.
+    pub load_ms: i64,
+    /// Comparing with the cluster.
+    pub plan_ms: i64,
+    /// Writing.
+    pub apply_ms: i64,
+}

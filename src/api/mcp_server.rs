@@ -1,0 +1,116 @@
+//! `MCPServer`: a tool server, from a package, a string of Python, an image, or remote.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
+
+/// A tool server (Model Context Protocol) that agents use by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "convoke.dev", version = "v1alpha1", kind = "MCPServer", plural = "mcpservers", shortname = "mcps",
+    category = "convoke", namespaced, status = "MCPServerStatus", derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63").message("the name must be a DNS label of at most 63 characters"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.endpoint"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("[has(self.package), has(self.toolsString), has(self.image), has(self.buildRef), has(self.remote)].filter(x, x).size() == 1").message("exactly one of package, toolsString, image, buildRef and remote is needed"))]
+#[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources and env do not apply"))]
+pub struct MCPServerSpec {
+    /// A package from a registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<PackageSource>,
+    /// Python functions that become tools, run on the agent image. In Git, `toolsStringFile: tools.py` reads them from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 65536))]
+    pub tools_string: Option<String>,
+    /// An image that serves MCP over HTTP on port 8000, path /mcp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
+    pub image: Option<String>,
+    /// The image that an AgentBuild makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_ref: Option<NameRef>,
+    /// A server that exists already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteSource>,
+    /// Environment of the container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub env: Vec<EnvVar>,
+    /// Compute resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// How many pods. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub replicas: Option<i32>,
+}
+
+/// A package from a registry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageSource {
+    /// PyPI or Npm.
+    pub registry: PackageRegistry,
+    /// Name of the package; also the name of the program that it installs.
+    #[schemars(length(min = 1, max = 214), regex(pattern = r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$"))]
+    pub name: String,
+    /// Exact version. Without one the newest is installed at each start (a warning).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$"))]
+    pub version: Option<String>,
+}
+
+/// A registry of packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PackageRegistry {
+    /// Python packages.
+    PyPI,
+    /// Node packages.
+    Npm,
+}
+
+/// A server that exists already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RemoteSource {
+    /// URL of the MCP endpoint.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@]+$"))]
+    pub url: String,
+}
+
+/// What the server is doing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MCPServerStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// One word for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Ready, Available, Progressing, ImageResolved; Conflict only while true.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Where agents reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The image that it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Pods that pass their readiness probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// Where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// One sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}

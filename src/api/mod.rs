@@ -1,0 +1,71 @@
+//! (pure) The custom resources of `convoke.dev/v1alpha1`: one file a kind, plus names, labels and marks.
+//!
+//! Types only. A wrong value is refused twice with the same rule: by the CRD's schema and CEL rules in the
+//! API server, and by [`crate::definition`] on the same generated schema, with a line and a column.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod agent;
+pub mod agent_build;
+pub mod common;
+pub mod git_sync;
+pub mod kinds;
+pub mod mark;
+pub mod mcp_server;
+pub mod model_api;
+
+pub use agent::Agent;
+pub use agent_build::AgentBuild;
+pub use git_sync::GitSync;
+pub use kinds::{Kind, ObjectId};
+pub use mark::Mark;
+pub use mcp_server::MCPServer;
+pub use model_api::ModelAPI;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// The API group of every kind of ours.
+pub const GROUP: &str = "convoke.dev";
+/// The only served version.
+pub const VERSION: &str = "v1alpha1";
+/// `apiVersion` of every kind of ours.
+pub const API_VERSION: &str = "convoke.dev/v1alpha1";
+
+/// Labels and annotations. All of them live under `convoke.dev/`; none may come from Git.
+pub mod keys {
+    /// The mark: which GitSync owns this object. See [`super::Mark`].
+    pub const OWNER: &str = "convoke.dev/owner";
+    /// Hash of the desired spec, labels and annotations at the last apply.
+    pub const APPLIED: &str = "convoke.dev/applied";
+    /// Commit that last changed the object (40 or 64 hex digits).
+    pub const COMMIT: &str = "convoke.dev/commit";
+    /// `path:line` of the object's document at that commit.
+    pub const SOURCE: &str = "convoke.dev/source";
+    /// On a GitSync: any new value starts a sync at once.
+    pub const REQUESTED_AT: &str = "convoke.dev/requestedAt";
+    /// On a GitSync: the digest of the held prune to release.
+    pub const APPROVE_PRUNE: &str = "convoke.dev/approve-prune";
+    /// On an object, in Git or live: `disabled` keeps it from being pruned.
+    pub const PRUNE: &str = "convoke.dev/prune";
+    /// On a live object without a mark: the name of the GitSync that may take it over.
+    pub const ADOPT_BY: &str = "convoke.dev/adopt-by";
+    /// Label on every child (Deployment, Service, …): the kind of the owner, in lower case.
+    pub const OWNER_KIND: &str = "convoke.dev/kind";
+    /// Label on every child: the name of the owner (shortened with a hash when too long for a label).
+    pub const OWNER_NAME: &str = "convoke.dev/name";
+    /// Annotation on every child: hash of what was applied.
+    pub const CHILD_HASH: &str = "convoke.dev/child-hash";
+    /// The one annotation of ours that a document in Git may carry.
+    pub const FROM_GIT: &[&str] = &[PRUNE];
+}
+
+/// Every CRD of ours, in the order in which `convoke crds` prints them.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let mut crds =
+        vec![GitSync::crd(), ModelAPI::crd(), MCPServer::crd(), AgentBuild::crd(), Agent::crd()];
+    for crd in &mut crds {
+        common::finish(crd);
+    }
+    crds
+}

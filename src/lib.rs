@@ -1,0 +1,2 @@
+//! Convoke runs AI agents on Kubernetes from a Git repository.
+pub mod api;
