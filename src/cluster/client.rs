@@ -1,0 +1,88 @@
+//! The Kubernetes client: configuration, user agent, and the deadline around every call.
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use kube::{Client, Config};
+
+/// How long one API call may take before it counts as failed. kube sets no read timeout of its own.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// What went wrong with one API call.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server answered with an error, or could not be reached.
+    #[error(transparent)]
+    Api(#[from] Box<kube::Error>),
+    /// No answer within [`CALL_DEADLINE`]. The write may have happened.
+    #[error("no answer from the API server within {} s", CALL_DEADLINE.as_secs())]
+    Deadline,
+}
+
+impl CallError {
+    fn status(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Api(error) => match error.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            Self::Deadline => None,
+        }
+    }
+
+    /// The object (or its kind) is not there.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.status().is_some_and(|s| s.code == 404)
+    }
+
+    /// The object changed or exists already.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.status().is_some_and(|s| s.code == 409)
+    }
+
+    /// The server refused the content: another try with the same content is of no use.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.status().is_some_and(|s| matches!(s.code, 400 | 422) || (s.code == 500 && s.message.contains("typed patch")))
+    }
+
+    /// The operator lacks the right.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(|s| s.code == 403)
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(Box::new(error))
+    }
+}
+
+/// Puts the deadline around one API call.
+///
+/// # Errors
+/// The call's own error, or [`CallError::Deadline`].
+pub async fn call<T>(future: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
+    match tokio::time::timeout(CALL_DEADLINE, future).await {
+        Ok(result) => result.map_err(CallError::from),
+        Err(_) => Err(CallError::Deadline),
+    }
+}
+
+/// A client from `$KUBECONFIG` or the pod's ServiceAccount.
+///
+/// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object.
+///
+/// # Errors
+/// When no configuration is found or it cannot be used.
+pub async fn connect() -> Result<Client, kube::Error> {
+    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    config.default_retry = false;
+    let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));
+    Client::try_from(config)
+}

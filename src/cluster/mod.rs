@@ -1,0 +1,13 @@
+//! The only code that talks to Kubernetes: client, live store, server-side apply, readiness, metadata.
+//!
+//! ```text
+//! API server ──list+watch──► reflector ──► Store (one a kind) ──changes──► queues of engine and controllers
+//!      ▲                                     ▲
+//!      └────────── ssa ──── reply overlays ──┘
+//! ```
+
+pub mod client;
+pub mod live;
+pub mod reflector;
+pub mod ssa;
+pub mod store;

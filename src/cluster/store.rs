@@ -1,0 +1,377 @@
+//! The live store of one kind: what the watch has shown, overlaid with the replies to our own writes.
+//!
+//! A reply (object, or tombstone of a delete) counts at once; older watch events for the same object are
+//! ignored until the watch has passed it. So a plan that runs right after an apply sees what was applied.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, RwLock};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::watch;
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    /// A key from its two parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object's metadata.
+    #[must_use]
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// One object as the store keeps it: identity and version, and whatever the kind's view keeps of the rest.
+#[derive(Debug)]
+pub struct Entry<V> {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion` as a number: it grows with every write of the same object.
+    pub version: u64,
+    /// What the kind keeps of the object.
+    pub value: V,
+}
+
+/// One change of a store, as told to listeners. `old` and `new` are never both `None`.
+pub struct Change<'a, V> {
+    /// Which object.
+    pub key: &'a Key,
+    /// Before.
+    pub old: Option<&'a Arc<Entry<V>>>,
+    /// After; `None` when the object is gone.
+    pub new: Option<&'a Arc<Entry<V>>>,
+}
+
+type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
+
+struct Inner<V> {
+    /// Namespace → name → entry.
+    objects: HashMap<Key, Arc<Entry<V>>>,
+    /// Objects that we deleted and whose end the watch has not shown yet: key → uid.
+    tombstones: HashMap<Key, String>,
+    /// Objects that we wrote and that the watch has not shown at that version yet.
+    unconfirmed: HashMap<Key, u64>,
+    /// While a list runs: what it has shown so far.
+    listing: Option<HashMap<Key, Arc<Entry<V>>>>,
+    /// Own writes that arrived while a list ran: the list may or may not hold them.
+    written_while_listing: bool,
+}
+
+/// See the module.
+pub struct Store<V> {
+    inner: RwLock<Inner<V>>,
+    listeners: RwLock<Vec<Listener<V>>>,
+    ready: watch::Sender<bool>,
+    /// Kind, for logs and readiness.
+    pub kind: &'static str,
+}
+
+impl<V> Store<V> {
+    /// An empty store that is not ready.
+    #[must_use]
+    pub fn new(kind: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            inner: RwLock::new(Inner {
+                objects: HashMap::new(),
+                tombstones: HashMap::new(),
+                unconfirmed: HashMap::new(),
+                listing: None,
+                written_while_listing: false,
+            }),
+            listeners: RwLock::new(Vec::new()),
+            ready: watch::Sender::new(false),
+            kind,
+        })
+    }
+
+    /// Calls `listener` on every change from now on. It runs under no lock of the store and must not block.
+    pub fn on_change(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
+        write(&self.listeners).push(Box::new(listener));
+    }
+
+    /// The newest known state of one object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<Entry<V>>> {
+        read(&self.inner).objects.get(key).cloned()
+    }
+
+    /// All objects of one namespace, in no order.
+    #[must_use]
+    pub fn list(&self, namespace: &str) -> Vec<(Key, Arc<Entry<V>>)> {
+        let inner = read(&self.inner);
+        inner.objects.iter().filter(|(k, _)| k.namespace == namespace).map(|(k, e)| (k.clone(), e.clone())).collect()
+    }
+
+    /// Every object, in no order.
+    #[must_use]
+    pub fn all(&self) -> Vec<(Key, Arc<Entry<V>>)> {
+        read(&self.inner).objects.iter().map(|(k, e)| (k.clone(), e.clone())).collect()
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        read(&self.inner).objects.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a first complete list has been read.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Waits until a first complete list has been read.
+    pub async fn wait_ready(&self) {
+        // The sender lives as long as self, so this cannot fail.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// The reply to a write of ours.
+    pub fn wrote(&self, key: Key, entry: Entry<V>) {
+        let (old, new) = {
+            let mut inner = write(&self.inner);
+            if inner.objects.get(&key).is_some_and(|have| have.uid == entry.uid && have.version >= entry.version) {
+                return;
+            }
+            if inner.listing.is_some() {
+                inner.written_while_listing = true;
+            }
+            inner.tombstones.remove(&key);
+            inner.unconfirmed.insert(key.clone(), entry.version);
+            let new = Arc::new(entry);
+            (inner.objects.insert(key.clone(), new.clone()), new)
+        };
+        self.tell(&key, old.as_ref(), Some(&new));
+    }
+
+    /// The reply to a delete of ours (or a "not found"): the object with that uid is gone.
+    pub fn deleted(&self, key: &Key, uid: &str) {
+        let old = {
+            let mut inner = write(&self.inner);
+            if inner.listing.is_some() {
+                inner.written_while_listing = true;
+            }
+            if inner.objects.get(key).is_none_or(|have| have.uid != uid) {
+                return;
+            }
+            inner.tombstones.insert(key.clone(), uid.to_owned());
+            inner.unconfirmed.remove(key);
+            inner.objects.remove(key)
+        };
+        self.tell(key, old.as_ref(), None);
+    }
+
+    /// The watch showed an object.
+    pub fn applied(&self, key: Key, entry: Entry<V>) {
+        let (old, new) = {
+            let mut inner = write(&self.inner);
+            match inner.tombstones.get(&key) {
+                Some(uid) if *uid == entry.uid => return,
+                Some(_) => {
+                    inner.tombstones.remove(&key);
+                }
+                None => {}
+            }
+            if inner.unconfirmed.get(&key).is_some_and(|version| entry.version >= *version) {
+                inner.unconfirmed.remove(&key);
+            }
+            if let Some(have) = inner.objects.get(&key) {
+                // Versions of one resource are comparable across objects: an older event is an echo.
+                if have.version >= entry.version {
+                    return;
+                }
+            }
+            let new = Arc::new(entry);
+            (inner.objects.insert(key.clone(), new.clone()), new)
+        };
+        self.tell(&key, old.as_ref(), Some(&new));
+    }
+
+    /// The watch showed the end of an object.
+    pub fn removed(&self, key: &Key, uid: &str) {
+        let old = {
+            let mut inner = write(&self.inner);
+            if inner.tombstones.get(key).is_some_and(|have| have == uid) {
+                inner.tombstones.remove(key);
+            }
+            // An object of the same name with another uid is newer than this end.
+            if inner.objects.get(key).is_none_or(|have| have.uid != uid) {
+                return;
+            }
+            inner.unconfirmed.remove(key);
+            inner.objects.remove(key)
+        };
+        self.tell(key, old.as_ref(), None);
+    }
+
+    /// A list begins. Until it is complete, readers keep seeing the last good state.
+    pub fn list_begins(&self) {
+        let mut inner = write(&self.inner);
+        inner.listing = Some(HashMap::new());
+        inner.written_while_listing = false;
+    }
+
+    /// The list showed an object.
+    pub fn listed(&self, key: Key, entry: Entry<V>) {
+        if let Some(listing) = &mut write(&self.inner).listing {
+            listing.insert(key, Arc::new(entry));
+        }
+    }
+
+    /// The list is complete: it replaces the store, and listeners hear every difference, ends included.
+    ///
+    /// Returns `false` when own writes arrived while it ran: then it may be older than they are. Own writes are
+    /// kept over it, and the caller must list again to be sure.
+    pub fn list_done(&self) -> bool {
+        let (old, certain) = {
+            let mut guard = write(&self.inner);
+            let inner = &mut *guard;
+            let Some(mut listing) = inner.listing.take() else { return true };
+            let certain = !inner.written_while_listing;
+            if certain {
+                // The list began after every write of ours was answered, and lists are quorum reads.
+                inner.tombstones.clear();
+                inner.unconfirmed.clear();
+            } else {
+                for (key, version) in &inner.unconfirmed {
+                    let ours = inner.objects.get(key);
+                    if let Some(ours) = ours.filter(|_| listing.get(key).is_none_or(|l| l.version < *version)) {
+                        listing.insert(key.clone(), ours.clone());
+                    }
+                }
+                for (key, uid) in &inner.tombstones {
+                    if listing.get(key).is_some_and(|l| l.uid == *uid) {
+                        listing.remove(key);
+                    }
+                }
+            }
+            (std::mem::replace(&mut inner.objects, listing), certain)
+        };
+        let new = read(&self.inner).objects.clone();
+        for (key, entry) in &new {
+            let before = old.get(key);
+            if before.is_none_or(|b| b.version != entry.version || b.uid != entry.uid) {
+                self.tell(key, before, Some(entry));
+            }
+        }
+        for (key, entry) in &old {
+            if !new.contains_key(key) {
+                self.tell(key, Some(entry), None);
+            }
+        }
+        self.ready.send_replace(true);
+        certain
+    }
+
+    fn tell(&self, key: &Key, old: Option<&Arc<Entry<V>>>, new: Option<&Arc<Entry<V>>>) {
+        for listener in read(&self.listeners).iter() {
+            listener(&Change { key, old, new });
+        }
+    }
+}
+
+/// A poisoned lock means that a listener panicked; the data itself is whole, so going on is right.
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(uid: &str, version: u64) -> Entry<()> {
+        Entry { uid: uid.into(), version, value: () }
+    }
+
+    fn key() -> Key {
+        Key::new("ns", "a")
+    }
+
+    #[test]
+    fn own_write_is_seen_at_once_and_older_events_are_ignored() {
+        let store = Store::new("Test");
+        store.applied(key(), entry("u", 5));
+        store.wrote(key(), entry("u", 9));
+        store.applied(key(), entry("u", 7));
+        assert_eq!(store.get(&key()).expect("kept").version, 9);
+        store.applied(key(), entry("u", 11));
+        assert_eq!(store.get(&key()).expect("kept").version, 11);
+    }
+
+    #[test]
+    fn own_delete_is_seen_at_once_and_a_late_event_does_not_revive_it() {
+        let store = Store::new("Test");
+        store.applied(key(), entry("u", 5));
+        store.deleted(&key(), "u");
+        store.applied(key(), entry("u", 6));
+        assert!(store.get(&key()).is_none());
+        store.applied(key(), entry("v", 8));
+        assert_eq!(store.get(&key()).expect("recreated").uid, "v");
+        store.removed(&key(), "u");
+        assert!(store.get(&key()).is_some(), "the end of the old object does not touch the new one");
+    }
+
+    #[test]
+    fn w06_the_last_good_state_is_served_until_a_list_is_complete() {
+        let store = Store::new("Test");
+        store.applied(key(), entry("u", 5));
+        store.list_begins();
+        assert!(store.get(&key()).is_some());
+        assert!(store.list_done());
+        assert!(store.get(&key()).is_none());
+    }
+
+    #[test]
+    fn a_write_during_a_list_survives_it_and_asks_for_another_list() {
+        let store = Store::new("Test");
+        store.list_begins();
+        store.wrote(key(), entry("u", 9));
+        assert!(!store.list_done());
+        assert!(store.get(&key()).is_some());
+        store.list_begins();
+        assert!(store.list_done());
+        assert!(store.get(&key()).is_none(), "a certain list is the truth");
+    }
+
+    #[test]
+    fn listeners_hear_differences_of_a_list() {
+        let store = Store::new("Test");
+        store.applied(key(), entry("u", 5));
+        let heard = Arc::new(RwLock::new(Vec::new()));
+        let sink = heard.clone();
+        store.on_change(move |c| write(&sink).push((c.key.name.clone(), c.new.is_some())));
+        store.list_begins();
+        store.listed(Key::new("ns", "b"), entry("w", 6));
+        store.list_done();
+        let mut heard = read(&heard).clone();
+        heard.sort();
+        assert_eq!(heard, [("a".to_owned(), false), ("b".to_owned(), true)]);
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs reconciles: bounded concurrency, a deadline on each, a backoff per object that resets on success, and a
+//! periodic requeue always (a watch may lose an event).
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{Id, JoinSet};
+
+use super::queue::Queue;
+use crate::cluster::store::Key;
+
+/// Longest time for one reconcile.
+pub const RECONCILE_DEADLINE: Duration = Duration::from_secs(120);
+/// Every object is looked at again after this time (±10%), whatever the watch says.
+pub const RESYNC: Duration = Duration::from_secs(600);
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const LAST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// What to do with the object next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing to do until it changes (the periodic requeue stays).
+    Settled,
+    /// Look again after this time.
+    After(Duration),
+    /// The object is gone: forget it.
+    Forget,
+}
+
+/// One controller.
+pub trait Reconciler: Send + Sync + 'static {
+    /// What can go wrong; told to the log and answered with a backoff.
+    type Error: std::fmt::Display + Send;
+    /// Kind, for logs.
+    const KIND: &'static str;
+    /// Brings one object where it should be. Must be safe to stop between any two writes.
+    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+}
+
+/// The `attempt`-th delay (from 0): doubling from half a second to a minute, ±10%.
+#[must_use]
+pub fn backoff(attempt: u32) -> Duration {
+    jitter(FIRST_BACKOFF.saturating_mul(1u32 << attempt.min(16)).min(LAST_BACKOFF))
+}
+
+/// `duration` ±10%, so that many objects do not wake at once.
+#[must_use]
+pub fn jitter(duration: Duration) -> Duration {
+    // A fresh RandomState is seeded by the system: enough for spreading load.
+    let thousandths = RandomState::new().hash_one(0u8) % 201;
+    duration.mul_f64(0.9 + thousandths as f64 / 1000.0)
+}
+
+/// Works on the queue until the task is dropped.
+pub async fn run<R: Reconciler>(reconciler: Arc<R>, queue: Arc<Queue>, concurrency: usize) {
+    let mut tasks: JoinSet<Result<Next, String>> = JoinSet::new();
+    let mut keys: HashMap<Id, Key> = HashMap::new();
+    let mut failures: HashMap<Key, u32> = HashMap::new();
+    loop {
+        tokio::select! {
+            key = queue.next(), if tasks.len() < concurrency => {
+                let reconciler = reconciler.clone();
+                let work = key.clone();
+                let handle = tasks.spawn(async move {
+                    match tokio::time::timeout(RECONCILE_DEADLINE, reconciler.reconcile(work)).await {
+                        Ok(result) => result.map_err(|e| e.to_string()),
+                        Err(_) => Err(format!("not finished within {} s", RECONCILE_DEADLINE.as_secs())),
+                    }
+                });
+                keys.insert(handle.id(), key);
+            }
+            Some(ended) = tasks.join_next_with_id(), if !tasks.is_empty() => {
+                let (id, result) = match ended {
+                    Ok((id, result)) => (id, result),
+                    // A panic in one reconcile must not stop the others.
+                    Err(error) => (error.id(), Err(format!("internal error: {error}"))),
+                };
+                let Some(key) = keys.remove(&id) else { continue };
+                match result {
+                    Ok(Next::Forget) => { failures.remove(&key); }
+                    Ok(next) => {
+                        failures.remove(&key);
+                        let delay = match next { Next::After(delay) => delay, _ => jitter(RESYNC) };
+                        queue.add_after(key.clone(), delay);
+                    }
+                    Err(error) => {
+                        let attempt = failures.entry(key.clone()).or_default();
+                        let delay = backoff(*attempt);
+                        *attempt = attempt.saturating_add(1);
+                        tracing::warn!(kind = R::KIND, object = %key, %error, retry_in = ?delay, "reconcile failed");
+                        queue.add_after(key.clone(), delay);
+                    }
+                }
+                queue.done(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_to_a_minute() {
+        assert!(backoff(0) < Duration::from_secs(1));
+        assert!(backoff(3) > Duration::from_secs(3));
+        assert!(backoff(40) <= Duration::from_secs(66));
+    }
+
+    struct Flaky(AtomicU32);
+
+    impl Reconciler for Flaky {
+        type Error = String;
+        const KIND: &'static str = "Flaky";
+        async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, String> {
+            let n = self.0.fetch_add(1, Ordering::SeqCst);
+            match (key.name.as_str(), n) {
+                ("panics", _) => panic!("on purpose"),
+                (_, n) if n < 3 => Err("not yet".into()),
+                _ => Ok(Next::Forget),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c15_a_panic_or_an_error_backs_off_and_the_rest_goes_on() {
+        let reconciler = Arc::new(Flaky(AtomicU32::new(0)));
+        let queue = Queue::new();
+        queue.add(Key::new("ns", "panics"));
+        queue.add(Key::new("ns", "works"));
+        let running = tokio::spawn(run(reconciler.clone(), queue.clone(), 2));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(reconciler.0.load(Ordering::SeqCst) >= 5);
+        assert!(!running.is_finished());
+        running.abort();
+    }
+}
