@@ -1,4 +1,37 @@
-//! Convoke runs AI agents on Kubernetes from a Git repository.
+//! Convoke runs AI agents on Kubernetes from a Git repository. This page is the map.
+//!
+//! ```text
+//!  git remote ──ls-refs──► git ──objects──► definition ──► sync::desired ──► sync::plan ──► sync::apply ──► etcd
+//!                          (bare store,     parse and      (hashes)             ▲            server-side
+//!                           no checkout)    validate                            │            apply, prune
+//!                                              │                                │               │
+//!                                              ▼                         cluster::store ◄──watch┘
+//!                                     problems with path:line:column     (live cache)
+//!                                     on GitSync, CLI                           │
+//!                                                                               ▼
+//!                                                     controllers: Agent → Deployment, Service, ConfigMap, …
+//! ```
+//!
+//! | module | what | pure |
+//! |---|---|---|
+//! | [`api`] | the custom resources, names, labels, the mark | yes |
+//! | [`definition`] | the repository format: documents, positions, validation | yes |
+//! | [`git`] | all that knows Git: ask, fetch, read trees without a checkout | no |
+//! | [`sync`] | the engine: desired, plan, status are pure; apply and engine are not | partly |
+//! | [`cluster`] | the only code that talks to Kubernetes | no |
+//! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
+//! | [`http`] | health, readiness, metrics | no |
+//! | [`cli`] | one file a command; the only code that prints | no |
+//!
+//! Pure modules see no client, no clock and no file system: they start with
+//! `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and `clippy.toml` lists what that forbids.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 pub mod api;
+pub mod cli;
 pub mod cluster;
 pub mod controllers;
+pub mod definition;
+pub mod git;
+pub mod http;
+pub mod sync;

@@ -1,0 +1,93 @@
+//! The command line: one file a command. The only code that prints; everything else returns values.
+//!
+//! Exit codes: 0 done, 1 problems found, 2 wrong usage, 3 the cluster or a remote could not be reached.
+
+mod crds;
+mod operator;
+mod plan;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit code: problems were found.
+pub const FOUND: u8 = 1;
+/// Exit code: the command was used wrongly.
+pub const USAGE: u8 = 2;
+/// Exit code: the cluster or a remote could not be reached.
+pub const CLUSTER: u8 = 3;
+
+/// Run AI agents on Kubernetes from a Git repository.
+#[derive(Debug, Parser)]
+#[command(name = "convoke", version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the operator against the cluster of $KUBECONFIG or of the pod
+    Operator(Box<operator::Args>),
+    /// Check the definitions of a folder, without a cluster
+    Validate(validate::Args),
+    /// Show what the definitions of a folder change against a Git ref, without a cluster
+    Plan(plan::Args),
+    /// Print all custom resource definitions as YAML
+    Crds,
+    /// Print the version
+    Version,
+}
+
+/// What ends a command early.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Runs one command.
+#[must_use]
+pub fn run(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Operator(args) => operator::run(*args),
+        Command::Validate(args) => validate::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Crds => crds::run(),
+        Command::Version => print(&format!("convoke {}\n", env!("CARGO_PKG_VERSION"))),
+    };
+    match result {
+        Ok(code) => code,
+        Err(Failure { code, message, hint }) => {
+            eprintln!("error: {message}");
+            if let Some(hint) = hint {
+                eprintln!("\nhint: {hint}");
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Writes to standard output; a reader that went away (`convoke crds | head`) is no error.
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    use std::io::Write;
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(CLUSTER, format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

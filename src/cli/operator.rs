@@ -1,0 +1,158 @@
+//! `convoke operator`: the syncer and the controllers in one process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{ArgAction, Args as ClapArgs};
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+
+use super::{CLUSTER, Failure, USAGE};
+use crate::cluster::client::connect;
+use crate::cluster::live::{Managed, Stores};
+use crate::cluster::reflector;
+use crate::controllers::queue::Queue;
+use crate::controllers::{self, ControllerSet};
+use crate::http::admin;
+use crate::sync::engine::{Engine, Settings};
+
+/// Syncs that are worked on at once.
+const SYNCS: usize = 8;
+
+/// Run the operator.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Controllers to run: all, none, or kinds separated by commas
+    #[arg(long, default_value = "all")]
+    controllers: String,
+    /// Allow http:// and loopback addresses for repositories
+    #[arg(long)]
+    allow_insecure_git: bool,
+    /// Write with the operator's own rights: everybody who may create a GitSync shares them
+    #[arg(long)]
+    single_tenant: bool,
+    /// Wait for the lease before writing (not built yet: only one replica may run)
+    #[arg(long, default_value_t = false, action = ArgAction::Set)]
+    leader_elect: bool,
+    /// Address of /healthz and /readyz
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    health_addr: SocketAddr,
+    /// Address of /metrics
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    metrics_addr: SocketAddr,
+    /// Address of the Git webhooks (not built yet)
+    #[arg(long)]
+    webhook_addr: Option<SocketAddr>,
+    /// Folder for fetched objects; everything in it can be made anew [default: a temporary folder]
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    defaults: controllers::defaults::Args,
+}
+
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let set = ControllerSet::parse(&args.controllers).map_err(|unknown| {
+        Failure::new(USAGE, format!("unknown controller {unknown:?}"))
+            .hint(format!("use all, none, or some of {}", ControllerSet::names()))
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(CLUSTER, format!("cannot start: {error}")))?;
+    let result = runtime.block_on(operate(args, set));
+    // Blocking fetches may still hang on a remote: do not wait for them.
+    runtime.shutdown_background();
+    result
+}
+
+async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
+    if args.leader_elect {
+        tracing::warn!("--leader-elect is not built yet: run one replica only");
+    }
+    if args.webhook_addr.is_some() {
+        tracing::warn!("--webhook-addr is not built yet: repositories are polled");
+    }
+    let client = connect().await.map_err(|error| {
+        Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}")).hint("set KUBECONFIG")
+    })?;
+    // The folder of an earlier run is of no use, so a temporary one is the default. It goes when this ends.
+    let temporary;
+    let data_dir = match args.data_dir {
+        Some(dir) => dir,
+        None => {
+            temporary = tempfile::Builder::new()
+                .prefix("convoke-")
+                .tempdir()
+                .map_err(|error| Failure::new(CLUSTER, format!("cannot make a temporary folder: {error}")))?;
+            temporary.path().to_owned()
+        }
+    };
+
+    let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
+    let stores = Stores::new();
+    let queue = Queue::new();
+    let settings =
+        Settings { allow_insecure_git: args.allow_insecure_git, single_tenant: args.single_tenant, data_dir };
+    let engine = Engine::new(client.clone(), stores.clone(), settings, &queue);
+    let children = controllers::start(&mut tasks, &client, &stores, args.defaults.resolve(), &set);
+    tasks.spawn(async move {
+        controllers::runtime::run(engine, queue, SYNCS).await;
+        Ok(())
+    });
+
+    macro_rules! watch {
+        ($store:expr) => {{
+            let (api, store) = (kube::Api::all(client.clone()), $store.clone());
+            tasks.spawn(async move {
+                reflector::run::<Managed<_>>(api, store, None).await;
+                Ok(())
+            });
+        }};
+    }
+    watch!(stores.git_syncs);
+    watch!(stores.model_apis);
+    watch!(stores.mcp_servers);
+    watch!(stores.agent_builds);
+    watch!(stores.agents);
+
+    let waiting = stores.clone();
+    let readiness: admin::Readiness = Arc::new(move || {
+        let mut reasons: Vec<_> =
+            waiting.pending().into_iter().map(|kind| format!("no complete list of {kind} yet")).collect();
+        reasons.extend(children.pending().into_iter().map(|kind| format!("no complete list of {kind} yet")));
+        reasons
+    });
+    let bind = |what: &'static str, address: SocketAddr| {
+        move |error: std::io::Error| Failure::new(USAGE, format!("cannot serve {what} on {address}: {error}"))
+    };
+    tasks.spawn(async move {
+        admin::serve_health(args.health_addr, readiness).await.map_err(bind("health", args.health_addr))
+    });
+    let registry = Arc::new(Registry::with_prefix("convoke"));
+    tasks.spawn(async move {
+        admin::serve_metrics(args.metrics_addr, registry).await.map_err(bind("metrics", args.metrics_addr))
+    });
+
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "operator started");
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .map_err(|error| Failure::new(CLUSTER, format!("cannot listen for signals: {error}")))?;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("terminated"),
+        _ = tokio::signal::ctrl_c() => tracing::info!("interrupted"),
+        Some(ended) = tasks.join_next() => match ended {
+            Ok(Ok(())) => return Err(Failure::new(CLUSTER, "a part of the operator ended")),
+            Ok(Err(failure)) => return Err(failure),
+            Err(error) => return Err(Failure::new(CLUSTER, format!("a part of the operator failed: {error}"))),
+        },
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,76 @@
+//! `convoke validate [PATH]`: check the definitions of a folder, without a cluster.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use super::{FOUND, Failure, USAGE, print};
+use crate::api::git_sync::Severity;
+use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic};
+use crate::git::local::{Folder, repository_root};
+
+/// Check the definitions of a folder.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Folder with definitions (what spec.path of the GitSync names)
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// How to print problems
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Loads a folder of the working tree.
+pub(super) fn load(path: &std::path::Path) -> Result<(Folder, Catalog), Failure> {
+    let path = path
+        .canonicalize()
+        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
+    if !path.is_dir() {
+        return Err(Failure::new(USAGE, format!("{} is not a folder", path.display()))
+            .hint("name the folder that spec.path of the GitSync names"));
+    }
+    let root = repository_root(&path);
+    let below = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
+    let below = if below.is_empty() { ".".to_owned() } else { below };
+    let folder = Folder::open(&root, &below, crate::git::Limits::default())
+        .map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    let mut catalog = Loader::new(Limits::default()).load(&folder, None);
+    // Offline, what is not in the folder may still be in the cluster: a warning.
+    let references = check_references(&catalog, &|_| false);
+    catalog.problems.extend(references);
+    Ok((folder, catalog))
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (folder, catalog) = load(&args.path)?;
+    let errors = catalog.problems.iter().filter(|p| p.severity == Severity::Error).count();
+    match args.output {
+        Output::Text => {
+            let mut text = diagnostic::render_text(&catalog.problems, Some(&folder));
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&format!(
+                "{} objects in {} files: {errors} errors, {} warnings\n",
+                catalog.definitions.len() + catalog.broken.len(),
+                catalog.files,
+                catalog.problems.len() - errors
+            ));
+            print(&text)?;
+        }
+        Output::Json => {
+            let json = diagnostic::render_json(&catalog.problems);
+            print(&format!("{json}\n"))?;
+        }
+    }
+    Ok(if errors > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,3 @@
+//! HTTP served by the operator.
+
+pub mod admin;

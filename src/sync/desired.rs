@@ -1,0 +1,105 @@
+//! (pure) What a commit wants: each definition with the hashes that decide whether it must be written.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::api::{API_VERSION, Mark, ObjectId, keys};
+use crate::cluster::live::{SpecHash, hash_json};
+use crate::definition::{Catalog, Definition};
+
+/// The GitSync that a plan is made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncRef {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.namespace`; also the namespace of everything that it writes.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+}
+
+impl SyncRef {
+    /// The mark that an object of this sync carries.
+    #[must_use]
+    pub fn mark(&self, id: &ObjectId) -> Mark {
+        Mark {
+            sync_uid: self.uid.clone(),
+            sync_namespace: self.namespace.clone(),
+            sync_name: self.name.clone(),
+            kind: id.kind,
+            namespace: self.namespace.clone(),
+            name: id.name.clone(),
+        }
+    }
+}
+
+/// One wanted object.
+#[derive(Debug, Clone)]
+pub struct Desired {
+    /// What Git says.
+    pub definition: Arc<Definition>,
+    /// Hash of spec, labels and annotations as Git says them: the value of `convoke.dev/applied`.
+    pub applied: String,
+    /// Hash of the spec with the schema's defaults, comparable with a live object's.
+    pub spec_hash: SpecHash,
+}
+
+impl Desired {
+    /// Hashes a definition.
+    #[must_use]
+    pub fn new(definition: Arc<Definition>) -> Self {
+        let whole = json!({
+            "spec": definition.spec,
+            "labels": definition.labels,
+            "annotations": definition.annotations,
+        });
+        let applied = hex(&hash_json(&whole)[..16]);
+        let spec_hash = hash_json(&definition.canonical_spec);
+        Self { definition, applied, spec_hash }
+    }
+
+    /// The manifest to apply: Git's content, the mark, and the provenance as of `commit`.
+    #[must_use]
+    pub fn manifest(&self, sync: &SyncRef, commit: &str) -> Value {
+        let Definition { id, labels, annotations, spec, path, line, .. } = self.definition.as_ref();
+        let mut annotations = annotations.clone();
+        annotations.insert(keys::OWNER.into(), sync.mark(id).to_string());
+        annotations.insert(keys::APPLIED.into(), self.applied.clone());
+        annotations.insert(keys::COMMIT.into(), commit.into());
+        annotations.insert(keys::SOURCE.into(), format!("{path}:{line}"));
+        let mut metadata = json!({"name": id.name, "annotations": annotations});
+        if !labels.is_empty() {
+            metadata["labels"] = json!(labels);
+        }
+        json!({"apiVersion": API_VERSION, "kind": id.kind.as_str(), "metadata": metadata, "spec": spec})
+    }
+}
+
+/// Everything that a commit wants.
+pub type DesiredSet = BTreeMap<ObjectId, Desired>;
+
+/// The desired set of a catalog; what did not change since `previous` is not hashed again.
+#[must_use]
+pub fn desired_set(catalog: &Catalog, previous: &DesiredSet) -> DesiredSet {
+    let fresh = |id: &ObjectId, definition: &Arc<Definition>| match previous.get(id) {
+        Some(known) if Arc::ptr_eq(&known.definition, definition) => known.clone(),
+        _ => Desired::new(definition.clone()),
+    };
+    catalog.definitions.iter().map(|(id, definition)| (id.clone(), fresh(id, definition))).collect()
+}
+
+/// Lower-case hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

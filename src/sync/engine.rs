@@ -1,0 +1,527 @@
+//! One reconcile of a GitSync: look at the remote if it is time, plan, write, tell.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Client;
+
+use super::apply::{Failure, Outcome, Writer, apply};
+use super::desired::SyncRef;
+use super::plan::{Inputs, LiveSet, Plan, Settled, plan};
+use super::source::{Source, millis, parse_duration};
+use super::status::{Done, Report, Verdict, status, verdict};
+use crate::api::git_sync::{GitSyncStatus, Problem, Severity, Stages};
+use crate::api::{GitSync, Kind, ObjectId, keys};
+use crate::cluster::client::CallError;
+use crate::cluster::live::{Managed, Stores};
+use crate::cluster::ssa;
+use crate::cluster::store::{Entry, Key};
+use crate::controllers::queue::Queue;
+use crate::controllers::runtime::{Next, Reconciler, backoff, jitter};
+use crate::definition::check_references;
+use crate::git::{GitError, Revision};
+
+/// How the operator was started, as far as syncing is concerned.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Plain `http://` and loopback addresses are allowed.
+    pub allow_insecure_git: bool,
+    /// The operator's own rights are used for writes.
+    pub single_tenant: bool,
+    /// Folder for bare stores; everything in it can be made anew.
+    pub data_dir: PathBuf,
+}
+
+/// What is kept of a GitSync between two reconciles. All of it can be made anew.
+struct State {
+    source: Source,
+    /// When the remote is asked next.
+    next_poll: Option<Instant>,
+    /// Generation that the source was last asked for.
+    generation: i64,
+    /// Value of `requestedAt` that was last acted on.
+    request: Option<String>,
+    /// Why the newest commit could not be read.
+    source_error: Option<SourceFailure>,
+    /// Newest commit that was tried.
+    attempted: Option<Revision>,
+    /// Writes that changed nothing.
+    settled: Settled,
+    /// Objects that failed at the last plan, in a row.
+    attempts: u32,
+    /// Failures of content that the server refused: not tried again until the content changes.
+    refused: BTreeMap<ObjectId, (String, String)>,
+    trigger: &'static str,
+    stages: Stages,
+    started: Option<Instant>,
+}
+
+struct SourceFailure {
+    reason: &'static str,
+    message: String,
+    terminal: bool,
+}
+
+impl From<GitError> for SourceFailure {
+    fn from(error: GitError) -> Self {
+        let message = match error.hint() {
+            Some(hint) => format!("{error}; hint: {hint}"),
+            None => error.to_string(),
+        };
+        Self { reason: error.reason(), message, terminal: error.is_terminal() }
+    }
+}
+
+/// The engine: the reconciler of GitSyncs.
+pub struct Engine {
+    client: Client,
+    stores: Stores,
+    settings: Settings,
+    states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
+}
+
+/// Why a reconcile has to be tried again as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The status could not be written.
+    #[error("cannot write the status: {0}")]
+    Status(#[source] CallError),
+}
+
+impl Engine {
+    /// An engine over these stores; `queue` hears of every change that concerns a GitSync.
+    pub fn new(client: Client, stores: Stores, settings: Settings, queue: &Arc<Queue>) -> Arc<Self> {
+        listen(&stores, queue);
+        Arc::new(Self { client, stores, settings, states: Mutex::default() })
+    }
+
+    fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = || {
+            Arc::new(tokio::sync::Mutex::new(State {
+                source: Source::new(self.settings.data_dir.join(uid), self.settings.allow_insecure_git),
+                next_poll: None,
+                generation: 0,
+                request: None,
+                source_error: None,
+                attempted: None,
+                settled: Settled::new(),
+                attempts: 0,
+                refused: BTreeMap::new(),
+                trigger: "Start",
+                stages: Stages::default(),
+                started: None,
+            }))
+        };
+        states.entry(key.clone()).or_insert_with(fresh).clone()
+    }
+
+    fn forget(&self, key: &Key) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Every live object of our kinds in a namespace.
+    fn live(&self, namespace: &str) -> LiveSet {
+        let mut set = LiveSet::new();
+        for kind in Kind::ALL {
+            for live in self.stores.managed(kind).live(namespace) {
+                set.insert(ObjectId::new(kind, live.name.clone()), live);
+            }
+        }
+        set
+    }
+
+    async fn write_status(
+        &self,
+        key: &Key,
+        entry: &Entry<Managed<GitSync>>,
+        sync: &GitSync,
+        new: &GitSyncStatus,
+    ) -> Result<(), EngineError> {
+        if sync.status.as_ref() == Some(new) {
+            return Ok(());
+        }
+        match ssa::apply_status::<GitSync>(&self.client, &key.namespace, &key.name, &entry.uid, new).await {
+            Ok(object) => {
+                if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
+                    let (key, entry) = crate::cluster::reflector::entry::<Managed<GitSync>>(object);
+                    self.stores.git_syncs.wrote(key, entry);
+                }
+                Ok(())
+            }
+            // Deleted meanwhile: nobody is left to tell.
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(EngineError::Status(error)),
+        }
+    }
+
+    /// Looks at the remote if it is time to.
+    async fn refresh(&self, state: &mut State, key: &Key, sync: &GitSync, request: Option<&str>) {
+        let generation = sync.metadata.generation.unwrap_or(0);
+        let now = Instant::now();
+        let trigger = if state.next_poll.is_none() {
+            "Start"
+        } else if state.generation != generation {
+            "Spec"
+        } else if request.is_some() && state.request.as_deref() != request {
+            "Request"
+        } else if state.next_poll.is_some_and(|due| due <= now) {
+            if state.source_error.is_some() { "Retry" } else { "Interval" }
+        } else {
+            return;
+        };
+        state.trigger = trigger;
+        state.started = Some(now);
+        state.generation = generation;
+        let mut stages = Stages::default();
+        let result = state.source.refresh(&sync.spec, &key.namespace, &mut stages, &mut state.attempted).await;
+        let interval = match result {
+            Ok(changed) => {
+                if changed {
+                    state.refused.clear();
+                    state.attempts = 0;
+                    state.stages = stages;
+                }
+                state.source_error = None;
+                &sync.spec.interval
+            }
+            Err(error) => {
+                tracing::warn!(object = %key, reason = error.reason(), %error, "cannot read the repository");
+                state.source_error = Some(error.into());
+                &sync.spec.retry_interval
+            }
+        };
+        state.request = request.map(str::to_owned);
+        let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
+        state.next_poll = Some(Instant::now() + jitter(interval));
+    }
+}
+
+/// Puts the GitSyncs that a change concerns on the queue.
+fn listen(stores: &Stores, queue: &Arc<Queue>) {
+    let sink = queue.clone();
+    stores.git_syncs.on_change(move |change| {
+        let same = |a: &Managed<GitSync>, b: &Managed<GitSync>| {
+            a.meta.uid == b.meta.uid
+                && a.meta.generation == b.meta.generation
+                && a.meta.annotations == b.meta.annotations
+                && a.meta.deletion_timestamp == b.meta.deletion_timestamp
+        };
+        if !matches!((change.old, change.new), (Some(old), Some(new)) if same(&old.value, &new.value)) {
+            sink.add(change.key.clone());
+        }
+    });
+    macro_rules! managed {
+        ($store:expr) => {{
+            let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
+            $store.on_change(move |change| {
+                let same = matches!((change.old, change.new), (Some(old), Some(new))
+                    if old.uid == new.uid
+                        && old.value.spec_hash == new.value.spec_hash
+                        && old.value.meta.annotations == new.value.meta.annotations
+                        && old.value.meta.labels == new.value.meta.labels
+                        && old.value.meta.deletion_timestamp == new.value.meta.deletion_timestamp);
+                let ready = |e: Option<&Arc<Entry<Managed<_>>>>| e.is_some_and(|e| e.value.is_ready());
+                // A burst of changes becomes one plan; that something got ready is told a little later.
+                let delay = match (same, ready(change.old) == ready(change.new)) {
+                    (true, true) => return,
+                    (true, false) => Duration::from_millis(500),
+                    (false, _) => Duration::from_millis(20),
+                };
+                for (key, _) in syncs.list(&change.key.namespace) {
+                    sink.add_after(key, delay);
+                }
+            });
+        }};
+    }
+    managed!(stores.model_apis);
+    managed!(stores.mcp_servers);
+    managed!(stores.agent_builds);
+    managed!(stores.agents);
+}
+
+impl Reconciler for Engine {
+    type Error = EngineError;
+    const KIND: &'static str = "GitSync";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
+        self.stores.wait_ready().await;
+        let Some(entry) = self.stores.git_syncs.get(&key) else {
+            self.forget(&key);
+            return Ok(Next::Forget);
+        };
+        let sync = match &entry.value.object {
+            Ok(sync) => sync.clone(),
+            Err(error) => {
+                tracing::warn!(object = %key, %error, "this GitSync does not parse");
+                return Ok(Next::Settled);
+            }
+        };
+        if sync.metadata.deletion_timestamp.is_some() {
+            self.forget(&key);
+            return Ok(Next::Forget);
+        }
+        let state = self.state(&key, &entry.uid);
+        let mut state = state.lock().await;
+        self.sync(&mut state, &key, &entry, &sync).await
+    }
+}
+
+impl Engine {
+    async fn sync(
+        &self,
+        state: &mut State,
+        key: &Key,
+        entry: &Entry<Managed<GitSync>>,
+        sync: &Arc<GitSync>,
+    ) -> Result<Next, EngineError> {
+        let generation = sync.metadata.generation.unwrap_or(0);
+        let annotation = |name: &str| sync.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+        let request = annotation(keys::REQUESTED_AT);
+        let previous = sync.status.as_ref();
+        let blank = |verdict: Verdict, suspended: bool, state: &State| Report {
+            generation,
+            verdict,
+            attempted: state.attempted.as_ref().map(ToString::to_string),
+            revision: None,
+            handled: state.request.clone(),
+            problems: &[],
+            plan: None,
+            live: None,
+            failed: 0,
+            approved: None,
+            done: None,
+            stages: None,
+            suspended,
+            now: Timestamp::now(),
+        };
+        let plain = |reason: &str, message: &str, stalled: bool| Verdict {
+            reason: reason.into(),
+            message: message.into(),
+            ready: false,
+            stalled,
+            reconciling: false,
+        };
+
+        if sync.spec.suspend {
+            state.next_poll = None;
+            let report = blank(plain("Suspended", "spec.suspend is true", false), true, state);
+            self.write_status(key, entry, sync, &status(previous, report)).await?;
+            return Ok(Next::Settled);
+        }
+        if !self.settings.single_tenant {
+            let message = "no ServiceAccount to write with: start the operator with --single-tenant to use its own rights";
+            let report = blank(plain("ServiceAccountRequired", message, true), false, state);
+            self.write_status(key, entry, sync, &status(previous, report)).await?;
+            return Ok(Next::Settled);
+        }
+
+        self.refresh(state, key, sync, request).await;
+        let until_poll = |state: &State| {
+            let now = Instant::now();
+            state.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
+        };
+
+        let Some(loaded) = &state.source.loaded else {
+            let failure = state.source_error.as_ref();
+            let (reason, message, terminal) = failure
+                .map_or(("Progressing", "", false), |f| (f.reason, f.message.as_str(), f.terminal));
+            let mut verdict = plain(reason, message, terminal);
+            verdict.reconciling = !terminal;
+            self.write_status(key, entry, sync, &status(previous, blank(verdict, false, state))).await?;
+            return Ok(Next::After(until_poll(state)));
+        };
+
+        // Plan and write, from the newest commit that was read whole.
+        let plan_start = Instant::now();
+        let reference =
+            SyncRef { uid: entry.uid.clone(), namespace: key.namespace.clone(), name: key.name.clone(), generation };
+        let live = self.live(&key.namespace);
+        let mut problems = loaded.catalog.problems.clone();
+        problems.extend(check_references(&loaded.catalog, &|id| live.contains_key(id)));
+        let exists = |namespace: &str, name: &str, uid: &str| {
+            self.stores.git_syncs.get(&Key::new(namespace, name)).is_some_and(|e| e.uid == uid)
+        };
+        let approved = previous.and_then(|status| status.approved_prune.as_ref());
+        let mut made = plan(&Inputs {
+            sync: &reference,
+            input_key: &loaded.input_key,
+            desired: &loaded.desired,
+            live: &live,
+            has_errors: loaded.catalog.has_errors(),
+            broken: &loaded.catalog.broken,
+            broken_paths: &loaded.catalog.broken_paths,
+            prune: &sync.spec.prune,
+            approval: annotation(keys::APPROVE_PRUNE),
+            approved,
+            sync_exists: &exists,
+            settled: &state.settled,
+        });
+        // What the server refused is not sent again until its content changes.
+        let refused = &state.refused;
+        let same = |id: &ObjectId| {
+            loaded.desired.get(id).is_some_and(|want| refused.get(id).is_some_and(|(applied, _)| *applied == want.applied))
+        };
+        made.create.retain(|id| !same(id));
+        made.update.retain(|update| !same(&update.id));
+        let blocked = loaded.desired.keys().filter(|id| same(id)).count();
+        let deletes = if blocked > 0 { std::mem::take(&mut made.prune) } else { Vec::new() };
+        let plan_ms = millis(plan_start);
+
+        // Remember an approval before the first delete: after a crash the rest is still approved.
+        if let Some(released) = &made.released {
+            if approved != Some(released) {
+                let mut status = previous.cloned().unwrap_or_default();
+                status.approved_prune = Some(released.clone());
+                self.write_status(key, entry, sync, &status).await?;
+            }
+        }
+
+        let apply_start = Instant::now();
+        let commit = loaded.revision.commit.clone();
+        let writer = Writer { client: &self.client, stores: &self.stores, sync: &reference, commit: &commit };
+        let outcome = if made.is_settled() {
+            Outcome::default()
+        } else {
+            apply(&writer, &loaded.desired, &made, &mut state.settled).await
+        };
+        for (id, failure) in &outcome.failures {
+            if let (Failure::Refused(message), Some(want)) = (failure, loaded.desired.get(id)) {
+                state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
+            }
+        }
+        problems.extend(self.write_problems(loaded, &made, &outcome, &state.refused));
+        sort(&mut problems);
+
+        let transient = outcome.failures.values().filter(|f| matches!(f, Failure::Transient(_) | Failure::Conflict)).count();
+        let revision = loaded.revision.to_string();
+        let mut said = verdict(&revision, &problems, &made, transient, outcome.undeleted.len() + deletes.len());
+        if let Some(failure) = &state.source_error {
+            said = plain(failure.reason, &failure.message, failure.terminal);
+            said.reconciling = !failure.terminal;
+        }
+        let pruned_all = made.released.is_some() && outcome.undeleted.is_empty() && outcome.failures.is_empty();
+        let writes = outcome.created + outcome.updated + outcome.pruned;
+        let result = outcome_word(&said, &made, transient);
+        let news = writes > 0
+            || previous.and_then(|s| s.history.first()).is_none_or(|h| h.revision != revision || h.outcome != result);
+        let stages = Stages { plan_ms, apply_ms: millis(apply_start), ..state.stages.clone() };
+        let done = news.then(|| Done {
+            revision: revision.clone(),
+            author: loaded.info.author.clone(),
+            subject: loaded.info.subject.clone(),
+            outcome: result,
+            counts: (outcome.created, outcome.updated, outcome.pruned),
+            duration_ms: millis(state.started.unwrap_or(plan_start)),
+            trigger: state.trigger,
+        });
+        if news {
+            tracing::info!(object = %key, revision, outcome = result, created = outcome.created,
+                updated = outcome.updated, pruned = outcome.pruned, reason = said.reason, "synced");
+        }
+        let after = if writes > 0 { self.live(&key.namespace) } else { live };
+        let report = Report {
+            generation,
+            verdict: said,
+            attempted: state.attempted.as_ref().map(ToString::to_string),
+            revision: Some(revision),
+            handled: state.request.clone(),
+            problems: &problems,
+            plan: Some(&made),
+            live: Some((&after, &entry.uid)),
+            failed: outcome.failures.len() + blocked,
+            approved: if pruned_all { None } else { made.released.clone() },
+            done,
+            stages: Some(stages),
+            suspended: false,
+            now: Timestamp::now(),
+        };
+        let retry = transient + outcome.undeleted.len() > 0;
+        // The store may have moved on (the approval was remembered): write over the newest status.
+        let newest = self.stores.git_syncs.get(key);
+        let (entry, sync) = match &newest {
+            Some(newest) if newest.uid == entry.uid => match newest.value.object() {
+                Some(object) => (newest.as_ref(), object),
+                None => (entry, sync),
+            },
+            _ => (entry, sync),
+        };
+        let new = status(sync.status.as_ref(), report);
+        self.write_status(key, entry, sync, &new).await?;
+
+        state.trigger = "Cluster";
+        state.started = None;
+        state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
+        let wait = until_poll(state);
+        Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
+    }
+
+    /// Conflicts, refusals and failed writes as problems, with the place of the definition.
+    fn write_problems(
+        &self,
+        loaded: &super::source::Loaded,
+        plan: &Plan,
+        outcome: &Outcome,
+        refused: &BTreeMap<ObjectId, (String, String)>,
+    ) -> Vec<Problem> {
+        let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
+            let definition = loaded.desired.get(id).map(|want| &want.definition);
+            Problem {
+                severity: Severity::Error,
+                path: definition.map(|d| d.path.clone()),
+                line: definition.map(|d| i64::from(d.line)),
+                column: definition.map(|d| i64::from(d.column)),
+                code: code.into(),
+                message,
+                hint,
+                object: Some(id.to_string()),
+            }
+        };
+        let mut problems = Vec::new();
+        for conflict in &plan.conflicts {
+            let hint = format!("delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>", conflict.id.kind.plural(), conflict.id.name, keys::ADOPT_BY);
+            problems.push(problem(&conflict.id, "CVK0901", format!("{} exists and belongs to {}", conflict.id, conflict.owner), Some(hint)));
+        }
+        for (id, failure) in &outcome.failures {
+            match failure {
+                Failure::Conflict => problems.push(problem(id, "CVK0901", format!("{id} exists and is not ours"), None)),
+                Failure::Transient(message) => {
+                    problems.push(problem(id, "CVK0903", format!("{id} could not be written: {message}"), None));
+                }
+                // Listed below, with those of earlier plans.
+                Failure::Refused(_) => {}
+            }
+        }
+        for (id, (applied, message)) in refused {
+            if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
+                problems.push(problem(id, "CVK0902", format!("the API server refused {id}: {message}"), None));
+            }
+        }
+        for (id, message) in &outcome.undeleted {
+            problems.push(problem(id, "CVK0904", format!("{id} could not be deleted: {message}"), None));
+        }
+        problems
+    }
+}
+
+fn outcome_word(verdict: &Verdict, plan: &Plan, transient: usize) -> &'static str {
+    if verdict.ready {
+        "Applied"
+    } else if transient > 0 {
+        "Failed"
+    } else if plan.held.is_some() && verdict.reason == "PruneHeld" {
+        "Held"
+    } else {
+        "Partial"
+    }
+}
+
+/// Errors first, then path, line, column.
+fn sort(problems: &mut [Problem]) {
+    problems.sort_by(|a, b| {
+        (a.severity, &a.path, a.line, a.column, &a.code).cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
+    });
+}

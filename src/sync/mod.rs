@@ -1,0 +1,16 @@
+//! The engine: a commit's desired set against the live objects, and the writes that close the gap.
+//!
+//! ```text
+//! Catalog ─► desired (pure) ─┐
+//!                            ├─► plan (pure) ─► apply ─► prune ─► status (pure) ─► one patch
+//! live stores ───────────────┘
+//! ```
+//! Absence must be proven: a commit with any error deletes nothing, deletes run last and only after every other
+//! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
+
+pub mod apply;
+pub mod desired;
+pub mod engine;
+pub mod plan;
+pub mod source;
+pub mod status;

@@ -1,0 +1,330 @@
+//! The planner's rules, one test a rule.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::json;
+
+use super::*;
+use crate::api::Kind;
+use crate::cluster::live::hash_json;
+use crate::definition::Definition;
+
+const NAMESPACE: &str = "team";
+
+fn sync() -> SyncRef {
+    SyncRef { uid: "uid-1".into(), namespace: NAMESPACE.into(), name: "main".into(), generation: 3 }
+}
+
+fn id(name: &str) -> ObjectId {
+    ObjectId::new(Kind::ModelAPI, name)
+}
+
+fn want(name: &str) -> (ObjectId, Desired) {
+    let spec = json!({"mode": "External", "external": {"url": format!("https://{name}.example")}});
+    let definition = Definition {
+        id: id(name),
+        path: format!("{name}.yaml"),
+        line: 1,
+        column: 1,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        canonical_spec: spec.clone(),
+        spec,
+        references: Vec::new(),
+    };
+    (id(name), Desired::new(Arc::new(definition)))
+}
+
+/// The live object as an apply of `want(name)` leaves it.
+fn live(name: &str, mark: Option<&str>) -> (ObjectId, Live) {
+    let (id, want) = want(name);
+    let mut annotations = BTreeMap::from([
+        (keys::APPLIED.to_owned(), want.applied.clone()),
+        (keys::SOURCE.to_owned(), format!("{name}.yaml:1")),
+    ]);
+    if let Some(mark) = mark {
+        annotations.insert(keys::OWNER.into(), mark.into());
+    }
+    let meta = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
+    let live = Live {
+        name: name.into(),
+        uid: format!("uid-of-{name}"),
+        version: 7,
+        meta: Arc::new(meta),
+        spec_hash: Some(want.spec_hash),
+        ready: true,
+    };
+    (id, live)
+}
+
+fn ours(name: &str) -> (ObjectId, Live) {
+    live(name, Some(&sync().mark(&id(name)).to_string()))
+}
+
+fn annotate(live: &mut Live, key: &str, value: &str) {
+    let meta = Arc::make_mut(&mut live.meta);
+    meta.annotations.get_or_insert_default().insert(key.into(), value.into());
+}
+
+struct World {
+    desired: DesiredSet,
+    live: LiveSet,
+    has_errors: bool,
+    broken: BTreeMap<ObjectId, String>,
+    broken_paths: BTreeSet<String>,
+    prune: Prune,
+    approval: Option<String>,
+    approved: Option<ApprovedPrune>,
+    settled: Settled,
+}
+
+fn world(desired: &[&str], live: &[&str]) -> World {
+    World {
+        desired: desired.iter().map(|name| want(name)).collect(),
+        live: live.iter().map(|name| ours(name)).collect(),
+        has_errors: false,
+        broken: BTreeMap::new(),
+        broken_paths: BTreeSet::new(),
+        prune: Prune::default(),
+        approval: None,
+        approved: None,
+        settled: Settled::new(),
+    }
+}
+
+impl World {
+    fn plan(&self) -> Plan {
+        plan(&Inputs {
+            sync: &sync(),
+            input_key: "abc .",
+            desired: &self.desired,
+            live: &self.live,
+            has_errors: self.has_errors,
+            broken: &self.broken,
+            broken_paths: &self.broken_paths,
+            prune: &self.prune,
+            approval: self.approval.as_deref(),
+            approved: self.approved.as_ref(),
+            sync_exists: &|namespace, name, uid| (namespace, name, uid) == (NAMESPACE, "other", "uid-2"),
+            settled: &self.settled,
+        })
+    }
+}
+
+fn pruned(plan: &Plan) -> Vec<&str> {
+    plan.prune.iter().map(|v| v.id.name.as_str()).collect()
+}
+
+#[test]
+fn a_settled_system_has_an_empty_plan() {
+    let plan = world(&["a", "b"], &["a", "b"]).plan();
+    assert!(plan.is_settled());
+    assert_eq!((plan.unchanged, plan.marked), (2, 2));
+}
+
+#[test]
+fn g11_missing_is_created_and_different_is_updated() {
+    let mut w = world(&["a", "b"], &["b"]);
+    w.live.get_mut(&id("b")).expect("b").spec_hash = Some(hash_json(&json!("edited")));
+    let plan = w.plan();
+    assert_eq!(plan.create, [id("a")]);
+    assert_eq!(plan.update.len(), 1);
+    assert_eq!(plan.update[0].uid, "uid-of-b");
+}
+
+#[test]
+fn an_apply_that_changed_nothing_is_remembered_as_equal() {
+    let mut w = world(&["a"], &["a"]);
+    w.live.get_mut(&id("a")).expect("a").spec_hash = None;
+    assert_eq!(w.plan().update.len(), 1);
+    w.settled.insert(id("a"), (7, w.desired[&id("a")].applied.clone()));
+    assert!(w.plan().is_settled());
+}
+
+#[test]
+fn g12_one_of_many_is_pruned_with_its_uid_and_version() {
+    let plan = world(&["a", "b", "c"], &["a", "b", "c", "d"]).plan();
+    assert_eq!(plan.prune, [Victim { id: id("d"), uid: "uid-of-d".into(), version: 7 }]);
+    assert_eq!(plan.held, None);
+}
+
+#[test]
+fn g12_errors_hold_every_delete() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    w.has_errors = true;
+    let plan = w.plan();
+    assert!(plan.prune.is_empty());
+    assert_eq!(plan.held.expect("held").victims.len(), 1);
+}
+
+#[test]
+fn g12_brake_holds_mass_prune() {
+    let w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    let held = w.plan().held.expect("2 of 4 is more than 30%");
+    assert!(held.reason.contains("2 of 4"), "{}", held.reason);
+}
+
+#[test]
+fn g12_brake_holds_when_everything_would_go() {
+    let mut w = world(&[], &["a"]);
+    w.prune.max_deletions = IntOrString::Int(1000);
+    assert!(w.plan().held.is_some());
+}
+
+#[test]
+fn g12_limits() {
+    for (max, marked, expected) in [
+        (IntOrString::String("30%".into()), 10, 3),
+        (IntOrString::String("30%".into()), 2, 1),
+        (IntOrString::String("0%".into()), 10, 0),
+        (IntOrString::String("100%".into()), 10, 10),
+        (IntOrString::String("rubbish".into()), 10, 0),
+        (IntOrString::Int(0), 10, 0),
+        (IntOrString::Int(-1), 10, 0),
+        (IntOrString::Int(4), 10, 4),
+    ] {
+        assert_eq!(limit(&max, marked), expected, "{max:?}");
+    }
+}
+
+#[test]
+fn g12_an_approval_releases_exactly_that_plan() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    let digest = w.plan().held.expect("held").digest;
+    w.approval = Some(digest.clone());
+    let released = w.plan();
+    assert_eq!(pruned(&released), ["d", "c"]);
+    assert_eq!(released.released.expect("remembered").digest, digest);
+
+    // One more object to delete: another plan, another digest.
+    w.desired.remove(&id("b"));
+    assert!(w.plan().prune.is_empty());
+}
+
+#[test]
+fn g12_an_approval_is_carried_to_its_end_after_a_crash() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.prune.max_deletions = IntOrString::Int(0);
+    w.approved = Some(ApprovedPrune { digest: "any".into(), input_key: "abc .".into() });
+    w.live.remove(&id("c"));
+    assert_eq!(pruned(&w.plan()), ["d"]);
+    w.approved = Some(ApprovedPrune { digest: "any".into(), input_key: "another commit".into() });
+    assert!(w.plan().prune.is_empty(), "an approval is for one input");
+}
+
+#[test]
+fn g12_a_recreated_object_needs_a_new_approval() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.approval = Some(w.plan().held.expect("held").digest);
+    w.live.get_mut(&id("d")).expect("d").uid = "another".into();
+    assert!(w.plan().prune.is_empty());
+}
+
+#[test]
+fn g12_prune_disabled_keeps_one() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    annotate(w.live.get_mut(&id("d")).expect("d"), keys::PRUNE, "disabled");
+    let plan = w.plan();
+    assert!(plan.prune.is_empty() && plan.held.is_none());
+}
+
+#[test]
+fn g12_prune_off_keeps_all() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    w.prune.enabled = false;
+    assert!(w.plan().is_settled());
+}
+
+#[test]
+fn g13_objects_of_a_broken_file_are_quarantined_even_from_an_approved_prune() {
+    let mut w = world(&["a"], &["a", "b", "c"]);
+    w.has_errors = true;
+    w.broken.insert(id("b"), "b.yaml".into());
+    w.broken_paths.insert("c.yaml".into());
+    let plan = w.plan();
+    assert_eq!(plan.held, None);
+    assert_eq!(plan.quarantined, [(id("b"), Some("b.yaml".into())), (id("c"), Some("c.yaml".into()))]);
+}
+
+#[test]
+fn a_copied_object_is_not_ours_and_is_never_pruned() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c"]);
+    let (_, mut copy) = live("copy", Some(&sync().mark(&id("a")).to_string()));
+    copy.name = "copy".into();
+    w.live.insert(id("copy"), copy);
+    let plan = w.plan();
+    assert!(plan.is_settled());
+    assert_eq!(plan.marked, 3);
+    // Wanted all the same: a conflict, not an adoption.
+    w.desired.extend([want("copy")]);
+    assert_eq!(w.plan().conflicts.len(), 1);
+}
+
+#[test]
+fn a_foreign_object_is_a_conflict_and_blocks_deletes() {
+    let mut w = world(&["a", "b", "c", "x"], &["a", "b", "c", "d"]);
+    w.live.extend([live("x", None)]);
+    let plan = w.plan();
+    assert_eq!(plan.conflicts.len(), 1);
+    assert!(plan.prune.is_empty());
+}
+
+#[test]
+fn a_handed_over_object_is_adopted() {
+    let mut w = world(&["x"], &[]);
+    w.live.extend([live("x", None)]);
+    annotate(w.live.get_mut(&id("x")).expect("x"), keys::ADOPT_BY, "main");
+    let plan = w.plan();
+    assert!(plan.update[0].adopted);
+    annotate(w.live.get_mut(&id("x")).expect("x"), keys::ADOPT_BY, "another");
+    assert_eq!(w.plan().conflicts.len(), 1);
+}
+
+#[test]
+fn g15_the_mark_of_a_vanished_sync_of_the_same_name_is_adopted_or_listed() {
+    let old = SyncRef { uid: "uid-0".into(), ..sync() };
+    let mut w = world(&["a"], &[]);
+    w.live.extend([
+        live("a", Some(&old.mark(&id("a")).to_string())),
+        live("b", Some(&old.mark(&id("b")).to_string())),
+    ]);
+    let plan = w.plan();
+    assert!(plan.update[0].adopted);
+    assert_eq!(plan.orphans, [id("b")]);
+    assert!(plan.prune.is_empty() && plan.held.is_none());
+}
+
+#[test]
+fn an_object_of_a_living_sync_stays_its_own_even_with_adopt_by() {
+    let other = SyncRef { uid: "uid-2".into(), name: "other".into(), ..sync() };
+    let mut w = world(&["a"], &[]);
+    w.live.extend([live("a", Some(&other.mark(&id("a")).to_string()))]);
+    annotate(w.live.get_mut(&id("a")).expect("a"), keys::ADOPT_BY, "main");
+    let conflict = &w.plan().conflicts[0];
+    assert_eq!(conflict.owner, "GitSync team/other");
+}
+
+#[test]
+fn an_object_that_is_being_deleted_is_waited_for() {
+    let mut w = world(&["a"], &["a", "b", "c", "d"]);
+    let now = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    for name in ["a", "b", "c", "d"] {
+        Arc::make_mut(&mut w.live.get_mut(&id(name)).expect("live").meta).deletion_timestamp = now.clone();
+    }
+    let plan = w.plan();
+    assert_eq!(plan.terminating, [id("a")]);
+    assert!(plan.is_settled() && plan.held.is_none());
+}
+
+#[test]
+fn deletes_run_in_reverse_apply_order() {
+    let mut w = world(&["a"], &["a", "m"]);
+    let agent = ObjectId::new(Kind::Agent, "m");
+    let (_, mut object) = ours("m");
+    annotate(&mut object, keys::OWNER, &sync().mark(&agent).to_string());
+    w.live.insert(agent.clone(), object);
+    w.prune.max_deletions = IntOrString::Int(5);
+    let order: Vec<_> = w.plan().prune.into_iter().map(|v| v.id.kind).collect();
+    assert_eq!(order, [Kind::Agent, Kind::ModelAPI]);
+}

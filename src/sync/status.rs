@@ -1,0 +1,266 @@
+//! (pure) From what happened to the status of a GitSync. Times move only when what they observe changed.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::plan::{Held, LiveSet, Plan};
+use crate::api::git_sync::{
+    ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem, Quarantined, Severity,
+    Stages,
+};
+use crate::api::{Kind, Mark, keys};
+use crate::cluster::conditions;
+
+/// Longest lists in a status: it must stay far below etcd's limit.
+const MOST_PROBLEMS: usize = 100;
+const MOST_NAMES: usize = 100;
+const MOST_HISTORY: usize = 10;
+const MOST_MESSAGE: usize = 600;
+
+/// Why a sync is not Ready, or that it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+    /// Whether the newest commit is applied whole.
+    pub ready: bool,
+    /// Whether only a change of the spec helps.
+    pub stalled: bool,
+    /// Whether work goes on by itself (a retry).
+    pub reconciling: bool,
+}
+
+/// What a sync did, for the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// `main@sha1:<hex>`.
+    pub revision: String,
+    /// Author of the commit.
+    pub author: String,
+    /// Subject of the commit.
+    pub subject: String,
+    /// `Applied`, `Partial`, `Held` or `Failed`.
+    pub outcome: &'static str,
+    /// Objects created, changed, deleted.
+    pub counts: (usize, usize, usize),
+    /// Milliseconds.
+    pub duration_ms: i64,
+    /// What started it.
+    pub trigger: &'static str,
+}
+
+/// Everything that a status is made of.
+pub struct Report<'a> {
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Newest commit that was tried.
+    pub attempted: Option<String>,
+    /// The commit whose plan this is; `None` while nothing could be read.
+    pub revision: Option<String>,
+    /// Handled request.
+    pub handled: Option<String>,
+    /// All problems, sorted.
+    pub problems: &'a [Problem],
+    /// The plan, when there is one.
+    pub plan: Option<&'a Plan>,
+    /// The live objects after the writes.
+    pub live: Option<(&'a LiveSet, &'a str)>,
+    /// How many objects could not be written.
+    pub failed: usize,
+    /// An approved prune that is not finished.
+    pub approved: Option<ApprovedPrune>,
+    /// What was done, when it is worth an entry in the history.
+    pub done: Option<Done>,
+    /// Timings, when something was done.
+    pub stages: Option<Stages>,
+    /// Whether the sync is suspended.
+    pub suspended: bool,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The new status. What a report does not know (nothing could be read) is kept from `previous`.
+#[must_use]
+pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncStatus {
+    let mut status = previous.cloned().unwrap_or_default();
+    let Report { generation, verdict, now, .. } = report;
+    status.observed_generation = Some(generation);
+    if report.attempted.is_some() {
+        status.last_attempted_revision = report.attempted;
+    }
+    if verdict.ready {
+        status.last_applied_revision = report.revision.clone();
+    }
+    if report.handled.is_some() {
+        status.last_handled_reconcile_at = report.handled;
+    }
+
+    let message = cut(&verdict.message, MOST_MESSAGE);
+    let mut flag = |name: &str, on: bool, reason: &str, message: &str| {
+        if on {
+            conditions::set(&mut status.conditions, name, "True", reason, message, generation, now);
+        } else {
+            conditions::remove(&mut status.conditions, name);
+        }
+    };
+    flag("Stalled", verdict.stalled, &verdict.reason, &message);
+    flag("Reconciling", verdict.reconciling, "Retrying", &message);
+    flag("Suspended", report.suspended, "Suspended", "spec.suspend is true: nothing is fetched, applied or deleted");
+    if let Some(plan) = report.plan {
+        let held = plan.held.as_ref().map(|held| held_message(held)).unwrap_or_default();
+        flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
+    }
+    if !report.suspended {
+        let state = if verdict.ready { "True" } else { "False" };
+        conditions::set(&mut status.conditions, "Ready", state, &verdict.reason, &message, generation, now);
+    }
+
+    if let Some(plan) = report.plan {
+        status.problem_count = i64::try_from(report.problems.len()).ok();
+        status.problems = report.problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
+        status.pending_prune = plan.held.as_ref().map(pending);
+        status.approved_prune = report.approved;
+        status.orphans = plan.orphans.iter().take(MOST_NAMES).map(ToString::to_string).collect();
+        let known: BTreeMap<&str, &str> = previous
+            .map(|p| p.quarantined.iter().map(|q| (q.object.as_str(), q.since.as_str())).collect())
+            .unwrap_or_default();
+        let since = report.revision.clone().unwrap_or_default();
+        status.quarantined = plan
+            .quarantined
+            .iter()
+            .take(MOST_NAMES)
+            .map(|(id, path)| {
+                let object = id.to_string();
+                let since = known.get(object.as_str()).map_or_else(|| since.clone(), |s| (*s).to_owned());
+                Quarantined { object, path: path.clone(), since }
+            })
+            .collect();
+    }
+    if let Some((live, uid)) = report.live {
+        status.objects = Some(counts(live, uid, report.failed));
+    }
+    if let Some(done) = report.done {
+        status.history.insert(0, entry(done, now));
+        status.history.truncate(MOST_HISTORY);
+        status.stages = report.stages;
+    }
+    status
+}
+
+fn entry(done: Done, now: Timestamp) -> HistoryEntry {
+    let Done { revision, author, subject, outcome, counts: (created, updated, pruned), duration_ms, trigger } = done;
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    HistoryEntry {
+        revision,
+        author: (!author.is_empty()).then(|| cut(&author, 120)),
+        subject: (!subject.is_empty()).then(|| cut(&subject, 120)),
+        outcome: outcome.into(),
+        created: count(created),
+        updated: count(updated),
+        pruned: count(pruned),
+        duration_ms,
+        trigger: trigger.into(),
+        time: Time(now),
+    }
+}
+
+fn pending(held: &Held) -> PendingPrune {
+    PendingPrune {
+        digest: held.digest.clone(),
+        count: i64::try_from(held.victims.len()).unwrap_or(i64::MAX),
+        objects: held.victims.iter().take(MOST_NAMES).map(|v| v.id.to_string()).collect(),
+        reason: held.reason.clone(),
+    }
+}
+
+/// What is held and how to release it.
+#[must_use]
+pub fn held_message(held: &Held) -> String {
+    format!(
+        "{} delete(s) held: {}. To release exactly these: kubectl annotate gitsync NAME --overwrite {}={}",
+        held.victims.len(),
+        held.reason,
+        keys::APPROVE_PRUNE,
+        held.digest
+    )
+}
+
+/// Live objects that carry our mark, by kind.
+fn counts(live: &LiveSet, uid: &str, failed: usize) -> ObjectCounts {
+    let mut by_kind: BTreeMap<Kind, (i64, i64)> = BTreeMap::new();
+    for (id, object) in live {
+        let ours = object.annotation(keys::OWNER).and_then(Mark::parse).is_some_and(|mark| mark.sync_uid == uid && mark.name == id.name && mark.kind == id.kind);
+        if ours {
+            let count = by_kind.entry(id.kind).or_default();
+            count.0 += 1;
+            count.1 += i64::from(object.ready);
+        }
+    }
+    ObjectCounts {
+        total: by_kind.values().map(|c| c.0).sum(),
+        ready: by_kind.values().map(|c| c.1).sum(),
+        failed: i64::try_from(failed).unwrap_or(i64::MAX),
+        by_kind: by_kind
+            .into_iter()
+            .map(|(kind, (total, ready))| KindCount { kind: kind.to_string(), total, ready })
+            .collect(),
+    }
+}
+
+/// The verdict on a plan that was carried out, from its problems.
+#[must_use]
+pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, transient: usize, undeleted: usize) -> Verdict {
+    let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
+    let busy = transient + undeleted > 0 || !plan.terminating.is_empty();
+    let (reason, message, ready) = if errors > 0 {
+        let first = problems.first().map(place_and_message).unwrap_or_default();
+        ("ProblemsFound", format!("{errors} error(s) at {revision}; first: {first}"), false)
+    } else if transient > 0 {
+        ("ApplyFailed", format!("{transient} object(s) of {revision} could not be written; trying again"), false)
+    } else if let Some(held) = &plan.held {
+        ("PruneHeld", held_message(held), false)
+    } else if undeleted > 0 {
+        ("PruneFailed", format!("{undeleted} object(s) could not be deleted; trying again"), false)
+    } else if !plan.terminating.is_empty() {
+        ("Terminating", format!("waiting for the end of {} object(s) that are being deleted", plan.terminating.len()), false)
+    } else {
+        ("Succeeded", format!("Applied revision: {revision}"), true)
+    };
+    Verdict { reason: reason.into(), message, ready, stalled: false, reconciling: busy }
+}
+
+/// `path:line:column: message`.
+#[must_use]
+pub fn place_and_message(problem: &Problem) -> String {
+    let mut text = String::new();
+    if let Some(path) = &problem.path {
+        text.push_str(path);
+        for number in [problem.line, problem.column].into_iter().flatten() {
+            text.push_str(&format!(":{number}"));
+        }
+        text.push_str(": ");
+    }
+    text.push_str(&problem.message);
+    text
+}
+
+fn cap_problem(mut problem: Problem) -> Problem {
+    problem.message = cut(&problem.message, MOST_MESSAGE);
+    problem.hint = problem.hint.map(|hint| cut(&hint, MOST_MESSAGE));
+    problem
+}
+
+/// At most `most` characters.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
