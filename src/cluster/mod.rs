@@ -6,8 +6,10 @@
 //!      └────────── ssa ──── reply overlays ──┘
 //! ```
 
+pub mod children;
 pub mod client;
 pub mod live;
+pub mod projection;
 pub mod reflector;
 pub mod ssa;
 pub mod store;

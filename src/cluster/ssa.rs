@@ -107,7 +107,11 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str, version: u6
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_string()) };
     let params = DeleteParams::background().preconditions(preconditions);
     match call(api.delete(name, &params)).await {
-        Ok(either) => Ok(either.left().map_or(Deleted::Gone, |_| Deleted::Terminating)),
+        // An object comes back when finalizers keep it; a built-in kind may also answer with the object that went.
+        Ok(either) => Ok(match either.left() {
+            Some(object) if object.metadata.finalizers.as_ref().is_some_and(|f| !f.is_empty()) => Deleted::Terminating,
+            _ => Deleted::Gone,
+        }),
         Err(error) if error.is_not_found() => Ok(Deleted::Gone),
         Err(error) if error.is_conflict() => Ok(Deleted::Changed),
         Err(error) => Err(error),

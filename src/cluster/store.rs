@@ -149,12 +149,12 @@ impl<V> Store<V> {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// The reply to a write of ours.
-    pub fn wrote(&self, key: Key, entry: Entry<V>) {
+    /// The reply to a write of ours. Returns the newest known state.
+    pub fn wrote(&self, key: Key, entry: Entry<V>) -> Arc<Entry<V>> {
         let (old, new) = {
             let mut inner = write(&self.inner);
-            if inner.objects.get(&key).is_some_and(|have| have.uid == entry.uid && have.version >= entry.version) {
-                return;
+            if let Some(have) = inner.objects.get(&key).filter(|have| have.version >= entry.version) {
+                return have.clone();
             }
             if inner.listing.is_some() {
                 inner.written_while_listing = true;
@@ -165,6 +165,7 @@ impl<V> Store<V> {
             (inner.objects.insert(key.clone(), new.clone()), new)
         };
         self.tell(&key, old.as_ref(), Some(&new));
+        new
     }
 
     /// The reply to a delete of ours (or a "not found"): the object with that uid is gone.
