@@ -1,6 +1,7 @@
 //! Controllers: the runtime (queue, backoff, deadlines) and one folder a kind.
 
-pub mod defaults;
+// pub mod defaults;
+pub mod build_sources;
 pub mod queue;
 pub mod runtime;
 
@@ -10,7 +11,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::api::Kind;
-use crate::cli::Failure;
+
 use crate::cluster::live::Stores;
 
 /// Which controllers run.
