@@ -28,10 +28,10 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod api;
-// pub mod cli;
+pub mod cli;
 pub mod cluster;
 pub mod controllers;
-// pub mod definition;
-// pub mod git;
+pub mod definition;
+pub mod git;
 pub mod http;
-// pub mod sync;
+pub mod sync;

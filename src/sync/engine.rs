@@ -19,6 +19,7 @@ use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::ssa;
 use crate::cluster::store::{Entry, Key};
+use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler, backoff, jitter};
 use crate::definition::check_references;
@@ -80,6 +81,7 @@ pub struct Engine {
     client: Client,
     stores: Stores,
     settings: Settings,
+    builds: Arc<BuildSources>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
 }
 
@@ -93,9 +95,17 @@ pub enum EngineError {
 
 impl Engine {
     /// An engine over these stores; `queue` hears of every change that concerns a GitSync.
-    pub fn new(client: Client, stores: Stores, settings: Settings, queue: &Arc<Queue>) -> Arc<Self> {
+    ///
+    /// It tells `builds` the source of every AgentBuild of each commit that it reads.
+    pub fn new(
+        client: Client,
+        stores: Stores,
+        settings: Settings,
+        builds: Arc<BuildSources>,
+        queue: &Arc<Queue>,
+    ) -> Arc<Self> {
         listen(&stores, queue);
-        Arc::new(Self { client, stores, settings, states: Mutex::default() })
+        Arc::new(Self { client, stores, settings, builds, states: Mutex::default() })
     }
 
     fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
@@ -177,10 +187,15 @@ impl Engine {
         state.started = Some(now);
         state.generation = generation;
         let mut stages = Stages::default();
-        let result = state.source.refresh(&sync.spec, &key.namespace, &mut stages, &mut state.attempted).await;
+        let result = state.source.refresh(&sync.spec, key, &mut stages, &mut state.attempted).await;
         let interval = match result {
             Ok(changed) => {
                 if changed {
+                    if let Some(loaded) = &state.source.loaded {
+                        for (build, source) in &loaded.builds {
+                            self.builds.set(Key::new(&key.namespace, build), source.clone());
+                        }
+                    }
                     state.refused.clear();
                     state.attempts = 0;
                     state.stages = stages;

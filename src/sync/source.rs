@@ -5,9 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::desired::{DesiredSet, desired_set};
+use crate::api::Kind;
+use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
+use crate::cluster::store::Key;
+use crate::controllers::build_sources::SourceAt;
 use crate::definition::{Catalog, Limits, Loader};
-use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision};
+use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
 /// The newest commit that was read whole.
 pub struct Loaded {
@@ -19,8 +23,10 @@ pub struct Loaded {
     pub catalog: Catalog,
     /// What it wants.
     pub desired: DesiredSet,
-    /// Commit, reference and path: what the desired set was made from.
+    /// Commit and path: what the desired set was made from.
     pub input_key: String,
+    /// Name of each AgentBuild with its source at that commit.
+    pub builds: Vec<(String, SourceAt)>,
 }
 
 /// The part of a spec that decides what is read.
@@ -60,7 +66,7 @@ impl Source {
     pub async fn refresh(
         &mut self,
         spec: &GitSyncSpec,
-        namespace: &str,
+        key: &Key,
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> Result<bool, GitError> {
@@ -107,15 +113,47 @@ impl Source {
             // Parsing is pure and quick (30 ms for 1,000 files), but long enough to leave the executor alone.
             let loader = &mut self.loader;
             let tree = Arc::clone(&snapshot);
-            tokio::task::block_in_place(|| loader.load(tree.as_ref(), Some(namespace)))
+            tokio::task::block_in_place(|| loader.load(tree.as_ref(), Some(&key.namespace)))
         };
         let previous = self.loaded.take().map(|loaded| loaded.desired).unwrap_or_default();
         let desired = desired_set(&catalog, &previous);
+        let builds = build_sources(&desired, &snapshot, &key.name, &wanted.url, &revision.commit)?;
         stages.load_ms = millis(start);
         let input_key = format!("{} {}", revision.commit, wanted.path);
-        self.loaded = Some(Loaded { revision, info, catalog, desired, input_key });
+        self.loaded = Some(Loaded { revision, info, catalog, desired, input_key, builds });
         Ok(true)
     }
+}
+
+/// The tree ids that the AgentBuilds of a commit are made from.
+fn build_sources(
+    desired: &DesiredSet,
+    snapshot: &Snapshot,
+    sync: &str,
+    url: &str,
+    commit: &str,
+) -> Result<Vec<(String, SourceAt)>, GitError> {
+    let mut builds = Vec::new();
+    for (id, want) in desired.iter().filter(|(id, _)| id.kind == Kind::AgentBuild) {
+        // The definition was validated against the schema that this type gives.
+        let Ok(spec) = serde_json::from_value::<AgentBuildSpec>(want.definition.canonical_spec.clone()) else {
+            continue;
+        };
+        let mut paths = std::collections::BTreeMap::new();
+        for path in spec.trigger.paths {
+            let tree = snapshot.tree_id(&path)?;
+            paths.insert(path, tree);
+        }
+        let source = SourceAt {
+            sync: sync.to_owned(),
+            url: url.to_owned(),
+            commit: commit.to_owned(),
+            subfolder_tree: snapshot.tree_id(&spec.source.subfolder)?,
+            paths,
+        };
+        builds.push((id.name.clone(), source));
+    }
+    Ok(builds)
 }
 
 /// Milliseconds since `start`.
