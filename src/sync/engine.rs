@@ -16,6 +16,7 @@ use super::status::{Done, Report, Verdict, status, verdict};
 use crate::api::git_sync::{GitSyncStatus, Problem, Severity, Stages};
 use crate::api::{GitSync, Kind, ObjectId, keys};
 use crate::cluster::client::CallError;
+use crate::cluster::events::Events;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::ssa;
 use crate::cluster::store::{Entry, Key};
@@ -38,6 +39,8 @@ pub struct Settings {
 
 /// What is kept of a GitSync between two reconciles. All of it can be made anew.
 struct State {
+    /// UID of the GitSync: one of the same name made anew starts from nothing.
+    uid: String,
     source: Source,
     /// When the remote is asked next.
     next_poll: Option<Instant>,
@@ -82,6 +85,7 @@ pub struct Engine {
     stores: Stores,
     settings: Settings,
     builds: Arc<BuildSources>,
+    events: Events,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
 }
 
@@ -105,13 +109,15 @@ impl Engine {
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         listen(&stores, queue);
-        Arc::new(Self { client, stores, settings, builds, states: Mutex::default() })
+        let events = Events::new(client.clone());
+        Arc::new(Self { client, stores, settings, builds, events, states: Mutex::default() })
     }
 
     fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             Arc::new(tokio::sync::Mutex::new(State {
+                uid: uid.to_owned(),
                 source: Source::new(self.settings.data_dir.join(uid), self.settings.allow_insecure_git),
                 next_poll: None,
                 generation: 0,
@@ -130,7 +136,15 @@ impl Engine {
     }
 
     fn forget(&self, key: &Key) {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let Some(uid) = state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone())) else { return };
+        let store = self.settings.data_dir.join(uid);
+        tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&store) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(path = %store.display(), %error, "cannot remove fetched objects");
+            }
+            _ => {}
+        });
     }
 
     /// Every live object of our kinds in a namespace.
@@ -281,6 +295,11 @@ impl Reconciler for Engine {
         }
         let state = self.state(&key, &entry.uid);
         let mut state = state.lock().await;
+        if state.uid != entry.uid {
+            drop(state);
+            self.forget(&key);
+            return Ok(Next::After(Duration::ZERO));
+        }
         self.sync(&mut state, &key, &entry, &sync).await
     }
 }
@@ -311,7 +330,7 @@ impl Engine {
             done: None,
             stages: None,
             suspended,
-            now: Timestamp::now(),
+            now: now(),
         };
         let plain = |reason: &str, message: &str, stalled: bool| Verdict {
             reason: reason.into(),
@@ -436,6 +455,11 @@ impl Engine {
         if news {
             tracing::info!(object = %key, revision, outcome = result, created = outcome.created,
                 updated = outcome.updated, pruned = outcome.pruned, reason = said.reason, "synced");
+            let note = format!(
+                "{} ({} created, {} updated, {} pruned)",
+                said.message, outcome.created, outcome.updated, outcome.pruned
+            );
+            self.events.tell(sync.as_ref(), said.ready, &said.reason, &note).await;
         }
         let after = if writes > 0 { self.live(&key.namespace) } else { live };
         let report = Report {
@@ -452,7 +476,7 @@ impl Engine {
             done,
             stages: Some(stages),
             suspended: false,
-            now: Timestamp::now(),
+            now: now(),
         };
         let retry = transient + outcome.undeleted.len() > 0;
         // The store may have moved on (the approval was remembered): write over the newest status.
@@ -520,6 +544,12 @@ impl Engine {
         }
         problems
     }
+}
+
+/// Now, in whole seconds: what Kubernetes keeps of a time.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 fn outcome_word(verdict: &Verdict, plan: &Plan, transient: usize) -> &'static str {

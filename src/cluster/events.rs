@@ -1,0 +1,37 @@
+//! Kubernetes events: on change and on failure only, short, and never in the way of the work.
+
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
+
+use super::client::CALL_DEADLINE;
+
+/// Longest note (the API server's limit is 1 KiB).
+const MOST_NOTE: usize = 900;
+
+/// Publishes events under the operator's name.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+}
+
+impl Events {
+    /// Events through this client.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        let reporter = Reporter { controller: "convoke".into(), instance: std::env::var("POD_NAME").ok() };
+        Self { recorder: Recorder::new(client, reporter) }
+    }
+
+    /// Tells one thing about one object. A failure to tell is logged, nothing else.
+    pub async fn tell<K: Resource<DynamicType = ()>>(&self, about: &K, good: bool, reason: &str, note: &str) {
+        let type_ = if good { EventType::Normal } else { EventType::Warning };
+        let note = Some(note.chars().take(MOST_NOTE).collect());
+        let event = Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
+        let reference = about.object_ref(&());
+        match tokio::time::timeout(CALL_DEADLINE, self.recorder.publish(&event, &reference)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, reason, "cannot write an event"),
+            Err(_) => tracing::debug!(reason, "an event took too long"),
+        }
+    }
+}
