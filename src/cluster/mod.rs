@@ -8,6 +8,7 @@
 
 pub mod children;
 pub mod client;
+pub mod conditions;
 pub mod events;
 pub mod live;
 pub mod projection;

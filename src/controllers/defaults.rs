@@ -1,0 +1,70 @@
+//! What children look like when the spec does not say: images, registries, the cluster's domain.
+
+use clap::Args as ClapArgs;
+
+/// Flags of `convoke operator`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    /// Image of agents that name none
+    #[arg(long, default_value = "ghcr.io/convoke-dev/agent:0.1.0")]
+    default_agent_image: String,
+    /// Image of ModelAPIs in mode Proxy (LiteLLM)
+    #[arg(long, default_value = "ghcr.io/berriai/litellm:main-stable")]
+    default_proxy_image: String,
+    /// Image of ModelAPIs in mode Hosted (Ollama)
+    #[arg(long, default_value = "docker.io/ollama/ollama:0.12.0")]
+    default_hosted_image: String,
+    /// Image of MCPServers from PyPI packages
+    #[arg(long, default_value = "docker.io/library/python:3.12-slim")]
+    default_python_image: String,
+    /// Image of MCPServers from Npm packages
+    #[arg(long, default_value = "docker.io/library/node:22-slim")]
+    default_node_image: String,
+    /// Python package index instead of PyPI
+    #[arg(long)]
+    pypi_index: Option<String>,
+    /// Node package registry instead of npmjs
+    #[arg(long)]
+    npm_registry: Option<String>,
+    /// Domain of the cluster's Services
+    #[arg(long, default_value = "cluster.local")]
+    cluster_domain: String,
+}
+
+impl Args {
+    /// The defaults that the flags give.
+    #[must_use]
+    pub fn resolve(self) -> Defaults {
+        Defaults {
+            agent_image: self.default_agent_image,
+            proxy_image: self.default_proxy_image,
+            hosted_image: self.default_hosted_image,
+            python_image: self.default_python_image,
+            node_image: self.default_node_image,
+            pypi_index: self.pypi_index,
+            npm_registry: self.npm_registry,
+            cluster_domain: self.cluster_domain,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// Image of agents that name none, and of tool servers from a string.
+    pub agent_image: String,
+    /// LiteLLM.
+    pub proxy_image: String,
+    /// Ollama.
+    pub hosted_image: String,
+    /// Python, for packages from PyPI.
+    pub python_image: String,
+    /// Node, for packages from Npm.
+    pub node_image: String,
+    /// Index instead of PyPI.
+    pub pypi_index: Option<String>,
+    /// Registry instead of npmjs.
+    pub npm_registry: Option<String>,
+    /// For example `cluster.local`.
+    pub cluster_domain: String,
+}

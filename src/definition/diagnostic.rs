@@ -1,0 +1,132 @@
+//! (pure) Problems: their stable codes, and how they are written for people and for programs.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::fmt::Write;
+
+use super::tree::RepositoryTree;
+use crate::api::git_sync::{Problem, Severity};
+
+/// Stable codes. A code is never used for something else.
+pub mod code {
+    /// The file is no YAML or JSON.
+    pub const SYNTAX: &str = "CVK0001";
+    /// A mapping has the same key twice.
+    pub const DUPLICATE_KEY: &str = "CVK0002";
+    /// YAML that is not accepted: merge keys, custom tags, keys that are no scalars, ambiguous numbers.
+    pub const YAML: &str = "CVK0003";
+    /// A budget is exceeded: size, depth, documents, nodes, files.
+    pub const BUDGET: &str = "CVK0004";
+    /// The file is not UTF-8.
+    pub const ENCODING: &str = "CVK0005";
+    /// A link, submodule, LFS pointer or odd entry.
+    pub const ENTRY: &str = "CVK0006";
+    /// The file cannot be read.
+    pub const UNREADABLE: &str = "CVK0007";
+    /// The path holds no definition at all.
+    pub const EMPTY: &str = "CVK0008";
+    /// The document is no object, or apiVersion or kind is missing.
+    pub const NOT_AN_OBJECT: &str = "CVK0101";
+    /// The group or version is almost ours, or one that does not exist.
+    pub const API_VERSION: &str = "CVK0102";
+    /// The kind does not exist, or may not be synced.
+    pub const KIND: &str = "CVK0103";
+    /// The name is missing or no DNS label.
+    pub const NAME: &str = "CVK0104";
+    /// Metadata that may not come from Git.
+    pub const METADATA: &str = "CVK0105";
+    /// The same object twice in the commit.
+    pub const DUPLICATE_OBJECT: &str = "CVK0106";
+    /// A field that does not exist.
+    pub const UNKNOWN_FIELD: &str = "CVK0201";
+    /// A required field is missing.
+    pub const MISSING_FIELD: &str = "CVK0202";
+    /// A value of the wrong type.
+    pub const TYPE: &str = "CVK0203";
+    /// A value that is not allowed.
+    pub const VALUE: &str = "CVK0204";
+    /// A rule over several fields is broken.
+    pub const RULE: &str = "CVK0205";
+    /// A `*File` field whose file cannot be used.
+    pub const INCLUDE: &str = "CVK0206";
+    /// A reference to an object that is neither in the commit nor in the cluster (a warning).
+    pub const REFERENCE: &str = "CVK0301";
+    /// A package without a version (a warning).
+    pub const UNPINNED: &str = "CVK0302";
+}
+
+/// Errors first, then path, line, column, code.
+pub fn sort(problems: &mut [Problem]) {
+    problems.sort_by(|a, b| {
+        (a.severity, &a.path, a.line, a.column, &a.code).cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
+    });
+}
+
+/// For people: place, message, the line with a mark below it, and what to do.
+#[must_use]
+pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> String {
+    let mut text = String::new();
+    for problem in problems {
+        let word = match problem.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}{word}[{}]: {}", place(problem), problem.code, problem.message);
+        if let Some(line) = source_line(problem, tree) {
+            let number = problem.line.unwrap_or(0);
+            let mark = usize::try_from(problem.column.unwrap_or(1)).unwrap_or(1).saturating_sub(1);
+            let _ = writeln!(text, "{number:>5} | {line}\n      | {}^", " ".repeat(mark));
+        }
+        if let Some(hint) = &problem.hint {
+            let _ = writeln!(text, "      = hint: {hint}");
+        }
+    }
+    text
+}
+
+fn place(problem: &Problem) -> String {
+    let mut text = String::new();
+    if let Some(path) = &problem.path {
+        text.push_str(path);
+        for number in [problem.line, problem.column].into_iter().flatten() {
+            let _ = write!(text, ":{number}");
+        }
+        text.push_str(": ");
+    }
+    text
+}
+
+/// The line of a problem, if it is short enough to help.
+fn source_line(problem: &Problem, tree: Option<&dyn RepositoryTree>) -> Option<String> {
+    let (tree, path) = (tree?, problem.path.as_deref()?);
+    let entry = tree.lookup(path).ok()??;
+    let data = tree.read(&entry, 1 << 20).ok()?;
+    let text = std::str::from_utf8(&data).ok()?;
+    let line = text.lines().nth(usize::try_from(problem.line?).ok()?.checked_sub(1)?)?;
+    (line.chars().count() <= 120).then(|| line.replace('\t', " "))
+}
+
+/// For programs: a JSON array of problems.
+#[must_use]
+pub fn render_json(problems: &[Problem]) -> String {
+    // Problems are plain data: writing them cannot fail.
+    serde_json::to_string_pretty(problems).unwrap_or_default()
+}
+
+/// The nearest of some names, if it is near enough to be meant.
+#[must_use]
+pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = (wrong.chars().count() / 3).clamp(1, 3);
+    names
+        .map(|name| (strsim::damerau_levenshtein(&name.to_lowercase(), &wrong.to_lowercase()), name))
+        .filter(|(distance, _)| *distance <= near)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// At most 80 characters of what a user wrote.
+#[must_use]
+pub fn quote(text: &str) -> String {
+    let short: String = text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().count() > 80 { format!("\"{short}…\"") } else { format!("\"{short}\"") }
+}

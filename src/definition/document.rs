@@ -1,0 +1,466 @@
+//! (pure) YAML text into documents: values, and the place of every node. One pass over the parser's events.
+//!
+//! YAML 1.2 core schema. Refused, because readers disagree or because they hide things: duplicate keys, merge keys,
+//! custom tags, keys that are no scalars, numbers with leading zeros, infinities. Budgets bound depth and nodes;
+//! an alias costs as many nodes as it stands for.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Number, Value};
+use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::diagnostic::{code, quote};
+
+/// A place in a file, both from 1, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Line.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
+
+impl Place {
+    /// The first character of a file.
+    pub const START: Self = Self { line: 1, column: 1 };
+}
+
+/// What is wrong at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Where.
+    pub place: Place,
+    /// Stable code.
+    pub code: &'static str,
+    /// What.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// Budgets on one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Documents.
+    pub documents: usize,
+    /// Collections in collections.
+    pub depth: usize,
+    /// Nodes, aliases counted as what they stand for.
+    pub nodes: usize,
+}
+
+/// One document.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Document {
+    /// Its value.
+    pub value: Value,
+    /// JSON pointer → place of the key (if it is a mapping's) and of the value.
+    places: HashMap<String, (Option<Place>, Place)>,
+}
+
+impl Document {
+    /// Where the value at a JSON pointer is, or the nearest value around it.
+    #[must_use]
+    pub fn place(&self, pointer: &str) -> Place {
+        self.nearest(pointer).map_or(Place::START, |(_, value)| value)
+    }
+
+    /// Where the key at a JSON pointer is, or the nearest value around it.
+    #[must_use]
+    pub fn key_place(&self, pointer: &str) -> Place {
+        self.nearest(pointer).map_or(Place::START, |(key, value)| key.unwrap_or(value))
+    }
+
+    fn nearest(&self, pointer: &str) -> Option<(Option<Place>, Place)> {
+        let mut pointer = pointer;
+        loop {
+            if let Some(found) = self.places.get(pointer) {
+                return Some(*found);
+            }
+            pointer = &pointer[..pointer.rfind('/')?];
+        }
+    }
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// Documents that are not empty and have no fault.
+    pub documents: Vec<Document>,
+    /// Everything that is wrong, over all documents.
+    pub faults: Vec<Fault>,
+    /// Documents with a fault of their own, as far as they could be read: their identity may still be known.
+    pub faulty: Vec<Document>,
+}
+
+/// Reads all documents of a text. A broken document does not hide the others.
+#[must_use]
+pub fn parse(text: &str, budget: Budget) -> Parsed {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut parsed = Parsed::default();
+    let mut parser = Parser::new_from_str(text);
+    let mut builder = Builder::new(budget);
+    let mut seen = 0;
+    loop {
+        match parser.next_event() {
+            None => return parsed,
+            Some(Ok((Event::DocumentStart(..), _))) => {
+                seen += 1;
+                if seen > budget.documents {
+                    parsed.faults.push(fault(Place::START, code::BUDGET, format!("more than {} documents in one file", budget.documents)));
+                    return parsed;
+                }
+                builder = Builder::new(budget);
+            }
+            Some(Ok((Event::DocumentEnd, _))) => finish(&mut parsed, std::mem::replace(&mut builder, Builder::new(budget))),
+            Some(Ok((Event::StreamEnd, _))) => return parsed,
+            Some(Ok((event, span))) => {
+                if let Err(stop) = builder.event(event, span) {
+                    // A budget: what follows in this file is not looked at.
+                    parsed.faults.push(stop);
+                    return parsed;
+                }
+            }
+            Some(Err(error)) => {
+                let place = at(error.marker().line(), error.marker().col());
+                let message = error.to_string();
+                let message = message.split(" at byte").next().unwrap_or_default();
+                parsed.faults.push(fault(place, code::SYNTAX, format!("this is no YAML: {}", quote(message).trim_matches('"'))));
+                if !matches!(parser.proceed_next_document(), Ok(true)) {
+                    return parsed;
+                }
+            }
+        }
+    }
+}
+
+fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
+    let Builder { root, places, mut faults, .. } = builder;
+    let value = root.unwrap_or(Value::Null);
+    let document = Document { value, places };
+    if !faults.is_empty() {
+        parsed.faults.append(&mut faults);
+        parsed.faulty.push(document);
+    } else if !document.value.is_null() {
+        parsed.documents.push(document);
+    }
+}
+
+fn at(line: usize, column_from_zero: usize) -> Place {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Place { line: number(line.max(1)), column: number(column_from_zero + 1) }
+}
+
+fn fault(place: Place, code: &'static str, message: String) -> Fault {
+    Fault { place, code, message, hint: None }
+}
+
+/// A collection that is being filled.
+struct Open {
+    value: Value,
+    anchor: usize,
+    pointer: String,
+    /// In a mapping: the key whose value comes next.
+    key: Option<(String, Place)>,
+    nodes: usize,
+}
+
+struct Builder<'a> {
+    budget: Budget,
+    stack: Vec<Open>,
+    root: Option<Value>,
+    places: HashMap<String, (Option<Place>, Place)>,
+    anchors: HashMap<usize, (Value, usize)>,
+    faults: Vec<Fault>,
+    nodes: usize,
+    _text: std::marker::PhantomData<&'a str>,
+}
+
+impl Builder<'_> {
+    fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            stack: Vec::new(),
+            root: None,
+            places: HashMap::new(),
+            anchors: HashMap::new(),
+            faults: Vec::new(),
+            nodes: 0,
+            _text: std::marker::PhantomData,
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
+        let place = at(span.start.line(), span.start.col());
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count(1, place)?;
+                let text_tag = tag.as_deref().and_then(|tag| tag.core_suffix().map(str::to_owned));
+                if tag.is_some() && text_tag.as_deref() != Some("str") {
+                    self.fault(place, code::YAML, "tags are not accepted".into(), "write the value without the tag");
+                }
+                let plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
+                if self.wants_key() {
+                    return self.key(&text, plain, place);
+                }
+                let value = if plain { self.resolve(&text, place) } else { Value::String(text.into_owned()) };
+                self.anchor(anchor, &value, 1);
+                self.put(value, place, 1);
+            }
+            Event::SequenceStart(_, anchor, tag) => self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?,
+            Event::MappingStart(_, anchor, tag) => self.open(Value::Object(Map::new()), anchor, tag.is_some(), place)?,
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some(Open { value, anchor, nodes, .. }) = self.stack.pop() {
+                    self.anchor(anchor, &value, nodes);
+                    self.fill(value, nodes);
+                }
+            }
+            Event::Alias(id) => {
+                let (value, nodes) = self.anchors.get(&id).map_or((None, 1), |(_, nodes)| (Some(id), *nodes));
+                self.count(nodes, place)?;
+                if self.wants_key() {
+                    self.fault(place, code::YAML, "an alias cannot be a key".into(), "write the key out");
+                    return self.key("", false, place);
+                }
+                let value = value.and_then(|id| self.anchors.get(&id)).map(|(value, _)| value.clone());
+                if value.is_none() {
+                    self.fault(place, code::YAML, "this alias names nothing, or itself".into(), "define the anchor before it");
+                }
+                self.put(value.unwrap_or_default(), place, nodes);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, place: Place, code: &'static str, message: String, hint: &str) {
+        self.faults.push(Fault { place, code, message, hint: Some(hint.to_owned()) });
+    }
+
+    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Fault> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > self.budget.nodes {
+            return Err(fault(place, code::BUDGET, format!("more than {} values in one document", self.budget.nodes)));
+        }
+        Ok(())
+    }
+
+    fn wants_key(&self) -> bool {
+        self.stack.last().is_some_and(|open| open.value.is_object() && open.key.is_none())
+    }
+
+    fn key(&mut self, text: &str, plain: bool, place: Place) -> Result<(), Fault> {
+        if plain && text == "<<" {
+            self.fault(place, code::YAML, "merge keys are not accepted".into(), "write the fields out");
+        }
+        let mut key = text.to_owned();
+        let double = self.stack.last().is_some_and(|open| open.value.get(&key).is_some());
+        if double {
+            self.fault(place, code::DUPLICATE_KEY, format!("key {} is there twice", quote(text)), "remove one of the two");
+            // Kept apart, so that the first one stays readable for its identity.
+            key.push_str("\u{0}again");
+        }
+        if let Some(open) = self.stack.last_mut() {
+            open.key = Some((key, place));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, value: Value, anchor: usize, tagged: bool, place: Place) -> Result<(), Fault> {
+        self.count(1, place)?;
+        if tagged {
+            self.fault(place, code::YAML, "tags are not accepted".into(), "write the value without the tag");
+        }
+        if self.stack.len() >= self.budget.depth {
+            return Err(fault(place, code::BUDGET, format!("nested deeper than {}", self.budget.depth)));
+        }
+        if self.wants_key() {
+            self.fault(place, code::YAML, "a key must be a plain text".into(), "quote the key");
+            self.key("", false, place)?;
+            // The collection becomes that key's value; what YAML meant as value is then out of step, and lost.
+        }
+        let pointer = self.place_next(place);
+        self.stack.push(Open { value, anchor, pointer, key: None, nodes: 1 });
+        Ok(())
+    }
+
+    /// Notes the place of the value that comes next, and gives its pointer.
+    fn place_next(&mut self, place: Place) -> String {
+        let (pointer, key) = match self.stack.last() {
+            None => (String::new(), None),
+            Some(open) => match (&open.value, &open.key) {
+                (Value::Array(items), _) => (format!("{}/{}", open.pointer, items.len()), None),
+                (_, Some((key, at))) => (format!("{}/{}", open.pointer, escape(key)), Some(*at)),
+                _ => (open.pointer.clone(), None),
+            },
+        };
+        self.places.insert(pointer.clone(), (key, place));
+        pointer
+    }
+
+    fn put(&mut self, value: Value, place: Place, nodes: usize) {
+        self.place_next(place);
+        self.fill(value, nodes);
+    }
+
+    fn fill(&mut self, value: Value, nodes: usize) {
+        let Some(open) = self.stack.last_mut() else {
+            self.root = Some(value);
+            return;
+        };
+        open.nodes = open.nodes.saturating_add(nodes);
+        match &mut open.value {
+            Value::Array(items) => items.push(value),
+            Value::Object(map) => {
+                if let Some((key, _)) = open.key.take() {
+                    map.insert(key, value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn anchor(&mut self, anchor: usize, value: &Value, nodes: usize) {
+        if anchor > 0 {
+            self.anchors.insert(anchor, (value.clone(), nodes));
+        }
+    }
+
+    /// A plain scalar by the core schema.
+    fn resolve(&mut self, text: &str, place: Place) -> Value {
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+            "true" | "True" | "TRUE" => return Value::Bool(true),
+            "false" | "False" | "FALSE" => return Value::Bool(false),
+            _ => {}
+        }
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+            if digits.len() > 1 && digits.starts_with('0') {
+                self.fault(place, code::YAML, format!("the number {} begins with 0", quote(text)), "quote it if it is a text");
+                return Value::Null;
+            }
+            let number = text.strip_prefix('+').unwrap_or(text);
+            if let Ok(number) = number.parse::<i64>() {
+                return Value::Number(number.into());
+            }
+            self.fault(place, code::YAML, format!("the number {} is too large", quote(text)), "quote it if it is a text");
+            return Value::Null;
+        }
+        let based = [("0x", 16), ("0o", 8)].into_iter().find_map(|(prefix, base)| {
+            let digits = text.strip_prefix(prefix)?;
+            i64::from_str_radix(digits, base).ok().filter(|_| !digits.starts_with(['+', '-']))
+        });
+        if let Some(number) = based {
+            return Value::Number(number.into());
+        }
+        let lower = digits.to_ascii_lowercase();
+        if matches!(lower.as_str(), ".inf" | ".nan") {
+            self.fault(place, code::YAML, format!("{} is no usable number", quote(text)), "write a finite number");
+            return Value::Null;
+        }
+        let numeric = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+            && lower.bytes().any(|b| b.is_ascii_digit())
+            && lower.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'+' | b'-'));
+        if numeric {
+            if let Ok(number) = text.parse::<f64>() {
+                if let Some(number) = Number::from_f64(number) {
+                    return Value::Number(number);
+                }
+                self.fault(place, code::YAML, format!("the number {} is too large", quote(text)), "write a finite number");
+                return Value::Null;
+            }
+        }
+        Value::String(text.to_owned())
+    }
+}
+
+/// One part of a JSON pointer.
+#[must_use]
+pub fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const BUDGET: Budget = Budget { documents: 5, depth: 10, nodes: 1000 };
+
+    fn one(text: &str) -> Document {
+        let parsed = parse(text, BUDGET);
+        assert_eq!(parsed.faults, [], "{text}");
+        assert_eq!(parsed.documents.len(), 1, "{text}");
+        parsed.documents.into_iter().next().expect("one")
+    }
+
+    fn faults(text: &str) -> Vec<(u32, u32, &'static str)> {
+        parse(text, BUDGET).faults.iter().map(|f| (f.place.line, f.place.column, f.code)).collect()
+    }
+
+    #[test]
+    fn values_follow_the_core_schema() {
+        let text = "a: yes\nb: true\nc: 12\nd: -1.5\ne: ~\nf: '12'\ng: 1e3\nh: 0x1f\ni: 1.2.3\nj: !!str 5\nk: \"\"\nl: 12:30\nm: 1m\n";
+        let expected = json!({"a": "yes", "b": true, "c": 12, "d": -1.5, "e": null, "f": "12", "g": 1000.0, "h": 31,
+            "i": "1.2.3", "j": "5", "k": "", "l": "12:30", "m": "1m"});
+        assert_eq!(one(text).value, expected);
+    }
+
+    #[test]
+    fn every_node_has_its_place() {
+        let document = one("# comment\na:\n  b:\n    - x: 1\n    - 'y'\n");
+        assert_eq!(document.key_place("/a/b"), Place { line: 3, column: 3 });
+        assert_eq!(document.place("/a/b/0/x"), Place { line: 4, column: 10 });
+        assert_eq!(document.place("/a/b/1"), Place { line: 5, column: 7 });
+        assert_eq!(document.place("/a/b/0/missing"), Place { line: 4, column: 7 });
+    }
+
+    #[test]
+    fn v26_an_alias_bomb_meets_the_budget() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..9 {
+            let items = vec![format!("*a{}", n - 1); 10].join(", ");
+            text.push_str(&format!("a{n}: &a{n} [{items}]\n"));
+        }
+        assert_eq!(faults(&text).last().expect("fault").2, code::BUDGET);
+        assert_eq!(one("a: &x {b: 1}\nc: *x\n").value, json!({"a": {"b": 1}, "c": {"b": 1}}));
+    }
+
+    #[test]
+    fn v27_v28_deep_nesting_and_many_documents_meet_the_budget() {
+        assert_eq!(faults(&format!("{}{}", "[".repeat(11), "]".repeat(11))).last().expect("fault").2, code::BUDGET);
+        assert!(!faults(&"[".repeat(100_000)).is_empty());
+        assert!(!faults(&"a: ".repeat(100_000)).is_empty());
+        assert_eq!(faults(&"--- 1\n".repeat(6)).last().expect("fault").2, code::BUDGET);
+    }
+
+    #[test]
+    fn v29_v30_what_readers_disagree_on_is_refused_with_its_place() {
+        assert_eq!(faults("a: 1\nb: 2\na: 3\n"), [(3, 1, code::DUPLICATE_KEY)]);
+        assert_eq!(faults("x: &x {a: 1}\ny:\n  <<: *x\n"), [(3, 3, code::YAML)]);
+        assert_eq!(faults("a: !include b.yaml\n"), [(1, 13, code::YAML)]);
+        assert_eq!(faults("a: .nan\nb: 1e400\nc: 0123\nd: 99999999999999999999\n").len(), 4);
+        assert_eq!(faults("? [a]\n: 1\n")[0].2, code::YAML);
+        assert_eq!(faults("a: *a\n")[0].0, 1);
+    }
+
+    #[test]
+    fn a_broken_document_does_not_hide_the_others() {
+        let parsed = parse("a: 1\n---\nb: [1\n---\nc: 3\n---\n", BUDGET);
+        assert_eq!(parsed.documents.len(), 2);
+        assert_eq!(parsed.faults.len(), 1);
+        assert_eq!(parsed.faults[0].code, code::SYNTAX);
+        assert!((3..=4).contains(&parsed.faults[0].place.line), "{:?}", parsed.faults);
+    }
+
+    #[test]
+    fn no_truncation_of_a_good_file_panics() {
+        let text = "\u{feff}a: &x [1, 'two', {three: \"3\"}]\nb: |\n  text\n  é\n---\nc: *x\nd: 1.5e3\n";
+        for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
+            let _ = parse(&text[..end], BUDGET);
+        }
+    }
+}

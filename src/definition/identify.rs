@@ -1,0 +1,217 @@
+//! (pure) Which object a document is: apiVersion, kind, metadata. Everything that may not come from Git is refused.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::diagnostic::{code, nearest, quote};
+use super::document::escape;
+use super::schema::Finding;
+use crate::api::{API_VERSION, GROUP, Kind, ObjectId, VERSION, keys};
+
+/// What a document is.
+#[derive(Debug, PartialEq)]
+pub enum Identity {
+    /// Another project's object: left alone.
+    Foreign,
+    /// One of ours, as far as it could be read, with everything that is wrong with its head.
+    Ours {
+        /// Kind and name, when both could be read.
+        id: Option<ObjectId>,
+        /// Labels.
+        labels: BTreeMap<String, String>,
+        /// Annotations.
+        annotations: BTreeMap<String, String>,
+        /// What is wrong.
+        findings: Vec<Finding>,
+    },
+}
+
+/// Fields of `metadata` that belong to the API server or to us.
+const REFUSED: &[&str] = &[
+    "ownerReferences", "finalizers", "uid", "resourceVersion", "generation", "generateName", "managedFields",
+    "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink",
+];
+
+/// Identifies a document. `namespace` is the one that the sync writes into, when it is known.
+pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
+    let mut findings = Vec::new();
+    let mut say = |pointer: &str, on_key: bool, code: &'static str, message: String, hint: Option<String>| {
+        findings.push(Finding { pointer: pointer.to_owned(), on_key, code, message, hint });
+    };
+    let ours = |id, findings| Identity::Ours { id, labels: BTreeMap::new(), annotations: BTreeMap::new(), findings };
+
+    let Some(map) = document.as_object() else {
+        let hint = Some("a definition begins with apiVersion, kind, metadata and spec".to_owned());
+        say("", false, code::NOT_AN_OBJECT, "this document is no object".into(), hint);
+        return ours(None, findings);
+    };
+    let api_version = map.get("apiVersion").and_then(Value::as_str);
+    let kind_name = map.get("kind").and_then(Value::as_str);
+    match api_version {
+        None => {
+            let hint = Some(format!("add apiVersion: {API_VERSION}; files that are no definitions belong outside of this folder"));
+            say("", false, code::NOT_AN_OBJECT, "apiVersion is missing".into(), hint);
+        }
+        Some(API_VERSION) => {}
+        Some(other) => {
+            let (group, version) = other.split_once('/').unwrap_or(("", other));
+            let distance = strsim::damerau_levenshtein(&group.to_lowercase(), GROUP);
+            if other == "v1" && kind_name.is_some_and(|kind| kind.ends_with("List")) {
+                let hint = Some("write one document an object".to_owned());
+                say("/kind", false, code::KIND, "a List is not accepted: objects in it would have no place".into(), hint);
+                return ours(None, findings);
+            }
+            if group == GROUP {
+                let message = format!("version {} of {GROUP} does not exist", quote(version));
+                say("/apiVersion", false, code::API_VERSION, message, Some(format!("use {API_VERSION}")));
+            } else if distance <= 2 || (group.ends_with(GROUP) && group.len() <= GROUP.len() + 4) {
+                let message = format!("{} is almost {API_VERSION}", quote(other));
+                say("/apiVersion", false, code::API_VERSION, message, Some(format!("did you mean {API_VERSION}?")));
+            } else {
+                let almost_ours = kind_name.and_then(Kind::parse).is_some()
+                    && (version == VERSION || strsim::damerau_levenshtein(other, API_VERSION) <= 4);
+                if !almost_ours {
+                    return Identity::Foreign;
+                }
+                let message = format!("{} of {} is almost ours", kind_name.unwrap_or_default(), quote(other));
+                say("/apiVersion", false, code::API_VERSION, message, Some(format!("did you mean {API_VERSION}?")));
+            }
+        }
+    }
+
+    let kind = match kind_name {
+        None => {
+            let hint = Some(format!("kinds: {}", names()));
+            say("", false, code::NOT_AN_OBJECT, "kind is missing".into(), hint);
+            None
+        }
+        Some(name) => {
+            let kind = Kind::parse(name);
+            if kind.is_none() {
+                let (message, hint) = match name {
+                    "GitSync" => (
+                        "a GitSync cannot be synced from Git".to_owned(),
+                        "create it with kubectl: it decides what this repository may do".to_owned(),
+                    ),
+                    name if name.ends_with("List") => {
+                        ("a List is not accepted: objects in it would have no place".to_owned(), "write one document an object".to_owned())
+                    }
+                    name => {
+                        let near = nearest(name, Kind::ALL.iter().map(|k| k.as_str()));
+                        let hint = near.map_or_else(|| format!("kinds: {}", names()), |near| format!("did you mean {near}?"));
+                        (format!("kind {} does not exist in {API_VERSION}", quote(name)), hint)
+                    }
+                };
+                say("/kind", false, code::KIND, message, Some(hint));
+            }
+            kind
+        }
+    };
+
+    for key in map.keys().filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec")) {
+        let (message, hint) = if key == "status" {
+            ("status may not come from Git".to_owned(), "remove it: the cluster writes it".to_owned())
+        } else {
+            let near = nearest(key, ["apiVersion", "kind", "metadata", "spec"].into_iter());
+            let hint = near.map_or("fields here: apiVersion, kind, metadata, spec".to_owned(), |near| format!("did you mean {near}?"));
+            (format!("unknown field {}", quote(key)), hint)
+        };
+        say(&format!("/{}", escape(key)), true, code::UNKNOWN_FIELD, message, Some(hint));
+    }
+
+    let mut name = None;
+    let mut labels = BTreeMap::new();
+    let mut annotations = BTreeMap::new();
+    match map.get("metadata") {
+        Some(Value::Object(metadata)) => {
+            for (key, value) in metadata {
+                let pointer = format!("/metadata/{}", escape(key));
+                match key.as_str() {
+                    "name" => match value.as_str() {
+                        Some(text) if is_dns_label(text) => name = Some(text.to_owned()),
+                        _ => {
+                            let hint = Some("use lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit".to_owned());
+                            let shown = value.as_str().map_or_else(|| quote(&value.to_string()), quote);
+                            say(&pointer, false, code::NAME, format!("{shown} is no valid name"), hint);
+                        }
+                    },
+                    "namespace" => {
+                        if namespace.is_some_and(|own| value.as_str() != Some(own)) {
+                            let hint = Some("leave the namespace out: a GitSync writes into its own".to_owned());
+                            say(&pointer, false, code::METADATA, "objects go into the namespace of their GitSync".into(), hint);
+                        }
+                    }
+                    "labels" | "annotations" => {
+                        let into = if key == "labels" { &mut labels } else { &mut annotations };
+                        strings(value, &pointer, key == "annotations", into, &mut say);
+                    }
+                    key if REFUSED.contains(&key) => {
+                        say(&pointer, true, code::METADATA, format!("{key} may not come from Git"), Some("remove it".into()));
+                    }
+                    key => {
+                        let near = nearest(key, ["name", "labels", "annotations"].into_iter());
+                        let hint = near.map_or("fields here: name, labels, annotations".to_owned(), |near| format!("did you mean {near}?"));
+                        say(&pointer, true, code::UNKNOWN_FIELD, format!("unknown field {}", quote(key)), Some(hint));
+                    }
+                }
+            }
+            if !metadata.contains_key("name") {
+                say("/metadata", true, code::NAME, "metadata.name is missing".into(), None);
+            }
+        }
+        _ => say("", false, code::NAME, "metadata.name is missing".into(), None),
+    }
+    if kind.is_some() && !map.get("spec").is_some_and(Value::is_object) {
+        say(if map.contains_key("spec") { "/spec" } else { "" }, false, code::MISSING_FIELD, "spec is missing or no object".into(), None);
+    }
+    let id = kind.zip(name).map(|(kind, name)| ObjectId::new(kind, name));
+    Identity::Ours { id, labels, annotations, findings }
+}
+
+fn strings(
+    value: &Value,
+    pointer: &str,
+    annotations: bool,
+    into: &mut BTreeMap<String, String>,
+    say: &mut impl FnMut(&str, bool, &'static str, String, Option<String>),
+) {
+    let Some(map) = value.as_object() else {
+        if !value.is_null() {
+            say(pointer, false, code::TYPE, "this must be an object of texts".into(), None);
+        }
+        return;
+    };
+    for (key, value) in map {
+        let at = format!("{pointer}/{}", escape(key));
+        let domain = key.split('/').next().unwrap_or_default();
+        let reserved = key.contains('/') && (domain == GROUP || domain.ends_with(&format!(".{GROUP}")));
+        let allowed = annotations && keys::FROM_GIT.contains(&key.as_str());
+        if reserved && !allowed {
+            let hint = allowed_hint(annotations);
+            say(&at, true, code::METADATA, format!("{key} belongs to Convoke and may not come from Git"), hint);
+            continue;
+        }
+        match value {
+            Value::String(text) => {
+                into.insert(key.clone(), text.clone());
+            }
+            _ => say(&at, false, code::TYPE, format!("{key} must be a text"), Some("quote it".into())),
+        }
+    }
+}
+
+fn allowed_hint(annotations: bool) -> Option<String> {
+    annotations.then(|| format!("annotations that may: {}", keys::FROM_GIT.join(", ")))
+}
+
+fn names() -> String {
+    Kind::ALL.map(Kind::as_str).join(", ")
+}
+
+/// RFC 1123 label.
+fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}

@@ -1,0 +1,450 @@
+//! (pure) From a tree to a catalog, file by file, each file's result cached by what it was made from.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::diagnostic::{code, nearest, sort};
+use super::document::{Budget, Document, Place, parse};
+use super::identify::{Identity, identify};
+use super::schema::{Finding, Schemas};
+use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
+use super::{Catalog, Definition, Limits, Reference, file_fields};
+use crate::api::git_sync::{Problem, Severity};
+use crate::api::{Kind, ObjectId};
+
+/// What one file gave.
+struct FileResult {
+    /// Good definitions: all of the file, or none.
+    definitions: Vec<Arc<Definition>>,
+    problems: Vec<Problem>,
+    /// Identities of a broken file, as far as they are known.
+    broken: Vec<ObjectId>,
+    /// Whether something in the file could not be identified.
+    unknown: bool,
+    /// Documents of ours.
+    documents: usize,
+}
+
+/// What a result depends on besides the file itself: files that it includes, by path and content id.
+type Includes = Vec<(String, Option<String>)>;
+
+struct Cached {
+    id: String,
+    includes: Includes,
+    result: Arc<FileResult>,
+}
+
+/// Reads trees. Keeps each file's result, so that an unchanged file is not looked at again.
+pub struct Loader {
+    schemas: Schemas,
+    limits: Limits,
+    cache: HashMap<String, Cached>,
+    namespace: Option<String>,
+    /// How many files were parsed, ever.
+    pub parsed: u64,
+}
+
+impl Loader {
+    /// A loader with these budgets.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { schemas: Schemas::new(), limits, cache: HashMap::new(), namespace: None, parsed: 0 }
+    }
+
+    /// Reads everything below the tree's path. `namespace` is the one that objects go into, when it is known.
+    pub fn load(&mut self, tree: &dyn RepositoryTree, namespace: Option<&str>) -> Catalog {
+        if self.namespace.as_deref() != namespace {
+            self.cache.clear();
+            self.namespace = namespace.map(str::to_owned);
+        }
+        let mut catalog = Catalog::default();
+        for problem in tree.problems() {
+            catalog.broken_paths.insert(problem.path.clone());
+            catalog.problems.push(error_at(&problem.path, None, code::BUDGET, &problem.message, problem.hint.clone()));
+        }
+        let mut cache = HashMap::with_capacity(self.cache.len());
+        let mut found: BTreeMap<ObjectId, Vec<Arc<Definition>>> = BTreeMap::new();
+        for entry in tree.entries() {
+            if entry.kind != EntryKind::File {
+                catalog.broken_paths.insert(entry.path.clone());
+                catalog.problems.push(odd_entry(entry));
+                continue;
+            }
+            if !is_definition_file(&entry.path) {
+                continue;
+            }
+            let cached = match self.cache.remove(&entry.path) {
+                Some(cached) if cached.id == entry.id && still(&cached.includes, tree) => cached,
+                _ => {
+                    self.parsed += 1;
+                    let mut includes = Includes::new();
+                    let result = Arc::new(self.file(tree, entry, &mut includes));
+                    Cached { id: entry.id.clone(), includes, result }
+                }
+            };
+            let result = cached.result.clone();
+            cache.insert(entry.path.clone(), cached);
+            catalog.documents += result.documents;
+            catalog.files += usize::from(result.documents > 0);
+            catalog.problems.extend(result.problems.iter().cloned());
+            if result.unknown {
+                catalog.broken_paths.insert(entry.path.clone());
+            }
+            for id in &result.broken {
+                catalog.broken.insert(id.clone(), entry.path.clone());
+            }
+            for definition in &result.definitions {
+                found.entry(definition.id.clone()).or_default().push(definition.clone());
+            }
+        }
+        self.cache = cache;
+        for (id, definitions) in found {
+            match definitions.as_slice() {
+                // One good copy beside a broken one: which of them is meant is not known.
+                [one] if !catalog.broken.contains_key(&id) => {
+                    catalog.definitions.insert(id, one.clone());
+                }
+                several => duplicate(&mut catalog, &id, several),
+            }
+        }
+        if catalog.documents == 0 && catalog.problems.is_empty() {
+            let hint = "an empty folder deletes nothing: to remove everything, approve the held prune or delete the objects";
+            let message = "no definition is below the path of this sync";
+            let mut problem = error_at(".", None, code::EMPTY, message, Some(hint.into()));
+            problem.path = None;
+            catalog.problems.push(problem);
+        }
+        sort(&mut catalog.problems);
+        catalog
+    }
+
+    fn file(&self, tree: &dyn RepositoryTree, entry: &TreeEntry, includes: &mut Includes) -> FileResult {
+        let mut result =
+            FileResult { definitions: Vec::new(), problems: Vec::new(), broken: Vec::new(), unknown: false, documents: 0 };
+        let text = match self.text(tree, entry) {
+            Ok(text) => text,
+            Err((code, message, hint)) => {
+                result.unknown = true;
+                result.problems.push(error_at(&entry.path, None, code, &message, hint));
+                return result;
+            }
+        };
+        let Limits { documents, depth, nodes, .. } = self.limits;
+        let parsed = parse(&text, Budget { documents, depth, nodes });
+        for fault in parsed.faults {
+            result.problems.push(error_at(&entry.path, Some(fault.place), fault.code, &fault.message, fault.hint));
+        }
+        // A document with a fault of its own may still say who it is; without one, a part of the file is unknown.
+        let faulty = parsed.faulty.len();
+        for document in &parsed.faulty {
+            match identify(&document.value, None) {
+                Identity::Ours { id: Some(id), .. } => result.broken.push(id),
+                _ => result.unknown = true,
+            }
+        }
+        result.unknown |= result.problems.iter().any(|p| matches!(p.code.as_str(), code::SYNTAX | code::BUDGET));
+        let mut good = Vec::new();
+        for document in &parsed.documents {
+            match self.document(tree, &entry.path, document, includes) {
+                None => {}
+                Some((id, outcome)) => {
+                    result.documents += 1;
+                    match outcome {
+                        Ok((definition, warnings)) => {
+                            result.problems.extend(warnings);
+                            good.push(Arc::new(definition));
+                        }
+                        Err(problems) => {
+                            result.problems.extend(problems);
+                            match id {
+                                Some(id) => result.broken.push(id),
+                                None => result.unknown = true,
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        result.documents += faulty;
+        if result.problems.iter().any(|p| p.severity == Severity::Error) {
+            result.broken.extend(good.into_iter().map(|d| d.id.clone()));
+        } else {
+            result.definitions = good;
+        }
+        result
+    }
+
+    fn text(&self, tree: &dyn RepositoryTree, entry: &TreeEntry) -> Result<String, (&'static str, String, Option<String>)> {
+        let data = tree.read(entry, self.limits.file_bytes).map_err(|error| match error {
+            TreeError::TooLarge { limit, .. } => {
+                (code::BUDGET, format!("the file is larger than {limit} bytes"), Some("split it".to_owned()))
+            }
+            TreeError::Unreadable { reason, .. } => (code::UNREADABLE, format!("the file cannot be read: {reason}"), None),
+        })?;
+        if data.starts_with(b"version https://git-lfs.github.com/spec/") {
+            let hint = "keep definitions out of Git LFS".to_owned();
+            return Err((code::ENTRY, "the file is a Git LFS pointer".to_owned(), Some(hint)));
+        }
+        match std::str::from_utf8(&data) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(error) => {
+                let line = data[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+                Err((code::ENCODING, format!("the file is not UTF-8 (line {line})"), Some("save it as UTF-8".to_owned())))
+            }
+        }
+    }
+
+    /// `None`: not ours. Otherwise its identity, and the definition with warnings, or what is wrong.
+    #[allow(clippy::type_complexity)]
+    fn document(
+        &self,
+        tree: &dyn RepositoryTree,
+        path: &str,
+        document: &Document,
+        includes: &mut Includes,
+    ) -> Option<(Option<ObjectId>, Result<(Definition, Vec<Problem>), Vec<Problem>>)> {
+        let Identity::Ours { id, labels, annotations, findings } = identify(&document.value, self.namespace.as_deref())
+        else {
+            return None;
+        };
+        let object = id.as_ref().map(ToString::to_string);
+        let problem = |finding: Finding| {
+            let place = if finding.on_key { document.key_place(&finding.pointer) } else { document.place(&finding.pointer) };
+            let mut problem = error_at(path, Some(place), finding.code, &finding.message, finding.hint);
+            problem.object.clone_from(&object);
+            problem
+        };
+        let mut problems: Vec<_> = findings.into_iter().map(problem).collect();
+        // The spec is checked even when the name is not known: all errors at once.
+        let kind = document.value["kind"].as_str().and_then(Kind::parse);
+        let mut spec = document.value["spec"].clone();
+        if let Some(kind) = kind.filter(|_| spec.is_object()) {
+            self.schemas.expand(kind, &mut spec);
+            let found = self.include(tree, path, kind, &mut spec, includes);
+            problems.extend(found.into_iter().map(problem));
+            let name = id.as_ref().map_or("x", |id| id.name.as_str());
+            problems.extend(self.schemas.check(kind, name, &spec).into_iter().map(problem));
+        }
+        let Some(id) = id.filter(|_| problems.is_empty()) else {
+            let known = object.and_then(|text| {
+                let (kind, name) = text.split_once('/')?;
+                Some(ObjectId::new(Kind::parse(kind)?, name))
+            });
+            return Some((known, Err(problems)));
+        };
+        let canonical_spec = match self.schemas.canonical(id.kind, &spec) {
+            Ok(canonical) => canonical,
+            Err(message) => {
+                let problem = error_at(path, Some(document.place("/spec")), code::TYPE, &message, None);
+                return Some((Some(id), Err(vec![problem])));
+            }
+        };
+        let place = document.place("");
+        let references = references(&id, &canonical_spec, document);
+        let warnings = warnings(&id, path, &canonical_spec, document);
+        let definition = Definition {
+            id: id.clone(),
+            path: path.to_owned(),
+            line: place.line,
+            column: place.column,
+            labels,
+            annotations,
+            spec,
+            canonical_spec,
+            references,
+        };
+        Some((Some(id), Ok((definition, warnings))))
+    }
+
+    /// Puts the content of files into the fields that name them.
+    fn include(
+        &self,
+        tree: &dyn RepositoryTree,
+        path: &str,
+        kind: Kind,
+        spec: &mut Value,
+        includes: &mut Includes,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (file_field, plain_field) in file_fields(kind) {
+            let Some(named) = spec.pointer(file_field).cloned() else { continue };
+            let pointer = format!("/spec{file_field}");
+            let (parent, field) = file_field.rsplit_once('/').unwrap_or(("", file_field));
+            let plain = plain_field.rsplit('/').next().unwrap_or_default();
+            let mut say = |code: &'static str, message: String, hint: Option<String>| {
+                findings.push(Finding { pointer: pointer.clone(), on_key: false, code, message, hint });
+            };
+            let content = match named.as_str() {
+                None => Err((format!("{field} must be the path of a file"), None)),
+                Some(_) if spec.pointer(plain_field).is_some() => {
+                    Err((format!("{plain} and {field} exclude each other"), Some("keep one of the two".to_owned())))
+                }
+                Some(named) => self.included(tree, path, named, includes),
+            };
+            let content = match content {
+                Ok(content) => Some(content),
+                Err((message, hint)) => {
+                    say(code::INCLUDE, message, hint);
+                    None
+                }
+            };
+            // The shorthand leaves the spec in any case: it is not a field of the plain form.
+            if let Some(map) = spec.pointer_mut(parent).and_then(Value::as_object_mut) {
+                map.remove(field);
+                if let Some(content) = content {
+                    map.insert(plain.to_owned(), Value::String(content));
+                }
+            }
+        }
+        findings
+    }
+
+    fn included(
+        &self,
+        tree: &dyn RepositoryTree,
+        path: &str,
+        named: &str,
+        includes: &mut Includes,
+    ) -> Result<String, (String, Option<String>)> {
+        let Some(target) = resolve(path, named) else {
+            return Err(("the file lies outside of the repository".into(), None));
+        };
+        let entry = tree.lookup(&target).map_err(|error| (error.to_string(), None))?;
+        includes.push((target.clone(), entry.as_ref().map(|entry| entry.id.clone())));
+        let Some(entry) = entry else {
+            let folder = target.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let near = tree.entries().iter().filter_map(|entry| {
+                let (parent, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
+                (parent == folder).then_some(name)
+            });
+            let wanted = target.rsplit('/').next().unwrap_or_default();
+            let hint = nearest(wanted, near).map(|name| format!("did you mean {name}?"));
+            return Err((format!("there is no file {target}"), hint));
+        };
+        if entry.kind != EntryKind::File {
+            return Err((format!("{target} is a link or no regular file"), Some("links are never followed".into())));
+        }
+        let data = tree.read(&entry, self.limits.include_bytes).map_err(|error| (error.to_string(), None))?;
+        if data.starts_with(b"version https://git-lfs.github.com/spec/") {
+            return Err((format!("{target} is a Git LFS pointer"), None));
+        }
+        match std::str::from_utf8(&data) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => Err((format!("{target} is not UTF-8"), None)),
+        }
+    }
+}
+
+/// The path that `named` means in a file at `path`; `None` when it leaves the repository.
+fn resolve(path: &str, named: &str) -> Option<String> {
+    if named.is_empty() || named.contains(['\\', '\0']) {
+        return None;
+    }
+    let mut parts: Vec<&str> = match named.strip_prefix('/') {
+        Some(_) => Vec::new(),
+        None => path.rsplit_once('/').map(|(folder, _)| folder.split('/').collect()).unwrap_or_default(),
+    };
+    for part in named.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part if part.eq_ignore_ascii_case(".git") => return None,
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+fn is_definition_file(path: &str) -> bool {
+    [".yaml", ".yml", ".json"].iter().any(|end| path.ends_with(end))
+}
+
+fn still(includes: &Includes, tree: &dyn RepositoryTree) -> bool {
+    includes.iter().all(|(path, id)| {
+        tree.lookup(path).is_ok_and(|entry| entry.map(|entry| entry.id) == *id)
+    })
+}
+
+fn error_at(path: &str, place: Option<Place>, code: &str, message: &str, hint: Option<String>) -> Problem {
+    Problem {
+        severity: Severity::Error,
+        path: Some(path.to_owned()),
+        line: place.map(|place| place.line.into()),
+        column: place.map(|place| place.column.into()),
+        code: code.into(),
+        message: message.into(),
+        hint,
+        object: None,
+    }
+}
+
+fn odd_entry(entry: &TreeEntry) -> Problem {
+    let (message, hint) = match entry.kind {
+        EntryKind::Symlink => ("this is a symbolic link, and links are never followed", "put the file itself here"),
+        EntryKind::Submodule => ("this is a submodule, and submodules are never read", "sync the other repository with a GitSync of its own"),
+        EntryKind::Odd | EntryKind::File => ("this entry has a name or mode that no honest tree has", "remove it"),
+    };
+    error_at(&entry.path, None, code::ENTRY, message, Some(hint.into()))
+}
+
+fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) {
+    let places: Vec<_> = several.iter().map(|d| format!("{}:{}", d.path, d.line)).collect();
+    let elsewhere = catalog.broken.get(id).cloned();
+    for definition in several {
+        let here = format!("{}:{}", definition.path, definition.line);
+        let others: Vec<_> = places.iter().filter(|place| **place != here).cloned().chain(elsewhere.clone()).collect();
+        let others = if others.is_empty() { here } else { others.join(", ") };
+        let place = Place { line: definition.line, column: definition.column };
+        let mut problem = error_at(
+            &definition.path,
+            Some(place),
+            code::DUPLICATE_OBJECT,
+            &format!("{id} is defined twice, also at {others}"),
+            Some("remove or rename one of the two".into()),
+        );
+        problem.object = Some(id.to_string());
+        catalog.problems.push(problem);
+        catalog.broken.insert(id.clone(), definition.path.clone());
+    }
+}
+
+fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference> {
+    let mut references = Vec::new();
+    let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
+        if let Some(name) = name.as_str() {
+            let place = document.place(&pointer);
+            references.push(Reference { to: ObjectId::new(kind, name), field, line: place.line, column: place.column });
+        }
+    };
+    if id.kind == Kind::Agent {
+        one(Kind::ModelAPI, "modelAPI", "/spec/modelAPI/name".into(), &spec["modelAPI"]["name"]);
+        for (n, server) in spec["mcpServers"].as_array().into_iter().flatten().enumerate() {
+            one(Kind::MCPServer, "mcpServers", format!("/spec/mcpServers/{n}/name"), &server["name"]);
+        }
+        for (n, peer) in spec["agentNetwork"]["access"].as_array().into_iter().flatten().enumerate() {
+            one(Kind::Agent, "agentNetwork.access", format!("/spec/agentNetwork/access/{n}"), peer);
+        }
+    }
+    if matches!(id.kind, Kind::Agent | Kind::MCPServer) {
+        one(Kind::AgentBuild, "buildRef", "/spec/buildRef/name".into(), &spec["buildRef"]["name"]);
+    }
+    references
+}
+
+fn warnings(id: &ObjectId, path: &str, spec: &Value, document: &Document) -> Vec<Problem> {
+    let package = &spec["package"];
+    if id.kind != Kind::MCPServer || !package.is_object() || package["version"].is_string() {
+        return Vec::new();
+    }
+    let hint = "add version: the newest is installed at each start, so a restart may change the tools";
+    let message = "the package has no version";
+    let mut problem = error_at(path, Some(document.key_place("/spec/package")), code::UNPINNED, message, Some(hint.into()));
+    problem.severity = Severity::Warning;
+    problem.object = Some(id.to_string());
+    vec![problem]
+}

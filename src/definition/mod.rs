@@ -1,0 +1,151 @@
+//! (pure) The repository format: files into definitions and problems, every problem with its place.
+//!
+//! ```text
+//! tree ──► document (values, places) ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
+//! ```
+//! The unit of quarantine is the file: when any of its documents has an error, none of its objects is applied, and
+//! all that can be identified are held.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod diagnostic;
+pub mod document;
+mod identify;
+mod load;
+pub mod schema;
+pub mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::git_sync::{Problem, Severity};
+use crate::api::{Kind, ObjectId};
+use diagnostic::{code, nearest};
+
+pub use load::Loader;
+
+/// Budgets on what is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one definition file.
+    pub file_bytes: u64,
+    /// Bytes of one file that a `*File` field names.
+    pub include_bytes: u64,
+    /// Documents in one file.
+    pub documents: usize,
+    /// Collections in collections.
+    pub depth: usize,
+    /// Values in one document.
+    pub nodes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { file_bytes: 1 << 20, include_bytes: 256 << 10, documents: 100, depth: 64, nodes: 50_000 }
+    }
+}
+
+/// A document that parsed and validated as one of our kinds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// Kind and name.
+    pub id: ObjectId,
+    /// File, relative to the root of the repository.
+    pub path: String,
+    /// Line of the document's first value, from 1.
+    pub line: u32,
+    /// Its column, from 1.
+    pub column: u32,
+    /// Labels from Git.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations from Git.
+    pub annotations: BTreeMap<String, String>,
+    /// The spec in plain form, without the schema's defaults.
+    pub spec: Value,
+    /// The spec with the schema's defaults, as the typed struct writes it.
+    pub canonical_spec: Value,
+    /// Objects that it names.
+    pub references: Vec<Reference>,
+}
+
+/// An object that a definition names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// Which object.
+    pub to: ObjectId,
+    /// The field, as `modelAPI` or `mcpServers`.
+    pub field: &'static str,
+    /// Line of the name.
+    pub line: u32,
+    /// Its column.
+    pub column: u32,
+}
+
+/// All definitions of one commit, and all problems.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// What the commit wants.
+    pub definitions: BTreeMap<ObjectId, Arc<Definition>>,
+    /// Everything that is wrong, sorted.
+    pub problems: Vec<Problem>,
+    /// Identities that are known to be broken, with their file: to be held.
+    pub broken: BTreeMap<ObjectId, String>,
+    /// Files of which something could not be identified: what came from them is to be held.
+    pub broken_paths: BTreeSet<String>,
+    /// Documents of ours.
+    pub documents: usize,
+    /// Files with documents of ours.
+    pub files: usize,
+}
+
+impl Catalog {
+    /// Whether anything is wrong enough that nothing proves absence.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+    }
+}
+
+/// Warnings for references to objects that are neither in the commit nor in the cluster.
+#[must_use]
+pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for definition in catalog.definitions.values() {
+        for reference in &definition.references {
+            let to = &reference.to;
+            if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to) {
+                continue;
+            }
+            let names = catalog.definitions.keys().filter(|id| id.kind == to.kind).map(|id| id.name.as_str());
+            let hint = match nearest(&to.name, names) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("add the {} to the repository, or create it in the namespace", to.kind),
+            };
+            problems.push(Problem {
+                severity: Severity::Warning,
+                path: Some(definition.path.clone()),
+                line: Some(reference.line.into()),
+                column: Some(reference.column.into()),
+                code: code::REFERENCE.into(),
+                message: format!("{}: {} {:?} is neither in this commit nor in the cluster", reference.field, to.kind, to.name),
+                hint: Some(hint),
+                object: Some(definition.id.to_string()),
+            });
+        }
+    }
+    diagnostic::sort(&mut problems);
+    problems
+}
+
+/// The fields of a kind that take the content of a file: pointer of the `*File` field, pointer of the plain one.
+const fn file_fields(kind: Kind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        Kind::Agent => &[("/config/instructionsFile", "/config/instructions")],
+        Kind::MCPServer => &[("/toolsStringFile", "/toolsString")],
+        Kind::ModelAPI | Kind::AgentBuild => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! (pure) What the loader reads: a commit's tree, or a local folder, read only.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::sync::Arc;
+
+/// What an entry of a tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A symbolic link: never followed.
+    Symlink,
+    /// A submodule: never entered.
+    Submodule,
+    /// Anything else, or a name that no honest tree has.
+    Odd,
+}
+
+/// One entry that is not a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Path from the root of the repository, with `/`.
+    pub path: String,
+    /// Content id: blob id, or a hash of the content.
+    pub id: String,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// Something below the path that was left out, because a budget was exceeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeProblem {
+    /// Where.
+    pub path: String,
+    /// What.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+/// Why an entry cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    /// It is larger than the budget.
+    #[error("{path} is larger than {limit} bytes")]
+    TooLarge {
+        /// Where.
+        path: String,
+        /// The budget, in bytes.
+        limit: u64,
+    },
+    /// It cannot be read.
+    #[error("{path} cannot be read: {reason}")]
+    Unreadable {
+        /// Where.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A commit's tree, or a local folder.
+pub trait RepositoryTree {
+    /// All entries below the synced path, recursively, sorted by path, within budgets.
+    fn entries(&self) -> &[TreeEntry];
+    /// What was left out.
+    fn problems(&self) -> &[TreeProblem];
+    /// Any entry of the repository by path, never through a link; folders are `None`.
+    ///
+    /// # Errors
+    /// When a tree on the way cannot be read.
+    fn lookup(&self, path: &str) -> Result<Option<TreeEntry>, TreeError>;
+    /// Content of an entry.
+    ///
+    /// # Errors
+    /// When it is larger than `max_bytes` or cannot be read.
+    fn read(&self, entry: &TreeEntry, max_bytes: u64) -> Result<Arc<[u8]>, TreeError>;
+}

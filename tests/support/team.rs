@@ -1,0 +1,218 @@
+//! A team: a namespace, a repository served over smart HTTP, and a GitSync between them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use convoke::api::git_sync::{GitSyncStatus, Problem};
+use convoke::api::{GitSync, Kind, keys};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::git_http::{GitServer, Repo};
+use super::{AuditMark, Cluster, Operator, eventually};
+
+/// How long anything may take that should take a moment: generous, because two cores are shared.
+pub const SOON: Duration = Duration::from_secs(40);
+
+/// The arguments of every fixture operator.
+pub const ARGS: &[&str] = &["--allow-insecure-git", "--single-tenant", "--leader-elect=false"];
+
+/// See the module.
+pub struct Team<'a> {
+    pub cluster: &'a Cluster,
+    pub namespace: String,
+    pub repo: Repo,
+    pub syncs: Api<GitSync>,
+    requests: AtomicU32,
+    _server: GitServer,
+    _dir: tempfile::TempDir,
+}
+
+impl<'a> Team<'a> {
+    /// A namespace and a repository with these files on main, served; no GitSync yet.
+    pub async fn new(cluster: &'a Cluster, prefix: &str, files: &[(&str, &str)]) -> Self {
+        let namespace = cluster.namespace(prefix).await;
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let repo = Repo::init(&dir.path().join("team.git"));
+        repo.commit("first", files);
+        let server = GitServer::start(dir.path());
+        let syncs = Api::namespaced(cluster.client.clone(), &namespace);
+        Self { cluster, namespace, repo, syncs, requests: AtomicU32::new(0), _server: server, _dir: dir }
+    }
+
+    /// The URL of the repository.
+    pub fn url(&self) -> String {
+        self._server.url("team.git")
+    }
+
+    /// Creates the GitSync `main` with these extra fields of its spec, and waits until its first sync is told.
+    pub async fn sync_with(&self, extra: Value) -> GitSync {
+        self.create_sync(extra).await;
+        eventually(SOON, "the first sync is told", || async {
+            let sync = self.get().await;
+            let told = sync.status.as_ref().is_some_and(|s| s.observed_generation.is_some() && (!s.history.is_empty() || ready(&sync).status == "False"));
+            if told { Ok(sync) } else { Err(sync.status) }
+        })
+        .await
+    }
+
+    /// Creates the GitSync `main` and waits for nothing.
+    pub async fn create_sync(&self, extra: Value) {
+        // Polls are far apart: tests ask for a sync, so that each does just what it says.
+        let mut spec = json!({"url": self.url(), "interval": "1h", "retryInterval": "1s"});
+        if let (Some(spec), Value::Object(extra)) = (spec.as_object_mut(), extra) {
+            spec.extend(extra);
+        }
+        let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "main"}, "spec": spec});
+        let params = PatchParams::apply("tester").force();
+        self.syncs.patch("main", &params, &Patch::Apply(&object)).await.expect("GitSync");
+    }
+
+    /// The GitSync.
+    pub async fn get(&self) -> GitSync {
+        self.syncs.get("main").await.expect("GitSync main")
+    }
+
+    /// Its status.
+    pub async fn status(&self) -> GitSyncStatus {
+        self.get().await.status.expect("a status")
+    }
+
+    /// Commits (`Some` writes a file, `None` deletes it), asks for a sync, and waits until it has been handled.
+    pub async fn push(&self, files: &[(&str, Option<&str>)]) -> GitSync {
+        let (mut written, mut deleted) = (Vec::new(), Vec::new());
+        for (path, content) in files {
+            match content {
+                Some(content) => written.push((*path, *content)),
+                None => deleted.push(*path),
+            }
+        }
+        self.repo.change("change", &written, &deleted);
+        self.request().await
+    }
+
+    /// Asks for a sync and waits until it has been handled whole.
+    pub async fn request(&self) -> GitSync {
+        let value = format!("request-{}", self.requests.fetch_add(1, Ordering::SeqCst));
+        self.annotate(&[(keys::REQUESTED_AT, &value)]).await;
+        eventually(SOON, "the request is handled", || async {
+            let sync = self.get().await;
+            let handled = sync.status.as_ref().and_then(|s| s.last_handled_reconcile_at.clone());
+            if handled.as_deref() == Some(value.as_str()) { Ok(sync) } else { Err(sync.status) }
+        })
+        .await
+    }
+
+    /// Annotates the GitSync.
+    pub async fn annotate(&self, annotations: &[(&str, &str)]) {
+        let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
+        let patch = json!({"metadata": {"annotations": annotations}});
+        self.syncs.patch("main", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("annotate");
+    }
+
+    /// Waits until Ready has this status, and gives the GitSync.
+    pub async fn wait_ready(&self, status: &str) -> GitSync {
+        eventually(SOON, &format!("Ready={status}"), || async {
+            let sync = self.get().await;
+            let fresh = sync.status.as_ref().and_then(|s| s.observed_generation) == sync.metadata.generation;
+            if fresh && ready(&sync).status == status { Ok(sync) } else { Err(sync.status) }
+        })
+        .await
+    }
+
+    /// The API of a synced kind.
+    pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk("convoke.dev", "v1alpha1", kind.as_str());
+        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+        Api::namespaced_with(self.cluster.client.clone(), &self.namespace, &resource)
+    }
+
+    /// The objects of a kind by name, with their uid.
+    pub async fn objects(&self, kind: Kind) -> BTreeMap<String, String> {
+        let list = self.api(kind).list(&kube::api::ListParams::default()).await.expect("list");
+        list.items
+            .into_iter()
+            .map(|o| (o.metadata.name.unwrap_or_default(), o.metadata.uid.unwrap_or_default()))
+            .collect()
+    }
+
+    /// The names of the ModelAPIs, the kind that most tests use: an External one needs nothing else.
+    pub async fn models(&self) -> Vec<String> {
+        self.objects(Kind::ModelAPI).await.into_keys().collect()
+    }
+
+    /// Writes of fixture operators to synced kinds of this namespace since the mark: `verb resource/name`, statuses left out.
+    pub fn writes(&self, since: AuditMark) -> Vec<String> {
+        let mut writes: Vec<_> = self
+            .cluster
+            .audit_since(since)
+            .into_iter()
+            .filter(|r| r.is_write() && r.namespace == self.namespace && r.code < 300)
+            .filter(|r| r.subresource.is_empty() && Kind::ALL.iter().any(|kind| kind.plural() == r.resource))
+            .map(|r| format!("{} {}/{}", r.verb, r.resource, r.name))
+            .collect();
+        writes.sort();
+        writes
+    }
+}
+
+/// The condition Ready.
+pub fn ready(sync: &GitSync) -> Condition {
+    condition(sync, "Ready").unwrap_or_else(|| Condition {
+        type_: "Ready".into(),
+        status: "missing".into(),
+        reason: String::new(),
+        message: String::new(),
+        observed_generation: None,
+        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+    })
+}
+
+/// A condition by type.
+pub fn condition(sync: &GitSync, type_: &str) -> Option<Condition> {
+    sync.status.as_ref()?.conditions.iter().find(|c| c.type_ == type_).cloned()
+}
+
+/// The problems as `path:line:column code`.
+pub fn places(problems: &[Problem]) -> Vec<String> {
+    problems
+        .iter()
+        .map(|p| {
+            let number = |n: Option<i64>| n.map_or("?".to_owned(), |n| n.to_string());
+            format!("{}:{}:{} {}", p.path.as_deref().unwrap_or("?"), number(p.line), number(p.column), p.code)
+        })
+        .collect()
+}
+
+/// The manifest of an External ModelAPI.
+pub fn model(name: &str) -> String {
+    model_at(name, "https://models.example.com/v1")
+}
+
+/// The same with a URL.
+pub fn model_at(name: &str, url: &str) -> String {
+    format!(
+        "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: {name}\nspec:\n  mode: External\n  external:\n    url: {url}\n"
+    )
+}
+
+/// One operator for all tests of a binary, as the shipped Role.
+pub async fn shared_operator(cluster: &'static Cluster) -> &'static Operator {
+    static OPERATOR: tokio::sync::OnceCell<Operator> = tokio::sync::OnceCell::const_new();
+    OPERATOR
+        .get_or_init(|| async {
+            let operator = start_operator(cluster).await;
+            operator.ready(SOON).await;
+            operator
+        })
+        .await
+}
+
+/// An operator of its own.
+pub async fn start_operator(cluster: &Cluster) -> Operator {
+    let kubeconfig = cluster.operator_kubeconfig().await;
+    Operator::start(&kubeconfig, cluster.dir(), ARGS)
+}
