@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager) on loopback.
 
-    control_plane.py --bin DIR --state DIR [--audit] [--until-stdin-closes]
+    control_plane.py --bin DIR --state DIR [--crds FILE] [--audit] [--until-stdin-closes]
 
 The process is the cluster's supervisor: it starts the three, prints one line of JSON when they are ready, and
 stops them when it gets SIGTERM, when one of them dies or, with --until-stdin-closes, when its standard input
@@ -105,13 +105,21 @@ def kubeconfig(port, ca_file, token):
     )
 
 
+def established(text):
+    """Whether a CustomResourceDefinition (JSON) is served."""
+    conditions = json.loads(text).get("status", {}).get("conditions", [])
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
 class ControlPlane:
     """The three processes and their state folder."""
 
-    def __init__(self, binaries, state, audit):
+    def __init__(self, binaries, state, crds, audit):
         self.binaries = binaries
         self.state = state
+        self.crds = crds
         self.audit = audit
+        self.client = None
         self.port = 0
         self.children = {}
         self.admin_token = os.urandom(24).hex()
@@ -180,10 +188,12 @@ class ControlPlane:
             except Clash:
                 if attempt == 2:
                     raise
+        self.wait("/readyz", deadline)
+        # Before the garbage collector starts: it learns of later kinds only every 30 s.
+        self.install_crds(deadline)
         admin = kubeconfig(self.port, self.state / "certs/apiserver.crt", self.admin_token)
         manager = kubeconfig(self.port, self.state / "certs/apiserver.crt", self.manager_token)
         write_secret(self.state / "manager.kubeconfig", manager)
-        # It waits for the API server by itself.
         self.spawn(
             "kube-controller-manager",
             [
@@ -200,7 +210,6 @@ class ControlPlane:
                 "--concurrent-replicaset-syncs=20",
             ],
         )
-        self.wait("/readyz", deadline)
         # Made by the controller manager: it works.
         self.wait("/api/v1/namespaces/default/serviceaccounts/default", deadline)
         write_secret(self.state / "kubeconfig", admin)
@@ -250,27 +259,55 @@ class ControlPlane:
                 raise Failed(f"the API server wrote no certificate within {READY_SECONDS} s")
             time.sleep(0.02)
 
-    def wait(self, path, deadline):
-        """Waits until GET PATH answers 200 to the admin."""
-        context = ssl.create_default_context(cafile=str(self.state / "certs/apiserver.crt"))
-        # Loopback is never reached through a proxy.
-        direct = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
+    def request(self, path, method="GET", body=None, content_type="application/json"):
+        """One request as admin; gives the reply's text. Raises OSError (URLError, HTTPError) when it fails."""
+        if self.client is None:
+            context = ssl.create_default_context(cafile=str(self.state / "certs/apiserver.crt"))
+            # Loopback is never reached through a proxy.
+            self.client = urllib.request.build_opener(
+                urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+            )
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}{path}",
-            headers={"Authorization": f"Bearer {self.admin_token}"},
+            data=body,
+            method=method,
+            headers={"Authorization": f"Bearer {self.admin_token}", "Content-Type": content_type},
         )
+        with self.client.open(request, timeout=5) as reply:
+            return reply.read().decode()
+
+    def wait(self, path, deadline, good=lambda text: True):
+        """Waits until GET PATH succeeds with a good reply."""
         last = "no answer yet"
         while time.monotonic() < deadline:
             self.check_alive()
             try:
-                with direct.open(request, timeout=5):
+                text = self.request(path)
+                if good(text):
                     return
-            except (urllib.error.URLError, OSError) as error:
+                last = text
+            except OSError as error:
                 last = str(error)
             time.sleep(0.05)
         raise Failed(f"{path} is not there after {READY_SECONDS} s: {last}")
+
+    def install_crds(self, deadline):
+        """Applies the definitions of the file (a JSON array) and waits until they are served."""
+        crds = json.loads(self.crds.read_text()) if self.crds else []
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+        for crd in crds:
+            name = crd["metadata"]["name"]
+            try:
+                self.request(
+                    f"{path}{name}?fieldManager=convoke&force=true",
+                    "PATCH",
+                    json.dumps(crd).encode(),
+                    "application/apply-patch+yaml",
+                )
+            except urllib.error.HTTPError as error:
+                raise Failed(f"the API server refuses {name}: {error.read().decode()}") from error
+        for crd in crds:
+            self.wait(path + crd["metadata"]["name"], deadline, established)
 
     def check_alive(self):
         """Fails with the end of its log when one of the processes has ended."""
@@ -317,6 +354,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", required=True, type=Path, help="folder of the three binaries")
     parser.add_argument("--state", required=True, type=Path, help="folder of everything that it writes")
+    parser.add_argument("--crds", type=Path, help="JSON array of definitions to install before the controllers start")
     parser.add_argument("--audit", action="store_true", help="write audit.log")
     parser.add_argument("--until-stdin-closes", action="store_true", help="then stop, and remove the state folder")
     options = parser.parse_args()
@@ -339,7 +377,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, quit_on)
 
-    plane = ControlPlane(options.bin.resolve(), state, options.audit)
+    plane = ControlPlane(options.bin.resolve(), state, options.crds, options.audit)
     code = 0
     began = time.monotonic()
     try:
