@@ -363,10 +363,15 @@ def main():
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     state.chmod(0o700)
     lock = open(state / "lock", "a+")  # noqa: SIM115 (held until the process ends)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(f"a cluster already runs in {state}")
+    # Not at the first try: whoever asks whether a cluster runs takes the lock for a moment.
+    for attempt in range(40):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if attempt == 39:
+                sys.exit(f"a cluster already runs in {state}")
+            time.sleep(0.05)
     lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()
