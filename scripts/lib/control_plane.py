@@ -362,7 +362,8 @@ def main():
     state = options.state.resolve()
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     state.chmod(0o700)
-    lock = open(state / "lock", "a+")  # noqa: SIM115 (held until the process ends)
+    # A bare descriptor: only the kernel closes it, so that a free lock means that this process is gone.
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     # Not at the first try: whoever asks whether a cluster runs takes the lock for a moment.
     for attempt in range(40):
         try:
@@ -372,9 +373,8 @@ def main():
             if attempt == 39:
                 sys.exit(f"a cluster already runs in {state}")
             time.sleep(0.05)
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+    os.truncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
 
     def quit_on(_signal, _frame):
         raise KeyboardInterrupt
