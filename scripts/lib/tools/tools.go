@@ -1,7 +1,7 @@
 //go:build tools
 
 // Package tools pins the Kubernetes binaries that the local cluster runs.
-// scripts/cluster builds them into a cache folder keyed by go.sum.
+// scripts/cluster builds them into a cache folder keyed by go.mod and go.sum.
 package tools
 
 import (

@@ -1,0 +1,320 @@
+//! A real Kubernetes control plane that lives exactly as long as the test process.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::OnceCell;
+
+use super::{AuditMark, AuditRecord, Operator, audit, run};
+
+/// The repository of the test.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The control plane that all tests of a test binary share, with our definitions and the shipped rights installed.
+pub async fn cluster() -> &'static Cluster {
+    static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+    SHARED.get_or_init(Cluster::start).await
+}
+
+/// A control plane: API server, etcd and controllers, but no node, so no pod ever runs.
+#[derive(Debug)]
+pub struct Cluster {
+    state: PathBuf,
+    tools: PathBuf,
+    supervisor: Child,
+    /// The supervisor stops everything when this closes, so it closes with the process at the latest.
+    alive: Option<ChildStdin>,
+}
+
+impl Cluster {
+    /// Starts a control plane of its own (4 s): for tests that count writes or stop an operator.
+    ///
+    /// # Panics
+    /// When it doesn't start.
+    pub async fn start() -> Self {
+        let cluster = tokio::task::spawn_blocking(Self::start_blocking)
+            .await
+            .expect("start the control plane");
+        cluster.kubectl(&["apply", "--server-side", "-f", &format!("{ROOT}/deploy/rbac.yaml")]);
+        cluster
+    }
+
+    fn start_blocking() -> Self {
+        // Two TLS providers may be linked; the product installs this one, too.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let tools = find_tools();
+        let state = tempfile::Builder::new()
+            .prefix("convoke-test-")
+            .tempdir()
+            .expect("temporary folder")
+            .keep();
+        let files = state.join("files");
+        std::fs::create_dir(&files).expect("folder for files");
+        let crds = files.join("crds.json");
+        std::fs::write(&crds, serde_json::to_vec(&convoke::api::crds()).expect("JSON"))
+            .expect("write definitions");
+        let mut supervisor = Command::new("python3")
+            .arg(Path::new(ROOT).join("scripts/lib/control_plane.py"))
+            .arg("--bin")
+            .arg(&tools)
+            .arg("--state")
+            .arg(&state)
+            .arg("--crds")
+            .arg(&crds)
+            .args(["--audit", "--until-stdin-closes"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start python3");
+        let alive = supervisor.stdin.take();
+        let mut ready = String::new();
+        let stdout = supervisor.stdout.take().expect("piped");
+        // The supervisor has its own deadline, after which it ends and says why on standard error.
+        BufReader::new(stdout).read_line(&mut ready).expect("read from the supervisor");
+        assert!(!ready.is_empty(), "the control plane did not start; see above");
+        Self { state, tools, supervisor, alive }
+    }
+
+    /// A client with all rights. Take a new one in each test: a client dies with the runtime that made it.
+    pub async fn client(&self) -> Client {
+        self.client_of(&self.admin_kubeconfig()).await
+    }
+
+    /// A client of a kubeconfig, for example of [`Self::operator_kubeconfig`].
+    pub async fn client_of(&self, kubeconfig: &Path) -> Client {
+        let config = Kubeconfig::read_from(kubeconfig).expect("read the kubeconfig");
+        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+            .await
+            .expect("kubeconfig");
+        config.proxy_url = None;
+        config.default_retry = false;
+        Client::try_from(config).expect("client")
+    }
+
+    /// The kubeconfig with all rights.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.state.join("kubeconfig")
+    }
+
+    /// A folder for files of tests (logs, kubeconfigs); it goes with the cluster.
+    pub fn dir(&self) -> PathBuf {
+        self.state.join("files")
+    }
+
+    /// The process that holds the cluster.
+    pub fn supervisor_pid(&self) -> u32 {
+        self.supervisor.id()
+    }
+
+    /// A fresh namespace `<prefix>-<number>`.
+    pub async fn namespace(&self, prefix: &str) -> String {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        let api: Api<Namespace> = Api::all(self.client().await);
+        api.create(&PostParams::default(), &namespace).await.expect("create a namespace");
+        name
+    }
+
+    /// A kubeconfig of ServiceAccount `convoke` in that namespace, with exactly the shipped rights (`deploy/rbac.yaml`).
+    ///
+    /// Its audit name is [`operator_user`].
+    pub async fn operator_kubeconfig(&self, namespace: &str) -> PathBuf {
+        let client = self.client().await;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+        let account = ServiceAccount {
+            metadata: ObjectMeta { name: Some("convoke".into()), ..ObjectMeta::default() },
+            ..ServiceAccount::default()
+        };
+        let params = PatchParams::apply("convoke-tests");
+        accounts
+            .patch("convoke", &params, &Patch::Apply(&account))
+            .await
+            .expect("create the ServiceAccount");
+        self.bind(namespace);
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                expiration_seconds: Some(6 * 3600),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let granted = accounts
+            .create_token_request("convoke", &PostParams::default(), &request)
+            .await
+            .expect("mint a token");
+        let token = granted.status.expect("a token").token;
+
+        let admin = std::fs::read(self.admin_kubeconfig()).expect("admin's kubeconfig");
+        let mut config: Value = serde_json::from_slice(&admin).expect("JSON");
+        config["users"][0]["user"] = json!({ "token": token });
+        let path = self.dir().join(format!("{namespace}.kubeconfig"));
+        std::fs::write(&path, config.to_string()).expect("write the kubeconfig");
+        path
+    }
+
+    /// Binds the shipped roles as `deploy/rbac.yaml` does, but to the ServiceAccount of that namespace.
+    fn bind(&self, namespace: &str) {
+        let subjects =
+            json!([{"kind": "ServiceAccount", "name": "convoke", "namespace": namespace}]);
+        let reference = |role: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+        let mut items: Vec<_> = ["convoke", "convoke-cluster"]
+            .map(|role| {
+                json!({
+                    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                    "metadata": {"name": format!("{role}-{namespace}")},
+                    "roleRef": reference(role), "subjects": subjects,
+                })
+            })
+            .into();
+        items.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "convoke-lease", "namespace": namespace},
+            "roleRef": reference("convoke-lease"), "subjects": subjects,
+        }));
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    }
+
+    /// Applies one object or a `List` of any kinds with `kubectl apply --server-side`.
+    pub fn apply(&self, object: &Value) {
+        let file = tempfile::NamedTempFile::new_in(self.dir()).expect("temporary file");
+        std::fs::write(file.path(), object.to_string()).expect("write an object");
+        self.kubectl(&["apply", "--server-side", "-f", &file.path().to_string_lossy()]);
+    }
+
+    /// Starts an operator with the shipped rights, in a fresh namespace `convoke-<number>` of its own.
+    pub async fn operator(&self, args: &[&str]) -> Operator {
+        let namespace = self.namespace("convoke").await;
+        let kubeconfig = self.operator_kubeconfig(&namespace).await;
+        Operator::start(&kubeconfig, &self.dir(), args)
+    }
+
+    /// Runs kubectl as admin and gives its output; panics when it fails.
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        run(self.kubectl_command().args(args))
+    }
+
+    /// kubectl as admin, for tests that expect a failure.
+    pub fn kubectl_command(&self) -> Command {
+        let mut command = Command::new(self.tools.join("kubectl"));
+        // Its discovery cache knows servers by address, and ports come back.
+        command
+            .arg("--kubeconfig")
+            .arg(self.admin_kubeconfig())
+            .env("KUBECACHEDIR", self.dir().join("kubectl"));
+        command
+    }
+
+    /// The end of the audit log, now.
+    pub fn audit_mark(&self) -> AuditMark {
+        audit::end(&self.audit_log())
+    }
+
+    /// Every request (reads too) of a user or User-Agent since then; see [`AuditRecord::is_by`].
+    pub fn requests_by(&self, who: &str, since: AuditMark) -> Vec<AuditRecord> {
+        let mut records = audit::read(&self.audit_log(), since);
+        records.retain(|record| record.is_by(who));
+        records
+    }
+
+    /// Every write, refused ones included, of a user or User-Agent since then.
+    pub fn writes_by(&self, who: &str, since: AuditMark) -> Vec<AuditRecord> {
+        let mut records = self.requests_by(who, since);
+        records.retain(AuditRecord::is_write);
+        records
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.state.join("audit.log")
+    }
+
+    /// Writes of all users since the start, controllers included, by (verb, resource, subresource), from the API
+    /// server's metrics. It names no user: see [`Self::writes_by`] for who did it.
+    pub fn api_writes(&self) -> BTreeMap<(String, String, String), u64> {
+        let mut counts = BTreeMap::new();
+        for line in self.kubectl(&["get", "--raw", "/metrics"]).lines() {
+            let Some((labels, count)) = line
+                .strip_prefix("apiserver_request_total{")
+                .and_then(|rest| rest.rsplit_once("} "))
+            else {
+                continue;
+            };
+            let label = |name: &str| {
+                let from = labels.split_once(&format!("{name}=\"")).map_or("", |(_, rest)| rest);
+                from.split('"').next().unwrap_or_default().to_owned()
+            };
+            let verb = label("verb");
+            if matches!(verb.as_str(), "GET" | "LIST" | "WATCH" | "CONNECT") {
+                continue;
+            }
+            let count: f64 = count.parse().expect("a number");
+            // The metric is a whole number written as a float.
+            *counts.entry((verb, label("resource"), label("subresource"))).or_default() +=
+                count as u64;
+        }
+        counts
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        let _ = self.supervisor.wait();
+    }
+}
+
+/// The audit name of the operator of [`Cluster::operator_kubeconfig`].
+pub fn operator_user(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:convoke")
+}
+
+/// The folder of etcd, kube-apiserver, kube-controller-manager and kubectl: `$CONVOKE_ASSETS`, this checkout's
+/// `.convoke/bin`, or what `scripts/cluster` built for any checkout.
+fn find_tools() -> PathBuf {
+    let complete = |dir: &PathBuf| {
+        ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"]
+            .iter()
+            .all(|tool| dir.join(tool).exists())
+    };
+    if let Some(dir) = std::env::var_os("CONVOKE_ASSETS") {
+        let dir = PathBuf::from(dir);
+        assert!(
+            complete(&dir),
+            "CONVOKE_ASSETS={} lacks binaries; run scripts/test",
+            dir.display()
+        );
+        return dir;
+    }
+    let places = [Some(Path::new(ROOT).join(".convoke/bin")), built_tools()];
+    let found = places.into_iter().flatten().find(complete);
+    found.unwrap_or_else(|| {
+        panic!("no cluster binaries: run scripts/test, or once `scripts/cluster tools`")
+    })
+}
+
+/// Where `scripts/cluster` puts what it builds: the key is the version and a hash of the tools module.
+fn built_tools() -> Option<PathBuf> {
+    let module = Path::new(ROOT).join("scripts/lib/tools");
+    let go_mod = std::fs::read_to_string(module.join("go.mod")).ok()?;
+    let go_sum = std::fs::read(module.join("go.sum")).ok()?;
+    let version = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))?;
+    let digest = Sha256::new().chain_update(&go_mod).chain_update(&go_sum).finalize();
+    let hash: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join(format!("convoke/bin/{version}-{hash}")))
+}
