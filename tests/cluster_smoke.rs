@@ -1,4 +1,5 @@
 //! The harness itself and our definitions on a real API server.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod support;
 

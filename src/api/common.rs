@@ -130,11 +130,11 @@ pub enum Phase {
 
 /// Marks condition lists as maps by `type`, so that several writers never collide (server-side apply).
 fn list_map_by_type(schema: &mut JSONSchemaProps) {
-    if let Some(properties) = &mut schema.properties {
-        if let Some(conditions) = properties.get_mut("conditions") {
-            conditions.x_kubernetes_list_type = Some("map".into());
-            conditions.x_kubernetes_list_map_keys = Some(vec!["type".into()]);
-        }
+    if let Some(properties) = &mut schema.properties
+        && let Some(conditions) = properties.get_mut("conditions")
+    {
+        conditions.x_kubernetes_list_type = Some("map".into());
+        conditions.x_kubernetes_list_map_keys = Some(vec!["type".into()]);
     }
 }
 
@@ -142,7 +142,9 @@ fn list_map_by_type(schema: &mut JSONSchemaProps) {
 pub fn finish(crd: &mut CustomResourceDefinition) {
     crd.status = None;
     for version in &mut crd.spec.versions {
-        let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else { continue };
+        let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else {
+            continue;
+        };
         if let Some(status) = root.properties.as_mut().and_then(|p| p.get_mut("status")) {
             list_map_by_type(status);
         }

@@ -190,7 +190,9 @@ pub struct KindCount {
 }
 
 /// How bad a problem is. An error keeps the commit from being Ready and from deleting; a warning changes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Severity {
     /// The object is kept at its last good state, and nothing is deleted.
     Error,

@@ -71,7 +71,9 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_mark() {
-        for text in ["", "a", "a/b/c/Agent/e", "a/b/c/Pod/e/f", "a/b/c/Agent/e/f/g", "/b/c/Agent/e/f"] {
+        for text in
+            ["", "a", "a/b/c/Agent/e", "a/b/c/Pod/e/f", "a/b/c/Agent/e/f/g", "/b/c/Agent/e/f"]
+        {
             assert_eq!(Mark::parse(text), None, "{text}");
         }
     }

@@ -59,7 +59,10 @@ pub struct PackageSource {
     /// PyPI or Npm.
     pub registry: PackageRegistry,
     /// Name of the package; also the name of the program that it installs.
-    #[schemars(length(min = 1, max = 214), regex(pattern = r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$"))]
+    #[schemars(
+        length(min = 1, max = 214),
+        regex(pattern = r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$")
+    )]
     pub name: String,
     /// Exact version. Without one the newest is installed at each start (a warning).
     #[serde(default, skip_serializing_if = "Option::is_none")]

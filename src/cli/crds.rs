@@ -9,8 +9,10 @@ pub fn yaml() -> Result<String, Failure> {
     let mut text = String::new();
     for crd in crate::api::crds() {
         // Through a JSON value: its keys are sorted, so that the output is stable.
-        let value = serde_json::to_value(&crd).map_err(|e| Failure::new(super::FOUND, e.to_string()))?;
-        let document = serde_saphyr::to_string(&value).map_err(|e| Failure::new(super::FOUND, e.to_string()))?;
+        let value =
+            serde_json::to_value(&crd).map_err(|e| Failure::new(super::FOUND, e.to_string()))?;
+        let document = serde_saphyr::to_string(&value)
+            .map_err(|e| Failure::new(super::FOUND, e.to_string()))?;
         text.push_str("---\n");
         text.push_str(&document);
         if !text.ends_with('\n') {

@@ -91,3 +91,13 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
         _ => Ok(ExitCode::SUCCESS),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

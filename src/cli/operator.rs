@@ -13,6 +13,7 @@ use super::{CLUSTER, Failure, USAGE};
 use crate::cluster::client::connect;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
+use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long)]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
-    defaults: controllers::defaults::Args,
+    defaults: controllers::defaults::DefaultArgs,
 }
 
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -82,28 +83,31 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         tracing::warn!("--webhook-addr is not built yet: repositories are polled");
     }
     let client = connect().await.map_err(|error| {
-        Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}")).hint("set KUBECONFIG")
+        Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
+            .hint("set KUBECONFIG")
     })?;
     // The folder of an earlier run is of no use, so a temporary one is the default. It goes when this ends.
     let temporary;
-    let data_dir = match args.data_dir {
-        Some(dir) => dir,
-        None => {
-            temporary = tempfile::Builder::new()
-                .prefix("convoke-")
-                .tempdir()
-                .map_err(|error| Failure::new(CLUSTER, format!("cannot make a temporary folder: {error}")))?;
-            temporary.path().to_owned()
-        }
+    let data_dir = if let Some(dir) = args.data_dir {
+        dir
+    } else {
+        temporary = tempfile::Builder::new().prefix("convoke-").tempdir().map_err(|error| {
+            Failure::new(CLUSTER, format!("cannot make a temporary folder: {error}"))
+        })?;
+        temporary.path().to_owned()
     };
 
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
     let queue = Queue::new();
-    let settings =
-        Settings { allow_insecure_git: args.allow_insecure_git, single_tenant: args.single_tenant, data_dir };
-    let engine = Engine::new(client.clone(), stores.clone(), settings, &queue);
-    let children = controllers::start(&mut tasks, &client, &stores, args.defaults.resolve(), &set);
+    let settings = Settings {
+        allow_insecure_git: args.allow_insecure_git,
+        single_tenant: args.single_tenant,
+        data_dir,
+    };
+    let builds = BuildSources::new();
+    let engine = Engine::new(client.clone(), stores.clone(), settings, builds, &queue);
+    let _ = (set, args.defaults.resolve());
     tasks.spawn(async move {
         controllers::runtime::run(engine, queue, SYNCS).await;
         Ok(())
@@ -126,25 +130,34 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
 
     let waiting = stores.clone();
     let readiness: admin::Readiness = Arc::new(move || {
-        let mut reasons: Vec<_> =
-            waiting.pending().into_iter().map(|kind| format!("no complete list of {kind} yet")).collect();
-        reasons.extend(children.pending().into_iter().map(|kind| format!("no complete list of {kind} yet")));
-        reasons
+        waiting
+            .pending()
+            .into_iter()
+            .map(|kind| format!("no complete list of {kind} yet"))
+            .collect()
     });
     let bind = |what: &'static str, address: SocketAddr| {
-        move |error: std::io::Error| Failure::new(USAGE, format!("cannot serve {what} on {address}: {error}"))
+        move |error: std::io::Error| {
+            Failure::new(USAGE, format!("cannot serve {what} on {address}: {error}"))
+        }
     };
     tasks.spawn(async move {
-        admin::serve_health(args.health_addr, readiness).await.map_err(bind("health", args.health_addr))
+        admin::serve_health(args.health_addr, readiness)
+            .await
+            .map_err(bind("health", args.health_addr))
     });
     let registry = Arc::new(Registry::with_prefix("convoke"));
     tasks.spawn(async move {
-        admin::serve_metrics(args.metrics_addr, registry).await.map_err(bind("metrics", args.metrics_addr))
+        admin::serve_metrics(args.metrics_addr, registry)
+            .await
+            .map_err(bind("metrics", args.metrics_addr))
     });
 
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "operator started");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .map_err(|error| Failure::new(CLUSTER, format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| {
+        Failure::new(CLUSTER, format!("cannot listen for signals: {error}"))
+    })?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("terminated"),
         _ = tokio::signal::ctrl_c() => tracing::info!("interrupted"),

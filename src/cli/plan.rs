@@ -28,15 +28,17 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (folder, new) = validate::load(&args.path)?;
     if new.problems.iter().any(|p| p.severity == Severity::Error) {
-        let errors: Vec<_> = new.problems.iter().filter(|p| p.severity == Severity::Error).cloned().collect();
+        let errors: Vec<_> =
+            new.problems.iter().filter(|p| p.severity == Severity::Error).cloned().collect();
         eprint!("{}", diagnostic::render_text(&errors, Some(&folder)));
-        return Err(Failure::new(FOUND, "the folder has errors, so there is no plan").hint("see convoke validate"));
+        return Err(Failure::new(FOUND, "the folder has errors, so there is no plan")
+            .hint("see convoke validate"));
     }
     let path = args.path.canonicalize().map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let root = repository_root(&path);
     let below = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
     let below = if below.is_empty() { ".".to_owned() } else { below };
-    let old = open_local(&root, &args.against, &below, crate::git::Limits::default())
+    let old = open_local(&root, &args.against, &below, &crate::git::Limits::default())
         .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", args.against)))?;
     let old = Loader::new(Limits::default()).load(&old, None);
     print(&render(&old, &new))
@@ -77,7 +79,8 @@ fn render(old: &Catalog, new: &Catalog) -> String {
     if !text.is_empty() {
         text.push('\n');
     }
-    let kinds = Kind::ALL.iter().filter(|kind| new.definitions.keys().any(|id| id.kind == **kind)).count();
+    let kinds =
+        Kind::ALL.iter().filter(|kind| new.definitions.keys().any(|id| id.kind == **kind)).count();
     text.push_str(&format!(
         "{created} to create, {updated} to change, {pruned} to delete ({} objects of {kinds} kinds)\n",
         new.definitions.len()
@@ -93,12 +96,19 @@ fn diff(path: &str, old: &Value, new: &Value, out: &mut Vec<String>) {
     if let (Value::Object(a), Value::Object(b)) = (old, new) {
         for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            diff(&path, a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null), out);
+            diff(
+                &path,
+                a.get(key).unwrap_or(&Value::Null),
+                b.get(key).unwrap_or(&Value::Null),
+                out,
+            );
         }
         return;
     }
     if let (Some(a), Some(b)) = (names(old), names(new)) {
-        let join = |sign: char, only: Vec<&String>| only.iter().map(|n| format!("{sign}{n}")).collect::<Vec<_>>();
+        let join = |sign: char, only: Vec<&String>| {
+            only.iter().map(|n| format!("{sign}{n}")).collect::<Vec<_>>()
+        };
         let mut parts = join('+', b.iter().filter(|n| !a.contains(n)).collect());
         parts.extend(join('-', a.iter().filter(|n| !b.contains(n)).collect()));
         if parts.is_empty() {
@@ -111,7 +121,11 @@ fn diff(path: &str, old: &Value, new: &Value, out: &mut Vec<String>) {
         (Value::String(a), Value::String(b)) if a.contains('\n') || b.contains('\n') => {
             let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
             let (a, b) = (lines(a), lines(b));
-            format!("{path}: {} lines added, {} removed", b.difference(&a).count(), a.difference(&b).count())
+            format!(
+                "{path}: {} lines added, {} removed",
+                b.difference(&a).count(),
+                a.difference(&b).count()
+            )
         }
         (Value::Null, new) => format!("{path}: set to {}", short(new)),
         (old, Value::Null) => format!("{path}: removed (was {})", short(old)),
@@ -126,7 +140,9 @@ fn names(value: &Value) -> Option<Vec<String>> {
         Value::Array(list) => list,
         _ => return None,
     };
-    list.iter().map(|item| item.as_str().or_else(|| item.get("name")?.as_str()).map(str::to_owned)).collect()
+    list.iter()
+        .map(|item| item.as_str().or_else(|| item.get("name")?.as_str()).map(str::to_owned))
+        .collect()
 }
 
 /// A value in at most 60 characters.

@@ -23,7 +23,10 @@ use super::store::{Entry, Key, Store};
 use crate::api::keys;
 
 /// A kind of child.
-pub trait ChildKind: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static {}
+pub trait ChildKind:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+}
 impl ChildKind for Deployment {}
 impl ChildKind for Service {}
 impl ChildKind for ConfigMap {}
@@ -172,7 +175,8 @@ impl ChildWriter {
         desired: &K,
     ) -> Result<Brought<K>, CallError> {
         let key = Key::of(desired.meta());
-        let hash = desired.meta().annotations.as_ref().and_then(|a| a.get(keys::CHILD_HASH)).cloned();
+        let hash =
+            desired.meta().annotations.as_ref().and_then(|a| a.get(keys::CHILD_HASH)).cloned();
         let hash = hash.unwrap_or_default();
         let live = store.get(&key);
         let mode = match &live {
@@ -181,11 +185,16 @@ impl ChildWriter {
                 return Ok(Brought::Conflict(stranger(store.kind, &key, live.value.owner_name())));
             }
             Some(live) => {
-                let have = live.value.meta.annotations.as_ref().and_then(|a| a.get(keys::CHILD_HASH));
+                let have =
+                    live.value.meta.annotations.as_ref().and_then(|a| a.get(keys::CHILD_HASH));
                 let equal = have == Some(&hash)
-                    && labels_cover(live.value.meta.labels.as_ref(), desired.meta().labels.as_ref())
+                    && labels_cover(
+                        live.value.meta.labels.as_ref(),
+                        desired.meta().labels.as_ref(),
+                    )
                     && covers(&live.value.body, &body(desired));
-                let known = self.settled().get(&(store.kind, key.clone())) == Some(&(live.version, hash.clone()));
+                let known = self.settled().get(&(store.kind, key.clone()))
+                    == Some(&(live.version, hash.clone()));
                 if equal || known {
                     return Ok(Brought::Ours(live.clone()));
                 }
@@ -225,7 +234,8 @@ impl ChildWriter {
         key: &Key,
     ) -> Result<bool, CallError> {
         let Some(live) = store.get(key) else { return Ok(false) };
-        if live.value.owner_uid() != Some(owner_uid) || live.value.meta.deletion_timestamp.is_some() {
+        if live.value.owner_uid() != Some(owner_uid) || live.value.meta.deletion_timestamp.is_some()
+        {
             return Ok(false);
         }
         let api = ssa::api_of::<K>(&self.client, &key.namespace);

@@ -46,7 +46,9 @@ impl CallError {
     /// The server refused the content: another try with the same content is of no use.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
-        self.status().is_some_and(|s| matches!(s.code, 400 | 422) || (s.code == 500 && s.message.contains("typed patch")))
+        self.status().is_some_and(|s| {
+            matches!(s.code, 400 | 422) || (s.code == 500 && s.message.contains("typed patch"))
+        })
     }
 
     /// The operator lacks the right.

@@ -14,7 +14,10 @@ pub fn set(
     generation: i64,
     now: Timestamp,
 ) {
-    let since = conditions.iter().find(|c| c.type_ == type_ && c.status == status).map(|c| c.last_transition_time.clone());
+    let since = conditions
+        .iter()
+        .find(|c| c.type_ == type_ && c.status == status)
+        .map(|c| c.last_transition_time.clone());
     let condition = Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),

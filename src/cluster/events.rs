@@ -18,15 +18,23 @@ impl Events {
     /// Events through this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let reporter = Reporter { controller: "convoke".into(), instance: std::env::var("POD_NAME").ok() };
+        let reporter =
+            Reporter { controller: "convoke".into(), instance: std::env::var("POD_NAME").ok() };
         Self { recorder: Recorder::new(client, reporter) }
     }
 
     /// Tells one thing about one object. A failure to tell is logged, nothing else.
-    pub async fn tell<K: Resource<DynamicType = ()>>(&self, about: &K, good: bool, reason: &str, note: &str) {
+    pub async fn tell<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        good: bool,
+        reason: &str,
+        note: &str,
+    ) {
         let type_ = if good { EventType::Normal } else { EventType::Warning };
         let note = Some(note.chars().take(MOST_NOTE).collect());
-        let event = Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
+        let event =
+            Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
         let reference = about.object_ref(&());
         match tokio::time::timeout(CALL_DEADLINE, self.recorder.publish(&event, &reference)).await {
             Ok(Ok(())) => {}

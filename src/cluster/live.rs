@@ -25,7 +25,9 @@ pub fn hash_json(value: &serde_json::Value) -> SpecHash {
 }
 
 /// A kind of ours: gives access to its spec and conditions.
-pub trait Ours: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static {
+pub trait Ours:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
     /// The spec in canonical form: as the typed struct writes it.
     fn spec_json(&self) -> serde_json::Value;
     /// The status conditions.

@@ -10,17 +10,22 @@ use serde_json::Value;
 #[must_use]
 pub fn covers(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
-        (Value::Object(live), Value::Object(desired)) => desired.iter().all(|(key, want)| match live.get(key) {
-            Some(have) => covers(have, want),
-            None => is_nothing(want),
-        }),
+        (Value::Object(live), Value::Object(desired)) => {
+            desired.iter().all(|(key, want)| match live.get(key) {
+                Some(have) => covers(have, want),
+                None => is_nothing(want),
+            })
+        }
         (Value::Array(live), Value::Array(desired)) => {
-            live.len() == desired.len() && live.iter().zip(desired).all(|(have, want)| covers(have, want))
+            live.len() == desired.len()
+                && live.iter().zip(desired).all(|(have, want)| covers(have, want))
         }
         (have, want) if have == want => true,
         (have, want) if is_nothing(have) && is_nothing(want) => true,
         (have, want) => match (quantity(have), quantity(want)) {
-            (Some(have), Some(want)) => (have - want).abs() <= f64::EPSILON * have.abs().max(want.abs()),
+            (Some(have), Some(want)) => {
+                (have - want).abs() <= f64::EPSILON * have.abs().max(want.abs())
+            }
             _ => false,
         },
     }
@@ -66,7 +71,9 @@ fn quantity(value: &Value) -> Option<f64> {
     if let Ok(number) = text.parse::<f64>() {
         return number.is_finite().then_some(number);
     }
-    UNITS.iter().find_map(|(unit, factor)| text.strip_suffix(unit)?.parse::<f64>().ok().map(|n| n * factor))
+    UNITS
+        .iter()
+        .find_map(|(unit, factor)| text.strip_suffix(unit)?.parse::<f64>().ok().map(|n| n * factor))
 }
 
 #[cfg(test)]

@@ -61,7 +61,9 @@ pub async fn run<V: View>(api: Api<V::Object>, store: Arc<Store<V>>, labels: Opt
                     let key = Key::of(object.meta());
                     store.removed(&key, object.meta().uid.as_deref().unwrap_or_default());
                 }
-                Err(error) => tracing::warn!(kind = store.kind, %error, "watch failed, trying again"),
+                Err(error) => {
+                    tracing::warn!(kind = store.kind, %error, "watch failed, trying again");
+                }
             }
         }
         // Only after a list that ran beside own writes: list again soon, with a pause so that it ends.

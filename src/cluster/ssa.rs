@@ -35,7 +35,10 @@ pub enum Mode {
 
 /// The dynamic API of a kind in a namespace.
 #[must_use]
-pub fn api_of<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Api<DynamicObject> {
+pub fn api_of<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    namespace: &str,
+) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk(&K::group(&()), &K::version(&()), &K::kind(&()));
     let resource = ApiResource::from_gvk_with_plural(&gvk, &K::plural(&()));
     Api::namespaced_with(client.clone(), namespace, &resource)
@@ -45,7 +48,11 @@ pub fn api_of<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -
 #[must_use]
 pub fn api_of_kind(client: &Client, namespace: &str, kind: crate::api::Kind) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk(crate::api::GROUP, crate::api::VERSION, kind.as_str());
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&gvk, kind.plural()))
+    Api::namespaced_with(
+        client.clone(),
+        namespace,
+        &ApiResource::from_gvk_with_plural(&gvk, kind.plural()),
+    )
 }
 
 /// Server-side applies `object` (a whole manifest with `metadata.name`) and returns what the server holds now.
@@ -103,13 +110,21 @@ pub enum Deleted {
 ///
 /// # Errors
 /// The call's error; "not found" is [`Deleted::Gone`] and a conflict is [`Deleted::Changed`].
-pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str, version: u64) -> Result<Deleted, CallError> {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_string()) };
+pub async fn delete(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    version: u64,
+) -> Result<Deleted, CallError> {
+    let preconditions =
+        Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_string()) };
     let params = DeleteParams::background().preconditions(preconditions);
     match call(api.delete(name, &params)).await {
         // An object comes back when finalizers keep it; a built-in kind may also answer with the object that went.
         Ok(either) => Ok(match either.left() {
-            Some(object) if object.metadata.finalizers.as_ref().is_some_and(|f| !f.is_empty()) => Deleted::Terminating,
+            Some(object) if object.metadata.finalizers.as_ref().is_some_and(|f| !f.is_empty()) => {
+                Deleted::Terminating
+            }
             _ => Deleted::Gone,
         }),
         Err(error) if error.is_not_found() => Ok(Deleted::Gone),

@@ -116,7 +116,12 @@ impl<V> Store<V> {
     #[must_use]
     pub fn list(&self, namespace: &str) -> Vec<(Key, Arc<Entry<V>>)> {
         let inner = read(&self.inner);
-        inner.objects.iter().filter(|(k, _)| k.namespace == namespace).map(|(k, e)| (k.clone(), e.clone())).collect()
+        inner
+            .objects
+            .iter()
+            .filter(|(k, _)| k.namespace == namespace)
+            .map(|(k, e)| (k.clone(), e.clone()))
+            .collect()
     }
 
     /// Every object, in no order.
@@ -153,7 +158,8 @@ impl<V> Store<V> {
     pub fn wrote(&self, key: Key, entry: Entry<V>) -> Arc<Entry<V>> {
         let (old, new) = {
             let mut inner = write(&self.inner);
-            if let Some(have) = inner.objects.get(&key).filter(|have| have.version >= entry.version) {
+            if let Some(have) = inner.objects.get(&key).filter(|have| have.version >= entry.version)
+            {
                 return have.clone();
             }
             if inner.listing.is_some() {
@@ -259,7 +265,9 @@ impl<V> Store<V> {
             } else {
                 for (key, version) in &inner.unconfirmed {
                     let ours = inner.objects.get(key);
-                    if let Some(ours) = ours.filter(|_| listing.get(key).is_none_or(|l| l.version < *version)) {
+                    if let Some(ours) =
+                        ours.filter(|_| listing.get(key).is_none_or(|l| l.version < *version))
+                    {
                         listing.insert(key.clone(), ours.clone());
                     }
                 }
@@ -336,7 +344,10 @@ mod tests {
         store.applied(key(), entry("v", 8));
         assert_eq!(store.get(&key()).expect("recreated").uid, "v");
         store.removed(&key(), "u");
-        assert!(store.get(&key()).is_some(), "the end of the old object does not touch the new one");
+        assert!(
+            store.get(&key()).is_some(),
+            "the end of the old object does not touch the new one"
+        );
     }
 
     #[test]

@@ -50,11 +50,15 @@ impl BuildSources {
 
     /// The engine has read a commit.
     pub fn set(&self, build: Key, source: SourceAt) {
-        let old = self.sources.write().unwrap_or_else(PoisonError::into_inner).insert(build.clone(), source.clone());
-        if old.as_ref() != Some(&source) {
-            if let Some(queue) = self.queue.get() {
-                queue.add(build);
-            }
+        let old = self
+            .sources
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(build.clone(), source.clone());
+        if old.as_ref() != Some(&source)
+            && let Some(queue) = self.queue.get()
+        {
+            queue.add(build);
         }
     }
 }

@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 
 /// Flags of `convoke operator`.
 #[derive(Debug, Clone, ClapArgs)]
-pub struct Args {
+pub struct DefaultArgs {
     /// Image of agents that name none
     #[arg(long, default_value = "ghcr.io/convoke-dev/agent:0.1.0")]
     default_agent_image: String,
@@ -31,7 +31,7 @@ pub struct Args {
     cluster_domain: String,
 }
 
-impl Args {
+impl DefaultArgs {
     /// The defaults that the flags give.
     #[must_use]
     pub fn resolve(self) -> Defaults {

@@ -1,18 +1,13 @@
 //! Controllers: the runtime (queue, backoff, deadlines) and one folder a kind.
 
-// pub mod defaults;
 pub mod build_sources;
+pub mod defaults;
 pub mod queue;
 pub mod runtime;
 
 use std::collections::BTreeSet;
 
-use kube::Client;
-use tokio::task::JoinSet;
-
 use crate::api::Kind;
-
-use crate::cluster::live::Stores;
 
 /// Which controllers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +24,14 @@ impl ControllerSet {
             "none" | "" => return Ok(Self(BTreeSet::new())),
             _ => {}
         }
-        let known = |word: &str| Kind::ALL.into_iter().find(|kind| kind.as_str().eq_ignore_ascii_case(word));
-        text.split(',').map(str::trim).map(|word| known(word).ok_or_else(|| word.to_owned())).collect::<Result<_, _>>().map(Self)
+        let known = |word: &str| {
+            Kind::ALL.into_iter().find(|kind| kind.as_str().eq_ignore_ascii_case(word))
+        };
+        text.split(',')
+            .map(str::trim)
+            .map(|word| known(word).ok_or_else(|| word.to_owned()))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Every name, for messages.

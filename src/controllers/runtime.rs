@@ -38,7 +38,10 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Kind, for logs.
     const KIND: &'static str;
     /// Brings one object where it should be. Must be safe to stop between any two writes.
-    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = Result<Next, Self::Error>> + Send;
+    fn reconcile(
+        self: Arc<Self>,
+        key: Key,
+    ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
 }
 
 /// The `attempt`-th delay (from 0): doubling from half a second to a minute, ±10%.

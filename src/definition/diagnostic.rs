@@ -57,7 +57,8 @@ pub mod code {
 /// Errors first, then path, line, column, code.
 pub fn sort(problems: &mut [Problem]) {
     problems.sort_by(|a, b| {
-        (a.severity, &a.path, a.line, a.column, &a.code).cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
+        (a.severity, &a.path, a.line, a.column, &a.code)
+            .cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
     });
 }
 
@@ -118,7 +119,9 @@ pub fn render_json(problems: &[Problem]) -> String {
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = (wrong.chars().count() / 3).clamp(1, 3);
     names
-        .map(|name| (strsim::damerau_levenshtein(&name.to_lowercase(), &wrong.to_lowercase()), name))
+        .map(|name| {
+            (strsim::damerau_levenshtein(&name.to_lowercase(), &wrong.to_lowercase()), name)
+        })
         .filter(|(distance, _)| *distance <= near)
         .min()
         .map(|(_, name)| name)
@@ -127,6 +130,7 @@ pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<
 /// At most 80 characters of what a user wrote.
 #[must_use]
 pub fn quote(text: &str) -> String {
-    let short: String = text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let short: String =
+        text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().count() > 80 { format!("\"{short}…\"") } else { format!("\"{short}\"") }
 }

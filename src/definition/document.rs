@@ -108,12 +108,18 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
             Some(Ok((Event::DocumentStart(..), _))) => {
                 seen += 1;
                 if seen > budget.documents {
-                    parsed.faults.push(fault(Place::START, code::BUDGET, format!("more than {} documents in one file", budget.documents)));
+                    parsed.faults.push(fault(
+                        Place::START,
+                        code::BUDGET,
+                        format!("more than {} documents in one file", budget.documents),
+                    ));
                     return parsed;
                 }
                 builder = Builder::new(budget);
             }
-            Some(Ok((Event::DocumentEnd, _))) => finish(&mut parsed, std::mem::replace(&mut builder, Builder::new(budget))),
+            Some(Ok((Event::DocumentEnd, _))) => {
+                finish(&mut parsed, std::mem::replace(&mut builder, Builder::new(budget)));
+            }
             Some(Ok((Event::StreamEnd, _))) => return parsed,
             Some(Ok((event, span))) => {
                 if let Err(stop) = builder.event(event, span) {
@@ -126,7 +132,11 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
                 let place = at(error.marker().line(), error.marker().col());
                 let message = error.to_string();
                 let message = message.split(" at byte").next().unwrap_or_default();
-                parsed.faults.push(fault(place, code::SYNTAX, format!("this is no YAML: {}", quote(message).trim_matches('"'))));
+                parsed.faults.push(fault(
+                    place,
+                    code::SYNTAX,
+                    format!("this is no YAML: {}", quote(message).trim_matches('"')),
+                ));
                 if !matches!(parser.proceed_next_document(), Ok(true)) {
                     return parsed;
                 }
@@ -198,18 +208,31 @@ impl Builder<'_> {
                 self.count(1, place)?;
                 let text_tag = tag.as_deref().and_then(|tag| tag.core_suffix().map(str::to_owned));
                 if tag.is_some() && text_tag.as_deref() != Some("str") {
-                    self.fault(place, code::YAML, "tags are not accepted".into(), "write the value without the tag");
+                    self.fault(
+                        place,
+                        code::YAML,
+                        "tags are not accepted".into(),
+                        "write the value without the tag",
+                    );
                 }
                 let plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
                 if self.wants_key() {
                     return self.key(&text, plain, place);
                 }
-                let value = if plain { self.resolve(&text, place) } else { Value::String(text.into_owned()) };
+                let value = if plain {
+                    self.resolve(&text, place)
+                } else {
+                    Value::String(text.into_owned())
+                };
                 self.anchor(anchor, &value, 1);
                 self.put(value, place, 1);
             }
-            Event::SequenceStart(_, anchor, tag) => self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?,
-            Event::MappingStart(_, anchor, tag) => self.open(Value::Object(Map::new()), anchor, tag.is_some(), place)?,
+            Event::SequenceStart(_, anchor, tag) => {
+                self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?;
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.open(Value::Object(Map::new()), anchor, tag.is_some(), place)?;
+            }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(Open { value, anchor, nodes, .. }) = self.stack.pop() {
                     self.anchor(anchor, &value, nodes);
@@ -217,15 +240,27 @@ impl Builder<'_> {
                 }
             }
             Event::Alias(id) => {
-                let (value, nodes) = self.anchors.get(&id).map_or((None, 1), |(_, nodes)| (Some(id), *nodes));
+                let (value, nodes) =
+                    self.anchors.get(&id).map_or((None, 1), |(_, nodes)| (Some(id), *nodes));
                 self.count(nodes, place)?;
                 if self.wants_key() {
-                    self.fault(place, code::YAML, "an alias cannot be a key".into(), "write the key out");
+                    self.fault(
+                        place,
+                        code::YAML,
+                        "an alias cannot be a key".into(),
+                        "write the key out",
+                    );
                     return self.key("", false, place);
                 }
-                let value = value.and_then(|id| self.anchors.get(&id)).map(|(value, _)| value.clone());
+                let value =
+                    value.and_then(|id| self.anchors.get(&id)).map(|(value, _)| value.clone());
                 if value.is_none() {
-                    self.fault(place, code::YAML, "this alias names nothing, or itself".into(), "define the anchor before it");
+                    self.fault(
+                        place,
+                        code::YAML,
+                        "this alias names nothing, or itself".into(),
+                        "define the anchor before it",
+                    );
                 }
                 self.put(value.unwrap_or_default(), place, nodes);
             }
@@ -241,7 +276,11 @@ impl Builder<'_> {
     fn count(&mut self, nodes: usize, place: Place) -> Result<(), Fault> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > self.budget.nodes {
-            return Err(fault(place, code::BUDGET, format!("more than {} values in one document", self.budget.nodes)));
+            return Err(fault(
+                place,
+                code::BUDGET,
+                format!("more than {} values in one document", self.budget.nodes),
+            ));
         }
         Ok(())
     }
@@ -252,12 +291,22 @@ impl Builder<'_> {
 
     fn key(&mut self, text: &str, plain: bool, place: Place) -> Result<(), Fault> {
         if plain && text == "<<" {
-            self.fault(place, code::YAML, "merge keys are not accepted".into(), "write the fields out");
+            self.fault(
+                place,
+                code::YAML,
+                "merge keys are not accepted".into(),
+                "write the fields out",
+            );
         }
         let mut key = text.to_owned();
         let double = self.stack.last().is_some_and(|open| open.value.get(&key).is_some());
         if double {
-            self.fault(place, code::DUPLICATE_KEY, format!("key {} is there twice", quote(text)), "remove one of the two");
+            self.fault(
+                place,
+                code::DUPLICATE_KEY,
+                format!("key {} is there twice", quote(text)),
+                "remove one of the two",
+            );
             // Kept apart, so that the first one stays readable for its identity.
             key.push_str("\u{0}again");
         }
@@ -267,13 +316,28 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn open(&mut self, value: Value, anchor: usize, tagged: bool, place: Place) -> Result<(), Fault> {
+    fn open(
+        &mut self,
+        value: Value,
+        anchor: usize,
+        tagged: bool,
+        place: Place,
+    ) -> Result<(), Fault> {
         self.count(1, place)?;
         if tagged {
-            self.fault(place, code::YAML, "tags are not accepted".into(), "write the value without the tag");
+            self.fault(
+                place,
+                code::YAML,
+                "tags are not accepted".into(),
+                "write the value without the tag",
+            );
         }
         if self.stack.len() >= self.budget.depth {
-            return Err(fault(place, code::BUDGET, format!("nested deeper than {}", self.budget.depth)));
+            return Err(fault(
+                place,
+                code::BUDGET,
+                format!("nested deeper than {}", self.budget.depth),
+            ));
         }
         if self.wants_key() {
             self.fault(place, code::YAML, "a key must be a plain text".into(), "quote the key");
@@ -338,14 +402,24 @@ impl Builder<'_> {
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
             if digits.len() > 1 && digits.starts_with('0') {
-                self.fault(place, code::YAML, format!("the number {} begins with 0", quote(text)), "quote it if it is a text");
+                self.fault(
+                    place,
+                    code::YAML,
+                    format!("the number {} begins with 0", quote(text)),
+                    "quote it if it is a text",
+                );
                 return Value::Null;
             }
             let number = text.strip_prefix('+').unwrap_or(text);
             if let Ok(number) = number.parse::<i64>() {
                 return Value::Number(number.into());
             }
-            self.fault(place, code::YAML, format!("the number {} is too large", quote(text)), "quote it if it is a text");
+            self.fault(
+                place,
+                code::YAML,
+                format!("the number {} is too large", quote(text)),
+                "quote it if it is a text",
+            );
             return Value::Null;
         }
         let based = [("0x", 16), ("0o", 8)].into_iter().find_map(|(prefix, base)| {
@@ -357,20 +431,28 @@ impl Builder<'_> {
         }
         let lower = digits.to_ascii_lowercase();
         if matches!(lower.as_str(), ".inf" | ".nan") {
-            self.fault(place, code::YAML, format!("{} is no usable number", quote(text)), "write a finite number");
+            self.fault(
+                place,
+                code::YAML,
+                format!("{} is no usable number", quote(text)),
+                "write a finite number",
+            );
             return Value::Null;
         }
         let numeric = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.')
             && lower.bytes().any(|b| b.is_ascii_digit())
             && lower.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'+' | b'-'));
-        if numeric {
-            if let Ok(number) = text.parse::<f64>() {
-                if let Some(number) = Number::from_f64(number) {
-                    return Value::Number(number);
-                }
-                self.fault(place, code::YAML, format!("the number {} is too large", quote(text)), "write a finite number");
-                return Value::Null;
+        if numeric && let Ok(number) = text.parse::<f64>() {
+            if let Some(number) = Number::from_f64(number) {
+                return Value::Number(number);
             }
+            self.fault(
+                place,
+                code::YAML,
+                format!("the number {} is too large", quote(text)),
+                "write a finite number",
+            );
+            return Value::Null;
         }
         Value::String(text.to_owned())
     }
@@ -431,7 +513,10 @@ mod tests {
 
     #[test]
     fn v27_v28_deep_nesting_and_many_documents_meet_the_budget() {
-        assert_eq!(faults(&format!("{}{}", "[".repeat(11), "]".repeat(11))).last().expect("fault").2, code::BUDGET);
+        assert_eq!(
+            faults(&format!("{}{}", "[".repeat(11), "]".repeat(11))).last().expect("fault").2,
+            code::BUDGET
+        );
         assert!(!faults(&"[".repeat(100_000)).is_empty());
         assert!(!faults(&"a: ".repeat(100_000)).is_empty());
         assert_eq!(faults(&"--- 1\n".repeat(6)).last().expect("fault").2, code::BUDGET);
@@ -458,7 +543,8 @@ mod tests {
 
     #[test]
     fn no_truncation_of_a_good_file_panics() {
-        let text = "\u{feff}a: &x [1, 'two', {three: \"3\"}]\nb: |\n  text\n  é\n---\nc: *x\nd: 1.5e3\n";
+        let text =
+            "\u{feff}a: &x [1, 'two', {three: \"3\"}]\nb: |\n  text\n  é\n---\nc: *x\nd: 1.5e3\n";
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
             let _ = parse(&text[..end], BUDGET);
         }

@@ -30,17 +30,32 @@ pub enum Identity {
 
 /// Fields of `metadata` that belong to the API server or to us.
 const REFUSED: &[&str] = &[
-    "ownerReferences", "finalizers", "uid", "resourceVersion", "generation", "generateName", "managedFields",
-    "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink",
+    "ownerReferences",
+    "finalizers",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "generateName",
+    "managedFields",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
 ];
 
 /// Identifies a document. `namespace` is the one that the sync writes into, when it is known.
 pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
     let mut findings = Vec::new();
-    let mut say = |pointer: &str, on_key: bool, code: &'static str, message: String, hint: Option<String>| {
-        findings.push(Finding { pointer: pointer.to_owned(), on_key, code, message, hint });
+    let mut say =
+        |pointer: &str, on_key: bool, code: &'static str, message: String, hint: Option<String>| {
+            findings.push(Finding { pointer: pointer.to_owned(), on_key, code, message, hint });
+        };
+    let ours = |id, findings| Identity::Ours {
+        id,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        findings,
     };
-    let ours = |id, findings| Identity::Ours { id, labels: BTreeMap::new(), annotations: BTreeMap::new(), findings };
 
     let Some(map) = document.as_object() else {
         let hint = Some("a definition begins with apiVersion, kind, metadata and spec".to_owned());
@@ -51,7 +66,9 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
     let kind_name = map.get("kind").and_then(Value::as_str);
     match api_version {
         None => {
-            let hint = Some(format!("add apiVersion: {API_VERSION}; files that are no definitions belong outside of this folder"));
+            let hint = Some(format!(
+                "add apiVersion: {API_VERSION}; files that are no definitions belong outside of this folder"
+            ));
             say("", false, code::NOT_AN_OBJECT, "apiVersion is missing".into(), hint);
         }
         Some(API_VERSION) => {}
@@ -60,23 +77,48 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
             let distance = strsim::damerau_levenshtein(&group.to_lowercase(), GROUP);
             if other == "v1" && kind_name.is_some_and(|kind| kind.ends_with("List")) {
                 let hint = Some("write one document an object".to_owned());
-                say("/kind", false, code::KIND, "a List is not accepted: objects in it would have no place".into(), hint);
+                say(
+                    "/kind",
+                    false,
+                    code::KIND,
+                    "a List is not accepted: objects in it would have no place".into(),
+                    hint,
+                );
                 return ours(None, findings);
             }
             if group == GROUP {
                 let message = format!("version {} of {GROUP} does not exist", quote(version));
-                say("/apiVersion", false, code::API_VERSION, message, Some(format!("use {API_VERSION}")));
+                say(
+                    "/apiVersion",
+                    false,
+                    code::API_VERSION,
+                    message,
+                    Some(format!("use {API_VERSION}")),
+                );
             } else if distance <= 2 || (group.ends_with(GROUP) && group.len() <= GROUP.len() + 4) {
                 let message = format!("{} is almost {API_VERSION}", quote(other));
-                say("/apiVersion", false, code::API_VERSION, message, Some(format!("did you mean {API_VERSION}?")));
+                say(
+                    "/apiVersion",
+                    false,
+                    code::API_VERSION,
+                    message,
+                    Some(format!("did you mean {API_VERSION}?")),
+                );
             } else {
                 let almost_ours = kind_name.and_then(Kind::parse).is_some()
                     && (version == VERSION || strsim::damerau_levenshtein(other, API_VERSION) <= 4);
                 if !almost_ours {
                     return Identity::Foreign;
                 }
-                let message = format!("{} of {} is almost ours", kind_name.unwrap_or_default(), quote(other));
-                say("/apiVersion", false, code::API_VERSION, message, Some(format!("did you mean {API_VERSION}?")));
+                let message =
+                    format!("{} of {} is almost ours", kind_name.unwrap_or_default(), quote(other));
+                say(
+                    "/apiVersion",
+                    false,
+                    code::API_VERSION,
+                    message,
+                    Some(format!("did you mean {API_VERSION}?")),
+                );
             }
         }
     }
@@ -95,12 +137,16 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
                         "a GitSync cannot be synced from Git".to_owned(),
                         "create it with kubectl: it decides what this repository may do".to_owned(),
                     ),
-                    name if name.ends_with("List") => {
-                        ("a List is not accepted: objects in it would have no place".to_owned(), "write one document an object".to_owned())
-                    }
+                    name if name.ends_with("List") => (
+                        "a List is not accepted: objects in it would have no place".to_owned(),
+                        "write one document an object".to_owned(),
+                    ),
                     name => {
                         let near = nearest(name, Kind::ALL.iter().map(|k| k.as_str()));
-                        let hint = near.map_or_else(|| format!("kinds: {}", names()), |near| format!("did you mean {near}?"));
+                        let hint = near.map_or_else(
+                            || format!("kinds: {}", names()),
+                            |near| format!("did you mean {near}?"),
+                        );
                         (format!("kind {} does not exist in {API_VERSION}", quote(name)), hint)
                     }
                 };
@@ -110,12 +156,21 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
         }
     };
 
-    for key in map.keys().filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec")) {
+    for key in map
+        .keys()
+        .filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec"))
+    {
         let (message, hint) = if key == "status" {
-            ("status may not come from Git".to_owned(), "remove it: the cluster writes it".to_owned())
+            (
+                "status may not come from Git".to_owned(),
+                "remove it: the cluster writes it".to_owned(),
+            )
         } else {
             let near = nearest(key, ["apiVersion", "kind", "metadata", "spec"].into_iter());
-            let hint = near.map_or("fields here: apiVersion, kind, metadata, spec".to_owned(), |near| format!("did you mean {near}?"));
+            let hint = near
+                .map_or("fields here: apiVersion, kind, metadata, spec".to_owned(), |near| {
+                    format!("did you mean {near}?")
+                });
             (format!("unknown field {}", quote(key)), hint)
         };
         say(&format!("/{}", escape(key)), true, code::UNKNOWN_FIELD, message, Some(hint));
@@ -133,14 +188,29 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
                         Some(text) if is_dns_label(text) => name = Some(text.to_owned()),
                         _ => {
                             let hint = Some("use lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit".to_owned());
-                            let shown = value.as_str().map_or_else(|| quote(&value.to_string()), quote);
-                            say(&pointer, false, code::NAME, format!("{shown} is no valid name"), hint);
+                            let shown =
+                                value.as_str().map_or_else(|| quote(&value.to_string()), quote);
+                            say(
+                                &pointer,
+                                false,
+                                code::NAME,
+                                format!("{shown} is no valid name"),
+                                hint,
+                            );
                         }
                     },
                     "namespace" => {
                         if namespace.is_some_and(|own| value.as_str() != Some(own)) {
-                            let hint = Some("leave the namespace out: a GitSync writes into its own".to_owned());
-                            say(&pointer, false, code::METADATA, "objects go into the namespace of their GitSync".into(), hint);
+                            let hint = Some(
+                                "leave the namespace out: a GitSync writes into its own".to_owned(),
+                            );
+                            say(
+                                &pointer,
+                                false,
+                                code::METADATA,
+                                "objects go into the namespace of their GitSync".into(),
+                                hint,
+                            );
                         }
                     }
                     "labels" | "annotations" => {
@@ -148,12 +218,27 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
                         strings(value, &pointer, key == "annotations", into, &mut say);
                     }
                     key if REFUSED.contains(&key) => {
-                        say(&pointer, true, code::METADATA, format!("{key} may not come from Git"), Some("remove it".into()));
+                        say(
+                            &pointer,
+                            true,
+                            code::METADATA,
+                            format!("{key} may not come from Git"),
+                            Some("remove it".into()),
+                        );
                     }
                     key => {
                         let near = nearest(key, ["name", "labels", "annotations"].into_iter());
-                        let hint = near.map_or("fields here: name, labels, annotations".to_owned(), |near| format!("did you mean {near}?"));
-                        say(&pointer, true, code::UNKNOWN_FIELD, format!("unknown field {}", quote(key)), Some(hint));
+                        let hint = near
+                            .map_or("fields here: name, labels, annotations".to_owned(), |near| {
+                                format!("did you mean {near}?")
+                            });
+                        say(
+                            &pointer,
+                            true,
+                            code::UNKNOWN_FIELD,
+                            format!("unknown field {}", quote(key)),
+                            Some(hint),
+                        );
                     }
                 }
             }
@@ -164,7 +249,13 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
         _ => say("", false, code::NAME, "metadata.name is missing".into(), None),
     }
     if kind.is_some() && !map.get("spec").is_some_and(Value::is_object) {
-        say(if map.contains_key("spec") { "/spec" } else { "" }, false, code::MISSING_FIELD, "spec is missing or no object".into(), None);
+        say(
+            if map.contains_key("spec") { "/spec" } else { "" },
+            false,
+            code::MISSING_FIELD,
+            "spec is missing or no object".into(),
+            None,
+        );
     }
     let id = kind.zip(name).map(|(kind, name)| ObjectId::new(kind, name));
     Identity::Ours { id, labels, annotations, findings }
@@ -186,18 +277,31 @@ fn strings(
     for (key, value) in map {
         let at = format!("{pointer}/{}", escape(key));
         let domain = key.split('/').next().unwrap_or_default();
-        let reserved = key.contains('/') && (domain == GROUP || domain.ends_with(&format!(".{GROUP}")));
+        let reserved =
+            key.contains('/') && (domain == GROUP || domain.ends_with(&format!(".{GROUP}")));
         let allowed = annotations && keys::FROM_GIT.contains(&key.as_str());
         if reserved && !allowed {
             let hint = allowed_hint(annotations);
-            say(&at, true, code::METADATA, format!("{key} belongs to Convoke and may not come from Git"), hint);
+            say(
+                &at,
+                true,
+                code::METADATA,
+                format!("{key} belongs to Convoke and may not come from Git"),
+                hint,
+            );
             continue;
         }
         match value {
             Value::String(text) => {
                 into.insert(key.clone(), text.clone());
             }
-            _ => say(&at, false, code::TYPE, format!("{key} must be a text"), Some("quote it".into())),
+            _ => say(
+                &at,
+                false,
+                code::TYPE,
+                format!("{key} must be a text"),
+                Some("quote it".into()),
+            ),
         }
     }
 }
@@ -213,5 +317,8 @@ fn names() -> String {
 /// RFC 1123 label.
 fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }

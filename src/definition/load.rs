@@ -63,7 +63,13 @@ impl Loader {
         let mut catalog = Catalog::default();
         for problem in tree.problems() {
             catalog.broken_paths.insert(problem.path.clone());
-            catalog.problems.push(error_at(&problem.path, None, code::BUDGET, &problem.message, problem.hint.clone()));
+            catalog.problems.push(error_at(
+                &problem.path,
+                None,
+                code::BUDGET,
+                &problem.message,
+                problem.hint.clone(),
+            ));
         }
         let mut cache = HashMap::with_capacity(self.cache.len());
         let mut found: BTreeMap<ObjectId, Vec<Arc<Definition>>> = BTreeMap::new();
@@ -121,9 +127,19 @@ impl Loader {
         catalog
     }
 
-    fn file(&self, tree: &dyn RepositoryTree, entry: &TreeEntry, includes: &mut Includes) -> FileResult {
-        let mut result =
-            FileResult { definitions: Vec::new(), problems: Vec::new(), broken: Vec::new(), unknown: false, documents: 0 };
+    fn file(
+        &self,
+        tree: &dyn RepositoryTree,
+        entry: &TreeEntry,
+        includes: &mut Includes,
+    ) -> FileResult {
+        let mut result = FileResult {
+            definitions: Vec::new(),
+            problems: Vec::new(),
+            broken: Vec::new(),
+            unknown: false,
+            documents: 0,
+        };
         let text = match self.text(tree, entry) {
             Ok(text) => text,
             Err((code, message, hint)) => {
@@ -135,7 +151,13 @@ impl Loader {
         let Limits { documents, depth, nodes, .. } = self.limits;
         let parsed = parse(&text, Budget { documents, depth, nodes });
         for fault in parsed.faults {
-            result.problems.push(error_at(&entry.path, Some(fault.place), fault.code, &fault.message, fault.hint));
+            result.problems.push(error_at(
+                &entry.path,
+                Some(fault.place),
+                fault.code,
+                &fault.message,
+                fault.hint,
+            ));
         }
         // A document with a fault of its own may still say who it is; without one, a part of the file is unknown.
         let faulty = parsed.faulty.len();
@@ -145,7 +167,8 @@ impl Loader {
                 _ => result.unknown = true,
             }
         }
-        result.unknown |= result.problems.iter().any(|p| matches!(p.code.as_str(), code::SYNTAX | code::BUDGET));
+        result.unknown |=
+            result.problems.iter().any(|p| matches!(p.code.as_str(), code::SYNTAX | code::BUDGET));
         let mut good = Vec::new();
         for document in &parsed.documents {
             match self.document(tree, &entry.path, document, includes) {
@@ -177,12 +200,20 @@ impl Loader {
         result
     }
 
-    fn text(&self, tree: &dyn RepositoryTree, entry: &TreeEntry) -> Result<String, (&'static str, String, Option<String>)> {
+    fn text(
+        &self,
+        tree: &dyn RepositoryTree,
+        entry: &TreeEntry,
+    ) -> Result<String, (&'static str, String, Option<String>)> {
         let data = tree.read(entry, self.limits.file_bytes).map_err(|error| match error {
-            TreeError::TooLarge { limit, .. } => {
-                (code::BUDGET, format!("the file is larger than {limit} bytes"), Some("split it".to_owned()))
+            TreeError::TooLarge { limit, .. } => (
+                code::BUDGET,
+                format!("the file is larger than {limit} bytes"),
+                Some("split it".to_owned()),
+            ),
+            TreeError::Unreadable { reason, .. } => {
+                (code::UNREADABLE, format!("the file cannot be read: {reason}"), None)
             }
-            TreeError::Unreadable { reason, .. } => (code::UNREADABLE, format!("the file cannot be read: {reason}"), None),
         })?;
         if data.starts_with(b"version https://git-lfs.github.com/spec/") {
             let hint = "keep definitions out of Git LFS".to_owned();
@@ -192,7 +223,11 @@ impl Loader {
             Ok(text) => Ok(text.to_owned()),
             Err(error) => {
                 let line = data[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-                Err((code::ENCODING, format!("the file is not UTF-8 (line {line})"), Some("save it as UTF-8".to_owned())))
+                Err((
+                    code::ENCODING,
+                    format!("the file is not UTF-8 (line {line})"),
+                    Some("save it as UTF-8".to_owned()),
+                ))
             }
         }
     }
@@ -206,14 +241,20 @@ impl Loader {
         document: &Document,
         includes: &mut Includes,
     ) -> Option<(Option<ObjectId>, Result<(Definition, Vec<Problem>), Vec<Problem>>)> {
-        let Identity::Ours { id, labels, annotations, findings } = identify(&document.value, self.namespace.as_deref())
+        let Identity::Ours { id, labels, annotations, findings } =
+            identify(&document.value, self.namespace.as_deref())
         else {
             return None;
         };
         let object = id.as_ref().map(ToString::to_string);
         let problem = |finding: Finding| {
-            let place = if finding.on_key { document.key_place(&finding.pointer) } else { document.place(&finding.pointer) };
-            let mut problem = error_at(path, Some(place), finding.code, &finding.message, finding.hint);
+            let place = if finding.on_key {
+                document.key_place(&finding.pointer)
+            } else {
+                document.place(&finding.pointer)
+            };
+            let mut problem =
+                error_at(path, Some(place), finding.code, &finding.message, finding.hint);
             problem.object.clone_from(&object);
             problem
         };
@@ -238,7 +279,8 @@ impl Loader {
         let canonical_spec = match self.schemas.canonical(id.kind, &spec) {
             Ok(canonical) => canonical,
             Err(message) => {
-                let problem = error_at(path, Some(document.place("/spec")), code::TYPE, &message, None);
+                let problem =
+                    error_at(path, Some(document.place("/spec")), code::TYPE, &message, None);
                 return Some((Some(id), Err(vec![problem])));
             }
         };
@@ -275,13 +317,20 @@ impl Loader {
             let (parent, field) = file_field.rsplit_once('/').unwrap_or(("", file_field));
             let plain = plain_field.rsplit('/').next().unwrap_or_default();
             let mut say = |code: &'static str, message: String, hint: Option<String>| {
-                findings.push(Finding { pointer: pointer.clone(), on_key: false, code, message, hint });
+                findings.push(Finding {
+                    pointer: pointer.clone(),
+                    on_key: false,
+                    code,
+                    message,
+                    hint,
+                });
             };
             let content = match named.as_str() {
                 None => Err((format!("{field} must be the path of a file"), None)),
-                Some(_) if spec.pointer(plain_field).is_some() => {
-                    Err((format!("{plain} and {field} exclude each other"), Some("keep one of the two".to_owned())))
-                }
+                Some(_) if spec.pointer(plain_field).is_some() => Err((
+                    format!("{plain} and {field} exclude each other"),
+                    Some("keep one of the two".to_owned()),
+                )),
                 Some(named) => self.included(tree, path, named, includes),
             };
             let content = match content {
@@ -325,9 +374,14 @@ impl Loader {
             return Err((format!("there is no file {target}"), hint));
         };
         if entry.kind != EntryKind::File {
-            return Err((format!("{target} is a link or no regular file"), Some("links are never followed".into())));
+            return Err((
+                format!("{target} is a link or no regular file"),
+                Some("links are never followed".into()),
+            ));
         }
-        let data = tree.read(&entry, self.limits.include_bytes).map_err(|error| (error.to_string(), None))?;
+        let data = tree
+            .read(&entry, self.limits.include_bytes)
+            .map_err(|error| (error.to_string(), None))?;
         if data.starts_with(b"version https://git-lfs.github.com/spec/") {
             return Err((format!("{target} is a Git LFS pointer"), None));
         }
@@ -345,7 +399,9 @@ fn resolve(path: &str, named: &str) -> Option<String> {
     }
     let mut parts: Vec<&str> = match named.strip_prefix('/') {
         Some(_) => Vec::new(),
-        None => path.rsplit_once('/').map(|(folder, _)| folder.split('/').collect()).unwrap_or_default(),
+        None => {
+            path.rsplit_once('/').map(|(folder, _)| folder.split('/').collect()).unwrap_or_default()
+        }
     };
     for part in named.split('/') {
         match part {
@@ -365,12 +421,18 @@ fn is_definition_file(path: &str) -> bool {
 }
 
 fn still(includes: &Includes, tree: &dyn RepositoryTree) -> bool {
-    includes.iter().all(|(path, id)| {
-        tree.lookup(path).is_ok_and(|entry| entry.map(|entry| entry.id) == *id)
-    })
+    includes
+        .iter()
+        .all(|(path, id)| tree.lookup(path).is_ok_and(|entry| entry.map(|entry| entry.id) == *id))
 }
 
-fn error_at(path: &str, place: Option<Place>, code: &str, message: &str, hint: Option<String>) -> Problem {
+fn error_at(
+    path: &str,
+    place: Option<Place>,
+    code: &str,
+    message: &str,
+    hint: Option<String>,
+) -> Problem {
     Problem {
         severity: Severity::Error,
         path: Some(path.to_owned()),
@@ -385,9 +447,16 @@ fn error_at(path: &str, place: Option<Place>, code: &str, message: &str, hint: O
 
 fn odd_entry(entry: &TreeEntry) -> Problem {
     let (message, hint) = match entry.kind {
-        EntryKind::Symlink => ("this is a symbolic link, and links are never followed", "put the file itself here"),
-        EntryKind::Submodule => ("this is a submodule, and submodules are never read", "sync the other repository with a GitSync of its own"),
-        EntryKind::Odd | EntryKind::File => ("this entry has a name or mode that no honest tree has", "remove it"),
+        EntryKind::Symlink => {
+            ("this is a symbolic link, and links are never followed", "put the file itself here")
+        }
+        EntryKind::Submodule => (
+            "this is a submodule, and submodules are never read",
+            "sync the other repository with a GitSync of its own",
+        ),
+        EntryKind::Odd | EntryKind::File => {
+            ("this entry has a name or mode that no honest tree has", "remove it")
+        }
     };
     error_at(&entry.path, None, code::ENTRY, message, Some(hint.into()))
 }
@@ -397,7 +466,12 @@ fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) 
     let elsewhere = catalog.broken.get(id).cloned();
     for definition in several {
         let here = format!("{}:{}", definition.path, definition.line);
-        let others: Vec<_> = places.iter().filter(|place| **place != here).cloned().chain(elsewhere.clone()).collect();
+        let others: Vec<_> = places
+            .iter()
+            .filter(|place| **place != here)
+            .cloned()
+            .chain(elsewhere.clone())
+            .collect();
         let others = if others.is_empty() { here } else { others.join(", ") };
         let place = Place { line: definition.line, column: definition.column };
         let mut problem = error_at(
@@ -418,15 +492,26 @@ fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference
     let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
         if let Some(name) = name.as_str() {
             let place = document.place(&pointer);
-            references.push(Reference { to: ObjectId::new(kind, name), field, line: place.line, column: place.column });
+            references.push(Reference {
+                to: ObjectId::new(kind, name),
+                field,
+                line: place.line,
+                column: place.column,
+            });
         }
     };
     if id.kind == Kind::Agent {
         one(Kind::ModelAPI, "modelAPI", "/spec/modelAPI/name".into(), &spec["modelAPI"]["name"]);
         for (n, server) in spec["mcpServers"].as_array().into_iter().flatten().enumerate() {
-            one(Kind::MCPServer, "mcpServers", format!("/spec/mcpServers/{n}/name"), &server["name"]);
+            one(
+                Kind::MCPServer,
+                "mcpServers",
+                format!("/spec/mcpServers/{n}/name"),
+                &server["name"],
+            );
         }
-        for (n, peer) in spec["agentNetwork"]["access"].as_array().into_iter().flatten().enumerate() {
+        for (n, peer) in spec["agentNetwork"]["access"].as_array().into_iter().flatten().enumerate()
+        {
             one(Kind::Agent, "agentNetwork.access", format!("/spec/agentNetwork/access/{n}"), peer);
         }
     }
@@ -441,9 +526,16 @@ fn warnings(id: &ObjectId, path: &str, spec: &Value, document: &Document) -> Vec
     if id.kind != Kind::MCPServer || !package.is_object() || package["version"].is_string() {
         return Vec::new();
     }
-    let hint = "add version: the newest is installed at each start, so a restart may change the tools";
+    let hint =
+        "add version: the newest is installed at each start, so a restart may change the tools";
     let message = "the package has no version";
-    let mut problem = error_at(path, Some(document.key_place("/spec/package")), code::UNPINNED, message, Some(hint.into()));
+    let mut problem = error_at(
+        path,
+        Some(document.key_place("/spec/package")),
+        code::UNPINNED,
+        message,
+        Some(hint.into()),
+    );
     problem.severity = Severity::Warning;
     problem.object = Some(id.to_string());
     vec![problem]

@@ -42,7 +42,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { file_bytes: 1 << 20, include_bytes: 256 << 10, documents: 100, depth: 64, nodes: 50_000 }
+        Self {
+            file_bytes: 1 << 20,
+            include_bytes: 256 << 10,
+            documents: 100,
+            depth: 64,
+            nodes: 50_000,
+        }
     }
 }
 
@@ -114,13 +120,20 @@ pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -
     for definition in catalog.definitions.values() {
         for reference in &definition.references {
             let to = &reference.to;
-            if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to) {
+            if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to)
+            {
                 continue;
             }
-            let names = catalog.definitions.keys().filter(|id| id.kind == to.kind).map(|id| id.name.as_str());
+            let names = catalog
+                .definitions
+                .keys()
+                .filter(|id| id.kind == to.kind)
+                .map(|id| id.name.as_str());
             let hint = match nearest(&to.name, names) {
                 Some(near) => format!("did you mean {near}?"),
-                None => format!("add the {} to the repository, or create it in the namespace", to.kind),
+                None => {
+                    format!("add the {} to the repository, or create it in the namespace", to.kind)
+                }
             };
             problems.push(Problem {
                 severity: Severity::Warning,
@@ -128,7 +141,10 @@ pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -
                 line: Some(reference.line.into()),
                 column: Some(reference.column.into()),
                 code: code::REFERENCE.into(),
-                message: format!("{}: {} {:?} is neither in this commit nor in the cluster", reference.field, to.kind, to.name),
+                message: format!(
+                    "{}: {} {:?} is neither in this commit nor in the cluster",
+                    reference.field, to.kind, to.name
+                ),
                 hint: Some(hint),
                 object: Some(definition.id.to_string()),
             });

@@ -57,11 +57,15 @@ impl Schemas {
         let mut patterns = HashMap::new();
         for crd in crds() {
             let Some(kind) = Kind::parse(&crd.spec.names.kind) else { continue };
-            let schema = crd.spec.versions.into_iter().next().and_then(|v| v.schema?.open_api_v3_schema);
+            let schema =
+                crd.spec.versions.into_iter().next().and_then(|v| v.schema?.open_api_v3_schema);
             let mut whole = serde_json::to_value(schema).unwrap_or_default();
             if let Some(properties) = whole["properties"].as_object_mut() {
                 properties.remove("status");
-                properties.insert("metadata".into(), json!({"type": "object", "properties": {"name": {"type": "string"}}}));
+                properties.insert(
+                    "metadata".into(),
+                    json!({"type": "object", "properties": {"name": {"type": "string"}}}),
+                );
             }
             let spec = whole["properties"]["spec"].clone();
             collect_patterns(&spec, &mut patterns);
@@ -108,7 +112,9 @@ impl Schemas {
     /// # Errors
     /// When a spec that passed [`Schemas::check`] does not fit the type after all.
     pub fn canonical(&self, kind: Kind, spec: &Value) -> Result<Value, String> {
-        let Some(schema) = self.kinds.get(&kind) else { return Err(format!("no schema for {kind}")) };
+        let Some(schema) = self.kinds.get(&kind) else {
+            return Err(format!("no schema for {kind}"));
+        };
         let full = apply_defaults(&schema.spec, spec);
         macro_rules! round_trip {
             ($type:ty) => {
@@ -132,13 +138,21 @@ impl Schemas {
         let field = at.rsplit('/').next().unwrap_or_default();
         if value.is_null() {
             if schema["nullable"] != true {
-                say(code::TYPE, format!("{field} has no value"), Some("give it a value, or leave the field out".into()));
+                say(
+                    code::TYPE,
+                    format!("{field} has no value"),
+                    Some("give it a value, or leave the field out".into()),
+                );
             }
             return;
         }
         if schema["x-kubernetes-int-or-string"] == true {
             if !(value.is_string() || value.is_i64()) {
-                say(code::TYPE, format!("{field} must be an integer or a text, not {}", type_of(value)), None);
+                say(
+                    code::TYPE,
+                    format!("{field} must be an integer or a text, not {}", type_of(value)),
+                    None,
+                );
             }
             return;
         }
@@ -155,34 +169,46 @@ impl Schemas {
         if !fits {
             let hint = match (wanted, value) {
                 ("string", Value::Number(_) | Value::Bool(_)) => Some("quote it".to_owned()),
-                ("boolean", Value::String(text)) if matches!(text.to_lowercase().as_str(), "yes" | "no" | "on" | "off") => {
+                ("boolean", Value::String(text))
+                    if matches!(text.to_lowercase().as_str(), "yes" | "no" | "on" | "off") =>
+                {
                     Some("write true or false".to_owned())
                 }
                 ("array", _) => Some("write a list: one line '- …' an item".to_owned()),
                 _ => None,
             };
-            say(code::TYPE, format!("{field} must be {}, not {}", article(wanted), type_of(value)), hint);
+            say(
+                code::TYPE,
+                format!("{field} must be {}, not {}", article(wanted), type_of(value)),
+                hint,
+            );
             return;
         }
-        if let Some(allowed) = schema["enum"].as_array() {
-            if !allowed.contains(value) {
-                let names: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
-                let text = value.as_str().unwrap_or_default();
-                let hint = match nearest(text, names.iter().copied()) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("use one of {}", names.join(", ")),
-                };
-                say(code::VALUE, format!("{} is no value of {field}", quote(text)), Some(hint));
-                return;
-            }
+        if let Some(allowed) = schema["enum"].as_array()
+            && !allowed.contains(value)
+        {
+            let names: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
+            let text = value.as_str().unwrap_or_default();
+            let hint = match nearest(text, names.iter().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("use one of {}", names.join(", ")),
+            };
+            say(code::VALUE, format!("{} is no value of {field}", quote(text)), Some(hint));
+            return;
         }
         match value {
             Value::String(text) => self.walk_text(schema, text, field, &mut say),
             Value::Number(number) => {
                 let number = number.as_f64().unwrap_or_default();
-                let minimum = schema["minimum"].as_f64().or((schema["format"] == "int32").then_some(f64::from(i32::MIN)));
-                let maximum = schema["maximum"].as_f64().or((schema["format"] == "int32").then_some(f64::from(i32::MAX)));
-                if minimum.is_some_and(|minimum| number < minimum) || maximum.is_some_and(|maximum| number > maximum) {
+                let minimum = schema["minimum"]
+                    .as_f64()
+                    .or((schema["format"] == "int32").then_some(f64::from(i32::MIN)));
+                let maximum = schema["maximum"]
+                    .as_f64()
+                    .or((schema["format"] == "int32").then_some(f64::from(i32::MAX)));
+                if minimum.is_some_and(|minimum| number < minimum)
+                    || maximum.is_some_and(|maximum| number > maximum)
+                {
                     let range = match (minimum, maximum) {
                         (Some(a), Some(b)) => format!("from {a} to {b}"),
                         (Some(a), None) => format!("at least {a}"),
@@ -198,10 +224,20 @@ impl Schemas {
         }
     }
 
-    fn walk_text(&self, schema: &Value, text: &str, field: &str, say: &mut impl FnMut(&'static str, String, Option<String>)) {
+    fn walk_text(
+        &self,
+        schema: &Value,
+        text: &str,
+        field: &str,
+        say: &mut impl FnMut(&'static str, String, Option<String>),
+    ) {
         let length = text.chars().count() as u64;
         if schema["minLength"].as_u64().is_some_and(|least| length < least) {
-            let message = if length == 0 { format!("{field} is empty") } else { format!("{field} is too short") };
+            let message = if length == 0 {
+                format!("{field} is empty")
+            } else {
+                format!("{field} is too short")
+            };
             say(code::VALUE, message, None);
             return;
         }
@@ -209,10 +245,14 @@ impl Schemas {
             say(code::VALUE, format!("{field} has {length} characters, more than {most}"), None);
             return;
         }
-        if let Some(pattern) = schema["pattern"].as_str() {
-            if self.patterns.get(pattern).is_some_and(|regex| !regex.is_match(text)) {
-                say(code::VALUE, format!("{} is not a valid {field}", quote(text)), Some(format!("it must match {pattern}")));
-            }
+        if let Some(pattern) = schema["pattern"].as_str()
+            && self.patterns.get(pattern).is_some_and(|regex| !regex.is_match(text))
+        {
+            say(
+                code::VALUE,
+                format!("{} is not a valid {field}", quote(text)),
+                Some(format!("it must match {pattern}")),
+            );
         }
     }
 
@@ -224,7 +264,9 @@ impl Schemas {
         if let Some(most) = schema["maxItems"].as_u64().filter(|most| items.len() as u64 > *most) {
             say(at.to_owned(), format!("{field} has {} items, more than {most}", items.len()));
         }
-        if let Some(least) = schema["minItems"].as_u64().filter(|least| (items.len() as u64) < *least) {
+        if let Some(least) =
+            schema["minItems"].as_u64().filter(|least| (items.len() as u64) < *least)
+        {
             say(at.to_owned(), format!("{field} needs at least {least} items"));
         }
         let mut seen = BTreeSet::new();
@@ -233,14 +275,22 @@ impl Schemas {
                 Some("set") => Some(item.to_string()),
                 Some("map") => {
                     let keys = schema["x-kubernetes-list-map-keys"].as_array();
-                    keys.map(|keys| keys.iter().filter_map(Value::as_str).map(|key| item[key].to_string()).collect())
+                    keys.map(|keys| {
+                        keys.iter()
+                            .filter_map(Value::as_str)
+                            .map(|key| item[key].to_string())
+                            .collect()
+                    })
                 }
                 _ => None,
             };
-            if let Some(identity) = identity {
-                if !seen.insert(identity.clone()) {
-                    say(format!("{at}/{index}"), format!("{} is in {field} twice", identity.replace('"', "")));
-                }
+            if let Some(identity) = identity
+                && !seen.insert(identity.clone())
+            {
+                say(
+                    format!("{at}/{index}"),
+                    format!("{} is in {field} twice", identity.replace('"', "")),
+                );
             }
         }
         for (index, item) in items.iter().enumerate() {
@@ -252,9 +302,16 @@ impl Schemas {
         let Some(map) = value.as_object() else { return };
         let properties = schema["properties"].as_object();
         let additional = &schema["additionalProperties"];
-        if let Some(most) = schema["maxProperties"].as_u64().filter(|most| map.len() as u64 > *most) {
+        if let Some(most) = schema["maxProperties"].as_u64().filter(|most| map.len() as u64 > *most)
+        {
             let message = format!("{} entries, more than {most}", map.len());
-            out.push(Finding { pointer: at.to_owned(), on_key: false, code: code::VALUE, message, hint: None });
+            out.push(Finding {
+                pointer: at.to_owned(),
+                on_key: false,
+                code: code::VALUE,
+                message,
+                hint: None,
+            });
         }
         for (key, item) in map {
             let pointer = format!("{at}/{}", escape(key));
@@ -263,20 +320,35 @@ impl Schemas {
             } else if additional.is_object() {
                 self.walk(additional, item, &pointer, out);
             } else if additional != true && schema["x-kubernetes-preserve-unknown-fields"] != true {
-                let names: Vec<&str> = properties.map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default();
+                let names: Vec<&str> =
+                    properties.map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default();
                 let hint = match nearest(key, names.iter().copied()) {
                     Some(near) => Some(format!("did you mean {near}?")),
                     None if names.is_empty() => Some("it takes no fields: write {}".to_owned()),
                     None => Some(format!("fields here: {}", names.join(", "))),
                 };
                 let message = format!("unknown field {}", quote(key));
-                out.push(Finding { pointer, on_key: true, code: code::UNKNOWN_FIELD, message, hint });
+                out.push(Finding {
+                    pointer,
+                    on_key: true,
+                    code: code::UNKNOWN_FIELD,
+                    message,
+                    hint,
+                });
             }
         }
-        for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for required in
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
+        {
             if !map.contains_key(required) {
                 let message = format!("required field {required} is missing");
-                out.push(Finding { pointer: at.to_owned(), on_key: true, code: code::MISSING_FIELD, message, hint: None });
+                out.push(Finding {
+                    pointer: at.to_owned(),
+                    on_key: true,
+                    code: code::MISSING_FIELD,
+                    message,
+                    hint: None,
+                });
             }
         }
     }
@@ -301,11 +373,12 @@ fn collect_patterns(schema: &Value, patterns: &mut HashMap<String, Regex>) {
 /// A text where the schema wants an object whose only field is `name`.
 fn expand(schema: &Value, value: &mut Value) {
     let properties = schema["properties"].as_object();
-    if let (Value::String(name), Some(properties)) = (&*value, properties) {
-        if properties.len() == 1 && properties.contains_key("name") {
-            *value = json!({"name": name});
-            return;
-        }
+    if let (Value::String(name), Some(properties)) = (&*value, properties)
+        && properties.len() == 1
+        && properties.contains_key("name")
+    {
+        *value = json!({"name": name});
+        return;
     }
     match value {
         Value::Object(map) => {
@@ -365,7 +438,11 @@ mod tests {
         let schemas = Schemas::new();
         assert_eq!(schemas.kinds.len(), Kind::ALL.len());
         for (kind, schema) in &schemas.kinds {
-            assert!(schema.compiled.compilation_errors().is_empty(), "{kind}: {:?}", schema.compiled.compilation_errors());
+            assert!(
+                schema.compiled.compilation_errors().is_empty(),
+                "{kind}: {:?}",
+                schema.compiled.compilation_errors()
+            );
             let mut patterns = HashMap::new();
             collect_patterns(&schema.spec, &mut patterns);
             let count = schema.spec.to_string().matches("\"pattern\":").count();
@@ -397,7 +474,8 @@ mod tests {
 
     #[test]
     fn g10_rules_over_fields_are_checked_offline() {
-        let spec = json!({"mode": "External", "proxy": {}, "external": {"url": "https://x.example"}});
+        let spec =
+            json!({"mode": "External", "proxy": {}, "external": {"url": "https://x.example"}});
         assert_eq!(findings(Kind::ModelAPI, spec), [("/spec".to_owned(), code::RULE)]);
         let spec = json!({"modelAPI": {"name": "m"}, "image": "a", "buildRef": {"name": "b"}});
         assert_eq!(findings(Kind::Agent, spec), [("/spec".to_owned(), code::RULE)]);
@@ -420,6 +498,9 @@ mod tests {
     fn a_text_stands_for_a_name() {
         let mut spec = json!({"modelAPI": "m", "mcpServers": ["a", {"name": "b"}], "image": "i"});
         Schemas::new().expand(Kind::Agent, &mut spec);
-        assert_eq!(spec, json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "a"}, {"name": "b"}], "image": "i"}));
+        assert_eq!(
+            spec,
+            json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "a"}, {"name": "b"}], "image": "i"})
+        );
     }
 }

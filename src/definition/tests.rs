@@ -11,7 +11,8 @@ struct Memory {
 }
 
 fn tree(files: &[(&str, &str)]) -> Memory {
-    let files: BTreeMap<String, String> = files.iter().map(|(p, c)| ((*p).to_owned(), (*c).to_owned())).collect();
+    let files: BTreeMap<String, String> =
+        files.iter().map(|(p, c)| ((*p).to_owned(), (*c).to_owned())).collect();
     let entries = files.iter().map(|(path, content)| entry(path, content)).collect();
     Memory { files, entries }
 }
@@ -46,7 +47,15 @@ fn load(files: &[(&str, &str)]) -> Catalog {
 
 fn places(catalog: &Catalog) -> Vec<String> {
     let number = |n: Option<i64>| n.map_or("?".to_owned(), |n| n.to_string());
-    let line = |p: &Problem| format!("{}:{}:{} {}", p.path.as_deref().unwrap_or("?"), number(p.line), number(p.column), p.code);
+    let line = |p: &Problem| {
+        format!(
+            "{}:{}:{} {}",
+            p.path.as_deref().unwrap_or("?"),
+            number(p.line),
+            number(p.column),
+            p.code
+        )
+    };
     catalog.problems.iter().map(line).collect()
 }
 
@@ -85,10 +94,19 @@ fn g7_whatever_could_hide_an_object_is_an_error() {
         ("apiVersion: Convoke.dev/v1alpha1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
         ("apiVersion: convoke.dev/v1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
         ("apiVersion: example.com/v1alpha1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
-        ("apiVersion: convoke.dev/v1alpha1\nkind: Agnt\nmetadata:\n  name: a\n", "f.yaml:2:7 CVK0103"),
-        ("apiVersion: convoke.dev/v1alpha1\nkind: GitSync\nmetadata:\n  name: a\n", "f.yaml:2:7 CVK0103"),
+        (
+            "apiVersion: convoke.dev/v1alpha1\nkind: Agnt\nmetadata:\n  name: a\n",
+            "f.yaml:2:7 CVK0103",
+        ),
+        (
+            "apiVersion: convoke.dev/v1alpha1\nkind: GitSync\nmetadata:\n  name: a\n",
+            "f.yaml:2:7 CVK0103",
+        ),
         ("apiVersion: v1\nkind: List\nitems: []\n", "f.yaml:2:7 CVK0103"),
-        ("apiVersion: convoke.dev/v1alpha1\nkind: AgentList\nmetadata:\n  name: a\n", "f.yaml:2:7 CVK0103"),
+        (
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentList\nmetadata:\n  name: a\n",
+            "f.yaml:2:7 CVK0103",
+        ),
         ("name: something\n", "f.yaml:1:1 CVK0101"),
         ("- a\n", "f.yaml:1:1 CVK0101"),
         ("kind: [unclosed\n", "CVK0001"),
@@ -96,7 +114,11 @@ fn g7_whatever_could_hide_an_object_is_an_error() {
     ] {
         let catalog = load(&[("f.yaml", content)]);
         assert!(catalog.has_errors(), "{content}");
-        assert!(places(&catalog).iter().any(|p| p.ends_with(place)), "{content}: {:?}", places(&catalog));
+        assert!(
+            places(&catalog).iter().any(|p| p.ends_with(place)),
+            "{content}: {:?}",
+            places(&catalog)
+        );
         assert!(catalog.broken_paths.contains("f.yaml"), "{content}");
     }
 }
@@ -124,7 +146,10 @@ fn g10_a_typo_in_a_field_has_place_and_nearest_name() {
     assert_eq!(places(&catalog)[0], "f.yaml:7:3 CVK0201");
     assert_eq!(problem.hint.as_deref(), Some("did you mean external?"));
     assert_eq!(problem.object.as_deref(), Some("ModelAPI/m"));
-    assert_eq!(catalog.broken.get(&ObjectId::new(Kind::ModelAPI, "m")).map(String::as_str), Some("f.yaml"));
+    assert_eq!(
+        catalog.broken.get(&ObjectId::new(Kind::ModelAPI, "m")).map(String::as_str),
+        Some("f.yaml")
+    );
 }
 
 #[test]
@@ -138,7 +163,10 @@ fn g10_a_duplicate_quarantines_only_that_identity() {
 
 #[test]
 fn g13_the_unit_of_quarantine_is_the_file() {
-    let text = format!("{MODEL}---\n{}", MODEL.replace("name: m", "name: n").replace("mode: External", "mode: Extrnal"));
+    let text = format!(
+        "{MODEL}---\n{}",
+        MODEL.replace("name: m", "name: n").replace("mode: External", "mode: Extrnal")
+    );
     let other = MODEL.replace("name: m", "name: o");
     let catalog = load(&[("two.yaml", &text), ("o.yaml", &other)]);
     assert_eq!(ids(&catalog), ["ModelAPI/o"]);
@@ -167,8 +195,12 @@ fn g8_files_are_found_beside_the_definition_or_from_the_root_and_nowhere_else() 
         ("link.md", false),
         ("/.git/config", false),
     ] {
-        let files =
-            [("x/a.yaml", with(named)), ("x/prompts/a.md", "p".into()), ("outside.md", "o".into()), ("x/m.yaml", MODEL.into())];
+        let files = [
+            ("x/a.yaml", with(named)),
+            ("x/prompts/a.md", "p".into()),
+            ("outside.md", "o".into()),
+            ("x/m.yaml", MODEL.into()),
+        ];
         let mut memory = tree(&files.iter().map(|(p, c)| (*p, c.as_str())).collect::<Vec<_>>());
         memory.files.insert("x/link.md".into(), "-> /etc/passwd".into());
         let catalog = Loader::new(Limits::default()).load(&memory, None);
@@ -177,7 +209,10 @@ fn g8_files_are_found_beside_the_definition_or_from_the_root_and_nowhere_else() 
             assert_eq!(places(&catalog), ["x/a.yaml:13:23 CVK0206"], "{named}");
         }
     }
-    let both = AGENT.replace("    instructionsFile: prompts/a.md", "    instructionsFile: prompts/a.md\n    instructions: x");
+    let both = AGENT.replace(
+        "    instructionsFile: prompts/a.md",
+        "    instructionsFile: prompts/a.md\n    instructions: x",
+    );
     let catalog = load(&[("a.yaml", &both), ("prompts/a.md", "p")]);
     assert_eq!(places(&catalog), ["a.yaml:13:23 CVK0206"]);
 }
@@ -185,13 +220,16 @@ fn g8_files_are_found_beside_the_definition_or_from_the_root_and_nowhere_else() 
 #[test]
 fn g8_a_changed_prompt_changes_its_agent_and_parses_nothing_else() {
     let mut loader = Loader::new(Limits::default());
-    let first = loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]), None);
+    let first =
+        loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]), None);
     assert_eq!(loader.parsed, 2);
-    let again = loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]), None);
+    let again =
+        loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]), None);
     assert_eq!(loader.parsed, 2);
     let id = ObjectId::new(Kind::Agent, "a");
     assert!(Arc::ptr_eq(&first.definitions[&id], &again.definitions[&id]));
-    let changed = loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "two"), ("m.yaml", MODEL)]), None);
+    let changed =
+        loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "two"), ("m.yaml", MODEL)]), None);
     assert_eq!(loader.parsed, 3);
     assert_eq!(changed.definitions[&id].spec["config"]["instructions"], "two");
 }
@@ -205,7 +243,10 @@ fn g6_links_lfs_pointers_large_and_foreign_encodings_are_errors() {
         ("link", "-> /var/run/secrets"),
         ("m.yaml", MODEL),
     ]);
-    assert_eq!(places(&catalog), ["large.yaml:?:? CVK0004", "lfs.yaml:?:? CVK0006", "link:?:? CVK0006"]);
+    assert_eq!(
+        places(&catalog),
+        ["large.yaml:?:? CVK0004", "lfs.yaml:?:? CVK0006", "link:?:? CVK0006"]
+    );
     assert_eq!(ids(&catalog), ["ModelAPI/m"]);
 }
 
@@ -218,7 +259,8 @@ fn g12_a_path_without_definitions_is_an_error() {
 #[test]
 fn g10_references_are_warnings_with_the_nearest_name() {
     let search = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: serch\nspec:\n  package:\n    registry: PyPI\n    name: mcp-search\n";
-    let catalog = load(&[("a.yaml", AGENT), ("prompts/a.md", "p"), ("m.yaml", MODEL), ("s.yaml", search)]);
+    let catalog =
+        load(&[("a.yaml", AGENT), ("prompts/a.md", "p"), ("m.yaml", MODEL), ("s.yaml", search)]);
     assert!(!catalog.has_errors(), "{:?}", catalog.problems);
     assert_eq!(places(&catalog), ["s.yaml:6:3 CVK0302"]);
     let warnings = check_references(&catalog, &|id| id.name == "b");
@@ -233,7 +275,8 @@ fn no_truncation_of_a_good_file_loses_its_object_silently() {
     for end in 0..MODEL.len() {
         let text = &MODEL[..end];
         let catalog = loader.load(&tree(&[("f.yaml", text)]), Some("team"));
-        let silent = catalog.problems.is_empty() && !catalog.definitions.contains_key(&ObjectId::new(Kind::ModelAPI, "m"));
+        let silent = catalog.problems.is_empty()
+            && !catalog.definitions.contains_key(&ObjectId::new(Kind::ModelAPI, "m"));
         assert!(!silent, "cut after {end} bytes: {text:?} gives {:?}", ids(&catalog));
     }
 }

@@ -73,7 +73,9 @@ impl GitError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::RefNotFound { near: Some(near), .. } => Some(format!("it has {near}")),
-            Self::TooLarge(_) => Some("move large files out of the repository, or raise the operator's limit".into()),
+            Self::TooLarge(_) => {
+                Some("move large files out of the repository, or raise the operator's limit".into())
+            }
             _ => None,
         }
     }

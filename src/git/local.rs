@@ -39,9 +39,14 @@ impl Folder {
     }
 
     fn list(&mut self, prefix: &str, depth: usize, limits: &Limits) -> Result<(), GitError> {
-        let problem = |path: &str, message: String| TreeProblem { path: path.to_owned(), message, hint: None };
+        let problem = |path: &str, message: String| TreeProblem {
+            path: path.to_owned(),
+            message,
+            hint: None,
+        };
         if depth > limits.depth {
-            self.problems.push(problem(prefix, format!("folders are nested deeper than {}", limits.depth)));
+            self.problems
+                .push(problem(prefix, format!("folders are nested deeper than {}", limits.depth)));
             return Ok(());
         }
         let storage = |error: std::io::Error| GitError::Storage(format!("{prefix}: {error}"));
@@ -56,7 +61,10 @@ impl Folder {
             }
             let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
             if self.entries.len() >= limits.files {
-                self.problems.push(problem(&path, format!("more than {} files: the rest is not read", limits.files)));
+                self.problems.push(problem(
+                    &path,
+                    format!("more than {} files: the rest is not read", limits.files),
+                ));
                 return Ok(());
             }
             let kind = entry.file_type().map_err(storage)?;
@@ -112,8 +120,10 @@ impl RepositoryTree for Folder {
     }
 
     fn read(&self, entry: &TreeEntry, max_bytes: u64) -> Result<Arc<[u8]>, TreeError> {
-        let unreadable = |reason: String| TreeError::Unreadable { path: entry.path.clone(), reason };
-        let file = std::fs::File::open(self.root.join(&entry.path)).map_err(|e| unreadable(e.to_string()))?;
+        let unreadable =
+            |reason: String| TreeError::Unreadable { path: entry.path.clone(), reason };
+        let file = std::fs::File::open(self.root.join(&entry.path))
+            .map_err(|e| unreadable(e.to_string()))?;
         let mut data = Vec::new();
         file.take(max_bytes + 1).read_to_end(&mut data).map_err(|e| unreadable(e.to_string()))?;
         if data.len() as u64 > max_bytes {

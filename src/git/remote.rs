@@ -82,7 +82,9 @@ impl Remote {
     /// When the remote cannot be asked, or has no such ref.
     pub async fn resolve(&self) -> Result<Revision, GitError> {
         let (full, short) = match self.wanted.as_ref() {
-            Wanted::Commit(commit) => return Ok(Revision { commit: commit.clone(), name: String::new() }),
+            Wanted::Commit(commit) => {
+                return Ok(Revision { commit: commit.clone(), name: String::new() });
+            }
             Wanted::Name(full, short) => (full.clone(), short.clone()),
         };
         let options = self.options.clone();
@@ -93,8 +95,15 @@ impl Remote {
                 return Ok(Revision { commit: commit.to_string(), name: short });
             }
             let kind = if full.starts_with("refs/tags/") { "tag" } else { "branch" };
-            let all = ls_refs(&repo, &options.url, &format!("refs/{kind_dir}/*", kind_dir = &full[5..10]))?;
-            Err(GitError::RefNotFound { what: format!("{kind} {short:?}"), near: near(&short, &all) })
+            let all = ls_refs(
+                &repo,
+                &options.url,
+                &format!("refs/{kind_dir}/*", kind_dir = &full[5..10]),
+            )?;
+            Err(GitError::RefNotFound {
+                what: format!("{kind} {short:?}"),
+                near: near(&short, &all),
+            })
         })
         .await
     }
@@ -115,7 +124,9 @@ impl Remote {
             }
             let again = options.store.exists();
             match fetch(&options, commit, interrupt) {
-                Err(GitError::Corrupt(_) | GitError::Storage(_) | GitError::Connection(_)) if again => {
+                Err(GitError::Corrupt(_) | GitError::Storage(_) | GitError::Connection(_))
+                    if again =>
+                {
                     // What an earlier fetch left behind may be the reason: once more, from nothing.
                     discard(&options.store)?;
                     fetch(&options, commit, interrupt)
@@ -187,21 +198,27 @@ fn open(store: &Path) -> Result<gix::ThreadSafeRepository, GitError> {
 
 /// Opens the store, or makes it, throwing away whatever is there and cannot be opened.
 fn open_or_init(store: &Path) -> Result<gix::Repository, GitError> {
-    if store.join("HEAD").exists() {
-        if let Ok(repo) = open(store) {
-            return Ok(repo.to_thread_local());
-        }
+    if store.join("HEAD").exists()
+        && let Ok(repo) = open(store)
+    {
+        return Ok(repo.to_thread_local());
     }
     discard(store)?;
     std::fs::create_dir_all(store).map_err(|error| GitError::Storage(error.to_string()))?;
-    gix::ThreadSafeRepository::init(store, gix::create::Kind::Bare, gix::create::Options::default())
-        .map_err(|error| GitError::Storage(chain(&error)))?;
+    gix::ThreadSafeRepository::init(
+        store,
+        gix::create::Kind::Bare,
+        gix::create::Options::default(),
+    )
+    .map_err(|error| GitError::Storage(chain(&error)))?;
     open(store).map(|repo| repo.to_thread_local())
 }
 
 fn discard(store: &Path) -> Result<(), GitError> {
     match std::fs::remove_dir_all(store) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(GitError::Storage(error.to_string())),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(GitError::Storage(error.to_string()))
+        }
         _ => Ok(()),
     }
 }
@@ -214,12 +231,19 @@ fn has(store: &Path, commit: gix::ObjectId) -> bool {
 fn packs(store: &Path) -> usize {
     let entries = std::fs::read_dir(store.join("objects/pack"));
     entries.map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.path().extension().is_some_and(|e| e == "pack")).count()
+        entries
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "pack"))
+            .count()
     })
 }
 
 /// Refs of the remote that match, with the commit that each names (annotated tags are peeled).
-fn ls_refs(repo: &gix::Repository, url: &str, name: &str) -> Result<Vec<(String, gix::ObjectId)>, GitError> {
+fn ls_refs(
+    repo: &gix::Repository,
+    url: &str,
+    name: &str,
+) -> Result<Vec<(String, gix::ObjectId)>, GitError> {
     let gix_error = |error: gix::Error| GitError::from_gix(&error);
     let spec = if name.ends_with('*') { format!("{name}:{name}") } else { name.to_owned() };
     let remote = repo
@@ -229,8 +253,9 @@ fn ls_refs(repo: &gix::Repository, url: &str, name: &str) -> Result<Vec<(String,
         .with_refspecs([spec.as_str()], Direction::Fetch)
         .map_err(gix_error)?;
     let connection = remote.connect(Direction::Fetch).map_err(gix_error)?;
-    let (map, _) =
-        connection.ref_map(gix::progress::Discard, gix::remote::ref_map::Options::default()).map_err(gix_error)?;
+    let (map, _) = connection
+        .ref_map(gix::progress::Discard, gix::remote::ref_map::Options::default())
+        .map_err(gix_error)?;
     Ok(map
         .remote_refs
         .iter()
@@ -249,7 +274,11 @@ fn near(missing: &str, all: &[(String, gix::ObjectId)]) -> Option<String> {
     (!listed.is_empty()).then(|| listed.join(", "))
 }
 
-fn fetch(options: &RemoteOptions, commit: gix::ObjectId, interrupt: &AtomicBool) -> Result<(), GitError> {
+fn fetch(
+    options: &RemoteOptions,
+    commit: gix::ObjectId,
+    interrupt: &AtomicBool,
+) -> Result<(), GitError> {
     let repo = open_or_init(&options.store)?;
     let gix_error = |error: gix::Error| GitError::from_gix(&error);
     let spec = commit.to_string();
@@ -289,10 +318,19 @@ fn fetch(options: &RemoteOptions, commit: gix::ObjectId, interrupt: &AtomicBool)
     }
     result.map_err(|error| {
         let text = chain(&error);
-        if text.contains("not our ref") { GitError::CommitGone(commit.to_string()) } else { GitError::from_gix(&error) }
+        if text.contains("not our ref") {
+            GitError::CommitGone(commit.to_string())
+        } else {
+            GitError::from_gix(&error)
+        }
     })?;
     // The fetched commit becomes a ref, so that the next fetch can say what we have and gets only what changed.
-    let changed = repo.reference("refs/heads/fetched", commit, gix::refs::transaction::PreviousValue::Any, "fetched");
+    let changed = repo.reference(
+        "refs/heads/fetched",
+        commit,
+        gix::refs::transaction::PreviousValue::Any,
+        "fetched",
+    );
     changed.map_err(|error| GitError::Storage(chain(&error)))?;
     if repo.find_commit(commit).is_err() {
         return Err(GitError::CommitGone(commit.to_string()));
@@ -303,5 +341,7 @@ fn fetch(options: &RemoteOptions, commit: gix::ObjectId, interrupt: &AtomicBool)
 /// Bytes of the files that a fetch writes.
 fn bytes_below(store: &Path) -> u64 {
     let pack = std::fs::read_dir(store.join("objects/pack"));
-    pack.map_or(0, |entries| entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum())
+    pack.map_or(0, |entries| {
+        entries.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum()
+    })
 }

@@ -46,10 +46,13 @@ impl Snapshot {
         let object = repo.find_commit(commit).map_err(corrupt)?;
         let root = object.tree_id().map_err(|e| GitError::Corrupt(chain(&e)))?.detach();
         let info = info(&object)?;
-        let mut snapshot = Self { repository, root, commit: info, entries: Vec::new(), problems: Vec::new() };
+        let mut snapshot =
+            Self { repository, root, commit: info, entries: Vec::new(), problems: Vec::new() };
         let tree = match snapshot.find(&repo, &path)? {
             Some((Mode::Tree, id)) => id,
-            _ => return Err(GitError::PathMissing(if path.is_empty() { ".".into() } else { path })),
+            _ => {
+                return Err(GitError::PathMissing(if path.is_empty() { ".".into() } else { path }));
+            }
         };
         snapshot.list(&repo, tree, &path, 0, limits)?;
         snapshot.entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -76,7 +79,11 @@ impl Snapshot {
     }
 
     /// Mode and id at a clean path, component by component: a link is never gone through.
-    fn find(&self, repo: &gix::Repository, path: &str) -> Result<Option<(Mode, gix::ObjectId)>, GitError> {
+    fn find(
+        &self,
+        repo: &gix::Repository,
+        path: &str,
+    ) -> Result<Option<(Mode, gix::ObjectId)>, GitError> {
         let mut at = (Mode::Tree, self.root);
         for part in path.split('/').filter(|part| !part.is_empty()) {
             if at.0 != Mode::Tree {
@@ -144,7 +151,9 @@ impl Snapshot {
     }
 
     fn problem(&mut self, path: &str, message: String) {
-        let hint = Some("put fewer files below spec.path, or split the folder over several GitSyncs".into());
+        let hint = Some(
+            "put fewer files below spec.path, or split the folder over several GitSyncs".into(),
+        );
         self.problems.push(TreeProblem { path: path.to_owned(), message, hint });
     }
 }
@@ -161,8 +170,10 @@ impl RepositoryTree for Snapshot {
     fn lookup(&self, path: &str) -> Result<Option<TreeEntry>, TreeError> {
         let Ok(clean) = clean_path(path) else { return Ok(None) };
         let repo = self.repository.to_thread_local();
-        let unreadable =
-            |error: GitError| TreeError::Unreadable { path: path.to_owned(), reason: error.to_string() };
+        let unreadable = |error: GitError| TreeError::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
         Ok(self.find(&repo, &clean).map_err(unreadable)?.and_then(|(mode, id)| {
             let kind = match mode {
                 Mode::Tree => return None,
@@ -175,12 +186,14 @@ impl RepositoryTree for Snapshot {
     }
 
     fn read(&self, entry: &TreeEntry, max_bytes: u64) -> Result<Arc<[u8]>, TreeError> {
-        let unreadable = |reason: String| TreeError::Unreadable { path: entry.path.clone(), reason };
+        let unreadable =
+            |reason: String| TreeError::Unreadable { path: entry.path.clone(), reason };
         if entry.kind != EntryKind::File {
             return Err(unreadable("it is no regular file".into()));
         }
         let repo = self.repository.to_thread_local();
-        let id = gix::ObjectId::from_hex(entry.id.as_bytes()).map_err(|e| unreadable(e.to_string()))?;
+        let id =
+            gix::ObjectId::from_hex(entry.id.as_bytes()).map_err(|e| unreadable(e.to_string()))?;
         // The header tells the size before anything is unpacked.
         let header = repo.find_header(id).map_err(|e| unreadable(chain(&e)))?;
         if header.size() > max_bytes {
@@ -215,7 +228,12 @@ pub(super) fn options() -> gix::open::Options {
 ///
 /// # Errors
 /// When there is no repository, no such revision, or no such path.
-pub fn open_local(repo_dir: &Path, rev: &str, path: &str, limits: &Limits) -> Result<Snapshot, GitError> {
+pub fn open_local(
+    repo_dir: &Path,
+    rev: &str,
+    path: &str,
+    limits: &Limits,
+) -> Result<Snapshot, GitError> {
     let repository =
         options().open(repo_dir.to_owned()).map_err(|error| GitError::Storage(chain(&error)))?;
     let repo = repository.to_thread_local();

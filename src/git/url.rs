@@ -55,7 +55,9 @@ pub fn wanted(reference: &GitRef) -> Result<Wanted, GitError> {
         let full = format!("refs/{kind}/{short}");
         match gix::refs::FullName::try_from(full.as_str()) {
             Ok(_) if !short.starts_with('-') => Ok(Wanted::Name(full, short.to_owned())),
-            _ => Err(GitError::InvalidSource(format!("{short:?} is no valid name of a branch or tag"))),
+            _ => Err(GitError::InvalidSource(format!(
+                "{short:?} is no valid name of a branch or tag"
+            ))),
         }
     };
     match (&reference.branch, &reference.tag, &reference.commit) {
@@ -66,13 +68,19 @@ pub fn wanted(reference: &GitRef) -> Result<Wanted, GitError> {
         {
             Ok(Wanted::Commit(commit.to_ascii_lowercase()))
         }
-        _ => Err(GitError::InvalidSource("ref needs exactly one of branch, tag and commit (a full id)".into())),
+        _ => Err(GitError::InvalidSource(
+            "ref needs exactly one of branch, tag and commit (a full id)".into(),
+        )),
     }
 }
 
 /// Checks a folder's path and gives it without `./` and trailing slashes; the root is empty.
 pub fn clean_path(path: &str) -> Result<String, GitError> {
-    let bad = || Err(GitError::InvalidSource(format!("path {path:?} must be relative, without '..' and '.git'")));
+    let bad = || {
+        Err(GitError::InvalidSource(format!(
+            "path {path:?} must be relative, without '..' and '.git'"
+        )))
+    };
     if path.starts_with('/') || path.contains(['\\', '\0']) {
         return bad();
     }
@@ -90,13 +98,32 @@ mod tests {
     #[test]
     fn v01_to_v09_urls_that_are_refused() {
         for url in [
-            "--upload-pack=x", "-x://host/r", "file:///etc", "/etc", "./x", "C:\\x", "ext::sh -c id", "git://host/r",
-            "git@host:r.git", "ssh://-oProxyCommand=x/r", "https:///r", "https://-host/r", "https://u:p@host/r",
-            "https://host/r\n", "https://host/a b", "https://host/r?x=1", "https://ho%2fst/r",
+            "--upload-pack=x",
+            "-x://host/r",
+            "file:///etc",
+            "/etc",
+            "./x",
+            "C:\\x",
+            "ext::sh -c id",
+            "git://host/r",
+            "git@host:r.git",
+            "ssh://-oProxyCommand=x/r",
+            "https:///r",
+            "https://-host/r",
+            "https://u:p@host/r",
+            "https://host/r\n",
+            "https://host/a b",
+            "https://host/r?x=1",
+            "https://ho%2fst/r",
         ] {
             assert!(matches!(check(url, true), Err(GitError::InvalidSource(_))), "{url}");
         }
-        for url in ["http://git.example.com/r", "https://localhost/r", "https://127.0.0.1/r", "https://[::1]/r"] {
+        for url in [
+            "http://git.example.com/r",
+            "https://localhost/r",
+            "https://127.0.0.1/r",
+            "https://[::1]/r",
+        ] {
             assert!(matches!(check(url, false), Err(GitError::Insecure(_))), "{url}");
             assert_eq!(check(url, true), Ok(()), "{url}");
         }
@@ -106,7 +133,19 @@ mod tests {
     #[test]
     fn v13_refs_that_are_refused() {
         let branch = |name: &str| GitRef { branch: Some(name.into()), tag: None, commit: None };
-        for name in ["--upload-pack=x", "-x", "a..b", "HEAD:f", "@{-1}", "a*b", "a b", "a\u{7}", "x.lock", "", "a//b"] {
+        for name in [
+            "--upload-pack=x",
+            "-x",
+            "a..b",
+            "HEAD:f",
+            "@{-1}",
+            "a*b",
+            "a b",
+            "a\u{7}",
+            "x.lock",
+            "",
+            "a//b",
+        ] {
             assert!(wanted(&branch(name)).is_err(), "{name}");
         }
         assert!(wanted(&branch("feature/x-1")).is_ok());

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use futures::stream;
 use kube::Client;
 
-use super::desired::{DesiredSet, SyncRef};
+use super::desired::{Desired, DesiredSet, SyncRef};
 use super::plan::{Plan, Settled, Victim};
 use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
@@ -57,40 +57,61 @@ pub struct Writer<'a> {
     pub commit: &'a str,
 }
 
+/// One write that is to be done.
+struct Job {
+    id: ObjectId,
+    want: Desired,
+    mode: Mode,
+    /// Version of the live object; 0 when there is none.
+    before: u64,
+}
+
+/// The creates and updates of one kind.
+fn jobs(kind: Kind, desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    let mut add = |id: &ObjectId, mode: Mode, before: u64| {
+        if let Some(want) = desired.get(id).filter(|_| id.kind == kind) {
+            jobs.push(Job { id: id.clone(), want: want.clone(), mode, before });
+        }
+    };
+    for id in &plan.create {
+        add(id, Mode::Create, 0);
+    }
+    for update in &plan.update {
+        add(&update.id, Mode::Update { uid: update.uid.clone() }, update.version);
+    }
+    jobs
+}
+
 /// Carries out the plan. `settled` learns which writes changed nothing.
-pub async fn apply(writer: &Writer<'_>, desired: &DesiredSet, plan: &Plan, settled: &mut Settled) -> Outcome {
+pub async fn apply(
+    writer: &Writer<'_>,
+    desired: &DesiredSet,
+    plan: &Plan,
+    settled: &mut Settled,
+) -> Outcome {
     let mut outcome = Outcome::default();
     // What others refer to comes first: one kind after the other.
     for kind in Kind::ALL {
-        let creates = plan.create.iter().filter(|id| id.kind == kind).map(|id| (id, Mode::Create, 0));
-        let updates = plan
-            .update
-            .iter()
-            .filter(|u| u.id.kind == kind)
-            .map(|u| (&u.id, Mode::Update { uid: u.uid.clone() }, u.version));
-        let writes = stream::iter(creates.chain(updates))
-            .filter_map(|(id, mode, version)| async move { desired.get(id).map(|want| (id, want, mode, version)) })
-            .map(|(id, want, mode, version)| async move {
-                let result = writer.write(id, want.manifest(writer.sync, writer.commit), &mode).await;
-                (id, want, mode, version, result)
-            });
-        let mut writes = std::pin::pin!(writes.buffer_unordered(CONCURRENCY));
-        while let Some((id, want, mode, before, result)) = writes.next().await {
+        let mut writes = stream::iter(jobs(kind, desired, plan))
+            .map(|job| writer.run(job))
+            .buffer_unordered(CONCURRENCY);
+        while let Some((job, result)) = writes.next().await {
             match result {
                 Ok(after) => {
-                    if mode == Mode::Create {
+                    if job.mode == Mode::Create {
                         outcome.created += 1;
                     } else {
                         outcome.updated += 1;
                     }
-                    if after == before {
-                        settled.insert(id.clone(), (after, want.applied.clone()));
+                    if after == job.before {
+                        settled.insert(job.id, (after, job.want.applied));
                     } else {
-                        settled.remove(id);
+                        settled.remove(&job.id);
                     }
                 }
                 Err(failure) => {
-                    outcome.failures.insert(id.clone(), failure);
+                    outcome.failures.insert(job.id, failure);
                 }
             }
         }
@@ -112,12 +133,28 @@ pub async fn apply(writer: &Writer<'_>, desired: &DesiredSet, plan: &Plan, settl
 }
 
 impl Writer<'_> {
+    async fn run(&self, job: Job) -> (Job, Result<u64, Failure>) {
+        let manifest = job.want.manifest(self.sync, self.commit);
+        let result = self.write(&job.id, manifest, &job.mode).await;
+        (job, result)
+    }
+
     /// One apply; gives the version that the server holds now.
-    async fn write(&self, id: &ObjectId, manifest: serde_json::Value, mode: &Mode) -> Result<u64, Failure> {
+    async fn write(
+        &self,
+        id: &ObjectId,
+        manifest: serde_json::Value,
+        mode: &Mode,
+    ) -> Result<u64, Failure> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, id.kind);
         match ssa::apply(&api, ssa::SYNC_MANAGER, manifest, mode).await {
             Ok(object) => {
-                let version = object.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
+                let version = object
+                    .metadata
+                    .resource_version
+                    .as_deref()
+                    .and_then(|v| v.parse().ok())
+                    .unwrap_or(0);
                 if let Ok(json) = serde_json::to_value(&object) {
                     self.stores.managed(id.kind).wrote_json(json);
                 }
@@ -134,7 +171,10 @@ impl Writer<'_> {
         let store = self.stores.managed(victim.id.kind);
         let mut version = victim.version;
         for _ in 0..DELETE_TRIES {
-            match ssa::delete(&api, &victim.id.name, &victim.uid, version).await.map_err(|e| e.to_string())? {
+            match ssa::delete(&api, &victim.id.name, &victim.uid, version)
+                .await
+                .map_err(|e| e.to_string())?
+            {
                 Deleted::Gone => {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(true);
@@ -151,13 +191,16 @@ impl Writer<'_> {
                 }
                 Err(error) => return Err(error.to_string()),
             };
-            let annotation = |key: &str| live.metadata.annotations.as_ref().and_then(|a| a.get(key));
-            let ours = annotation(keys::OWNER).and_then(|text| Mark::parse(text)) == Some(self.sync.mark(&victim.id));
+            let annotation =
+                |key: &str| live.metadata.annotations.as_ref().and_then(|a| a.get(key));
+            let ours = annotation(keys::OWNER).and_then(|text| Mark::parse(text))
+                == Some(self.sync.mark(&victim.id));
             let protected = annotation(keys::PRUNE).is_some_and(|value| value == "disabled");
             if live.metadata.uid.as_deref() != Some(victim.uid.as_str()) || !ours || protected {
                 return Ok(false);
             }
-            version = live.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
+            version =
+                live.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
         }
         Err(format!("it changed {DELETE_TRIES} times while it was being deleted"))
     }

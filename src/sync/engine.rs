@@ -11,7 +11,7 @@ use kube::Client;
 use super::apply::{Failure, Outcome, Writer, apply};
 use super::desired::SyncRef;
 use super::plan::{Inputs, LiveSet, Plan, Settled, plan};
-use super::source::{Source, millis, parse_duration};
+use super::source::{Loaded, Source, millis, parse_duration};
 use super::status::{Done, Report, Verdict, status, verdict};
 use crate::api::git_sync::{GitSyncStatus, Problem, Severity, Stages};
 use crate::api::{GitSync, Kind, ObjectId, keys};
@@ -118,7 +118,10 @@ impl Engine {
         let fresh = || {
             Arc::new(tokio::sync::Mutex::new(State {
                 uid: uid.to_owned(),
-                source: Source::new(self.settings.data_dir.join(uid), self.settings.allow_insecure_git),
+                source: Source::new(
+                    self.settings.data_dir.join(uid),
+                    self.settings.allow_insecure_git,
+                ),
                 next_poll: None,
                 generation: 0,
                 request: None,
@@ -137,7 +140,11 @@ impl Engine {
 
     fn forget(&self, key: &Key) {
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        let Some(uid) = state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone())) else { return };
+        let Some(uid) =
+            state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))
+        else {
+            return;
+        };
         let store = self.settings.data_dir.join(uid);
         tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&store) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -168,7 +175,9 @@ impl Engine {
         if sync.status.as_ref() == Some(new) {
             return Ok(());
         }
-        match ssa::apply_status::<GitSync>(&self.client, &key.namespace, &key.name, &entry.uid, new).await {
+        match ssa::apply_status::<GitSync>(&self.client, &key.namespace, &key.name, &entry.uid, new)
+            .await
+        {
             Ok(object) => {
                 if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
                     let (key, entry) = crate::cluster::reflector::entry::<Managed<GitSync>>(object);
@@ -313,7 +322,8 @@ impl Engine {
         sync: &Arc<GitSync>,
     ) -> Result<Next, EngineError> {
         let generation = sync.metadata.generation.unwrap_or(0);
-        let annotation = |name: &str| sync.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+        let annotation =
+            |name: &str| sync.metadata.annotations.as_ref()?.get(name).map(String::as_str);
         let request = annotation(keys::REQUESTED_AT);
         let previous = sync.status.as_ref();
         let blank = |verdict: Verdict, suspended: bool, state: &State| Report {
@@ -365,14 +375,19 @@ impl Engine {
                 .map_or(("Progressing", "", false), |f| (f.reason, f.message.as_str(), f.terminal));
             let mut verdict = plain(reason, message, terminal);
             verdict.reconciling = !terminal;
-            self.write_status(key, entry, sync, &status(previous, blank(verdict, false, state))).await?;
+            self.write_status(key, entry, sync, &status(previous, blank(verdict, false, state)))
+                .await?;
             return Ok(Next::After(until_poll(state)));
         };
 
         // Plan and write, from the newest commit that was read whole.
         let plan_start = Instant::now();
-        let reference =
-            SyncRef { uid: entry.uid.clone(), namespace: key.namespace.clone(), name: key.name.clone(), generation };
+        let reference = SyncRef {
+            uid: entry.uid.clone(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            generation,
+        };
         let live = self.live(&key.namespace);
         let mut problems = loaded.catalog.problems.clone();
         problems.extend(check_references(&loaded.catalog, &|id| live.contains_key(id)));
@@ -395,28 +410,27 @@ impl Engine {
             settled: &state.settled,
         });
         // What the server refused is not sent again until its content changes.
-        let refused = &state.refused;
-        let same = |id: &ObjectId| {
-            loaded.desired.get(id).is_some_and(|want| refused.get(id).is_some_and(|(applied, _)| *applied == want.applied))
-        };
-        made.create.retain(|id| !same(id));
-        made.update.retain(|update| !same(&update.id));
-        let blocked = loaded.desired.keys().filter(|id| same(id)).count();
+        let blocked = leave_refused(&mut made, loaded, &state.refused);
         let deletes = if blocked > 0 { std::mem::take(&mut made.prune) } else { Vec::new() };
         let plan_ms = millis(plan_start);
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
-        if let Some(released) = &made.released {
-            if approved != Some(released) {
-                let mut status = previous.cloned().unwrap_or_default();
-                status.approved_prune = Some(released.clone());
-                self.write_status(key, entry, sync, &status).await?;
-            }
+        if let Some(released) = &made.released
+            && approved != Some(released)
+        {
+            let mut status = previous.cloned().unwrap_or_default();
+            status.approved_prune = Some(released.clone());
+            self.write_status(key, entry, sync, &status).await?;
         }
 
         let apply_start = Instant::now();
         let commit = loaded.revision.commit.clone();
-        let writer = Writer { client: &self.client, stores: &self.stores, sync: &reference, commit: &commit };
+        let writer = Writer {
+            client: &self.client,
+            stores: &self.stores,
+            sync: &reference,
+            commit: &commit,
+        };
         let outcome = if made.is_settled() {
             Outcome::default()
         } else {
@@ -430,18 +444,31 @@ impl Engine {
         problems.extend(self.write_problems(loaded, &made, &outcome, &state.refused));
         sort(&mut problems);
 
-        let transient = outcome.failures.values().filter(|f| matches!(f, Failure::Transient(_) | Failure::Conflict)).count();
+        let transient = outcome
+            .failures
+            .values()
+            .filter(|f| matches!(f, Failure::Transient(_) | Failure::Conflict))
+            .count();
         let revision = loaded.revision.to_string();
-        let mut said = verdict(&revision, &problems, &made, transient, outcome.undeleted.len() + deletes.len());
+        let mut said = verdict(
+            &revision,
+            &problems,
+            &made,
+            transient,
+            outcome.undeleted.len() + deletes.len(),
+        );
         if let Some(failure) = &state.source_error {
             said = plain(failure.reason, &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
-        let pruned_all = made.released.is_some() && outcome.undeleted.is_empty() && outcome.failures.is_empty();
+        let pruned_all =
+            made.released.is_some() && outcome.undeleted.is_empty() && outcome.failures.is_empty();
         let writes = outcome.created + outcome.updated + outcome.pruned;
         let result = outcome_word(&said, &made, transient);
         let news = writes > 0
-            || previous.and_then(|s| s.history.first()).is_none_or(|h| h.revision != revision || h.outcome != result);
+            || previous
+                .and_then(|s| s.history.first())
+                .is_none_or(|h| h.revision != revision || h.outcome != result);
         let stages = Stages { plan_ms, apply_ms: millis(apply_start), ..state.stages.clone() };
         let done = news.then(|| Done {
             revision: revision.clone(),
@@ -501,7 +528,7 @@ impl Engine {
     /// Conflicts, refusals and failed writes as problems, with the place of the definition.
     fn write_problems(
         &self,
-        loaded: &super::source::Loaded,
+        loaded: &Loaded,
         plan: &Plan,
         outcome: &Outcome,
         refused: &BTreeMap<ObjectId, (String, String)>,
@@ -521,14 +548,34 @@ impl Engine {
         };
         let mut problems = Vec::new();
         for conflict in &plan.conflicts {
-            let hint = format!("delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>", conflict.id.kind.plural(), conflict.id.name, keys::ADOPT_BY);
-            problems.push(problem(&conflict.id, "CVK0901", format!("{} exists and belongs to {}", conflict.id, conflict.owner), Some(hint)));
+            let hint = format!(
+                "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
+                conflict.id.kind.plural(),
+                conflict.id.name,
+                keys::ADOPT_BY
+            );
+            problems.push(problem(
+                &conflict.id,
+                "CVK0901",
+                format!("{} exists and belongs to {}", conflict.id, conflict.owner),
+                Some(hint),
+            ));
         }
         for (id, failure) in &outcome.failures {
             match failure {
-                Failure::Conflict => problems.push(problem(id, "CVK0901", format!("{id} exists and is not ours"), None)),
+                Failure::Conflict => problems.push(problem(
+                    id,
+                    "CVK0901",
+                    format!("{id} exists and is not ours"),
+                    None,
+                )),
                 Failure::Transient(message) => {
-                    problems.push(problem(id, "CVK0903", format!("{id} could not be written: {message}"), None));
+                    problems.push(problem(
+                        id,
+                        "CVK0903",
+                        format!("{id} could not be written: {message}"),
+                        None,
+                    ));
                 }
                 // Listed below, with those of earlier plans.
                 Failure::Refused(_) => {}
@@ -536,14 +583,41 @@ impl Engine {
         }
         for (id, (applied, message)) in refused {
             if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
-                problems.push(problem(id, "CVK0902", format!("the API server refused {id}: {message}"), None));
+                problems.push(problem(
+                    id,
+                    "CVK0902",
+                    format!("the API server refused {id}: {message}"),
+                    None,
+                ));
             }
         }
         for (id, message) in &outcome.undeleted {
-            problems.push(problem(id, "CVK0904", format!("{id} could not be deleted: {message}"), None));
+            problems.push(problem(
+                id,
+                "CVK0904",
+                format!("{id} could not be deleted: {message}"),
+                None,
+            ));
         }
         problems
     }
+}
+
+/// Takes the writes out of a plan that the server refused before, and counts them.
+fn leave_refused(
+    plan: &mut Plan,
+    loaded: &Loaded,
+    refused: &BTreeMap<ObjectId, (String, String)>,
+) -> usize {
+    let mut blocked = 0;
+    for (id, (applied, _)) in refused {
+        if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
+            plan.create.retain(|other| other != id);
+            plan.update.retain(|update| update.id != *id);
+            blocked += 1;
+        }
+    }
+    blocked
 }
 
 /// Now, in whole seconds: what Kubernetes keeps of a time.
@@ -567,6 +641,7 @@ fn outcome_word(verdict: &Verdict, plan: &Plan, transient: usize) -> &'static st
 /// Errors first, then path, line, column.
 fn sort(problems: &mut [Problem]) {
     problems.sort_by(|a, b| {
-        (a.severity, &a.path, a.line, a.column, &a.code).cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
+        (a.severity, &a.path, a.line, a.column, &a.code)
+            .cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
     });
 }

@@ -136,7 +136,12 @@ enum Owner {
     Other(String),
 }
 
-fn owner(live: &Live, id: &ObjectId, sync: &SyncRef, sync_exists: &dyn Fn(&str, &str, &str) -> bool) -> Owner {
+fn owner(
+    live: &Live,
+    id: &ObjectId,
+    sync: &SyncRef,
+    sync_exists: &dyn Fn(&str, &str, &str) -> bool,
+) -> Owner {
     let mark = live
         .annotation(keys::OWNER)
         .and_then(Mark::parse)
@@ -144,12 +149,16 @@ fn owner(live: &Live, id: &ObjectId, sync: &SyncRef, sync_exists: &dyn Fn(&str, 
     let handed_over = live.annotation(keys::ADOPT_BY) == Some(sync.name.as_str());
     match mark {
         Some(mark) if mark.sync_uid == sync.uid => Owner::Ours,
-        Some(mark) if mark.sync_namespace == sync.namespace && mark.sync_name == sync.name => Owner::Vanished,
+        Some(mark) if mark.sync_namespace == sync.namespace && mark.sync_name == sync.name => {
+            Owner::Vanished
+        }
         Some(mark) if sync_exists(&mark.sync_namespace, &mark.sync_name, &mark.sync_uid) => {
             Owner::Other(format!("GitSync {}/{}", mark.sync_namespace, mark.sync_name))
         }
         _ if handed_over => Owner::HandedOver,
-        Some(mark) => Owner::Other(format!("the vanished GitSync {}/{}", mark.sync_namespace, mark.sync_name)),
+        Some(mark) => {
+            Owner::Other(format!("the vanished GitSync {}/{}", mark.sync_namespace, mark.sync_name))
+        }
         None => Owner::Other("somebody else (it carries no valid mark)".into()),
     }
 }
@@ -163,7 +172,9 @@ fn is_equal(desired: &Desired, live: &Live, settled: &Settled, id: &ObjectId) ->
     {
         return true;
     }
-    settled.get(id).is_some_and(|(version, applied)| *version == live.version && *applied == desired.applied)
+    settled
+        .get(id)
+        .is_some_and(|(version, applied)| *version == live.version && *applied == desired.applied)
 }
 
 fn contains(have: Option<&BTreeMap<String, String>>, want: &BTreeMap<String, String>) -> bool {
@@ -197,7 +208,12 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         } else if !adopted && is_equal(desired, live, inputs.settled, id) {
             plan.unchanged += 1;
         } else {
-            plan.update.push(Update { id: id.clone(), uid: live.uid.clone(), version: live.version, adopted });
+            plan.update.push(Update {
+                id: id.clone(),
+                uid: live.uid.clone(),
+                version: live.version,
+                adopted,
+            });
         }
     }
 
@@ -217,9 +233,11 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         if live.meta.deletion_timestamp.is_some() {
             continue;
         }
-        let file = inputs.broken.get(id).map(String::as_str).or_else(|| {
-            live.source_path().filter(|path| inputs.broken_paths.contains(*path))
-        });
+        let file = inputs
+            .broken
+            .get(id)
+            .map(String::as_str)
+            .or_else(|| live.source_path().filter(|path| inputs.broken_paths.contains(*path)));
         if let Some(file) = file {
             plan.quarantined.push((id.clone(), Some(file.to_owned())));
         } else if live.annotation(keys::PRUNE) != Some("disabled") {
@@ -238,11 +256,17 @@ fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
     let count = victims.len();
     let limit = limit(&inputs.prune.max_deletions, plan.marked);
     let reason = if inputs.has_errors || !plan.conflicts.is_empty() {
-        Some("the commit has errors, so nothing proves that these objects are really gone".to_owned())
+        Some(
+            "the commit has errors, so nothing proves that these objects are really gone"
+                .to_owned(),
+        )
     } else if count == plan.marked {
         Some(format!("all {count} objects of this sync would be deleted"))
     } else if count > limit {
-        Some(format!("{count} of {} objects would be deleted, more than the allowed {limit}", plan.marked))
+        Some(format!(
+            "{count} of {} objects would be deleted, more than the allowed {limit}",
+            plan.marked
+        ))
     } else {
         None
     };
@@ -270,10 +294,12 @@ fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
 fn limit(max: &IntOrString, marked: usize) -> usize {
     match max {
         IntOrString::Int(count) => usize::try_from(*count).unwrap_or(0),
-        IntOrString::String(text) => match text.strip_suffix('%').and_then(|n| n.parse::<usize>().ok()) {
-            Some(0) | None => 0,
-            Some(percent) => (marked.saturating_mul(percent) / 100).max(1),
-        },
+        IntOrString::String(text) => {
+            match text.strip_suffix('%').and_then(|n| n.parse::<usize>().ok()) {
+                Some(0) | None => 0,
+                Some(percent) => (marked.saturating_mul(percent) / 100).max(1),
+            }
+        }
     }
 }
 

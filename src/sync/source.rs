@@ -70,12 +70,14 @@ impl Source {
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> Result<bool, GitError> {
-        let reference = spec
-            .reference
-            .clone()
-            .unwrap_or(GitRef { branch: Some("main".into()), tag: None, commit: None });
+        let reference = spec.reference.clone().unwrap_or(GitRef {
+            branch: Some("main".into()),
+            tag: None,
+            commit: None,
+        });
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        let wanted = Coordinates { url: spec.url.clone(), reference, path: spec.path.clone(), timeout };
+        let wanted =
+            Coordinates { url: spec.url.clone(), reference, path: spec.path.clone(), timeout };
         if self.coordinates.as_ref() != Some(&wanted) {
             // The old result answers another question.
             self.loaded = None;
@@ -136,7 +138,9 @@ fn build_sources(
     let mut builds = Vec::new();
     for (id, want) in desired.iter().filter(|(id, _)| id.kind == Kind::AgentBuild) {
         // The definition was validated against the schema that this type gives.
-        let Ok(spec) = serde_json::from_value::<AgentBuildSpec>(want.definition.canonical_spec.clone()) else {
+        let Ok(spec) =
+            serde_json::from_value::<AgentBuildSpec>(want.definition.canonical_spec.clone())
+        else {
             continue;
         };
         let mut paths = std::collections::BTreeMap::new();

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{Held, LiveSet, Plan};
 use crate::api::git_sync::{
-    ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem, Quarantined, Severity,
-    Stages,
+    ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
+    Quarantined, Severity, Stages,
 };
 use crate::api::{Kind, Mark, keys};
 use crate::cluster::conditions;
@@ -112,19 +112,33 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     };
     flag("Stalled", verdict.stalled, &verdict.reason, &message);
     flag("Reconciling", verdict.reconciling, "Retrying", &message);
-    flag("Suspended", report.suspended, "Suspended", "spec.suspend is true: nothing is fetched, applied or deleted");
+    flag(
+        "Suspended",
+        report.suspended,
+        "Suspended",
+        "spec.suspend is true: nothing is fetched, applied or deleted",
+    );
     if let Some(plan) = report.plan {
-        let held = plan.held.as_ref().map(|held| held_message(held)).unwrap_or_default();
+        let held = plan.held.as_ref().map(held_message).unwrap_or_default();
         flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
     }
     if !report.suspended {
         let state = if verdict.ready { "True" } else { "False" };
-        conditions::set(&mut status.conditions, "Ready", state, &verdict.reason, &message, generation, now);
+        conditions::set(
+            &mut status.conditions,
+            "Ready",
+            state,
+            &verdict.reason,
+            &message,
+            generation,
+            now,
+        );
     }
 
     if let Some(plan) = report.plan {
         status.problem_count = i64::try_from(report.problems.len()).ok();
-        status.problems = report.problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
+        status.problems =
+            report.problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
         status.pending_prune = plan.held.as_ref().map(pending);
         status.approved_prune = report.approved;
         status.orphans = plan.orphans.iter().take(MOST_NAMES).map(ToString::to_string).collect();
@@ -138,7 +152,8 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             .take(MOST_NAMES)
             .map(|(id, path)| {
                 let object = id.to_string();
-                let since = known.get(object.as_str()).map_or_else(|| since.clone(), |s| (*s).to_owned());
+                let since =
+                    known.get(object.as_str()).map_or_else(|| since.clone(), |s| (*s).to_owned());
                 Quarantined { object, path: path.clone(), since }
             })
             .collect();
@@ -155,7 +170,15 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
 }
 
 fn entry(done: Done, now: Timestamp) -> HistoryEntry {
-    let Done { revision, author, subject, outcome, counts: (created, updated, pruned), duration_ms, trigger } = done;
+    let Done {
+        revision,
+        author,
+        subject,
+        outcome,
+        counts: (created, updated, pruned),
+        duration_ms,
+        trigger,
+    } = done;
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     HistoryEntry {
         revision,
@@ -196,7 +219,9 @@ pub fn held_message(held: &Held) -> String {
 fn counts(live: &LiveSet, uid: &str, failed: usize) -> ObjectCounts {
     let mut by_kind: BTreeMap<Kind, (i64, i64)> = BTreeMap::new();
     for (id, object) in live {
-        let ours = object.annotation(keys::OWNER).and_then(Mark::parse).is_some_and(|mark| mark.sync_uid == uid && mark.name == id.name && mark.kind == id.kind);
+        let ours = object.annotation(keys::OWNER).and_then(Mark::parse).is_some_and(|mark| {
+            mark.sync_uid == uid && mark.name == id.name && mark.kind == id.kind
+        });
         if ours {
             let count = by_kind.entry(id.kind).or_default();
             count.0 += 1;
@@ -216,20 +241,37 @@ fn counts(live: &LiveSet, uid: &str, failed: usize) -> ObjectCounts {
 
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
-pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, transient: usize, undeleted: usize) -> Verdict {
+pub fn verdict(
+    revision: &str,
+    problems: &[Problem],
+    plan: &Plan,
+    transient: usize,
+    undeleted: usize,
+) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
     let busy = transient + undeleted > 0 || !plan.terminating.is_empty();
     let (reason, message, ready) = if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
         ("ProblemsFound", format!("{errors} error(s) at {revision}; first: {first}"), false)
     } else if transient > 0 {
-        ("ApplyFailed", format!("{transient} object(s) of {revision} could not be written; trying again"), false)
+        (
+            "ApplyFailed",
+            format!("{transient} object(s) of {revision} could not be written; trying again"),
+            false,
+        )
     } else if let Some(held) = &plan.held {
         ("PruneHeld", held_message(held), false)
     } else if undeleted > 0 {
         ("PruneFailed", format!("{undeleted} object(s) could not be deleted; trying again"), false)
     } else if !plan.terminating.is_empty() {
-        ("Terminating", format!("waiting for the end of {} object(s) that are being deleted", plan.terminating.len()), false)
+        (
+            "Terminating",
+            format!(
+                "waiting for the end of {} object(s) that are being deleted",
+                plan.terminating.len()
+            ),
+            false,
+        )
     } else {
         ("Succeeded", format!("Applied revision: {revision}"), true)
     };

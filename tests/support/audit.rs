@@ -74,7 +74,7 @@ impl AuditRecord {
 
 /// The end of the log, now. The file appears with the first record.
 pub(super) fn end(log: &Path) -> AuditMark {
-    AuditMark(std::fs::metadata(log).map(|meta| meta.len()).unwrap_or(0))
+    AuditMark(std::fs::metadata(log).map_or(0, |meta| meta.len()))
 }
 
 /// All whole records after `since`.

@@ -5,7 +5,9 @@
 
 pub mod audit;
 pub mod cluster;
+pub mod git_http;
 pub mod operator;
+pub mod team;
 
 use std::fmt::Debug;
 use std::future::Future;

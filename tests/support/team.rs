@@ -7,6 +7,7 @@ use std::time::Duration;
 use convoke::api::git_sync::{GitSyncStatus, Problem};
 use convoke::api::{GitSync, Kind, keys};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -17,17 +18,21 @@ use super::{AuditMark, Cluster, Operator, eventually};
 /// How long anything may take that should take a moment: generous, because two cores are shared.
 pub const SOON: Duration = Duration::from_secs(40);
 
+/// The operator's User-Agent begins so.
+pub const AGENT: &str = "convoke/";
+
 /// The arguments of every fixture operator.
 pub const ARGS: &[&str] = &["--allow-insecure-git", "--single-tenant", "--leader-elect=false"];
 
 /// See the module.
 pub struct Team<'a> {
     pub cluster: &'a Cluster,
+    pub client: Client,
     pub namespace: String,
     pub repo: Repo,
     pub syncs: Api<GitSync>,
     requests: AtomicU32,
-    _server: GitServer,
+    server: GitServer,
     _dir: tempfile::TempDir,
 }
 
@@ -38,14 +43,24 @@ impl<'a> Team<'a> {
         let dir = tempfile::tempdir().expect("temporary folder");
         let repo = Repo::init(&dir.path().join("team.git"));
         repo.commit("first", files);
-        let server = GitServer::start(dir.path());
-        let syncs = Api::namespaced(cluster.client.clone(), &namespace);
-        Self { cluster, namespace, repo, syncs, requests: AtomicU32::new(0), _server: server, _dir: dir }
+        let server = GitServer::start(&dir.path().join("team.git"));
+        let client = cluster.client().await;
+        let syncs = Api::namespaced(client.clone(), &namespace);
+        Self {
+            cluster,
+            client,
+            namespace,
+            repo,
+            syncs,
+            requests: AtomicU32::new(0),
+            server,
+            _dir: dir,
+        }
     }
 
     /// The URL of the repository.
     pub fn url(&self) -> String {
-        self._server.url("team.git")
+        self.server.url("team.git")
     }
 
     /// Creates the GitSync `main` with these extra fields of its spec, and waits until its first sync is told.
@@ -53,7 +68,10 @@ impl<'a> Team<'a> {
         self.create_sync(extra).await;
         eventually(SOON, "the first sync is told", || async {
             let sync = self.get().await;
-            let told = sync.status.as_ref().is_some_and(|s| s.observed_generation.is_some() && (!s.history.is_empty() || ready(&sync).status == "False"));
+            let told = sync.status.as_ref().is_some_and(|s| {
+                s.observed_generation.is_some()
+                    && (!s.history.is_empty() || ready(&sync).status == "False")
+            });
             if told { Ok(sync) } else { Err(sync.status) }
         })
         .await
@@ -110,14 +128,18 @@ impl<'a> Team<'a> {
     pub async fn annotate(&self, annotations: &[(&str, &str)]) {
         let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
         let patch = json!({"metadata": {"annotations": annotations}});
-        self.syncs.patch("main", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("annotate");
+        self.syncs
+            .patch("main", &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("annotate");
     }
 
     /// Waits until Ready has this status, and gives the GitSync.
     pub async fn wait_ready(&self, status: &str) -> GitSync {
         eventually(SOON, &format!("Ready={status}"), || async {
             let sync = self.get().await;
-            let fresh = sync.status.as_ref().and_then(|s| s.observed_generation) == sync.metadata.generation;
+            let fresh = sync.status.as_ref().and_then(|s| s.observed_generation)
+                == sync.metadata.generation;
             if fresh && ready(&sync).status == status { Ok(sync) } else { Err(sync.status) }
         })
         .await
@@ -127,7 +149,7 @@ impl<'a> Team<'a> {
     pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("convoke.dev", "v1alpha1", kind.as_str());
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
-        Api::namespaced_with(self.cluster.client.clone(), &self.namespace, &resource)
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
     /// The objects of a kind by name, with their uid.
@@ -148,10 +170,12 @@ impl<'a> Team<'a> {
     pub fn writes(&self, since: AuditMark) -> Vec<String> {
         let mut writes: Vec<_> = self
             .cluster
-            .audit_since(since)
+            .writes_by(AGENT, since)
             .into_iter()
-            .filter(|r| r.is_write() && r.namespace == self.namespace && r.code < 300)
-            .filter(|r| r.subresource.is_empty() && Kind::ALL.iter().any(|kind| kind.plural() == r.resource))
+            .filter(|r| r.namespace == self.namespace && r.code < 300)
+            .filter(|r| {
+                r.subresource.is_empty() && Kind::ALL.iter().any(|kind| kind.plural() == r.resource)
+            })
             .map(|r| format!("{} {}/{}", r.verb, r.resource, r.name))
             .collect();
         writes.sort();
@@ -167,7 +191,9 @@ pub fn ready(sync: &GitSync) -> Condition {
         reason: String::new(),
         message: String::new(),
         observed_generation: None,
-        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            jiff::Timestamp::UNIX_EPOCH,
+        ),
     })
 }
 
@@ -182,7 +208,13 @@ pub fn places(problems: &[Problem]) -> Vec<String> {
         .iter()
         .map(|p| {
             let number = |n: Option<i64>| n.map_or("?".to_owned(), |n| n.to_string());
-            format!("{}:{}:{} {}", p.path.as_deref().unwrap_or("?"), number(p.line), number(p.column), p.code)
+            format!(
+                "{}:{}:{} {}",
+                p.path.as_deref().unwrap_or("?"),
+                number(p.line),
+                number(p.column),
+                p.code
+            )
         })
         .collect()
 }
@@ -199,20 +231,14 @@ pub fn model_at(name: &str, url: &str) -> String {
     )
 }
 
-/// One operator for all tests of a binary, as the shipped Role.
+/// One operator for all tests of a binary, with the shipped Role.
 pub async fn shared_operator(cluster: &'static Cluster) -> &'static Operator {
     static OPERATOR: tokio::sync::OnceCell<Operator> = tokio::sync::OnceCell::const_new();
     OPERATOR
         .get_or_init(|| async {
-            let operator = start_operator(cluster).await;
+            let operator = cluster.operator(ARGS).await;
             operator.ready(SOON).await;
             operator
         })
         .await
-}
-
-/// An operator of its own.
-pub async fn start_operator(cluster: &Cluster) -> Operator {
-    let kubeconfig = cluster.operator_kubeconfig().await;
-    Operator::start(&kubeconfig, cluster.dir(), ARGS)
 }

@@ -106,7 +106,9 @@ impl World {
             prune: &self.prune,
             approval: self.approval.as_deref(),
             approved: self.approved.as_ref(),
-            sync_exists: &|namespace, name, uid| (namespace, name, uid) == (NAMESPACE, "other", "uid-2"),
+            sync_exists: &|namespace, name, uid| {
+                (namespace, name, uid) == (NAMESPACE, "other", "uid-2")
+            },
             settled: &self.settled,
         })
     }
@@ -244,7 +246,10 @@ fn g13_objects_of_a_broken_file_are_quarantined_even_from_an_approved_prune() {
     w.broken_paths.insert("c.yaml".into());
     let plan = w.plan();
     assert_eq!(plan.held, None);
-    assert_eq!(plan.quarantined, [(id("b"), Some("b.yaml".into())), (id("c"), Some("c.yaml".into()))]);
+    assert_eq!(
+        plan.quarantined,
+        [(id("b"), Some("b.yaml".into())), (id("c"), Some("c.yaml".into()))]
+    );
 }
 
 #[test]
@@ -310,7 +315,8 @@ fn an_object_that_is_being_deleted_is_waited_for() {
     let mut w = world(&["a"], &["a", "b", "c", "d"]);
     let now = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     for name in ["a", "b", "c", "d"] {
-        Arc::make_mut(&mut w.live.get_mut(&id(name)).expect("live").meta).deletion_timestamp = now.clone();
+        Arc::make_mut(&mut w.live.get_mut(&id(name)).expect("live").meta).deletion_timestamp =
+            now.clone();
     }
     let plan = w.plan();
     assert_eq!(plan.terminating, [id("a")]);
