@@ -87,8 +87,11 @@ async fn shipped_rights_suffice_for_definitions_and_end_there() {
     })
     .await;
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client, &namespace);
-    let error =
-        secrets.list(&Default::default()).await.expect_err("no right on Secrets").to_string();
+    let error = secrets
+        .list(&kube::api::ListParams::default())
+        .await
+        .expect_err("no right on Secrets")
+        .to_string();
     assert!(error.contains("forbidden"), "{error}");
 
     // The audit log has both, before the replies, and only what this user did.

@@ -54,8 +54,8 @@ pub fn backoff(attempt: u32) -> Duration {
 #[must_use]
 pub fn jitter(duration: Duration) -> Duration {
     // A fresh RandomState is seeded by the system: enough for spreading load.
-    let thousandths = RandomState::new().hash_one(0u8) % 201;
-    duration.mul_f64(0.9 + thousandths as f64 / 1000.0)
+    let thousandths = u32::try_from(RandomState::new().hash_one(0u8) % 201).unwrap_or(100);
+    duration.mul_f64(0.9 + f64::from(thousandths) / 1000.0)
 }
 
 /// Works on the queue until the task is dropped.

@@ -217,7 +217,8 @@ impl Builder<'_> {
                 }
                 let plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
                 if self.wants_key() {
-                    return self.key(&text, plain, place);
+                    self.key(&text, plain, place);
+                    return Ok(());
                 }
                 let value = if plain {
                     self.resolve(&text, place)
@@ -250,7 +251,8 @@ impl Builder<'_> {
                         "an alias cannot be a key".into(),
                         "write the key out",
                     );
-                    return self.key("", false, place);
+                    self.key("", false, place);
+                    return Ok(());
                 }
                 let value =
                     value.and_then(|id| self.anchors.get(&id)).map(|(value, _)| value.clone());
@@ -289,7 +291,7 @@ impl Builder<'_> {
         self.stack.last().is_some_and(|open| open.value.is_object() && open.key.is_none())
     }
 
-    fn key(&mut self, text: &str, plain: bool, place: Place) -> Result<(), Fault> {
+    fn key(&mut self, text: &str, plain: bool, place: Place) {
         if plain && text == "<<" {
             self.fault(
                 place,
@@ -313,7 +315,6 @@ impl Builder<'_> {
         if let Some(open) = self.stack.last_mut() {
             open.key = Some((key, place));
         }
-        Ok(())
     }
 
     fn open(
@@ -341,7 +342,7 @@ impl Builder<'_> {
         }
         if self.wants_key() {
             self.fault(place, code::YAML, "a key must be a plain text".into(), "quote the key");
-            self.key("", false, place)?;
+            self.key("", false, place);
             // The collection becomes that key's value; what YAML meant as value is then out of step, and lost.
         }
         let pointer = self.place_next(place);

@@ -222,7 +222,8 @@ impl Loader {
         match std::str::from_utf8(&data) {
             Ok(text) => Ok(text.to_owned()),
             Err(error) => {
-                let line = data[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+                let line =
+                    String::from_utf8_lossy(&data[..error.valid_up_to()]).matches('\n').count() + 1;
                 Err((
                     code::ENCODING,
                     format!("the file is not UTF-8 (line {line})"),

@@ -48,11 +48,8 @@ impl Snapshot {
         let info = info(&object)?;
         let mut snapshot =
             Self { repository, root, commit: info, entries: Vec::new(), problems: Vec::new() };
-        let tree = match snapshot.find(&repo, &path)? {
-            Some((Mode::Tree, id)) => id,
-            _ => {
-                return Err(GitError::PathMissing(if path.is_empty() { ".".into() } else { path }));
-            }
+        let Some((Mode::Tree, tree)) = snapshot.find(&repo, &path)? else {
+            return Err(GitError::PathMissing(if path.is_empty() { ".".into() } else { path }));
         };
         snapshot.list(&repo, tree, &path, 0, limits)?;
         snapshot.entries.sort_by(|a, b| a.path.cmp(&b.path));

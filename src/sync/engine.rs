@@ -441,7 +441,7 @@ impl Engine {
                 state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
             }
         }
-        problems.extend(self.write_problems(loaded, &made, &outcome, &state.refused));
+        problems.extend(write_problems(loaded, &made, &outcome, &state.refused));
         sort(&mut problems);
 
         let transient = outcome
@@ -524,83 +524,79 @@ impl Engine {
         let wait = until_poll(state);
         Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
     }
+}
 
-    /// Conflicts, refusals and failed writes as problems, with the place of the definition.
-    fn write_problems(
-        &self,
-        loaded: &Loaded,
-        plan: &Plan,
-        outcome: &Outcome,
-        refused: &BTreeMap<ObjectId, (String, String)>,
-    ) -> Vec<Problem> {
-        let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
-            let definition = loaded.desired.get(id).map(|want| &want.definition);
-            Problem {
-                severity: Severity::Error,
-                path: definition.map(|d| d.path.clone()),
-                line: definition.map(|d| i64::from(d.line)),
-                column: definition.map(|d| i64::from(d.column)),
-                code: code.into(),
-                message,
-                hint,
-                object: Some(id.to_string()),
-            }
-        };
-        let mut problems = Vec::new();
-        for conflict in &plan.conflicts {
-            let hint = format!(
-                "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
-                conflict.id.kind.plural(),
-                conflict.id.name,
-                keys::ADOPT_BY
-            );
-            problems.push(problem(
-                &conflict.id,
-                "CVK0901",
-                format!("{} exists and belongs to {}", conflict.id, conflict.owner),
-                Some(hint),
-            ));
+/// Conflicts, refusals and failed writes as problems, with the place of the definition.
+fn write_problems(
+    loaded: &Loaded,
+    plan: &Plan,
+    outcome: &Outcome,
+    refused: &BTreeMap<ObjectId, (String, String)>,
+) -> Vec<Problem> {
+    let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
+        let definition = loaded.desired.get(id).map(|want| &want.definition);
+        Problem {
+            severity: Severity::Error,
+            path: definition.map(|d| d.path.clone()),
+            line: definition.map(|d| i64::from(d.line)),
+            column: definition.map(|d| i64::from(d.column)),
+            code: code.into(),
+            message,
+            hint,
+            object: Some(id.to_string()),
         }
-        for (id, failure) in &outcome.failures {
-            match failure {
-                Failure::Conflict => problems.push(problem(
-                    id,
-                    "CVK0901",
-                    format!("{id} exists and is not ours"),
-                    None,
-                )),
-                Failure::Transient(message) => {
-                    problems.push(problem(
-                        id,
-                        "CVK0903",
-                        format!("{id} could not be written: {message}"),
-                        None,
-                    ));
-                }
-                // Listed below, with those of earlier plans.
-                Failure::Refused(_) => {}
+    };
+    let mut problems = Vec::new();
+    for conflict in &plan.conflicts {
+        let hint = format!(
+            "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
+            conflict.id.kind.plural(),
+            conflict.id.name,
+            keys::ADOPT_BY
+        );
+        problems.push(problem(
+            &conflict.id,
+            "CVK0901",
+            format!("{} exists and belongs to {}", conflict.id, conflict.owner),
+            Some(hint),
+        ));
+    }
+    for (id, failure) in &outcome.failures {
+        match failure {
+            Failure::Conflict => {
+                problems.push(problem(id, "CVK0901", format!("{id} exists and is not ours"), None));
             }
-        }
-        for (id, (applied, message)) in refused {
-            if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
+            Failure::Transient(message) => {
                 problems.push(problem(
                     id,
-                    "CVK0902",
-                    format!("the API server refused {id}: {message}"),
+                    "CVK0903",
+                    format!("{id} could not be written: {message}"),
                     None,
                 ));
             }
+            // Listed below, with those of earlier plans.
+            Failure::Refused(_) => {}
         }
-        for (id, message) in &outcome.undeleted {
+    }
+    for (id, (applied, message)) in refused {
+        if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
             problems.push(problem(
                 id,
-                "CVK0904",
-                format!("{id} could not be deleted: {message}"),
+                "CVK0902",
+                format!("the API server refused {id}: {message}"),
                 None,
             ));
         }
-        problems
     }
+    for (id, message) in &outcome.undeleted {
+        problems.push(problem(
+            id,
+            "CVK0904",
+            format!("{id} could not be deleted: {message}"),
+            None,
+        ));
+    }
+    problems
 }
 
 /// Takes the writes out of a plan that the server refused before, and counts them.

@@ -96,7 +96,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.last_attempted_revision = report.attempted;
     }
     if verdict.ready {
-        status.last_applied_revision = report.revision.clone();
+        status.last_applied_revision.clone_from(&report.revision);
     }
     if report.handled.is_some() {
         status.last_handled_reconcile_at = report.handled;

@@ -67,7 +67,11 @@ impl AuditRecord {
             subresource: text("/objectRef/subresource"),
             namespace: text("/objectRef/namespace"),
             name: text("/objectRef/name"),
-            code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or(0) as u16,
+            code: event
+                .pointer("/responseStatus/code")
+                .and_then(Value::as_u64)
+                .and_then(|code| u16::try_from(code).ok())
+                .unwrap_or(0),
         })
     }
 }

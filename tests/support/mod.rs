@@ -2,6 +2,7 @@
 //!
 //! Each test binary uses its own part of it, so unused code is no finding here.
 #![allow(dead_code, unused_imports)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::format_collect)]
 
 pub mod audit;
 pub mod cluster;
@@ -67,7 +68,7 @@ where
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test processes that run side by side start at different places.
-    let start = std::process::id() as u16 % 10_000;
+    let start = u16::try_from(std::process::id() % 10_000).unwrap_or(0);
     for _ in 0..10_000 {
         let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
