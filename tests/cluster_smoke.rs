@@ -25,7 +25,7 @@ fn agent(spec: serde_json::Value) -> Agent {
 async fn definitions_are_accepted_and_served() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("served").await;
-    let agents: Api<Agent> = Api::namespaced(cluster.client.clone(), &namespace);
+    let agents: Api<Agent> = Api::namespaced(cluster.client().await, &namespace);
     let stored = agents
         .create(&PostParams::default(), &agent(json!({"modelAPI": {"name": "gpt"}})))
         .await
@@ -38,7 +38,7 @@ async fn definitions_are_accepted_and_served() {
 async fn a_cel_rule_refuses_image_with_build_ref() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("cel").await;
-    let agents: Api<Agent> = Api::namespaced(cluster.client.clone(), &namespace);
+    let agents: Api<Agent> = Api::namespaced(cluster.client().await, &namespace);
     let bad =
         agent(json!({"modelAPI": {"name": "gpt"}, "image": "a:1", "buildRef": {"name": "b"}}));
     let error = agents.create(&PostParams::default(), &bad).await.expect_err("refused").to_string();
@@ -128,7 +128,7 @@ async fn shipped_rights_suffice_for_definitions_and_end_there() {
 async fn garbage_collection_and_namespace_deletion_work() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("gone").await;
-    let agents: Api<Agent> = Api::namespaced(cluster.client.clone(), &namespace);
+    let agents: Api<Agent> = Api::namespaced(cluster.client().await, &namespace);
     let owner = agents
         .create(&PostParams::default(), &agent(json!({"modelAPI": {"name": "gpt"}})))
         .await
@@ -141,7 +141,7 @@ async fn garbage_collection_and_namespace_deletion_work() {
     }));
     agents.delete("helper", &DeleteParams::default()).await.expect("deleted");
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
-        Api::namespaced(cluster.client.clone(), &namespace);
+        Api::namespaced(cluster.client().await, &namespace);
     eventually(Duration::from_secs(30), "the child goes with its owner", || async {
         maps.get_opt("child").await.expect("get").map_or(Some(()), |_| None)
     })

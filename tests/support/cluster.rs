@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -14,7 +13,6 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::runtime::{self, Runtime};
 use tokio::sync::OnceCell;
 
 use super::{AuditMark, AuditRecord, Operator, audit, run};
@@ -29,11 +27,9 @@ pub async fn cluster() -> &'static Cluster {
 }
 
 /// A control plane: API server, etcd and controllers, but no node, so no pod ever runs.
+#[derive(Debug)]
 pub struct Cluster {
-    /// A client with all rights, good in every test.
-    pub client: Client,
     state: PathBuf,
-    files: PathBuf,
     tools: PathBuf,
     supervisor: Child,
     /// The supervisor stops everything when this closes, so it closes with the process at the latest.
@@ -86,13 +82,23 @@ impl Cluster {
         // The supervisor has its own deadline, after which it ends and says why on standard error.
         BufReader::new(stdout).read_line(&mut ready).expect("read from the supervisor");
         assert!(!ready.is_empty(), "the control plane did not start; see above");
-        let client = runtime::Handle::current().block_on(connect(&state.join("kubeconfig")));
-        Self { client, state, files, tools, supervisor, alive }
+        Self { state, tools, supervisor, alive }
+    }
+
+    /// A client with all rights. Take a new one in each test: a client dies with the runtime that made it.
+    pub async fn client(&self) -> Client {
+        self.client_of(&self.admin_kubeconfig()).await
     }
 
     /// A client of a kubeconfig, for example of [`Self::operator_kubeconfig`].
     pub async fn client_of(&self, kubeconfig: &Path) -> Client {
-        connect(kubeconfig).await
+        let config = Kubeconfig::read_from(kubeconfig).expect("read the kubeconfig");
+        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+            .await
+            .expect("kubeconfig");
+        config.proxy_url = None;
+        config.default_retry = false;
+        Client::try_from(config).expect("client")
     }
 
     /// The kubeconfig with all rights.
@@ -101,8 +107,8 @@ impl Cluster {
     }
 
     /// A folder for files of tests (logs, kubeconfigs); it goes with the cluster.
-    pub fn dir(&self) -> &Path {
-        &self.files
+    pub fn dir(&self) -> PathBuf {
+        self.state.join("files")
     }
 
     /// The process that holds the cluster.
@@ -118,7 +124,7 @@ impl Cluster {
             metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
             ..Namespace::default()
         };
-        let api: Api<Namespace> = Api::all(self.client.clone());
+        let api: Api<Namespace> = Api::all(self.client().await);
         api.create(&PostParams::default(), &namespace).await.expect("create a namespace");
         name
     }
@@ -127,7 +133,7 @@ impl Cluster {
     ///
     /// Its audit name is [`operator_user`].
     pub async fn operator_kubeconfig(&self, namespace: &str) -> PathBuf {
-        let client = self.client.clone();
+        let client = self.client().await;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let account = ServiceAccount {
             metadata: ObjectMeta { name: Some("convoke".into()), ..ObjectMeta::default() },
@@ -193,7 +199,7 @@ impl Cluster {
     pub async fn operator(&self, args: &[&str]) -> Operator {
         let namespace = self.namespace("convoke").await;
         let kubeconfig = self.operator_kubeconfig(&namespace).await;
-        Operator::start(&kubeconfig, self.dir(), args)
+        Operator::start(&kubeconfig, &self.dir(), args)
     }
 
     /// Runs kubectl as admin and gives its output; panics when it fails.
@@ -217,14 +223,9 @@ impl Cluster {
         audit::end(&self.audit_log())
     }
 
-    /// Every request that the log records, of whomever, since then.
-    pub fn audit_since(&self, since: AuditMark) -> Vec<AuditRecord> {
-        audit::read(&self.audit_log(), since)
-    }
-
     /// Every request (reads too) of a user or User-Agent since then; see [`AuditRecord::is_by`].
     pub fn requests_by(&self, who: &str, since: AuditMark) -> Vec<AuditRecord> {
-        let mut records = self.audit_since(since);
+        let mut records = audit::read(&self.audit_log(), since);
         records.retain(|record| record.is_by(who));
         records
     }
@@ -273,37 +274,6 @@ impl Drop for Cluster {
         drop(self.alive.take());
         let _ = self.supervisor.wait();
     }
-}
-
-/// A client whose requests all run on a runtime of their own.
-///
-/// kube's client keeps its worker and its connections on the runtime of whoever uses it first, and each
-/// `#[tokio::test]` has its own: a plain client in a static would fail as soon as that test ends.
-async fn connect(kubeconfig: &Path) -> Client {
-    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-        runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("runtime")
-    });
-    let config = Kubeconfig::read_from(kubeconfig).expect("read the kubeconfig");
-    let work = async move {
-        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
-            .await
-            .expect("kubeconfig");
-        config.proxy_url = None;
-        config.default_retry = false;
-        let namespace = config.default_namespace.clone();
-        let client = Client::try_from(config).expect("client");
-        let service = tower::service_fn(move |request| {
-            let client = client.clone();
-            let reply = RUNTIME.spawn(async move { client.send(request).await });
-            async move { reply.await.map_err(tower::BoxError::from)?.map_err(tower::BoxError::from) }
-        });
-        Client::new(service, namespace)
-    };
-    RUNTIME.spawn(work).await.expect("client")
 }
 
 /// The audit name of the operator of [`Cluster::operator_kubeconfig`].
