@@ -25,7 +25,6 @@
 //!
 //! Pure modules see no client, no clock and no file system: they start with
 //! `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and `clippy.toml` lists what that forbids.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod api;
 pub mod cli;

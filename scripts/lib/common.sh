@@ -4,7 +4,7 @@ set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # Everything that belongs to this checkout's cluster.
-STATE=${CONVOKE_STATE:-$ROOT/.convoke}
+STATE=$(realpath -m "${CONVOKE_STATE:-$ROOT/.convoke}")
 # Everything that outlives a checkout: built tools, Rust dependencies.
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/convoke
 

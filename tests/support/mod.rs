@@ -1,8 +1,7 @@
 //! The harness: a real API server for tests, the real operator binary, and waiting with a deadline.
 //!
 //! Each test binary uses its own part of it, so unused code is no finding here.
-#![allow(dead_code, unused_imports)]
-#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::format_collect)]
+#![allow(dead_code, unused_imports, clippy::pedantic)]
 
 pub mod audit;
 pub mod cluster;

@@ -129,6 +129,15 @@ impl Operator {
         }
     }
 
+    /// For an operator in a `static`, which is never dropped: any panic of the process prints the end of its log.
+    pub fn print_log_on_panic(&self) {
+        let (log, earlier) = (self.log.clone(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |info| {
+            earlier(info);
+            print_end(&log);
+        }));
+    }
+
     /// Everything it logged so far, over all its starts.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
@@ -139,13 +148,17 @@ impl Drop for Operator {
     fn drop(&mut self) {
         self.kill9();
         if std::thread::panicking() {
-            let log = self.log();
-            let lines: Vec<_> = log.lines().collect();
-            eprintln!("--- the operator's last lines ---");
-            for line in &lines[lines.len().saturating_sub(60)..] {
-                eprintln!("{line}");
-            }
+            print_end(&self.log);
         }
+    }
+}
+
+fn print_end(log: &Path) {
+    let text = String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
+    let lines: Vec<_> = text.lines().collect();
+    eprintln!("--- the end of {} ---", log.display());
+    for line in &lines[lines.len().saturating_sub(60)..] {
+        eprintln!("{line}");
     }
 }
 
