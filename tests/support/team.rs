@@ -237,6 +237,7 @@ pub async fn shared_operator(cluster: &'static Cluster) -> &'static Operator {
     OPERATOR
         .get_or_init(|| async {
             let operator = cluster.operator(ARGS).await;
+            operator.print_log_on_panic();
             operator.ready(SOON).await;
             operator
         })
