@@ -107,7 +107,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     };
     let builds = BuildSources::new();
     let engine = Engine::new(client.clone(), stores.clone(), settings, builds, &queue);
-    let _ = (set, args.defaults.resolve());
+    let children = controllers::start(&mut tasks, &client, &stores, args.defaults.resolve(), &set);
     tasks.spawn(async move {
         controllers::runtime::run(engine, queue, SYNCS).await;
         Ok(())
@@ -130,11 +130,8 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
 
     let waiting = stores.clone();
     let readiness: admin::Readiness = Arc::new(move || {
-        waiting
-            .pending()
-            .into_iter()
-            .map(|kind| format!("no complete list of {kind} yet"))
-            .collect()
+        let children = children.iter().flat_map(crate::cluster::children::ChildStores::pending);
+        waiting.pending().into_iter().chain(children).map(|kind| format!("no complete list of {kind} yet")).collect()
     });
     let bind = |what: &'static str, address: SocketAddr| {
         move |error: std::io::Error| {

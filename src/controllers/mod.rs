@@ -1,9 +1,19 @@
 //! Controllers: the runtime (queue, backoff, deadlines) and one folder a kind.
 
+pub mod agent;
 pub mod build_sources;
+pub mod children;
+pub mod context;
 pub mod defaults;
+pub mod mcp_server;
+pub mod model_api;
 pub mod queue;
 pub mod runtime;
+pub mod serving;
+mod start;
+pub mod workload;
+
+pub use start::start;
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,83 @@
+//! (pure) What a Deployment is doing, by the rules of kstatus.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use k8s_openapi::api::apps::v1::Deployment;
+
+/// A Deployment in numbers and one word.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Wanted pods.
+    pub wanted: i32,
+    /// Pods that exist.
+    pub replicas: i32,
+    /// Pods that pass their readiness probe.
+    pub ready: i32,
+    /// Pods of the newest revision.
+    pub updated: i32,
+    /// Pods that are missing.
+    pub unavailable: i32,
+    /// The word.
+    pub health: Health,
+}
+
+/// What a Deployment is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Health {
+    /// On its way, or waiting for a node.
+    #[default]
+    Progressing,
+    /// All pods of the newest revision are available.
+    Available,
+    /// It cannot go on: reason and message.
+    Failed(String, String),
+}
+
+/// Reads a Deployment.
+#[must_use]
+pub fn observe(deployment: &Deployment) -> Observed {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let Some(status) = &deployment.status else { return Observed { wanted, unavailable: wanted, ..Observed::default() } };
+    let number = |n: Option<i32>| n.unwrap_or(0);
+    let fresh = status.observed_generation >= deployment.metadata.generation;
+    let (replicas, ready, updated) =
+        (number(status.replicas), number(status.ready_replicas), number(status.updated_replicas));
+    let available = number(status.available_replicas);
+    let condition = |type_: &str| status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == type_);
+    let failure = condition("ReplicaFailure").filter(|c| c.status == "True").or_else(|| {
+        condition("Progressing").filter(|c| c.reason.as_deref() == Some("ProgressDeadlineExceeded"))
+    });
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let health = match failure {
+        Some(condition) if fresh => Health::Failed(text(&condition.reason), text(&condition.message)),
+        _ if fresh && updated >= wanted && available >= wanted && replicas <= updated => Health::Available,
+        _ => Health::Progressing,
+    };
+    Observed { wanted, replicas, ready, updated, unavailable: (wanted - available).max(0), health }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn health(status: serde_json::Value) -> Health {
+        let deployment = json!({"metadata": {"generation": 2}, "spec": {"replicas": 2, "selector": {}, "template": {}}, "status": status});
+        observe(&serde_json::from_value(deployment).expect("deployment")).health
+    }
+
+    #[test]
+    fn a8_health_follows_the_newest_revision() {
+        let full = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2});
+        assert_eq!(health(full.clone()), Health::Available);
+        for (field, value) in [("observedGeneration", 1), ("updatedReplicas", 1), ("availableReplicas", 1), ("replicas", 3)] {
+            let mut status = full.clone();
+            status[field] = json!(value);
+            assert_eq!(health(status), Health::Progressing, "{field}");
+        }
+        assert_eq!(health(json!({})), Health::Progressing);
+        let mut failed = full;
+        failed["conditions"] = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}]);
+        assert_eq!(health(failed), Health::Failed("FailedCreate".into(), "quota".into()));
+    }
+}

@@ -1,0 +1,98 @@
+//! The children that every kind of ours may have, and the one way to bring them where they should be.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+
+use crate::cluster::children::{Brought, Child, ChildKind, ChildStores, ChildWriter};
+use crate::cluster::client::CallError;
+use crate::cluster::store::{Entry, Key, Store};
+
+/// What is to become of one child.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted<K> {
+    /// It is to be like this.
+    Bring(K),
+    /// It is not to be made, and not to be touched.
+    Keep,
+    /// It is not to be there.
+    Remove,
+}
+
+impl<K> Wanted<K> {
+    /// The wanted child.
+    pub const fn get(&self) -> Option<&K> {
+        match self {
+            Self::Bring(child) => Some(child),
+            Self::Keep | Self::Remove => None,
+        }
+    }
+}
+
+/// All children of one object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Children {
+    /// Configuration; before what mounts it.
+    pub config_map: Wanted<ConfigMap>,
+    /// Before the pods: an address may be used before somebody answers.
+    pub service: Wanted<Service>,
+    /// Last: it starts pods.
+    pub deployment: Wanted<Deployment>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Names that somebody else has, for people.
+    pub conflicts: Vec<String>,
+    /// The Deployment, if it is there and ours.
+    pub deployment: Option<Arc<Entry<Child<Deployment>>>>,
+}
+
+/// Brings all children where they should be. `name` is the name of Service and Deployment.
+///
+/// # Errors
+/// The first write that fails.
+pub async fn apply(
+    writer: &ChildWriter,
+    stores: &ChildStores,
+    owner_uid: &str,
+    key: &Key,
+    children: &Children,
+) -> Result<Applied, CallError> {
+    // Destructured whole: a new child that is not brought here does not compile.
+    let Children { config_map, service, deployment } = children;
+    let ChildStores { deployments, services, config_maps } = stores;
+    let mut applied = Applied::default();
+    one(writer, config_maps, owner_uid, key, config_map, &mut applied.conflicts).await?;
+    one(writer, services, owner_uid, key, service, &mut applied.conflicts).await?;
+    if applied.conflicts.is_empty() {
+        applied.deployment = one(writer, deployments, owner_uid, key, deployment, &mut applied.conflicts).await?;
+    }
+    Ok(applied)
+}
+
+async fn one<K: ChildKind>(
+    writer: &ChildWriter,
+    store: &Store<Child<K>>,
+    owner_uid: &str,
+    key: &Key,
+    wanted: &Wanted<K>,
+    conflicts: &mut Vec<String>,
+) -> Result<Option<Arc<Entry<Child<K>>>>, CallError> {
+    match wanted {
+        Wanted::Bring(child) => match writer.bring(store, owner_uid, child).await? {
+            Brought::Ours(entry) => Ok(Some(entry)),
+            Brought::Conflict(who) => {
+                conflicts.push(who);
+                Ok(None)
+            }
+        },
+        Wanted::Keep => Ok(store.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid))),
+        Wanted::Remove => {
+            writer.remove(store, owner_uid, key).await?;
+            Ok(None)
+        }
+    }
+}

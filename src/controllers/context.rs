@@ -1,0 +1,128 @@
+//! What every reconcile needs: client, stores, defaults, and the steps that all kinds share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use serde::Serialize;
+
+use super::agent::desired::stale;
+use super::defaults::Defaults;
+use super::runtime::Next;
+use crate::api::{Kind, keys};
+use crate::cluster::children::{ChildStores, ChildWriter};
+use crate::cluster::client::CallError;
+use crate::cluster::live::{Managed, Ours, Stores};
+use crate::cluster::ssa;
+use crate::cluster::store::{Key, Store};
+
+/// Why a reconcile has to be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// A child could not be written.
+    #[error("cannot write a child: {0}")]
+    Write(#[source] CallError),
+    /// The status could not be written.
+    #[error("cannot write the status: {0}")]
+    Status(#[source] CallError),
+}
+
+/// See the module.
+pub struct Context {
+    /// Client with the operator's rights.
+    pub client: Client,
+    /// Our own kinds.
+    pub stores: Stores,
+    /// Children.
+    pub children: ChildStores,
+    /// Writes of children.
+    pub writer: Arc<ChildWriter>,
+    /// What specs leave open.
+    pub defaults: Defaults,
+}
+
+impl Context {
+    /// Waits until every store that a reconcile reads has a first complete list: an empty cache is no absence.
+    pub async fn wait_ready(&self) {
+        self.stores.wait_ready().await;
+        self.children.wait_ready().await;
+    }
+
+    /// The live object and its uid; `None` when it is gone, going, or does not parse.
+    pub fn object<K: Ours>(&self, store: &Store<Managed<K>>, key: &Key) -> Option<(String, Arc<K>)> {
+        let entry = store.get(key)?;
+        if let Err(error) = &entry.value.object {
+            tracing::warn!(kind = store.kind, object = %key, %error, "this object does not parse");
+        }
+        let object = entry.value.object()?.clone();
+        object.meta().deletion_timestamp.is_none().then(|| (entry.uid.clone(), object))
+    }
+
+    /// Now, in whole seconds: what Kubernetes keeps of a time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        let now = Timestamp::now();
+        Timestamp::from_second(now.as_second()).unwrap_or(now)
+    }
+
+    /// A little later, for what no watch tells.
+    #[must_use]
+    pub fn look_again(&self) -> Next {
+        Next::After(super::runtime::jitter(Duration::from_secs(30)))
+    }
+
+    /// Writes a status if it differs.
+    ///
+    /// # Errors
+    /// The write's error; an object that is gone is none.
+    pub async fn write_status<K: Ours, S: Serialize + PartialEq>(
+        &self,
+        store: &Store<Managed<K>>,
+        key: &Key,
+        uid: &str,
+        old: Option<&S>,
+        new: &S,
+    ) -> Result<(), ReconcileError> {
+        if old == Some(new) {
+            return Ok(());
+        }
+        match ssa::apply_status::<K>(&self.client, &key.namespace, &key.name, uid, new).await {
+            Ok(object) => {
+                if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
+                    let (key, entry) = crate::cluster::reflector::entry::<Managed<K>>(object);
+                    store.wrote(key, entry);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(ReconcileError::Status(error)),
+        }
+    }
+
+    /// Removes configurations of earlier revisions; the newest before the current one stays for a rollback.
+    ///
+    /// # Errors
+    /// The delete's error.
+    pub async fn remove_stale_config(
+        &self,
+        kind: Kind,
+        key: &Key,
+        uid: &str,
+        current: &str,
+    ) -> Result<(), ReconcileError> {
+        let kind = kind.as_str().to_lowercase();
+        let ours = self.children.config_maps.list(&key.namespace).into_iter().filter(|(_, entry)| {
+            let label = |name: &str| entry.value.meta.labels.as_ref().and_then(|labels| labels.get(name));
+            entry.value.owner_uid() == Some(uid) && label(keys::OWNER_KIND).is_some_and(|have| *have == kind)
+        });
+        let existing = ours
+            .map(|(key, entry)| (key.name, entry.value.meta.creation_timestamp.as_ref().map(|time| time.0)))
+            .collect();
+        for name in stale(existing, current) {
+            let key = Key::new(&key.namespace, name);
+            self.writer.remove(&self.children.config_maps, uid, &key).await.map_err(ReconcileError::Write)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! (pure) The children of an MCPServer: a package, a string of Python, an image, or none.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use k8s_openapi::api::core::v1::{Container, EnvVar};
+
+use crate::api::mcp_server::{PackageRegistry, PackageSource};
+use crate::api::{Kind, MCPServer};
+use crate::cluster::meta;
+use crate::controllers::children::{Children, Wanted};
+use crate::controllers::defaults::Defaults;
+use crate::controllers::workload::{
+    Workload, container, deployment, literal, merge_env, mount, port, resources, scratch, service, tcp_probe,
+};
+
+/// The port of every tool server.
+const PORT: i32 = 8000;
+/// Where packages are installed at each start.
+const PACKAGES: &str = "/packages";
+
+/// Name of Deployment and Service.
+#[must_use]
+pub fn child_name(name: &str) -> String {
+    meta::child_name("mcpserver", name, 0)
+}
+
+/// Where agents reach it.
+#[must_use]
+pub fn endpoint(server: &MCPServer, defaults: &Defaults) -> String {
+    if let Some(remote) = &server.spec.remote {
+        return remote.url.clone();
+    }
+    let name = child_name(server.metadata.name.as_deref().unwrap_or_default());
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    format!("http://{name}.{namespace}.svc.{}:{PORT}/mcp", defaults.cluster_domain)
+}
+
+/// The image to run. `built` is what the AgentBuild made.
+#[must_use]
+pub fn image(server: &MCPServer, built: Option<&str>, defaults: &Defaults) -> Option<String> {
+    let spec = &server.spec;
+    if spec.remote.is_some() {
+        return None;
+    }
+    match (&spec.image, &spec.build_ref, &spec.package) {
+        (Some(image), _, _) => Some(image.clone()),
+        (None, Some(_), _) => built.map(str::to_owned),
+        (None, None, Some(package)) => Some(match package.registry {
+            PackageRegistry::PyPI => defaults.python_image.clone(),
+            PackageRegistry::Npm => defaults.node_image.clone(),
+        }),
+        (None, None, None) => Some(defaults.agent_image.clone()),
+    }
+}
+
+/// All children.
+#[must_use]
+pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) -> Children {
+    let name = server.metadata.name.clone().unwrap_or_default();
+    if server.spec.remote.is_some() {
+        return Children { config_map: Wanted::Remove, service: Wanted::Remove, deployment: Wanted::Remove };
+    }
+    let meta = meta::child_meta(server, Kind::MCPServer, child_name(&name));
+    let ports = [("http", PORT, PORT), ("http-80", 80, PORT)];
+    Children {
+        config_map: Wanted::Remove,
+        service: Wanted::Bring(service(meta, Kind::MCPServer, &name, &ports)),
+        deployment: match image {
+            Some(image) => Wanted::Bring(deployment(workload(server, &name, image, defaults))),
+            None => Wanted::Keep,
+        },
+    }
+}
+
+fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> Workload {
+    let spec = &server.spec;
+    let limits = resources(spec.resources.as_ref(), &[("cpu", "100m", "500m"), ("memory", "128Mi", "512Mi")]);
+    let mut env = vec![literal("HOME", "/tmp"), literal("PORT", PORT.to_string())];
+    let mut init = Vec::new();
+    let mut volumes = Vec::new();
+    let mut command = None;
+    if let Some(package) = &spec.package {
+        volumes.push(scratch("packages"));
+        if package.registry == PackageRegistry::PyPI {
+            env.push(literal("PYTHONPATH", PACKAGES));
+        }
+        command = Some(vec![program(package)]);
+        let mut install = container("install", image, merge_env(env.clone(), &[&spec.env]), limits.clone());
+        install.command = Some(install_command(package, defaults));
+        add_packages(&mut install);
+        init.push(install);
+    } else if let Some(tools) = &spec.tools_string {
+        // Kubernetes expands $(NAME) in values; a program is no template.
+        env.push(literal("MCP_TOOLS_STRING", tools.replace("$(", "$$(")));
+        command = Some(["python", "-m", "mcptools.server"].map(str::to_owned).to_vec());
+    }
+    let env: Vec<EnvVar> = merge_env(env, &[&spec.env]);
+    let mut main = container("mcpserver", image, env, limits);
+    main.command = command;
+    main.ports = Some(vec![port("http", PORT)]);
+    // GET /mcp may be refused by a healthy server: only the connection counts.
+    main.readiness_probe = Some(tcp_probe(PORT, 5, 5));
+    main.liveness_probe = Some(tcp_probe(PORT, 30, 10));
+    if spec.package.is_some() {
+        add_packages(&mut main);
+    }
+    Workload {
+        meta: meta::child_meta(server, Kind::MCPServer, child_name(name)),
+        kind: Kind::MCPServer,
+        name: name.to_owned(),
+        replicas: spec.replicas.unwrap_or(1),
+        init,
+        container: main,
+        volumes,
+    }
+}
+
+fn add_packages(container: &mut Container) {
+    if let Some(mounts) = &mut container.volume_mounts {
+        mounts.push(mount("packages", PACKAGES, false));
+    }
+}
+
+/// The installer's arguments. No shell: a name is one argument, whatever it holds.
+fn install_command(package: &PackageSource, defaults: &Defaults) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut add = |parts: &[&str]| words.extend(parts.iter().map(|part| (*part).to_owned()));
+    match package.registry {
+        PackageRegistry::PyPI => {
+            add(&["python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--target", PACKAGES]);
+            if let Some(index) = &defaults.pypi_index {
+                add(&["--index-url", index]);
+            }
+            let wanted = match &package.version {
+                Some(version) => format!("{}=={version}", package.name),
+                None => package.name.clone(),
+            };
+            add(&["--", &wanted]);
+        }
+        PackageRegistry::Npm => {
+            add(&["npm", "install", "--prefix", PACKAGES, "--cache", "/tmp/npm", "--no-fund", "--no-audit"]);
+            if let Some(registry) = &defaults.npm_registry {
+                add(&["--registry", registry]);
+            }
+            let wanted = match &package.version {
+                Some(version) => format!("{}@{version}", package.name),
+                None => package.name.clone(),
+            };
+            add(&["--", &wanted]);
+        }
+    }
+    words
+}
+
+/// The program that a package installs under its own name.
+fn program(package: &PackageSource) -> String {
+    let name = package.name.rsplit('/').next().unwrap_or_default();
+    match package.registry {
+        PackageRegistry::PyPI => format!("{PACKAGES}/bin/{name}"),
+        PackageRegistry::Npm => format!("{PACKAGES}/node_modules/.bin/{name}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

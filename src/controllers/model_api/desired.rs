@@ -1,0 +1,190 @@
+//! (pure) The children of a ModelAPI: LiteLLM or Ollama, or none.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapVolumeSource, Container, EnvVar, PersistentVolumeClaimVolumeSource, Volume,
+};
+use serde_json::json;
+
+use crate::api::model_api::{HostedSpec, ModelMode, ProxySpec};
+use crate::api::{Kind, ModelAPI};
+use crate::cluster::meta;
+use crate::controllers::children::{Children, Wanted};
+use crate::controllers::defaults::Defaults;
+use crate::controllers::workload::{
+    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources, scratch, service, source,
+};
+
+/// Port of LiteLLM.
+const PROXY: i32 = 8000;
+/// Port of Ollama.
+const HOSTED: i32 = 11434;
+
+/// Pulls the model of `$1` and ends. The server that pulls is the container's own, and the script waits for it.
+const PULL: &str = r#"ollama serve & server=$!
+until ollama list >/dev/null 2>&1; do kill -0 "$server" || exit 1; sleep 0.2; done
+ollama pull "$1" && kill "$server" && wait "$server"; ollama_status=$?
+[ "$ollama_status" -eq 0 ] || [ "$ollama_status" -eq 143 ]"#;
+
+/// Name of Deployment, Service and ConfigMap.
+#[must_use]
+pub fn child_name(name: &str) -> String {
+    meta::child_name("modelapi", name, 0)
+}
+
+/// Where agents reach it.
+#[must_use]
+pub fn endpoint(api: &ModelAPI, defaults: &Defaults) -> Option<String> {
+    let name = child_name(api.metadata.name.as_deref().unwrap_or_default());
+    let namespace = api.metadata.namespace.as_deref().unwrap_or_default();
+    let host = format!("http://{name}.{namespace}.svc.{}", defaults.cluster_domain);
+    match api.spec.mode {
+        ModelMode::Proxy => Some(format!("{host}:{PROXY}")),
+        ModelMode::Hosted => Some(format!("{host}:{HOSTED}")),
+        ModelMode::External => api.spec.external.as_ref().map(|external| external.url.clone()),
+    }
+}
+
+/// The models that it serves; empty when that is not known.
+#[must_use]
+pub fn models(api: &ModelAPI) -> Vec<String> {
+    match (&api.spec.proxy, &api.spec.hosted) {
+        (Some(proxy), _) if proxy.models.is_empty() => vec!["*".into()],
+        (Some(proxy), _) => proxy.models.clone(),
+        (None, Some(hosted)) => vec![hosted.model.clone()],
+        (None, None) => Vec::new(),
+    }
+}
+
+/// All children.
+#[must_use]
+pub fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
+    let name = api.metadata.name.clone().unwrap_or_default();
+    let meta = || meta::child_meta(api, Kind::ModelAPI, child_name(&name));
+    let nothing = Children { config_map: Wanted::Remove, service: Wanted::Remove, deployment: Wanted::Remove };
+    let serve = |number| Wanted::Bring(service(meta(), Kind::ModelAPI, &name, &[("http", number, number)]));
+    match (api.spec.mode, &api.spec.proxy, &api.spec.hosted) {
+        (ModelMode::Proxy, Some(proxy), _) => {
+            let config = config_map(api, &name, proxy);
+            let run = deployment(proxy_workload(api, &name, proxy, &config, defaults));
+            Children { config_map: Wanted::Bring(config), service: serve(PROXY), deployment: Wanted::Bring(run) }
+        }
+        (ModelMode::Hosted, _, Some(hosted)) => {
+            let run = deployment(hosted_workload(api, &name, hosted, defaults));
+            Children { service: serve(HOSTED), deployment: Wanted::Bring(run), ..nothing }
+        }
+        _ => nothing,
+    }
+}
+
+/// LiteLLM's configuration. JSON is YAML, and a serializer quotes what must be quoted.
+fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> ConfigMap {
+    let all = ["*".to_owned()];
+    let models = if proxy.models.is_empty() { &all[..] } else { &proxy.models[..] };
+    let list: Vec<_> = models
+        .iter()
+        .map(|model| {
+            let full = match &proxy.provider {
+                Some(provider) if !model.starts_with(&format!("{provider}/")) => format!("{provider}/{model}"),
+                _ => model.clone(),
+            };
+            let mut parameters = json!({"model": full});
+            if proxy.api_base.is_some() {
+                parameters["api_base"] = json!("os.environ/PROXY_API_BASE");
+            }
+            if proxy.api_key_from.is_some() {
+                parameters["api_key"] = json!("os.environ/PROXY_API_KEY");
+            }
+            json!({"model_name": model, "litellm_params": parameters})
+        })
+        .collect();
+    let config = json!({"model_list": list, "litellm_settings": {"drop_params": true}});
+    let data = BTreeMap::from([("config.yaml".to_owned(), format!("{config:#}\n"))]);
+    let hash = meta::hex8(&crate::cluster::live::hash_json(&json!(data)));
+    let child = format!("{}-{hash}", meta::child_name("modelapi", name, 9));
+    meta::with_hash(ConfigMap {
+        metadata: meta::child_meta(api, Kind::ModelAPI, child),
+        data: Some(data),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    })
+}
+
+fn proxy_workload(api: &ModelAPI, name: &str, proxy: &ProxySpec, config: &ConfigMap, defaults: &Defaults) -> Workload {
+    let mut env = vec![literal("LITELLM_LOG", "INFO"), literal("HOME", "/tmp")];
+    if let Some(base) = &proxy.api_base {
+        env.push(literal("PROXY_API_BASE", base));
+    }
+    if let Some(key) = &proxy.api_key_from {
+        env.push(EnvVar { name: "PROXY_API_KEY".into(), value_from: Some(source(key)), ..EnvVar::default() });
+    }
+    let limits = resources(api.spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "512Mi", "1Gi")]);
+    let image = api.spec.image.as_ref().unwrap_or(&defaults.proxy_image);
+    let mut main = container("modelapi", image, merge_env(env, &[&api.spec.env]), limits);
+    main.args = Some(["--config", "/etc/litellm/config.yaml", "--port", "8000"].map(str::to_owned).to_vec());
+    main.ports = Some(vec![port("http", PROXY)]);
+    // Plain /health would call every provider.
+    main.liveness_probe = Some(http_probe("/health/liveliness", PROXY, 30, 10, None));
+    main.readiness_probe = Some(http_probe("/health/liveliness", PROXY, 15, 5, None));
+    if let Some(mounts) = &mut main.volume_mounts {
+        mounts.push(mount("config", "/etc/litellm", true));
+    }
+    let config = ConfigMapVolumeSource {
+        name: config.metadata.name.clone().unwrap_or_default(),
+        ..ConfigMapVolumeSource::default()
+    };
+    let volume = Volume { name: "config".into(), config_map: Some(config), ..Volume::default() };
+    workload(api, name, Vec::new(), main, vec![volume])
+}
+
+fn hosted_workload(api: &ModelAPI, name: &str, hosted: &HostedSpec, defaults: &Defaults) -> Workload {
+    let env = vec![
+        literal("OLLAMA_HOST", format!("0.0.0.0:{HOSTED}")),
+        literal("OLLAMA_MODELS", "/models"),
+        literal("HOME", "/tmp"),
+    ];
+    let env = merge_env(env, &[&api.spec.env]);
+    let limits = resources(api.spec.resources.as_ref(), &[("cpu", "500m", "2"), ("memory", "2Gi", "4Gi")]);
+    let image = api.spec.image.as_ref().unwrap_or(&defaults.hosted_image);
+    let with_models = |mut container: Container| {
+        if let Some(mounts) = &mut container.volume_mounts {
+            mounts.push(mount("models", "/models", false));
+        }
+        container
+    };
+    let mut pull = with_models(container("pull", image, env.clone(), limits.clone()));
+    // The model is an argument of the script, never a part of it.
+    pull.command = Some(["/bin/sh", "-ec", PULL, "pull", hosted.model.as_str()].map(str::to_owned).to_vec());
+    let mut main = with_models(container("modelapi", image, env, limits));
+    main.ports = Some(vec![port("http", HOSTED)]);
+    main.liveness_probe = Some(http_probe("/", HOSTED, 30, 10, None));
+    main.readiness_probe = Some(http_probe("/", HOSTED, 5, 5, None));
+    let claim = hosted.storage.as_ref().and_then(|storage| storage.claim_name.clone());
+    let volume = match claim {
+        Some(claim_name) => Volume {
+            name: "models".into(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
+            ..Volume::default()
+        },
+        None => scratch("models"),
+    };
+    workload(api, name, vec![pull], main, vec![volume])
+}
+
+fn workload(api: &ModelAPI, name: &str, init: Vec<Container>, main: Container, volumes: Vec<Volume>) -> Workload {
+    Workload {
+        meta: meta::child_meta(api, Kind::ModelAPI, child_name(name)),
+        kind: Kind::ModelAPI,
+        name: name.to_owned(),
+        replicas: api.spec.replicas.unwrap_or(1),
+        init,
+        container: main,
+        volumes,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,204 @@
+//! Starts the controllers: one queue each, fed by the changes that concern it.
+
+use std::sync::Arc;
+
+use kube::{Api, Client};
+use tokio::task::JoinSet;
+
+use super::ControllerSet;
+use super::agent::Agents;
+use super::context::Context;
+use super::defaults::Defaults;
+use super::mcp_server::McpServers;
+use super::model_api::ModelApis;
+use super::queue::Queue;
+use super::runtime;
+use crate::api::{Agent, Kind, keys};
+use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
+use crate::cluster::live::{Managed, Ours, Stores};
+use crate::cluster::reflector;
+use crate::cluster::store::{Change, Key, Store};
+
+/// Objects of one kind that are worked on at once.
+const CONCURRENCY: usize = 16;
+
+/// Starts the controllers of `set` as tasks; gives the stores of children, for readiness.
+pub fn start<E: Send + 'static>(
+    tasks: &mut JoinSet<Result<(), E>>,
+    client: &Client,
+    stores: &Stores,
+    defaults: Defaults,
+    set: &ControllerSet,
+) -> Option<ChildStores> {
+    if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
+        return None;
+    }
+    let children = ChildStores::new();
+    let context = Arc::new(Context {
+        client: client.clone(),
+        stores: stores.clone(),
+        children: children.clone(),
+        writer: ChildWriter::new(client.clone()),
+        defaults,
+    });
+
+    if set.has(Kind::ModelAPI) {
+        let queue = Queue::new();
+        own(&stores.model_apis, &queue);
+        from_children(&children, Kind::ModelAPI, &queue);
+        let reconciler = Arc::new(ModelApis(context.clone()));
+        spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
+    }
+    if set.has(Kind::MCPServer) {
+        let queue = Queue::new();
+        own(&stores.mcp_servers, &queue);
+        from_children(&children, Kind::MCPServer, &queue);
+        let (sink, servers) = (queue.clone(), stores.mcp_servers.clone());
+        stores.agent_builds.on_change(move |change| {
+            if matters(change) {
+                for (key, entry) in servers.list(&change.key.namespace) {
+                    let build = entry.value.object().and_then(|server| server.spec.build_ref.clone());
+                    if build.is_some_and(|build| build.name == change.key.name) {
+                        sink.add(key);
+                    }
+                }
+            }
+        });
+        let reconciler = Arc::new(McpServers(context.clone()));
+        spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
+    }
+    if set.has(Kind::Agent) {
+        let queue = Queue::new();
+        own(&stores.agents, &queue);
+        from_children(&children, Kind::Agent, &queue);
+        to_agents(stores, &stores.model_apis, &queue, |agent, name| agent.spec.model_api.name == name);
+        to_agents(stores, &stores.mcp_servers, &queue, |agent, name| {
+            agent.spec.mcp_servers.iter().any(|server| server.name == name)
+        });
+        to_agents(stores, &stores.agent_builds, &queue, |agent, name| {
+            agent.spec.build_ref.as_ref().is_some_and(|build| build.name == name)
+        });
+        let (sink, agents) = (queue.clone(), stores.agents.clone());
+        stores.agents.on_change(move |change| {
+            // Peers care only whether an agent is there and exposed.
+            let exposed = |agent: &Agent| agent.spec.agent_network.as_ref().is_none_or(|network| network.expose);
+            let there = |entry: Option<&Arc<crate::cluster::store::Entry<Managed<Agent>>>>| {
+                entry.is_some_and(|entry| entry.value.object().is_some_and(|agent| exposed(agent)))
+            };
+            if there(change.old) != there(change.new) {
+                dependents(&agents, change.key, &sink, |agent, name| {
+                    agent.spec.agent_network.as_ref().is_some_and(|network| network.access.iter().any(|peer| peer == name))
+                });
+            }
+        });
+        let reconciler = Arc::new(Agents(context));
+        spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
+    }
+
+    // Children are watched by our label. The stores of our own kinds are watched by the caller.
+    watch(tasks, client, &children.deployments);
+    watch(tasks, client, &children.services);
+    watch(tasks, client, &children.config_maps);
+    Some(children)
+}
+
+fn spawn<E: Send + 'static>(tasks: &mut JoinSet<Result<(), E>>, work: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(async move {
+        work.await;
+        Ok(())
+    });
+}
+
+fn watch<E: Send + 'static, K: ChildKind>(tasks: &mut JoinSet<Result<(), E>>, client: &Client, store: &Arc<Store<Child<K>>>)
+where
+    K: kube::Resource<DynamicType = ()>,
+{
+    let (api, store) = (Api::<K>::all(client.clone()), store.clone());
+    spawn(tasks, async move { reflector::run::<Child<K>>(api, store, Some(keys::OWNER_KIND)).await });
+}
+
+/// Whether a change is more than the echo of our own status: another generation, other annotations, coming, going,
+/// or another status that others may wait for.
+fn matters<K: Ours>(change: &Change<'_, Managed<K>>) -> bool {
+    match (change.old, change.new) {
+        (Some(old), Some(new)) => {
+            old.uid != new.uid
+                || old.value.spec_hash != new.value.spec_hash
+                || old.value.is_ready() != new.value.is_ready()
+                || old.value.meta.deletion_timestamp != new.value.meta.deletion_timestamp
+                || status(&old.value) != status(&new.value)
+        }
+        _ => true,
+    }
+}
+
+/// The status without what changes all the time.
+fn status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
+    let mut status = serde_json::to_value(object.object()?.as_ref()).ok()?.get("status")?.clone();
+    if let Some(map) = status.as_object_mut() {
+        map.retain(|key, _| matches!(key.as_str(), "endpoint" | "models" | "builtImage"));
+    }
+    Some(status)
+}
+
+/// An object's own changes. The echo of our own status write changes nothing, and is cheap.
+fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
+    let sink = queue.clone();
+    store.on_change(move |change| {
+        let same = |a: &Managed<K>, b: &Managed<K>| {
+            a.meta.uid == b.meta.uid
+                && a.meta.generation == b.meta.generation
+                && a.meta.annotations == b.meta.annotations
+                && a.meta.deletion_timestamp == b.meta.deletion_timestamp
+        };
+        if !matches!((change.old, change.new), (Some(old), Some(new)) if same(&old.value, &new.value)) {
+            sink.add(change.key.clone());
+        }
+    });
+}
+
+/// Changes of children wake their owner.
+fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
+    fn one<K: ChildKind>(store: &Store<Child<K>>, kind: Kind, queue: &Arc<Queue>) {
+        let sink = queue.clone();
+        store.on_change(move |change| {
+            let child = change.new.or(change.old);
+            if let Some(child) = child.filter(|child| child.value.owner_kind() == Some(kind.as_str())) {
+                if let Some(owner) = child.value.owner_name() {
+                    sink.add(Key::new(&change.key.namespace, owner));
+                }
+            }
+        });
+    }
+    one(&children.deployments, kind, queue);
+    one(&children.services, kind, queue);
+    one(&children.config_maps, kind, queue);
+}
+
+/// Changes of something that agents refer to wake those agents.
+fn to_agents<K: Ours>(
+    stores: &Stores,
+    store: &Arc<Store<Managed<K>>>,
+    queue: &Arc<Queue>,
+    refers: impl Fn(&Agent, &str) -> bool + Send + Sync + 'static,
+) {
+    let (sink, agents) = (queue.clone(), stores.agents.clone());
+    store.on_change(move |change| {
+        if matters(change) {
+            dependents(&agents, change.key, &sink, &refers);
+        }
+    });
+}
+
+fn dependents(
+    agents: &Store<Managed<Agent>>,
+    of: &Key,
+    queue: &Queue,
+    refers: impl Fn(&Agent, &str) -> bool,
+) {
+    for (key, entry) in agents.list(&of.namespace) {
+        if entry.value.object().is_some_and(|agent| refers(agent, &of.name)) {
+            queue.add(key);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! (pure) Pods as every kind of ours runs them: locked down, with probes and resources, admitted under
+//! `enforce=restricted`.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapKeySelector, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+    HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretKeySelector, SecurityContext, Service, ServicePort, ServiceSpec, TCPSocketAction, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::api::common::{self, Resources};
+use crate::api::{Kind, agent::HealthCheck};
+use crate::cluster::meta;
+
+/// The user that pods run as when the image names none that is allowed.
+const USER: i64 = 1000;
+
+/// A variable with a literal value.
+#[must_use]
+pub fn literal(name: &str, value: impl Into<String>) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.into()), ..EnvVar::default() }
+}
+
+/// A variable of a spec. Secrets stay references: the pod reads them.
+#[must_use]
+pub fn variable(var: &common::EnvVar) -> EnvVar {
+    let value_from = var.value_from.as_ref().map(source);
+    let value = if value_from.is_some() { None } else { Some(var.value.clone().unwrap_or_default()) };
+    EnvVar { name: var.name.clone(), value, value_from }
+}
+
+/// Where a variable comes from.
+#[must_use]
+pub fn source(from: &common::EnvSource) -> EnvVarSource {
+    EnvVarSource {
+        secret_key_ref: from.secret_key_ref.as_ref().map(|r| SecretKeySelector {
+            name: r.name.clone(),
+            key: r.key.clone(),
+            optional: r.optional,
+        }),
+        config_map_key_ref: from.config_map_key_ref.as_ref().map(|r| ConfigMapKeySelector {
+            name: r.name.clone(),
+            key: r.key.clone(),
+            optional: r.optional,
+        }),
+        ..EnvVarSource::default()
+    }
+}
+
+/// Later lists win over earlier ones; the order of first appearance stays.
+#[must_use]
+pub fn merge_env(generated: Vec<EnvVar>, overrides: &[&[common::EnvVar]]) -> Vec<EnvVar> {
+    let mut merged = generated;
+    for var in overrides.iter().copied().flatten() {
+        let var = variable(var);
+        match merged.iter_mut().find(|have| have.name == var.name) {
+            Some(have) => *have = var,
+            None => merged.push(var),
+        }
+    }
+    merged
+}
+
+/// Compute resources of a spec over defaults: `(name, request, limit)`.
+#[must_use]
+pub fn resources(given: Option<&Resources>, defaults: &[(&str, &str, &str)]) -> ResourceRequirements {
+    let quantity = |value: &IntOrString| {
+        Quantity(match value {
+            IntOrString::Int(number) => number.to_string(),
+            IntOrString::String(text) => text.clone(),
+        })
+    };
+    let read = |map: &BTreeMap<String, IntOrString>| map.iter().map(|(k, v)| (k.clone(), quantity(v))).collect();
+    let mut requests: BTreeMap<String, Quantity> = given.map(|r| read(&r.requests)).unwrap_or_default();
+    let mut limits: BTreeMap<String, Quantity> = given.map(|r| read(&r.limits)).unwrap_or_default();
+    for (name, request, limit) in defaults {
+        // A given limit below the default request must not make the pod invalid, nor the other way round.
+        let (has_request, has_limit) = (requests.contains_key(*name), limits.contains_key(*name));
+        if !has_request && !has_limit {
+            requests.insert((*name).to_owned(), Quantity((*request).to_owned()));
+            limits.insert((*name).to_owned(), Quantity((*limit).to_owned()));
+        }
+    }
+    ResourceRequirements { requests: Some(requests), limits: Some(limits), ..ResourceRequirements::default() }
+}
+
+/// A container with nothing that it does not need.
+#[must_use]
+pub fn container(name: &str, image: &str, env: Vec<EnvVar>, resources: ResourceRequirements) -> Container {
+    Container {
+        name: name.to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".into()),
+        env: Some(env),
+        resources: Some(resources),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            run_as_non_root: Some(true),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![mount("tmp", "/tmp", false)]),
+        ..Container::default()
+    }
+}
+
+/// A mount.
+#[must_use]
+pub fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    }
+}
+
+/// A scratch volume, gone with the pod.
+#[must_use]
+pub fn scratch(name: &str) -> Volume {
+    Volume { name: name.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
+}
+
+/// A port of a container.
+#[must_use]
+pub fn port(name: &str, number: i32) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: number,
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
+    }
+}
+
+/// An HTTP probe, with the overrides of a spec.
+#[must_use]
+pub fn http_probe(path: &str, port: i32, delay: i32, period: i32, over: Option<&HealthCheck>) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(over.and_then(|h| h.path.clone()).unwrap_or_else(|| path.to_owned())),
+            port: IntOrString::Int(port),
+            ..HTTPGetAction::default()
+        }),
+        initial_delay_seconds: Some(delay),
+        period_seconds: Some(over.and_then(|h| h.interval_seconds).unwrap_or(period)),
+        timeout_seconds: Some(over.and_then(|h| h.timeout_seconds).unwrap_or(5)),
+        failure_threshold: Some(over.and_then(|h| h.failure_threshold).unwrap_or(3)),
+        ..Probe::default()
+    }
+}
+
+/// A probe that asks for nothing but a connection.
+#[must_use]
+pub fn tcp_probe(port: i32, delay: i32, period: i32) -> Probe {
+    Probe {
+        tcp_socket: Some(TCPSocketAction { port: IntOrString::Int(port), ..TCPSocketAction::default() }),
+        initial_delay_seconds: Some(delay),
+        period_seconds: Some(period),
+        timeout_seconds: Some(3),
+        failure_threshold: Some(3),
+        ..Probe::default()
+    }
+}
+
+/// What is to run.
+pub struct Workload {
+    /// Metadata of the Deployment.
+    pub meta: ObjectMeta,
+    /// Kind of the owner.
+    pub kind: Kind,
+    /// Name of the owner.
+    pub name: String,
+    /// How many pods.
+    pub replicas: i32,
+    /// What runs before.
+    pub init: Vec<Container>,
+    /// What runs.
+    pub container: Container,
+    /// Volumes besides the scratch `/tmp`.
+    pub volumes: Vec<Volume>,
+}
+
+/// The Deployment of a workload.
+#[must_use]
+pub fn deployment(workload: Workload) -> Deployment {
+    let Workload { meta, kind, name, replicas, init, container, mut volumes } = workload;
+    volumes.insert(0, scratch("tmp"));
+    let pod = PodSpec {
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            run_as_group: Some(USER),
+            fs_group: Some(USER),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
+            ..PodSecurityContext::default()
+        }),
+        init_containers: (!init.is_empty()).then_some(init),
+        containers: vec![container],
+        volumes: Some(volumes),
+        ..PodSpec::default()
+    };
+    meta::with_hash(Deployment {
+        metadata: meta,
+        spec: Some(DeploymentSpec {
+            replicas: Some(replicas),
+            revision_history_limit: Some(3),
+            progress_deadline_seconds: Some(600),
+            selector: meta::label_selector(kind, &name),
+            strategy: Some(DeploymentStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_surge: Some(IntOrString::Int(1)),
+                    max_unavailable: Some(IntOrString::Int(0)),
+                }),
+            }),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(meta::labels(kind, &name)), ..ObjectMeta::default() }),
+                spec: Some(pod),
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// A Service in front of the pods: `(name, port, target)`.
+#[must_use]
+pub fn service(metadata: ObjectMeta, kind: Kind, name: &str, ports: &[(&str, i32, i32)]) -> Service {
+    let ports = ports.iter().map(|(name, port, target)| ServicePort {
+        name: Some((*name).to_owned()),
+        port: *port,
+        target_port: Some(IntOrString::Int(*target)),
+        protocol: Some("TCP".into()),
+        ..ServicePort::default()
+    });
+    meta::with_hash(Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            selector: Some(meta::selector(kind, name)),
+            ports: Some(ports.collect()),
+            type_: Some("ClusterIP".into()),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// Fails when a pod would not be admitted under `enforce=restricted`; for tests of every kind.
+#[cfg(test)]
+pub fn assert_restricted(deployment: &Deployment) {
+    let pod = deployment.spec.as_ref().and_then(|s| s.template.spec.as_ref()).expect("pod");
+    let security = pod.security_context.as_ref().expect("pod security");
+    assert_eq!(security.run_as_non_root, Some(true));
+    assert_ne!(security.run_as_user, Some(0));
+    assert_eq!(security.seccomp_profile.as_ref().map(|p| p.type_.as_str()), Some("RuntimeDefault"));
+    assert_eq!(pod.automount_service_account_token, Some(false));
+    assert!(pod.host_network.is_none() && pod.host_pid.is_none() && pod.host_ipc.is_none());
+    for volume in pod.volumes.iter().flatten() {
+        assert!(volume.host_path.is_none(), "{}", volume.name);
+    }
+    for container in pod.containers.iter().chain(pod.init_containers.iter().flatten()) {
+        let security = container.security_context.as_ref().expect("container security");
+        assert_eq!(security.allow_privilege_escalation, Some(false));
+        assert_eq!(security.read_only_root_filesystem, Some(true));
+        assert_eq!(security.privileged, None);
+        let capabilities = security.capabilities.as_ref().expect("capabilities");
+        assert_eq!(capabilities.drop.as_deref(), Some(&["ALL".to_owned()][..]));
+        assert_eq!(capabilities.add, None);
+        assert!(container.resources.as_ref().is_some_and(|r| r.limits.as_ref().is_some_and(|l| !l.is_empty())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a6_a_given_limit_below_the_default_request_stays_valid() {
+        let given = Resources { limits: BTreeMap::from([("cpu".to_owned(), IntOrString::String("50m".into()))]), ..Resources::default() };
+        let merged = resources(Some(&given), &[("cpu", "100m", "1"), ("memory", "256Mi", "512Mi")]);
+        assert!(!merged.requests.as_ref().expect("requests").contains_key("cpu"));
+        assert_eq!(merged.limits.expect("limits")["memory"].0, "512Mi");
+    }
+
+    #[test]
+    fn a2_later_variables_win_and_secrets_stay_references() {
+        let var = |name: &str, value: &str| common::EnvVar { name: name.into(), value: Some(value.into()), value_from: None };
+        let secret = common::EnvVar {
+            name: "KEY".into(),
+            value: None,
+            value_from: Some(common::EnvSource {
+                secret_key_ref: Some(common::KeyRef { name: "s".into(), key: "k".into(), optional: None }),
+                config_map_key_ref: None,
+            }),
+        };
+        let merged = merge_env(vec![literal("A", "1"), literal("B", "1")], &[&[var("B", "2"), secret], &[var("B", "3"), var("C", "3")]]);
+        let shown: Vec<_> = merged.iter().map(|v| (v.name.as_str(), v.value.as_deref())).collect();
+        assert_eq!(shown, [("A", Some("1")), ("B", Some("3")), ("KEY", None), ("C", Some("3"))]);
+    }
+}
