@@ -1,5 +1,6 @@
 //! Controllers: the runtime (queue, backoff, deadlines) and one folder a kind.
 
+pub mod agent_build;
 pub mod defaults;
 pub mod queue;
 pub mod runtime;
