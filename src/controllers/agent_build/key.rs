@@ -196,6 +196,7 @@ mod tests {
                 ("shared".into(), Some("2".repeat(40))),
                 ("lock.txt".into(), None),
             ]),
+            applied: None,
         }
     }
 

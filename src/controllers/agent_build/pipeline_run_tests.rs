@@ -51,6 +51,7 @@ fn source() -> SourceAt {
         commit: "0123456789abcdef0123456789abcdef01234567".into(),
         subfolder_tree: Some("f".repeat(40)),
         paths: BTreeMap::new(),
+        applied: None,
     }
 }
 

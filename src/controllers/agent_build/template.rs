@@ -312,6 +312,10 @@ pub fn parse(config_map: &str, text: Option<&str>) -> Result<Template, TemplateE
     if let Some(step) = template.steps.iter().find(|step| !is_dns_label(&step.name)) {
         return Err(invalid(format!("step name {:?} is no DNS label", step.name)));
     }
+    let mut config_maps = template.steps.iter().map(|step| &step.config_map);
+    if let Some(name) = config_maps.find(|name| !is_dns_subdomain(name)) {
+        return Err(invalid(format!("{name:?} is no name of a ConfigMap")));
+    }
     let lists =
         template.steps.iter().map(|step| &step.parameters).chain([&template.global_parameters]);
     for list in lists {
@@ -333,6 +337,10 @@ fn is_dns_label(name: &str) -> bool {
         && name.bytes().all(inside)
         && !name.starts_with('-')
         && !name.ends_with('-')
+}
+
+fn is_dns_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_dns_label)
 }
 
 /// Resolves a template with the ConfigMaps of its steps, by name. `build_args` says whether the AgentBuild has any:

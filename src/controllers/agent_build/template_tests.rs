@@ -209,6 +209,10 @@ fn b03_broken_templates_are_refused() {
         ),
         (json!({"name": "t", "steps": [{"name": "A b", "configMap": "b"}]}), "no DNS label"),
         (
+            json!({"name": "t", "steps": [{"name": "a", "configMap": "../secrets/b"}]}),
+            "is no name of a ConfigMap",
+        ),
+        (
             json!({"name": "t", "steps": [{"name": "a", "configMap": "b"}], "globalParameters": [{"name": "x", "value": "1"}, {"name": "x", "value": "2"}]}),
             "parameter x is set twice",
         ),
