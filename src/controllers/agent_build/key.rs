@@ -230,7 +230,7 @@ mod tests {
     fn b01_what_goes_into_the_image_changes_the_key() {
         let mut keys = BTreeSet::new();
         let mut add = |key: BuildKey, what: &str| {
-            assert!(keys.insert(key.to_string()), "{what} has no own key")
+            assert!(keys.insert(key.to_string()), "{what} has no own key");
         };
         add(key(json!({})), "the base");
         for patch in [

@@ -19,6 +19,7 @@ pub mod run;
 pub mod status;
 pub mod tekton;
 pub mod template;
+pub mod template_error;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -147,8 +147,8 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
             "params": values.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>(),
             "pipelineSpec": {
                 "params": values.keys().map(|name| {
-                    let type_ = types.get(name).copied().unwrap_or(Type::Text).to_string();
-                    json!({"name": name, "type": type_})
+                    let declared = types.get(name).copied().unwrap_or(Type::Text).to_string();
+                    json!({"name": name, "type": declared})
                 }).collect::<Vec<_>>(),
                 "workspaces": workspaces.iter().map(|_| json!({"name": WORKSPACE_SOURCE})).collect::<Vec<_>>(),
                 "tasks": tasks(&template.steps, &types),

@@ -113,10 +113,10 @@ impl Lookup {
 
     async fn get(&self, key: Key) -> Result<Answer, CallError> {
         let now = Instant::now();
-        if let Some((since, answer)) = self.kept().get(&key) {
-            if now.duration_since(*since) < KEEP {
-                return Ok(answer.clone());
-            }
+        if let Some((since, answer)) = self.kept().get(&key)
+            && now.duration_since(*since) < KEEP
+        {
+            return Ok(answer.clone());
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         let answer = call(api.get_opt(&key.name)).await?.map(|found| Arc::new(read(found)));
