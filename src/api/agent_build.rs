@@ -146,12 +146,15 @@ pub struct AgentBuildStatus {
     /// One word for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<BuildPhase>,
-    /// Ready, BuilderAvailable.
+    /// Ready, BuilderAvailable; Reconciling and Stalled while they are true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// `registry/name@sha256:…` of the last good build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_image: Option<String>,
+    /// The key that `builtImage` was built for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built_key: Option<String>,
     /// The key of the newest wanted build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_key: Option<String>,

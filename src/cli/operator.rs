@@ -13,6 +13,8 @@ use super::{CLUSTER, Failure, USAGE};
 use crate::cluster::client::connect;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
+use crate::api::Kind;
+use crate::controllers::agent_build;
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::{self, ControllerSet};
@@ -49,6 +51,12 @@ pub struct Args {
     /// Folder for fetched objects; everything in it can be made anew [default: a temporary folder]
     #[arg(long)]
     data_dir: Option<PathBuf>,
+    /// Registry of builds that name none
+    #[arg(long)]
+    internal_registry: Option<String>,
+    /// Namespace of the operator: where shipped pipeline templates are
+    #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
+    operator_namespace: String,
     #[command(flatten)]
     defaults: controllers::defaults::DefaultArgs,
 }
@@ -106,8 +114,15 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         data_dir,
     };
     let builds = BuildSources::new();
-    let engine = Engine::new(client.clone(), stores.clone(), settings, builds, &queue);
+    let engine = Engine::new(client.clone(), stores.clone(), settings, builds.clone(), &queue);
     let children = controllers::start(&mut tasks, &client, &stores, args.defaults.resolve(), &set);
+    if set.has(Kind::AgentBuild) {
+        let settings = agent_build::Settings {
+            internal_registry: args.internal_registry,
+            operator_namespace: args.operator_namespace,
+        };
+        agent_build::start(&mut tasks, &client, &stores, builds, settings);
+    }
     tasks.spawn(async move {
         controllers::runtime::run(engine, queue, SYNCS).await;
         Ok(())

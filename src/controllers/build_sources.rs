@@ -21,6 +21,9 @@ pub struct SourceAt {
     pub subfolder_tree: Option<String>,
     /// Id of the tree or blob of each of `trigger.paths`; `None` when the commit has no such path.
     pub paths: BTreeMap<String, Option<String>>,
+    /// What [`crate::api::keys::APPLIED`] says on the object once the definition of this commit is applied. Until
+    /// then spec and source belong to different commits, and nothing is built. `None`: don't wait for it.
+    pub applied: Option<String>,
 }
 
 /// See the module.

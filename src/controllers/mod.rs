@@ -1,6 +1,7 @@
 //! Controllers: the runtime (queue, backoff, deadlines) and one folder a kind.
 
 pub mod agent;
+pub mod agent_build;
 pub mod build_sources;
 pub mod children;
 pub mod context;

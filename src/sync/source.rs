@@ -154,6 +154,7 @@ fn build_sources(
             commit: commit.to_owned(),
             subfolder_tree: snapshot.tree_id(&spec.source.subfolder)?,
             paths,
+            applied: Some(want.applied.clone()),
         };
         builds.push((id.name.clone(), source));
     }

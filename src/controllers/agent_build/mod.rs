@@ -1,0 +1,314 @@
+//! AgentBuild: makes an image on Tekton whenever a commit changes what goes into it.
+//!
+//! ```text
+//! BuildSources (trees of the newest commit) ─┐
+//! ConfigMaps (template, steps) ──────────────┼─► build key ─► decide ─► PipelineRun ─► status
+//! live status, live PipelineRuns ────────────┘
+//! ```
+//!
+//! The only state is in custom resources: the name of a run follows from build and key, so a key never runs twice, and
+//! the status remembers how a key ended when its run is gone. Queues, retries and a look into the registry before
+//! building are not here yet.
+
+pub mod apply;
+pub mod key;
+pub mod pipeline_run;
+pub mod pod_policy;
+pub mod resolve;
+pub mod run;
+pub mod status;
+pub mod tekton;
+pub mod template;
+pub mod template_error;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::task::JoinSet;
+
+use self::key::{BuildKey, KeyError};
+use self::pipeline_run::{Build, SpecError};
+use self::resolve::{Lookup, ResolveError};
+use self::status::{Builder, Decision, Found};
+use self::tekton::{State, Tekton};
+use self::template::{Resolved, TemplateError};
+use super::build_sources::{BuildSources, SourceAt};
+use super::queue::Queue;
+use super::runtime::{self, Next, Reconciler};
+use crate::api::agent_build::AgentBuildSpec;
+use crate::api::{AgentBuild, keys};
+use crate::cluster::client::CallError;
+use crate::cluster::live::{Managed, Stores};
+use crate::cluster::store::{Entry, Key, Store};
+
+/// Builds that are worked on at once.
+const CONCURRENCY: usize = 4;
+/// How often something that is missing is looked for, where no watch tells of it.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Longest wait at the start for knowing whether Tekton is there: without it every status would flicker.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the controller is told by flags.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Registry of builds that name none: host, with a port when needed.
+    pub internal_registry: Option<String>,
+    /// Namespace with the shipped templates and steps.
+    pub operator_namespace: String,
+}
+
+/// Starts the controller: everything it needs runs in `tasks`, none of which ends by itself. The caller watches
+/// AgentBuilds into `stores`, and the engine fills `sources`.
+pub fn start<E: Send + 'static>(
+    tasks: &mut JoinSet<Result<(), E>>,
+    client: &Client,
+    stores: &Stores,
+    sources: Arc<BuildSources>,
+    settings: Settings,
+) {
+    let queue = Queue::new();
+    let builds = stores.agent_builds.clone();
+    let tekton = Arc::new(Tekton::default());
+    sources.notify(queue.clone());
+    let changed = queue.clone();
+    builds.on_change(move |change| changed.add(change.key.clone()));
+    let Settings { internal_registry, operator_namespace } = settings;
+    let controller = Arc::new(Controller {
+        client: client.clone(),
+        builds: builds.clone(),
+        sources,
+        tekton: tekton.clone(),
+        lookup: Lookup::new(client.clone(), operator_namespace),
+        internal_registry,
+    });
+    {
+        let (client, tekton, queue, builds) =
+            (client.clone(), tekton.clone(), queue.clone(), builds.clone());
+        tasks.spawn(async move {
+            let wake = queue.clone();
+            let all = move || builds.all().into_iter().for_each(|(key, _)| wake.add(key));
+            tekton.follow(client, queue, all).await;
+            Ok(())
+        });
+    }
+    tasks.spawn(async move {
+        builds.wait_ready().await;
+        let _ = tokio::time::timeout(KNOWN_WITHIN, tekton.wait_known()).await;
+        runtime::run(controller, queue, CONCURRENCY).await;
+        Ok(())
+    });
+}
+
+struct Controller {
+    client: Client,
+    builds: Arc<Store<Managed<AgentBuild>>>,
+    sources: Arc<BuildSources>,
+    tekton: Arc<Tekton>,
+    lookup: Lookup,
+    internal_registry: Option<String>,
+}
+
+impl Reconciler for Controller {
+    type Error = CallError;
+    const KIND: &'static str = "AgentBuild";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, CallError> {
+        let Some(entry) = self.builds.get(&key) else { return Ok(Next::Forget) };
+        if entry.value.meta.deletion_timestamp.is_some() {
+            return Ok(Next::Settled);
+        }
+        let build = match &entry.value.object {
+            Ok(build) => build.clone(),
+            Err(error) => {
+                tracing::warn!(object = %key, error, "this AgentBuild does not parse");
+                return Ok(Next::Settled);
+            }
+        };
+        let state = self.tekton.state();
+        let Some(source) = self.sources.get(&key) else {
+            return self.say(&key, &entry, &build, &Found::SourcePending, state.builder()).await;
+        };
+        if !is_applied(&entry, &source) {
+            // The watch brings the applied object in a moment; until then nothing is known that is worth saying.
+            return Ok(Next::After(LOOK_AGAIN));
+        }
+        let wanted = match self.want(&key, &build.spec, &source).await? {
+            Ok(wanted) => wanted,
+            Err(problem) => {
+                return self.say(&key, &entry, &build, &problem.found(), state.builder()).await;
+            }
+        };
+        self.build(&key, &entry, &build, &source, &wanted, &state).await
+    }
+}
+
+/// What is wanted: everything that a run is made of.
+struct Wanted {
+    registry: String,
+    template: Resolved,
+    key: BuildKey,
+}
+
+/// Why nothing can be wanted.
+struct Problem {
+    reason: &'static str,
+    message: String,
+    waiting: bool,
+}
+
+impl Problem {
+    fn found(self) -> Found<'static> {
+        Found::Broken { reason: self.reason, message: self.message, waiting: self.waiting }
+    }
+}
+
+/// Whether the live object is the one of the source's commit. A new spec with an old tree, or the other way round,
+/// would be a build that nobody asked for.
+fn is_applied(entry: &Entry<Managed<AgentBuild>>, source: &SourceAt) -> bool {
+    let have = entry.value.meta.annotations.as_ref().and_then(|all| all.get(keys::APPLIED));
+    source.applied.as_ref().is_none_or(|want| have == Some(want))
+}
+
+impl Controller {
+    /// Steps "resolve" and "validate".
+    async fn want(
+        &self,
+        key: &Key,
+        spec: &AgentBuildSpec,
+        source: &SourceAt,
+    ) -> Result<Result<Wanted, Problem>, CallError> {
+        let Some(registry) =
+            spec.output.registry.clone().or_else(|| self.internal_registry.clone())
+        else {
+            let message =
+                "spec.output.registry is not set, and the operator has no --internal-registry"
+                    .into();
+            return Ok(Err(Problem { reason: "RegistryMissing", message, waiting: false }));
+        };
+        let template =
+            self.lookup.template(&key.namespace, &spec.mode, !spec.build_args.is_empty()).await;
+        let template = match template {
+            Ok(template) => template,
+            Err(ResolveError::Template(errors)) => return Ok(Err(template_problem(&errors))),
+            Err(ResolveError::Call(error)) if error.is_forbidden() => {
+                let message = format!("cannot read the template: {error}");
+                return Ok(Err(Problem { reason: "TemplateUnreadable", message, waiting: true }));
+            }
+            Err(ResolveError::Call(error)) => return Err(error),
+        };
+        Ok(match key::build_key(spec, source, &registry, &template.hash) {
+            Ok(key) => Ok(Wanted { registry, template, key }),
+            Err(error @ KeyError::SubfolderMissing { .. }) => Err(Problem {
+                reason: "SubfolderMissing",
+                message: error.to_string(),
+                waiting: false,
+            }),
+        })
+    }
+
+    /// Steps "desired" and "apply".
+    async fn build(
+        &self,
+        key: &Key,
+        entry: &Entry<Managed<AgentBuild>>,
+        build: &AgentBuild,
+        source: &SourceAt,
+        wanted: &Wanted,
+        state: &State,
+    ) -> Result<Next, CallError> {
+        let Wanted { registry, template, key: build_key } = wanted;
+        let run_name = pipeline_run::run_name(&key.name, build_key, 1);
+        let runs = match state {
+            State::Available(runs) => Some(runs),
+            State::Unknown | State::NotInstalled => None,
+        };
+        let live =
+            runs.and_then(|runs| runs.get(&Key::new(key.namespace.as_str(), run_name.as_str())));
+        let old = build.status.clone().unwrap_or_default();
+        let on_commit = build.spec.trigger.on_commit;
+        let run = live.as_ref().map(|run| &run.value);
+        let first = status::decide(&old, &entry.uid, build_key, run, on_commit, state.builder());
+        let mut created = None;
+        if let (Decision::Create, Some(runs)) = (first, runs) {
+            let made = Build {
+                namespace: &key.namespace,
+                name: &key.name,
+                uid: &entry.uid,
+                spec: &build.spec,
+                source,
+                registry,
+                key: build_key,
+                attempt: 1,
+                template,
+            };
+            let rendered = match pipeline_run::render(&made) {
+                Ok(rendered) => rendered,
+                Err(error) => {
+                    return self
+                        .say(key, entry, build, &spec_problem(&error).found(), state.builder())
+                        .await;
+                }
+            };
+            match apply::create(&self.client, runs, &key.namespace, rendered).await {
+                Ok(run) => created = Some(run),
+                Err(error) if error.is_forbidden() || error.is_invalid() => {
+                    let message = format!("the PipelineRun was refused: {error}");
+                    let problem = Problem { reason: "PipelineRunRefused", message, waiting: true };
+                    return self.say(key, entry, build, &problem.found(), state.builder()).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let run = created.as_ref().or(live.as_ref()).map(|run| &run.value);
+        let decision = status::decide(&old, &entry.uid, build_key, run, on_commit, state.builder());
+        let repository = pipeline_run::repository(&build.spec, registry);
+        let found =
+            Found::Key { key: build_key, run_name: &run_name, repository: &repository, decision };
+        self.say(key, entry, build, &found, state.builder()).await
+    }
+
+    /// Step "status".
+    async fn say(
+        &self,
+        key: &Key,
+        entry: &Entry<Managed<AgentBuild>>,
+        build: &AgentBuild,
+        found: &Found<'_>,
+        builder: Builder,
+    ) -> Result<Next, CallError> {
+        let old = build.status.clone().unwrap_or_default();
+        let now = Timestamp::now();
+        let new = status::status(&old, &entry.value.meta, found, builder, now);
+        apply::status(&self.client, self.builds.as_ref(), key, &entry.uid, &old, &new).await?;
+        Ok(match found {
+            // Neither ConfigMaps nor strangers' runs are watched.
+            Found::Broken { .. } | Found::Key { decision: Decision::Conflict, .. } => {
+                Next::After(LOOK_AGAIN)
+            }
+            // No event tells that Tekton stays silent.
+            Found::Key { decision: Decision::Show(run), .. } if !run.started => {
+                Next::After(LOOK_AGAIN)
+            }
+            Found::SourcePending | Found::Key { .. } => Next::Settled,
+        })
+    }
+}
+
+/// The first problem gives the reason; the message has them all, up to a length.
+fn template_problem(errors: &[TemplateError]) -> Problem {
+    const SHOWN: usize = 5;
+    let mut message =
+        errors.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    if errors.len() > SHOWN {
+        message = format!("{message}; and {} more", errors.len() - SHOWN);
+    }
+    let reason = errors.first().map_or("TemplateInvalid", TemplateError::reason);
+    // All of these heal when a ConfigMap is added or changed.
+    Problem { reason, message, waiting: true }
+}
+
+fn spec_problem(error: &SpecError) -> Problem {
+    Problem { reason: error.reason(), message: error.to_string(), waiting: false }
+}

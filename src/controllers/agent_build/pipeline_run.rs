@@ -1,0 +1,264 @@
+//! (pure) Renders the Tekton PipelineRun of one build. It is created once and never changed: Tekton refuses changes.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::key::BuildKey;
+use super::template::{
+    Bound, DIGEST_RESULTS, FROM_SPEC, ParameterValue, Resolved, ResolvedStep, Type, URL_RESULT,
+    WORKSPACE_SOURCE,
+};
+use crate::api::agent_build::AgentBuildSpec;
+use crate::api::{API_VERSION, keys};
+use crate::controllers::build_sources::SourceAt;
+
+/// `apiVersion` of what is rendered.
+pub const TEKTON_API_VERSION: &str = "tekton.dev/v1";
+/// Value of the label [`keys::OWNER_KIND`] on every PipelineRun of ours.
+pub const OWNER_KIND: &str = "agentbuild";
+/// Label with the first digits of the build key, and annotation with all of them.
+pub const BUILD_KEY: &str = "convoke.dev/build-key";
+/// Annotation: which try of this key it is, from 1.
+pub const ATTEMPT: &str = "convoke.dev/attempt";
+
+/// Names are cut to this length: Tekton puts them into labels.
+const MAX_NAME: usize = 63;
+/// User and group of steps that need no root: the shared workspace is writable for it.
+const GROUP: i64 = 65532;
+
+/// Why an AgentBuild cannot be rendered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The tag is no tag once `{commit}` and `{short}` are replaced.
+    #[error(
+        "spec.output.tag: {0:?} is no tag; use letters, digits, '_', '.', '-', {{commit}} and {{short}}"
+    )]
+    InvalidTag(String),
+    /// Zero means no limit to Tekton.
+    #[error("spec.timeout: must be longer than zero")]
+    InvalidTimeout,
+    /// A value that Tekton or Kubernetes would change.
+    #[error("parameter {0}: the value must not contain \"$(\"")]
+    UnsafeValue(&'static str),
+}
+
+impl SpecError {
+    /// The reason of the condition.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidTag(_) => "InvalidTag",
+            Self::InvalidTimeout => "InvalidTimeout",
+            Self::UnsafeValue(_) => "UnsafeValue",
+        }
+    }
+}
+
+/// What one PipelineRun is made of.
+#[derive(Debug)]
+pub struct Build<'a> {
+    /// Namespace of the AgentBuild.
+    pub namespace: &'a str,
+    /// Name of the AgentBuild.
+    pub name: &'a str,
+    /// UID of the AgentBuild.
+    pub uid: &'a str,
+    /// Its spec.
+    pub spec: &'a AgentBuildSpec,
+    /// Its source.
+    pub source: &'a SourceAt,
+    /// Registry host.
+    pub registry: &'a str,
+    /// The build key.
+    pub key: &'a BuildKey,
+    /// Which try of this key, from 1.
+    pub attempt: u32,
+    /// The template.
+    pub template: &'a Resolved,
+}
+
+/// Registry and name of the image, without a tag.
+#[must_use]
+pub fn repository(spec: &AgentBuildSpec, registry: &str) -> String {
+    format!("{registry}/{}", spec.output.image)
+}
+
+/// Name of the PipelineRun: build, key, attempt. The same build always gets the same name, so that it can't run twice.
+#[must_use]
+pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
+    let suffix = format!("-{}-{attempt}", key.short());
+    if build.len() + suffix.len() <= MAX_NAME {
+        return format!("{build}{suffix}");
+    }
+    // Two long names with the same beginning must not meet.
+    let hash: String =
+        Sha256::digest(build.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let room = MAX_NAME - suffix.len() - hash.len() - 1;
+    let beginning = build.get(..room).unwrap_or(build).trim_end_matches('-');
+    format!("{beginning}-{hash}{suffix}")
+}
+
+/// Renders the PipelineRun.
+///
+/// # Errors
+/// When the spec holds a value that can't be used.
+pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
+    let Build { namespace, name, uid, spec, source, key, attempt, template, registry: _ } = build;
+    let values = values(build)?;
+    if !spec.timeout.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
+        return Err(SpecError::InvalidTimeout);
+    }
+    let types: BTreeMap<&str, Type> = FROM_SPEC.into_iter().collect();
+    let shared = template.steps.iter().filter(|step| uses_source(step)).count();
+    let source_volume = match shared {
+        // One pod: a folder of its own is enough, and needs no storage class.
+        0 | 1 => json!({"name": WORKSPACE_SOURCE, "emptyDir": {}}),
+        _ => json!({"name": WORKSPACE_SOURCE, "volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        }}}),
+    };
+    let workspaces: Vec<_> = (shared > 0).then_some(source_volume).into_iter().collect();
+    let mut annotations = Map::new();
+    annotations.insert(BUILD_KEY.into(), key.as_str().into());
+    annotations.insert(keys::COMMIT.into(), source.commit.as_str().into());
+    annotations.insert(ATTEMPT.into(), attempt.to_string().into());
+    Ok(json!({
+        "apiVersion": TEKTON_API_VERSION,
+        "kind": "PipelineRun",
+        "metadata": {
+            "namespace": namespace,
+            "name": run_name(name, key, *attempt),
+            "labels": {
+                "app.kubernetes.io/managed-by": "convoke",
+                keys::OWNER_KIND: OWNER_KIND,
+                keys::OWNER_NAME: name,
+                BUILD_KEY: key.label(),
+            },
+            "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": API_VERSION, "kind": "AgentBuild", "name": name, "uid": uid,
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "params": values.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>(),
+            "pipelineSpec": {
+                "params": values.keys().map(|name| {
+                    let declared = types.get(name).copied().unwrap_or(Type::Text).to_string();
+                    json!({"name": name, "type": declared})
+                }).collect::<Vec<_>>(),
+                "workspaces": workspaces.iter().map(|_| json!({"name": WORKSPACE_SOURCE})).collect::<Vec<_>>(),
+                "tasks": tasks(&template.steps, &types),
+                "results": results(&template.steps),
+            },
+            "workspaces": workspaces,
+            "timeouts": {"pipeline": spec.timeout},
+            "taskRunTemplate": {"podTemplate": {
+                "automountServiceAccountToken": false,
+                "enableServiceLinks": false,
+                "securityContext": {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"},
+            }},
+        },
+    }))
+}
+
+fn uses_source(step: &ResolvedStep) -> bool {
+    step.workspaces.iter().any(|name| name == WORKSPACE_SOURCE)
+}
+
+/// The values of [`FROM_SPEC`].
+fn values(build: &Build<'_>) -> Result<BTreeMap<&'static str, ParameterValue>, SpecError> {
+    let Build { spec, source, registry, key, .. } = build;
+    let text = |text: &str| ParameterValue::Text(text.to_owned());
+    let build_args =
+        spec.build_args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let values = BTreeMap::from([
+        ("repo-url", text(&source.url)),
+        ("revision", text(&source.commit)),
+        ("subfolder", text(&spec.source.subfolder)),
+        ("dockerfile", text(&spec.dockerfile)),
+        ("image", text(&repository(spec, registry))),
+        ("tag", ParameterValue::Text(tag(&spec.output.tag, &source.commit)?)),
+        ("key-tag", ParameterValue::Text(key.tag())),
+        ("insecure", text(if spec.output.insecure { "true" } else { "false" })),
+        ("build-args", ParameterValue::List(build_args)),
+    ]);
+    match values.iter().find(|(_, value)| !value.is_plain()) {
+        Some((name, _)) => Err(SpecError::UnsafeValue(name)),
+        None => Ok(values),
+    }
+}
+
+/// The tag with `{commit}` and `{short}` (7 digits) replaced.
+fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
+    let tag =
+        pattern.replace("{commit}", commit).replace("{short}", commit.get(..7).unwrap_or(commit));
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let ok = tag.len() <= 128
+        && tag.starts_with(word)
+        && tag.chars().all(|c| word(c) || matches!(c, '.' | '-'));
+    if ok { Ok(tag) } else { Err(SpecError::InvalidTag(tag)) }
+}
+
+/// One task a step, each after the one before it.
+fn tasks(steps: &[ResolvedStep], types: &BTreeMap<&str, Type>) -> Vec<Value> {
+    let mut before: Option<&str> = None;
+    let mut tasks = Vec::with_capacity(steps.len());
+    for step in steps {
+        let ResolvedStep { name, task_spec, parameters, when, workspaces, results: _ } = step;
+        let mut task = Map::new();
+        task.insert("name".into(), name.as_str().into());
+        task.insert("taskSpec".into(), task_spec.clone());
+        let params: Vec<_> = parameters
+            .iter()
+            .map(|(name, bound)| {
+                let value = match (bound, types.get(name.as_str())) {
+                    (Bound::Template(value), _) => json!(value),
+                    (Bound::Spec, Some(Type::List)) => json!([format!("$(params.{name}[*])")]),
+                    (Bound::Spec, _) => json!(format!("$(params.{name})")),
+                };
+                json!({"name": name, "value": value})
+            })
+            .collect();
+        if !params.is_empty() {
+            task.insert("params".into(), params.into());
+        }
+        if !workspaces.is_empty() {
+            let bound = workspaces
+                .iter()
+                .map(|name| json!({"name": name, "workspace": name}))
+                .collect::<Vec<_>>();
+            task.insert("workspaces".into(), bound.into());
+        }
+        if !when.is_empty() {
+            task.insert("when".into(), json!(when));
+        }
+        if let Some(before) = before.replace(name) {
+            task.insert("runAfter".into(), json!([before]));
+        }
+        tasks.push(task.into());
+    }
+    tasks
+}
+
+/// The results of the pipeline: each from the last step that has it.
+fn results(steps: &[ResolvedStep]) -> Vec<Value> {
+    let last = |result: &str| {
+        steps.iter().rev().find(|step| step.results.iter().any(|have| have == result))
+    };
+    DIGEST_RESULTS
+        .into_iter()
+        .chain([URL_RESULT])
+        .filter_map(|result| {
+            let step = &last(result)?.name;
+            Some(json!({"name": result, "type": "string", "value": format!("$(tasks.{step}.results.{result})")}))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "pipeline_run_tests.rs"]
+mod tests;

@@ -1,0 +1,386 @@
+//! (pure) The allow-list that every TaskSpec passes (B3), and the rule that values never enter script text (B4).
+//!
+//! What is not listed is refused, so a field that Tekton or Kubernetes adds later is refused too. Credentials reach a
+//! step only through workspaces: Secrets are not on the list.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One field that a TaskSpec must not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Where, as in `steps[0].securityContext.privileged`.
+    pub path: String,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.why)
+    }
+}
+
+const NOT_ALLOWED: &str = "this field is not allowed in a build step";
+
+const TASK: &[&str] = &[
+    "description",
+    "displayName",
+    "params",
+    "workspaces",
+    "results",
+    "volumes",
+    "sidecars",
+    "stepTemplate",
+    "steps",
+];
+const CONTAINER: &[&str] = &[
+    "name",
+    "image",
+    "command",
+    "args",
+    "script",
+    "env",
+    "envFrom",
+    "workingDir",
+    "computeResources",
+    "securityContext",
+    "imagePullPolicy",
+    "volumeMounts",
+    "workspaces",
+    "timeout",
+    "onError",
+    "stdoutConfig",
+    "stderrConfig",
+    "results",
+];
+const SIDECAR: &[&str] = &[
+    "name",
+    "image",
+    "command",
+    "args",
+    "script",
+    "env",
+    "envFrom",
+    "workingDir",
+    "computeResources",
+    "securityContext",
+    "imagePullPolicy",
+    "volumeMounts",
+    "workspaces",
+    "ports",
+];
+const SECURITY_CONTEXT: &[&str] = &[
+    "runAsUser",
+    "runAsGroup",
+    "runAsNonRoot",
+    "readOnlyRootFilesystem",
+    "allowPrivilegeEscalation",
+    "privileged",
+    "capabilities",
+    "seccompProfile",
+    "appArmorProfile",
+];
+/// What buildah needs to write file capabilities; also on the list of the Pod Security level "baseline".
+const CAPABILITIES: &[&str] = &["SETFCAP"];
+const VOLUMES: &[&str] = &["name", "emptyDir", "configMap", "downwardAPI", "projected"];
+const PROJECTED: &[&str] = &["configMap", "downwardAPI"];
+
+/// Everything that the pods of this TaskSpec must not have.
+#[must_use]
+pub fn refused(task_spec: &Value) -> Vec<Refused> {
+    let mut check = Check::default();
+    check.task(task_spec);
+    check.refused
+}
+
+#[derive(Default)]
+struct Check {
+    refused: Vec<Refused>,
+}
+
+impl Check {
+    fn refuse(&mut self, path: impl Into<String>, why: &'static str) {
+        self.refused.push(Refused { path: path.into(), why });
+    }
+
+    /// The map at a place, with every key on the list. `null` is nothing.
+    fn map<'v>(
+        &mut self,
+        value: &'v Value,
+        path: &str,
+        allowed: &[&str],
+    ) -> Option<&'v Map<String, Value>> {
+        let map = match value {
+            Value::Object(map) => map,
+            Value::Null => return None,
+            _ => {
+                self.refuse(path, "must be a map");
+                return None;
+            }
+        };
+        for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            self.refuse(path, NOT_ALLOWED);
+        }
+        Some(map)
+    }
+
+    fn list<'v>(&mut self, value: Option<&'v Value>, path: &str) -> Vec<(String, &'v Value)> {
+        match value {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(list)) => {
+                list.iter().enumerate().map(|(i, item)| (format!("{path}[{i}]"), item)).collect()
+            }
+            Some(_) => {
+                self.refuse(path, "must be a list");
+                Vec::new()
+            }
+        }
+    }
+
+    fn task(&mut self, spec: &Value) {
+        let Some(task) = self.map(spec, "", TASK) else { return };
+        for (path, step) in self.list(task.get("steps"), "steps") {
+            self.container(step, &path, CONTAINER);
+        }
+        if let Some(template) = task.get("stepTemplate") {
+            self.container(template, "stepTemplate", CONTAINER);
+        }
+        for (path, sidecar) in self.list(task.get("sidecars"), "sidecars") {
+            self.container(sidecar, &path, SIDECAR);
+        }
+        for (path, volume) in self.list(task.get("volumes"), "volumes") {
+            self.volume(volume, &path);
+        }
+    }
+
+    fn volume(&mut self, volume: &Value, path: &str) {
+        let Some(volume) = self.map(volume, path, VOLUMES) else { return };
+        let Some(projected) = volume.get("projected") else { return };
+        let path = format!("{path}.projected");
+        let Some(projected) = self.map(projected, &path, &["sources", "defaultMode"]) else {
+            return;
+        };
+        for (path, source) in self.list(projected.get("sources"), &format!("{path}.sources")) {
+            self.map(source, &path, PROJECTED);
+        }
+    }
+
+    fn container(&mut self, container: &Value, path: &str, allowed: &[&str]) {
+        let Some(container) = self.map(container, path, allowed) else { return };
+        if let Some(context) = container.get("securityContext") {
+            self.security_context(context, &format!("{path}.securityContext"));
+        }
+        for (path, variable) in self.list(container.get("env"), &format!("{path}.env")) {
+            let Some(variable) = self.map(variable, &path, &["name", "value", "valueFrom"]) else {
+                continue;
+            };
+            if let Some(from) = variable.get("valueFrom") {
+                let allowed = &["configMapKeyRef", "fieldRef", "resourceFieldRef"];
+                self.map(from, &format!("{path}.valueFrom"), allowed);
+            }
+        }
+        for (path, from) in self.list(container.get("envFrom"), &format!("{path}.envFrom")) {
+            self.map(from, &path, &["prefix", "configMapRef"]);
+        }
+        for (path, port) in self.list(container.get("ports"), &format!("{path}.ports")) {
+            self.map(port, &path, &["name", "containerPort", "protocol"]);
+        }
+        self.script(container, path);
+    }
+
+    fn security_context(&mut self, context: &Value, path: &str) {
+        let Some(context) = self.map(context, path, SECURITY_CONTEXT) else { return };
+        if context.get("privileged").is_some_and(|value| *value != Value::Bool(false)) {
+            self.refuse(format!("{path}.privileged"), "privileged containers are not allowed");
+        }
+        if let Some(capabilities) = context.get("capabilities") {
+            let path = format!("{path}.capabilities");
+            if let Some(capabilities) = self.map(capabilities, &path, &["add", "drop"]) {
+                for (path, name) in self.list(capabilities.get("add"), &format!("{path}.add")) {
+                    if !name.as_str().is_some_and(|name| CAPABILITIES.contains(&name)) {
+                        self.refuse(path, "the only capability that may be added is SETFCAP");
+                    }
+                }
+            }
+        }
+        for profile in ["seccompProfile", "appArmorProfile"] {
+            let Some(value) = context.get(profile) else { continue };
+            let path = format!("{path}.{profile}");
+            let Some(value) = self.map(value, &path, &["type", "localhostProfile"]) else {
+                continue;
+            };
+            let kind = value.get("type").and_then(Value::as_str);
+            if !matches!(kind, Some("RuntimeDefault" | "Localhost")) {
+                self.refuse(format!("{path}.type"), "must be RuntimeDefault or Localhost");
+            }
+        }
+    }
+
+    /// B4: a value that becomes part of a program's text is a program. Values come as environment or arguments.
+    fn script(&mut self, container: &Map<String, Value>, path: &str) {
+        const WHY: &str = "values must not enter script text: pass them as env or args";
+        if container.get("script").and_then(Value::as_str).is_some_and(has_value) {
+            self.refuse(format!("{path}.script"), WHY);
+        }
+        let command = self.list(container.get("command"), &format!("{path}.command"));
+        let args = self.list(container.get("args"), &format!("{path}.args"));
+        let words: Vec<_> = command.iter().chain(&args).collect();
+        // `sh -c TEXT`, `bash -euc TEXT`: the words are program text, too.
+        let is_text = container.get("script").is_none()
+            && words.iter().any(|(_, word)| word.as_str().is_some_and(takes_program_text));
+        for (place, word) in words {
+            let in_command = command.iter().any(|(p, _)| p == place);
+            if (is_text || in_command) && word.as_str().is_some_and(has_value) {
+                self.refuse(place.clone(), WHY);
+            }
+        }
+    }
+}
+
+/// Whether Tekton would put a value of a parameter or of a result into this text.
+fn has_value(text: &str) -> bool {
+    text.match_indices("$(").any(|(at, _)| {
+        let inside = text.get(at + 2..).unwrap_or_default();
+        ["params", "inputs", "tasks", "steps", "finally"]
+            .iter()
+            .any(|head| inside.strip_prefix(head).is_some_and(|rest| rest.starts_with(['.', '['])))
+    })
+}
+
+/// Options like `-c`, `-ec`, `--command`, `-e` of perl and node: the next word is a program.
+fn takes_program_text(word: &str) -> bool {
+    let short =
+        |letters: &str| !letters.is_empty() && letters.bytes().all(|b| b.is_ascii_alphabetic());
+    match word.strip_prefix("--") {
+        Some(long) => matches!(long, "command" | "eval"),
+        None => word.strip_prefix('-').is_some_and(|s| short(s) && (s.ends_with('c') || s == "e")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn paths(spec: &Value) -> Vec<String> {
+        refused(spec).into_iter().map(|refused| refused.path).collect()
+    }
+
+    #[test]
+    fn b03_what_a_build_needs_is_allowed() {
+        let spec = json!({
+            "description": "builds", "params": [{"name": "image"}], "results": [{"name": "IMAGE_DIGEST"}],
+            "workspaces": [{"name": "source"}],
+            "volumes": [{"name": "containers", "emptyDir": {}}, {"name": "p", "projected": {"sources": [{"configMap": {"name": "x"}}]}}],
+            "stepTemplate": {"securityContext": {"allowPrivilegeEscalation": false}},
+            "steps": [{
+                "name": "build", "image": "$(params.builder)", "script": "#!/bin/sh\necho $(results.IMAGE_DIGEST.path) $(workspaces.source.path)",
+                "args": ["$(params.build-args[*])"], "env": [{"name": "IMAGE", "value": "$(params.image)"}],
+                "securityContext": {"runAsUser": 0, "privileged": false, "capabilities": {"drop": ["ALL"], "add": ["SETFCAP"]},
+                                    "seccompProfile": {"type": "RuntimeDefault"}},
+                "volumeMounts": [{"name": "containers", "mountPath": "/var/lib/containers"}],
+            }],
+        });
+        assert_eq!(paths(&spec), Vec::<String>::new());
+    }
+
+    #[test]
+    fn b03_what_reaches_beyond_the_pod_is_refused_with_its_path() {
+        for (spec, path) in [
+            (
+                json!({"steps": [{"securityContext": {"privileged": true}}]}),
+                "steps[0].securityContext.privileged",
+            ),
+            (
+                json!({"steps": [{"securityContext": {"privileged": "true"}}]}),
+                "steps[0].securityContext.privileged",
+            ),
+            (
+                json!({"steps": [{}, {"securityContext": {"capabilities": {"add": ["SETFCAP", "SYS_ADMIN"]}}}]}),
+                "steps[1].securityContext.capabilities.add[1]",
+            ),
+            (
+                json!({"steps": [{"securityContext": {"capabilities": {"add": ["$(params.cap)"]}}}]}),
+                "steps[0].securityContext.capabilities.add[0]",
+            ),
+            (
+                json!({"steps": [{"securityContext": {"capabilities": {"add": "ALL"}}}]}),
+                "steps[0].securityContext.capabilities.add",
+            ),
+            (
+                json!({"steps": [{"securityContext": {"seccompProfile": {"type": "Unconfined"}}}]}),
+                "steps[0].securityContext.seccompProfile.type",
+            ),
+            (
+                json!({"steps": [{"securityContext": {"procMount": "Unmasked"}}]}),
+                "steps[0].securityContext.procMount",
+            ),
+            (
+                json!({"stepTemplate": {"securityContext": {"privileged": true}}}),
+                "stepTemplate.securityContext.privileged",
+            ),
+            (
+                json!({"sidecars": [{"securityContext": {"privileged": true}}]}),
+                "sidecars[0].securityContext.privileged",
+            ),
+            (
+                json!({"sidecars": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}),
+                "sidecars[0].ports[0].hostPort",
+            ),
+            (json!({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}), "volumes[0].hostPath"),
+            (
+                json!({"volumes": [{"name": "x", "secret": {"secretName": "y"}}]}),
+                "volumes[0].secret",
+            ),
+            (json!({"volumes": [{"name": "x", "csi": {"driver": "y"}}]}), "volumes[0].csi"),
+            (
+                json!({"volumes": [{"name": "x", "projected": {"sources": [{"serviceAccountToken": {}}]}}]}),
+                "volumes[0].projected.sources[0].serviceAccountToken",
+            ),
+            (
+                json!({"steps": [{"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "y", "key": "z"}}}]}]}),
+                "steps[0].env[0].valueFrom.secretKeyRef",
+            ),
+            (
+                json!({"steps": [{"envFrom": [{"secretRef": {"name": "y"}}]}]}),
+                "steps[0].envFrom[0].secretRef",
+            ),
+            (json!({"steps": [{"ref": {"name": "unseen-step-action"}}]}), "steps[0].ref"),
+            (json!({"hostNetwork": true}), "hostNetwork"),
+            (json!({"serviceAccountName": "admin"}), "serviceAccountName"),
+            (json!({"podTemplate": {"hostPID": true}}), "podTemplate"),
+            (json!({"steps": [{"volumeDevices": []}]}), "steps[0].volumeDevices"),
+            (json!({"steps": {"0": {"securityContext": {"privileged": true}}}}), "steps"),
+        ] {
+            assert_eq!(paths(&spec), [path], "{spec}");
+        }
+    }
+
+    #[test]
+    fn b04_values_never_enter_program_text() {
+        for step in [
+            json!({"script": "echo $(params.x)"}),
+            json!({"script": "echo $(params['x'])"}),
+            json!({"script": "echo $(inputs.params.x)"}),
+            json!({"script": "echo $(tasks.clone.results.x)"}),
+            json!({"command": ["$(params.x)"]}),
+            json!({"command": ["sh", "-c"], "args": ["echo $(params.x)"]}),
+            json!({"command": ["bash"], "args": ["-euc", "echo $(params[\"x\"])"]}),
+            json!({"command": ["perl", "-e", "print '$(params.x)'"]}),
+        ] {
+            assert_eq!(refused(&json!({"steps": [step]})).len(), 1, "{step}");
+        }
+        for step in [
+            json!({"script": "echo $(date) $(parameters) \"$X\"", "args": ["-c", "$(params.x)"]}),
+            json!({"command": ["git"], "args": ["clone", "--", "$(params.url)"]}),
+            json!({"command": ["sh", "-c", "echo \"$X\""], "env": [{"name": "X", "value": "$(params.x)"}]}),
+        ] {
+            assert_eq!(refused(&json!({"steps": [step]})), [], "{step}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Is Tekton there? Follows the definition of PipelineRuns, and watches PipelineRuns only while it exists: a watch of
+//! a kind that the server lacks would fail for ever.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Client, Resource};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::pipeline_run::OWNER_KIND;
+use super::run::Run;
+use super::status::Builder;
+use crate::api::keys;
+use crate::cluster::reflector;
+use crate::cluster::store::{Key, Store};
+use crate::controllers::queue::Queue;
+
+/// The definition whose existence counts.
+const DEFINITION: &str = "pipelineruns.tekton.dev";
+/// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
+const WATCH_SECONDS: u32 = 200;
+
+/// What is known about Tekton.
+#[derive(Clone, Default)]
+pub enum State {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// The server doesn't serve PipelineRuns.
+    NotInstalled,
+    /// It does; here are ours. The list is complete.
+    Available(Arc<Store<Run>>),
+}
+
+impl State {
+    /// The state without the runs.
+    #[must_use]
+    pub const fn builder(&self) -> Builder {
+        match self {
+            Self::Unknown => Builder::Unknown,
+            Self::NotInstalled => Builder::NotInstalled,
+            Self::Available(_) => Builder::Available,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Tekton {
+    state: watch::Sender<State>,
+}
+
+impl Tekton {
+    /// What is known now.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// Waits until something is known.
+    pub async fn wait_known(&self) {
+        // The sender lives as long as self, so this cannot fail.
+        let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Unknown)).await;
+    }
+
+    /// Follows Tekton for ever. Every change of a run puts its AgentBuild on the queue; `changed` is called when Tekton
+    /// came or went.
+    pub async fn follow(&self, client: Client, queue: Arc<Queue>, changed: impl Fn()) {
+        let config =
+            Config::default().fields(&format!("metadata.name={DEFINITION}")).timeout(WATCH_SECONDS);
+        let definitions: Api<Definition> = Api::all(client.clone());
+        let mut events = pin!(watcher(definitions, config).default_backoff());
+        let mut listed = None;
+        // Dropping it ends the watch of runs.
+        let mut watching: Option<Watching> = None;
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = ready(watching.as_ref()) => {
+                    if let Some(watching) = &mut watching {
+                        watching.ready = true;
+                        tracing::info!("Tekton is there: builds can run");
+                        self.state.send_replace(State::Available(watching.store.clone()));
+                        changed();
+                    }
+                    continue;
+                }
+            };
+            let serves = match event {
+                Some(Ok(Event::Init)) => {
+                    listed = None;
+                    continue;
+                }
+                Some(Ok(Event::InitApply(definition))) => {
+                    listed = Some(definition.serves_v1());
+                    continue;
+                }
+                Some(Ok(Event::InitDone)) => listed.take().unwrap_or(false),
+                Some(Ok(Event::Apply(definition))) => definition.serves_v1(),
+                Some(Ok(Event::Delete(_))) => false,
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "watch of Tekton's definition failed, trying again");
+                    continue;
+                }
+                // A watcher never ends; if it did, the task's end is noticed by whoever holds it.
+                None => return,
+            };
+            if serves {
+                if watching.is_none() {
+                    watching = Some(Watching::start(&client, &queue));
+                }
+            } else if watching.take().is_some() || matches!(self.state(), State::Unknown) {
+                tracing::info!("Tekton is not installed: builds wait");
+                self.state.send_replace(State::NotInstalled);
+                changed();
+            }
+        }
+    }
+}
+
+/// Waits until the list of runs is complete; never again once that was told, and never without a watch.
+async fn ready(watching: Option<&Watching>) {
+    match watching {
+        Some(watching) if !watching.ready => watching.store.wait_ready().await,
+        _ => std::future::pending().await,
+    }
+}
+
+struct Watching {
+    store: Arc<Store<Run>>,
+    ready: bool,
+    _task: JoinSet<()>,
+}
+
+impl Watching {
+    fn start(client: &Client, queue: &Arc<Queue>) -> Self {
+        let store = Store::<Run>::new("PipelineRun");
+        let queue = queue.clone();
+        store.on_change(move |change| {
+            for run in [change.old, change.new].into_iter().flatten() {
+                if let Some(owner) = &run.value.owner_name {
+                    queue.add(Key::new(change.key.namespace.as_str(), owner.as_str()));
+                }
+            }
+        });
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
+        let mut task = JoinSet::new();
+        let target = store.clone();
+        let labels = format!("{}={OWNER_KIND}", keys::OWNER_KIND);
+        task.spawn(async move { reflector::run::<Run>(api, target, Some(&labels)).await });
+        Self { store, ready: false, _task: task }
+    }
+}
+
+/// Tekton's PipelineRun.
+#[must_use]
+pub fn resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun"),
+        "pipelineruns",
+    )
+}
+
+/// A definition, without its schema of hundreds of kilobytes.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = "CustomResourceDefinition")]
+struct Definition {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: DefinitionSpec,
+    #[serde(default)]
+    status: DefinitionStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct DefinitionSpec {
+    #[serde(default)]
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct DefinitionVersion {
+    name: String,
+    #[serde(default)]
+    served: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct DefinitionStatus {
+    #[serde(default)]
+    conditions: Vec<DefinitionCondition>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct DefinitionCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl Definition {
+    /// Whether the server serves v1 of it.
+    fn serves_v1(&self) -> bool {
+        let established =
+            self.status.conditions.iter().any(|c| c.type_ == "Established" && c.status == "True");
+        let v1 = self.spec.versions.iter().any(|version| version.name == "v1" && version.served);
+        established && v1 && self.metadata.deletion_timestamp.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn b08_only_an_established_v1_counts() {
+        let serves = |established: &str, name: &str, served: bool| {
+            let definition: Definition = serde_json::from_value(json!({
+                "metadata": {"name": DEFINITION},
+                "spec": {"group": "tekton.dev", "versions": [{"name": "v1beta1", "served": true}, {"name": name, "served": served, "schema": {}}]},
+                "status": {"conditions": [{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": established}]},
+            }))
+            .expect("a definition");
+            definition.serves_v1()
+        };
+        assert!(serves("True", "v1", true));
+        assert!(!serves("False", "v1", true));
+        assert!(!serves("True", "v1", false));
+        assert!(!serves("True", "v2", true));
+    }
+}

@@ -1,0 +1,60 @@
+//! (pure) What can be wrong with a template: each problem by name, with its place.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use super::template::{STEP_LABEL, Type, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH};
+
+/// Why a template cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum TemplateError {
+    #[error("no ConfigMap {config_map} in {namespaces}")]
+    TemplateNotFound { config_map: String, namespaces: String },
+    #[error("ConfigMap {config_map}: {message}")]
+    TemplateInvalid { config_map: String, message: String },
+    #[error("step {step}: no ConfigMap {config_map} in {namespaces}")]
+    StepNotFound { step: String, config_map: String, namespaces: String },
+    #[error("step {step}: ConfigMap {config_map} lacks the label {STEP_LABEL}: \"true\"")]
+    StepNotAllowed { step: String, config_map: String },
+    #[error("step {step}: {message}")]
+    StepInvalid { step: String, message: String },
+    #[error("step {step}: {refused}")]
+    PodNotAllowed { step: String, refused: String },
+    #[error("{place} has no parameter {name}")]
+    UnknownParameter { place: String, name: String },
+    #[error("{place} needs a value for parameter {name}")]
+    MissingParameter { place: String, name: String },
+    #[error("{place}: parameter {name} must be of type {want}")]
+    WrongParameterType { place: String, name: String, want: Type },
+    #[error("{place}: the value of parameter {name} must not contain \"$(\"")]
+    UnsafeValue { place: String, name: String },
+    #[error("step {step}: workspace {name} is not there")]
+    MissingWorkspace { step: String, name: String },
+    #[error(
+        "step {step}: {WORKSPACE_GIT_AUTH} and {WORKSPACE_PUSH_AUTH} must not meet in one step"
+    )]
+    WorkspacesNotIsolated { step: String },
+    #[error("no step has the result IMAGE_DIGEST")]
+    NoDigestResult,
+}
+
+impl TemplateError {
+    /// The reason of the condition.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::TemplateNotFound { .. } => "TemplateNotFound",
+            Self::TemplateInvalid { .. } => "TemplateInvalid",
+            Self::StepNotFound { .. } => "StepNotFound",
+            Self::StepNotAllowed { .. } => "StepNotAllowed",
+            Self::StepInvalid { .. } => "StepInvalid",
+            Self::PodNotAllowed { .. } => "PodNotAllowed",
+            Self::UnknownParameter { .. } => "UnknownParameter",
+            Self::MissingParameter { .. } => "MissingParameter",
+            Self::WrongParameterType { .. } => "WrongParameterType",
+            Self::UnsafeValue { .. } => "UnsafeValue",
+            Self::MissingWorkspace { .. } => "MissingWorkspace",
+            Self::WorkspacesNotIsolated { .. } => "WorkspacesNotIsolated",
+            Self::NoDigestResult => "NoDigestResult",
+        }
+    }
+}
