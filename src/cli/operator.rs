@@ -10,10 +10,10 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 
 use super::{CLUSTER, Failure, USAGE};
+use crate::api::Kind;
 use crate::cluster::client::connect;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
-use crate::api::Kind;
 use crate::controllers::agent_build;
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
@@ -146,7 +146,12 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let waiting = stores.clone();
     let readiness: admin::Readiness = Arc::new(move || {
         let children = children.iter().flat_map(crate::cluster::children::ChildStores::pending);
-        waiting.pending().into_iter().chain(children).map(|kind| format!("no complete list of {kind} yet")).collect()
+        waiting
+            .pending()
+            .into_iter()
+            .chain(children)
+            .map(|kind| format!("no complete list of {kind} yet"))
+            .collect()
     });
     let bind = |what: &'static str, address: SocketAddr| {
         move |error: std::io::Error| {

@@ -62,7 +62,11 @@ pub fn labels(kind: Kind, name: &str) -> BTreeMap<String, String> {
 
 /// Metadata of a child of `owner`: namespace, labels, controlling owner reference, provenance.
 #[must_use]
-pub fn child_meta<K: Resource<DynamicType = ()>>(owner: &K, kind: Kind, child: String) -> ObjectMeta {
+pub fn child_meta<K: Resource<DynamicType = ()>>(
+    owner: &K,
+    kind: Kind,
+    child: String,
+) -> ObjectMeta {
     let meta = owner.meta();
     let name = meta.name.clone().unwrap_or_default();
     let annotations: BTreeMap<_, _> = [keys::COMMIT, keys::SOURCE]
@@ -90,7 +94,9 @@ pub fn child_meta<K: Resource<DynamicType = ()>>(owner: &K, kind: Kind, child: S
 #[must_use]
 pub fn with_hash<K: Resource<DynamicType = ()> + Serialize>(mut child: K) -> K {
     let mut value = serde_json::to_value(&child).unwrap_or(Value::Null);
-    if let Some(annotations) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+    if let Some(annotations) =
+        value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    {
         annotations.remove(keys::COMMIT);
         annotations.remove(keys::SOURCE);
     }
@@ -131,7 +137,10 @@ mod tests {
     fn a1_long_names_are_shortened_with_a_hash_and_stay_apart() {
         assert_eq!(child_name("agent", "a", 0), "agent-a");
         let long = "x".repeat(63);
-        let (one, two) = (child_name("mcpserver", &long, 9), child_name("mcpserver", &format!("{}y", &long[1..]), 9));
+        let (one, two) = (
+            child_name("mcpserver", &long, 9),
+            child_name("mcpserver", &format!("{}y", &long[1..]), 9),
+        );
         assert!(one.len() <= 54 && two.len() <= 54);
         assert_ne!(one, two);
         assert_eq!(one, child_name("mcpserver", &long, 9));

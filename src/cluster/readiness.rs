@@ -36,20 +36,28 @@ pub enum Health {
 #[must_use]
 pub fn observe(deployment: &Deployment) -> Observed {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let Some(status) = &deployment.status else { return Observed { wanted, unavailable: wanted, ..Observed::default() } };
+    let Some(status) = &deployment.status else {
+        return Observed { wanted, unavailable: wanted, ..Observed::default() };
+    };
     let number = |n: Option<i32>| n.unwrap_or(0);
     let fresh = status.observed_generation >= deployment.metadata.generation;
     let (replicas, ready, updated) =
         (number(status.replicas), number(status.ready_replicas), number(status.updated_replicas));
     let available = number(status.available_replicas);
-    let condition = |type_: &str| status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == type_);
+    let condition = |type_: &str| {
+        status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == type_)
+    };
     let failure = condition("ReplicaFailure").filter(|c| c.status == "True").or_else(|| {
         condition("Progressing").filter(|c| c.reason.as_deref() == Some("ProgressDeadlineExceeded"))
     });
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let health = match failure {
-        Some(condition) if fresh => Health::Failed(text(&condition.reason), text(&condition.message)),
-        _ if fresh && updated >= wanted && available >= wanted && replicas <= updated => Health::Available,
+        Some(condition) if fresh => {
+            Health::Failed(text(&condition.reason), text(&condition.message))
+        }
+        _ if fresh && updated >= wanted && available >= wanted && replicas <= updated => {
+            Health::Available
+        }
         _ => Health::Progressing,
     };
     Observed { wanted, replicas, ready, updated, unavailable: (wanted - available).max(0), health }
@@ -70,7 +78,12 @@ mod tests {
     fn a8_health_follows_the_newest_revision() {
         let full = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2});
         assert_eq!(health(full.clone()), Health::Available);
-        for (field, value) in [("observedGeneration", 1), ("updatedReplicas", 1), ("availableReplicas", 1), ("replicas", 3)] {
+        for (field, value) in [
+            ("observedGeneration", 1),
+            ("updatedReplicas", 1),
+            ("availableReplicas", 1),
+            ("replicas", 3),
+        ] {
             let mut status = full.clone();
             status[field] = json!(value);
             assert_eq!(health(status), Health::Progressing, "{field}");

@@ -68,7 +68,8 @@ pub async fn apply(
     one(writer, config_maps, owner_uid, key, config_map, &mut applied.conflicts).await?;
     one(writer, services, owner_uid, key, service, &mut applied.conflicts).await?;
     if applied.conflicts.is_empty() {
-        applied.deployment = one(writer, deployments, owner_uid, key, deployment, &mut applied.conflicts).await?;
+        applied.deployment =
+            one(writer, deployments, owner_uid, key, deployment, &mut applied.conflicts).await?;
     }
     Ok(applied)
 }
@@ -89,7 +90,9 @@ async fn one<K: ChildKind>(
                 Ok(None)
             }
         },
-        Wanted::Keep => Ok(store.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid))),
+        Wanted::Keep => {
+            Ok(store.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid)))
+        }
         Wanted::Remove => {
             writer.remove(store, owner_uid, key).await?;
             Ok(None)

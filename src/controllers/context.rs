@@ -50,7 +50,11 @@ impl Context {
     }
 
     /// The live object and its uid; `None` when it is gone, going, or does not parse.
-    pub fn object<K: Ours>(&self, store: &Store<Managed<K>>, key: &Key) -> Option<(String, Arc<K>)> {
+    pub fn object<K: Ours>(
+        &self,
+        store: &Store<Managed<K>>,
+        key: &Key,
+    ) -> Option<(String, Arc<K>)> {
         let entry = store.get(key)?;
         if let Err(error) = &entry.value.object {
             tracing::warn!(kind = store.kind, object = %key, %error, "this object does not parse");
@@ -112,16 +116,25 @@ impl Context {
         current: &str,
     ) -> Result<(), ReconcileError> {
         let kind = kind.as_str().to_lowercase();
-        let ours = self.children.config_maps.list(&key.namespace).into_iter().filter(|(_, entry)| {
-            let label = |name: &str| entry.value.meta.labels.as_ref().and_then(|labels| labels.get(name));
-            entry.value.owner_uid() == Some(uid) && label(keys::OWNER_KIND).is_some_and(|have| *have == kind)
-        });
+        let ours =
+            self.children.config_maps.list(&key.namespace).into_iter().filter(|(_, entry)| {
+                let label = |name: &str| {
+                    entry.value.meta.labels.as_ref().and_then(|labels| labels.get(name))
+                };
+                entry.value.owner_uid() == Some(uid)
+                    && label(keys::OWNER_KIND).is_some_and(|have| *have == kind)
+            });
         let existing = ours
-            .map(|(key, entry)| (key.name, entry.value.meta.creation_timestamp.as_ref().map(|time| time.0)))
+            .map(|(key, entry)| {
+                (key.name, entry.value.meta.creation_timestamp.as_ref().map(|time| time.0))
+            })
             .collect();
         for name in stale(existing, current) {
             let key = Key::new(&key.namespace, name);
-            self.writer.remove(&self.children.config_maps, uid, &key).await.map_err(ReconcileError::Write)?;
+            self.writer
+                .remove(&self.children.config_maps, uid, &key)
+                .await
+                .map_err(ReconcileError::Write)?;
         }
         Ok(())
     }

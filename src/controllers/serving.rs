@@ -24,7 +24,12 @@ pub struct Outcome {
 }
 
 /// Sets the conditions; gives phase and one sentence.
-pub fn judge(list: &mut Vec<Condition>, outcome: &Outcome, generation: i64, now: Timestamp) -> (Phase, String) {
+pub fn judge(
+    list: &mut Vec<Condition>,
+    outcome: &Outcome,
+    generation: i64,
+    now: Timestamp,
+) -> (Phase, String) {
     let (phase, reason, message) = verdict(outcome);
     let mut set = |type_: &str, good: bool, reason: &str, message: &str| {
         let state = if good { "True" } else { "False" };
@@ -35,15 +40,32 @@ pub fn judge(list: &mut Vec<Condition>, outcome: &Outcome, generation: i64, now:
         conditions::remove(list, "Available");
         conditions::remove(list, "Progressing");
     } else {
-        let available = outcome.observed.as_ref().is_some_and(|o| o.health == Health::Available && o.wanted > 0);
-        set("Available", available, if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" }, "");
-        let moving = matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
+        let available = outcome
+            .observed
+            .as_ref()
+            .is_some_and(|o| o.health == Health::Available && o.wanted > 0);
+        set(
+            "Available",
+            available,
+            if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" },
+            "",
+        );
+        let moving =
+            matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
         set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
     }
     if outcome.conflicts.is_empty() {
         conditions::remove(list, "Conflict");
     } else {
-        conditions::set(list, "Conflict", "True", "NameTaken", &outcome.conflicts.join("; "), generation, now);
+        conditions::set(
+            list,
+            "Conflict",
+            "True",
+            "NameTaken",
+            &outcome.conflicts.join("; "),
+            generation,
+            now,
+        );
     }
     (phase, message)
 }
@@ -56,7 +78,11 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
         return (Phase::Failed, "ApplyFailed", error.clone());
     }
     if outcome.elsewhere {
-        return (Phase::Ready, "External", "Served elsewhere; not checked whether it answers".into());
+        return (
+            Phase::Ready,
+            "External",
+            "Served elsewhere; not checked whether it answers".into(),
+        );
     }
     let Some(observed) = &outcome.observed else {
         let build = outcome.waiting_for_build.as_deref().unwrap_or_default();
@@ -65,10 +91,16 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
     if observed.wanted == 0 {
         return (Phase::Stopped, "Stopped", "Scaled to zero".into());
     }
-    let count = format!("{} of {} replicas available", observed.wanted - observed.unavailable, observed.wanted);
+    let count = format!(
+        "{} of {} replicas available",
+        observed.wanted - observed.unavailable,
+        observed.wanted
+    );
     match &observed.health {
         Health::Available => (Phase::Ready, "Available", count),
         Health::Progressing => (Phase::Pending, "RollingOut", count),
-        Health::Failed(reason, message) => (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}")),
+        Health::Failed(reason, message) => {
+            (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}"))
+        }
     }
 }

@@ -57,7 +57,8 @@ pub fn start<E: Send + 'static>(
         stores.agent_builds.on_change(move |change| {
             if matters(change) {
                 for (key, entry) in servers.list(&change.key.namespace) {
-                    let build = entry.value.object().and_then(|server| server.spec.build_ref.clone());
+                    let build =
+                        entry.value.object().and_then(|server| server.spec.build_ref.clone());
                     if build.is_some_and(|build| build.name == change.key.name) {
                         sink.add(key);
                     }
@@ -71,7 +72,9 @@ pub fn start<E: Send + 'static>(
         let queue = Queue::new();
         own(&stores.agents, &queue);
         from_children(&children, Kind::Agent, &queue);
-        to_agents(stores, &stores.model_apis, &queue, |agent, name| agent.spec.model_api.name == name);
+        to_agents(stores, &stores.model_apis, &queue, |agent, name| {
+            agent.spec.model_api.name == name
+        });
         to_agents(stores, &stores.mcp_servers, &queue, |agent, name| {
             agent.spec.mcp_servers.iter().any(|server| server.name == name)
         });
@@ -81,13 +84,19 @@ pub fn start<E: Send + 'static>(
         let (sink, agents) = (queue.clone(), stores.agents.clone());
         stores.agents.on_change(move |change| {
             // Peers care only whether an agent is there and exposed.
-            let exposed = |agent: &Agent| agent.spec.agent_network.as_ref().is_none_or(|network| network.expose);
+            let exposed = |agent: &Agent| {
+                agent.spec.agent_network.as_ref().is_none_or(|network| network.expose)
+            };
             let there = |entry: Option<&Arc<crate::cluster::store::Entry<Managed<Agent>>>>| {
                 entry.is_some_and(|entry| entry.value.object().is_some_and(|agent| exposed(agent)))
             };
             if there(change.old) != there(change.new) {
                 dependents(&agents, change.key, &sink, |agent, name| {
-                    agent.spec.agent_network.as_ref().is_some_and(|network| network.access.iter().any(|peer| peer == name))
+                    agent
+                        .spec
+                        .agent_network
+                        .as_ref()
+                        .is_some_and(|network| network.access.iter().any(|peer| peer == name))
                 });
             }
         });
@@ -102,19 +111,28 @@ pub fn start<E: Send + 'static>(
     Some(children)
 }
 
-fn spawn<E: Send + 'static>(tasks: &mut JoinSet<Result<(), E>>, work: impl Future<Output = ()> + Send + 'static) {
+fn spawn<E: Send + 'static>(
+    tasks: &mut JoinSet<Result<(), E>>,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
     tasks.spawn(async move {
         work.await;
         Ok(())
     });
 }
 
-fn watch<E: Send + 'static, K: ChildKind>(tasks: &mut JoinSet<Result<(), E>>, client: &Client, store: &Arc<Store<Child<K>>>)
-where
+fn watch<E: Send + 'static, K: ChildKind>(
+    tasks: &mut JoinSet<Result<(), E>>,
+    client: &Client,
+    store: &Arc<Store<Child<K>>>,
+) where
     K: kube::Resource<DynamicType = ()>,
 {
     let (api, store) = (Api::<K>::all(client.clone()), store.clone());
-    spawn(tasks, async move { reflector::run::<Child<K>>(api, store, Some(keys::OWNER_KIND)).await });
+    spawn(
+        tasks,
+        async move { reflector::run::<Child<K>>(api, store, Some(keys::OWNER_KIND)).await },
+    );
 }
 
 /// Whether a change is more than the echo of our own status: another generation, other annotations, coming, going,
@@ -163,7 +181,9 @@ fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
         let sink = queue.clone();
         store.on_change(move |change| {
             let child = change.new.or(change.old);
-            if let Some(child) = child.filter(|child| child.value.owner_kind() == Some(kind.as_str())) {
+            if let Some(child) =
+                child.filter(|child| child.value.owner_kind() == Some(kind.as_str()))
+            {
                 if let Some(owner) = child.value.owner_name() {
                     sink.add(Key::new(&change.key.namespace, owner));
                 }

@@ -4,11 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
+};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapKeySelector, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-    HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
-    SecretKeySelector, SecurityContext, Service, ServicePort, ServiceSpec, TCPSocketAction, Volume, VolumeMount,
+    Capabilities, ConfigMapKeySelector, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
+    EnvVarSource, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecretKeySelector, SecurityContext, Service, ServicePort,
+    ServiceSpec, TCPSocketAction, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -31,7 +34,8 @@ pub fn literal(name: &str, value: impl Into<String>) -> EnvVar {
 #[must_use]
 pub fn variable(var: &common::EnvVar) -> EnvVar {
     let value_from = var.value_from.as_ref().map(source);
-    let value = if value_from.is_some() { None } else { Some(var.value.clone().unwrap_or_default()) };
+    let value =
+        if value_from.is_some() { None } else { Some(var.value.clone().unwrap_or_default()) };
     EnvVar { name: var.name.clone(), value, value_from }
 }
 
@@ -69,15 +73,21 @@ pub fn merge_env(generated: Vec<EnvVar>, overrides: &[&[common::EnvVar]]) -> Vec
 
 /// Compute resources of a spec over defaults: `(name, request, limit)`.
 #[must_use]
-pub fn resources(given: Option<&Resources>, defaults: &[(&str, &str, &str)]) -> ResourceRequirements {
+pub fn resources(
+    given: Option<&Resources>,
+    defaults: &[(&str, &str, &str)],
+) -> ResourceRequirements {
     let quantity = |value: &IntOrString| {
         Quantity(match value {
             IntOrString::Int(number) => number.to_string(),
             IntOrString::String(text) => text.clone(),
         })
     };
-    let read = |map: &BTreeMap<String, IntOrString>| map.iter().map(|(k, v)| (k.clone(), quantity(v))).collect();
-    let mut requests: BTreeMap<String, Quantity> = given.map(|r| read(&r.requests)).unwrap_or_default();
+    let read = |map: &BTreeMap<String, IntOrString>| {
+        map.iter().map(|(k, v)| (k.clone(), quantity(v))).collect()
+    };
+    let mut requests: BTreeMap<String, Quantity> =
+        given.map(|r| read(&r.requests)).unwrap_or_default();
     let mut limits: BTreeMap<String, Quantity> = given.map(|r| read(&r.limits)).unwrap_or_default();
     for (name, request, limit) in defaults {
         // A given limit below the default request must not make the pod invalid, nor the other way round.
@@ -87,12 +97,21 @@ pub fn resources(given: Option<&Resources>, defaults: &[(&str, &str, &str)]) -> 
             limits.insert((*name).to_owned(), Quantity((*limit).to_owned()));
         }
     }
-    ResourceRequirements { requests: Some(requests), limits: Some(limits), ..ResourceRequirements::default() }
+    ResourceRequirements {
+        requests: Some(requests),
+        limits: Some(limits),
+        ..ResourceRequirements::default()
+    }
 }
 
 /// A container with nothing that it does not need.
 #[must_use]
-pub fn container(name: &str, image: &str, env: Vec<EnvVar>, resources: ResourceRequirements) -> Container {
+pub fn container(
+    name: &str,
+    image: &str,
+    env: Vec<EnvVar>,
+    resources: ResourceRequirements,
+) -> Container {
     Container {
         name: name.to_owned(),
         image: Some(image.to_owned()),
@@ -103,7 +122,10 @@ pub fn container(name: &str, image: &str, env: Vec<EnvVar>, resources: ResourceR
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
             run_as_non_root: Some(true),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), ..Capabilities::default() }),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".into()]),
+                ..Capabilities::default()
+            }),
             ..SecurityContext::default()
         }),
         volume_mounts: Some(vec![mount("tmp", "/tmp", false)]),
@@ -125,7 +147,11 @@ pub fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 /// A scratch volume, gone with the pod.
 #[must_use]
 pub fn scratch(name: &str) -> Volume {
-    Volume { name: name.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    }
 }
 
 /// A port of a container.
@@ -141,7 +167,13 @@ pub fn port(name: &str, number: i32) -> ContainerPort {
 
 /// An HTTP probe, with the overrides of a spec.
 #[must_use]
-pub fn http_probe(path: &str, port: i32, delay: i32, period: i32, over: Option<&HealthCheck>) -> Probe {
+pub fn http_probe(
+    path: &str,
+    port: i32,
+    delay: i32,
+    period: i32,
+    over: Option<&HealthCheck>,
+) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some(over.and_then(|h| h.path.clone()).unwrap_or_else(|| path.to_owned())),
@@ -160,7 +192,10 @@ pub fn http_probe(path: &str, port: i32, delay: i32, period: i32, over: Option<&
 #[must_use]
 pub fn tcp_probe(port: i32, delay: i32, period: i32) -> Probe {
     Probe {
-        tcp_socket: Some(TCPSocketAction { port: IntOrString::Int(port), ..TCPSocketAction::default() }),
+        tcp_socket: Some(TCPSocketAction {
+            port: IntOrString::Int(port),
+            ..TCPSocketAction::default()
+        }),
         initial_delay_seconds: Some(delay),
         period_seconds: Some(period),
         timeout_seconds: Some(3),
@@ -200,7 +235,10 @@ pub fn deployment(workload: Workload) -> Deployment {
             run_as_user: Some(USER),
             run_as_group: Some(USER),
             fs_group: Some(USER),
-            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".into(),
+                ..SeccompProfile::default()
+            }),
             ..PodSecurityContext::default()
         }),
         init_containers: (!init.is_empty()).then_some(init),
@@ -223,7 +261,10 @@ pub fn deployment(workload: Workload) -> Deployment {
                 }),
             }),
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(meta::labels(kind, &name)), ..ObjectMeta::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(meta::labels(kind, &name)),
+                    ..ObjectMeta::default()
+                }),
                 spec: Some(pod),
             },
             ..DeploymentSpec::default()
@@ -234,7 +275,12 @@ pub fn deployment(workload: Workload) -> Deployment {
 
 /// A Service in front of the pods: `(name, port, target)`.
 #[must_use]
-pub fn service(metadata: ObjectMeta, kind: Kind, name: &str, ports: &[(&str, i32, i32)]) -> Service {
+pub fn service(
+    metadata: ObjectMeta,
+    kind: Kind,
+    name: &str,
+    ports: &[(&str, i32, i32)],
+) -> Service {
     let ports = ports.iter().map(|(name, port, target)| ServicePort {
         name: Some((*name).to_owned()),
         port: *port,
@@ -275,7 +321,12 @@ pub fn assert_restricted(deployment: &Deployment) {
         let capabilities = security.capabilities.as_ref().expect("capabilities");
         assert_eq!(capabilities.drop.as_deref(), Some(&["ALL".to_owned()][..]));
         assert_eq!(capabilities.add, None);
-        assert!(container.resources.as_ref().is_some_and(|r| r.limits.as_ref().is_some_and(|l| !l.is_empty())));
+        assert!(
+            container
+                .resources
+                .as_ref()
+                .is_some_and(|r| r.limits.as_ref().is_some_and(|l| !l.is_empty()))
+        );
     }
 }
 
@@ -285,7 +336,10 @@ mod tests {
 
     #[test]
     fn a6_a_given_limit_below_the_default_request_stays_valid() {
-        let given = Resources { limits: BTreeMap::from([("cpu".to_owned(), IntOrString::String("50m".into()))]), ..Resources::default() };
+        let given = Resources {
+            limits: BTreeMap::from([("cpu".to_owned(), IntOrString::String("50m".into()))]),
+            ..Resources::default()
+        };
         let merged = resources(Some(&given), &[("cpu", "100m", "1"), ("memory", "256Mi", "512Mi")]);
         assert!(!merged.requests.as_ref().expect("requests").contains_key("cpu"));
         assert_eq!(merged.limits.expect("limits")["memory"].0, "512Mi");
@@ -293,16 +347,27 @@ mod tests {
 
     #[test]
     fn a2_later_variables_win_and_secrets_stay_references() {
-        let var = |name: &str, value: &str| common::EnvVar { name: name.into(), value: Some(value.into()), value_from: None };
+        let var = |name: &str, value: &str| common::EnvVar {
+            name: name.into(),
+            value: Some(value.into()),
+            value_from: None,
+        };
         let secret = common::EnvVar {
             name: "KEY".into(),
             value: None,
             value_from: Some(common::EnvSource {
-                secret_key_ref: Some(common::KeyRef { name: "s".into(), key: "k".into(), optional: None }),
+                secret_key_ref: Some(common::KeyRef {
+                    name: "s".into(),
+                    key: "k".into(),
+                    optional: None,
+                }),
                 config_map_key_ref: None,
             }),
         };
-        let merged = merge_env(vec![literal("A", "1"), literal("B", "1")], &[&[var("B", "2"), secret], &[var("B", "3"), var("C", "3")]]);
+        let merged = merge_env(
+            vec![literal("A", "1"), literal("B", "1")],
+            &[&[var("B", "2"), secret], &[var("B", "3"), var("C", "3")]],
+        );
         let shown: Vec<_> = merged.iter().map(|v| (v.name.as_str(), v.value.as_deref())).collect();
         assert_eq!(shown, [("A", Some("1")), ("B", Some("3")), ("KEY", None), ("C", Some("3"))]);
     }

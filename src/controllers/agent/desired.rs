@@ -11,7 +11,8 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::{
-    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources, service,
+    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources,
+    service,
 };
 
 /// The port of every agent.
@@ -42,15 +43,20 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
     let exposed = agent.spec.agent_network.as_ref().is_none_or(|network| network.expose);
     let service = if exposed {
         let meta = meta::child_meta(agent, Kind::Agent, child_name(&name));
-        Wanted::Bring(service(meta, Kind::Agent, &name, &[("http", PORT, PORT), ("http-80", 80, PORT)]))
+        Wanted::Bring(service(
+            meta,
+            Kind::Agent,
+            &name,
+            &[("http", PORT, PORT), ("http-80", 80, PORT)],
+        ))
     } else {
         Wanted::Remove
     };
     let deployment = match &resolved.image {
         // The first Deployment waits for its dependencies; one that exists goes on (A3), with the image that it has.
-        Some(image) if resolved.deployment_exists || resolved.may_start(agent) => {
-            Wanted::Bring(deployment(workload(agent, &name, image, &config_name, resolved, defaults)))
-        }
+        Some(image) if resolved.deployment_exists || resolved.may_start(agent) => Wanted::Bring(
+            deployment(workload(agent, &name, image, &config_name, resolved, defaults)),
+        ),
         _ => Wanted::Keep,
     };
     Children { config_map: Wanted::Bring(config_map), service, deployment }
@@ -109,7 +115,8 @@ fn workload(
 ) -> Workload {
     let spec = &agent.spec;
     let health = spec.health_check.as_ref();
-    let limits = resources(spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "256Mi", "512Mi")]);
+    let limits =
+        resources(spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "256Mi", "512Mi")]);
     let mut main = container("agent", image, environment(agent, name, resolved, defaults), limits);
     main.ports = Some(vec![port("http", PORT)]);
     main.liveness_probe = Some(http_probe("/health", PORT, 30, 10, health));
@@ -119,7 +126,10 @@ fn workload(
     }
     let config = Volume {
         name: "config".into(),
-        config_map: Some(ConfigMapVolumeSource { name: config_name.to_owned(), ..ConfigMapVolumeSource::default() }),
+        config_map: Some(ConfigMapVolumeSource {
+            name: config_name.to_owned(),
+            ..ConfigMapVolumeSource::default()
+        }),
         ..Volume::default()
     };
     Workload {
@@ -153,7 +163,8 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
         env.push(literal("MODEL_API_URL", url));
     }
     env.push(literal("MODEL_NAME", &resolved.model));
-    let AgenticLoop { max_steps, enable_tools, enable_delegation } = config.agentic_loop.unwrap_or_else(default_loop);
+    let AgenticLoop { max_steps, enable_tools, enable_delegation } =
+        config.agentic_loop.unwrap_or_else(default_loop);
     env.push(literal("AGENTIC_LOOP_MAX_STEPS", max_steps.to_string()));
     env.push(literal("AGENTIC_LOOP_ENABLE_TOOLS", enable_tools.to_string()));
     env.push(literal("AGENTIC_LOOP_ENABLE_DELEGATION", enable_delegation.to_string()));
@@ -164,7 +175,8 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
     env.push(literal("MEMORY_CONTEXT_LIMIT", context_limit.to_string()));
     env.push(literal("MEMORY_MAX_SESSIONS", max_sessions.to_string()));
     env.push(literal("MEMORY_MAX_SESSION_EVENTS", max_session_events.to_string()));
-    let tools: Vec<_> = resolved.mcp_servers.iter().filter_map(|(n, url)| Some((n, url.as_ref()?))).collect();
+    let tools: Vec<_> =
+        resolved.mcp_servers.iter().filter_map(|(n, url)| Some((n, url.as_ref()?))).collect();
     if !tools.is_empty() {
         let names: Vec<_> = tools.iter().map(|(name, _)| name.as_str()).collect();
         env.push(literal("MCP_SERVERS", names.join(",")));
@@ -172,12 +184,14 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
             env.push(literal(&format!("MCP_SERVER_{}_URL", upper_snake(name)), url.clone()));
         }
     }
-    let peers: Vec<_> = resolved.peers.iter().filter(|(_, there)| *there).map(|(name, _)| name).collect();
+    let peers: Vec<_> =
+        resolved.peers.iter().filter(|(_, there)| *there).map(|(name, _)| name).collect();
     if !peers.is_empty() {
         let names: Vec<_> = peers.iter().map(|name| name.as_str()).collect();
         env.push(literal("PEER_AGENTS", names.join(",")));
         for peer in peers {
-            let card = format!("{}/.well-known/agent-card.json", endpoint(peer, namespace, defaults));
+            let card =
+                format!("{}/.well-known/agent-card.json", endpoint(peer, namespace, defaults));
             env.push(literal(&format!("PEER_AGENT_{}_CARD_URL", upper_snake(peer)), card));
         }
     }

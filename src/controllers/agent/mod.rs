@@ -23,9 +23,12 @@ impl Reconciler for Agents {
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, ReconcileError> {
         let context = &self.0;
         context.wait_ready().await;
-        let Some((uid, agent)) = context.object(&context.stores.agents, &key) else { return Ok(Next::Forget) };
+        let Some((uid, agent)) = context.object(&context.stores.agents, &key) else {
+            return Ok(Next::Forget);
+        };
 
-        let resolved = resolve::resolve(&agent, &context.stores, &context.children, &context.defaults);
+        let resolved =
+            resolve::resolve(&agent, &context.stores, &context.children, &context.defaults);
         let children = desired::children(&agent, &resolved, &context.defaults);
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
         let applied = apply(&context.writer, &context.children, &uid, &child, &children).await;
@@ -35,8 +38,14 @@ impl Reconciler for Agents {
             Ok(applied) => {
                 if let Some(deployment) = &applied.deployment {
                     outcome.observed = Some(observe(&deployment.value.object));
-                    let pod = deployment.value.object.spec.as_ref().and_then(|s| s.template.spec.as_ref());
-                    outcome.image = pod.and_then(|p| p.containers.first()).and_then(|c| c.image.clone());
+                    let pod = deployment
+                        .value
+                        .object
+                        .spec
+                        .as_ref()
+                        .and_then(|s| s.template.spec.as_ref());
+                    outcome.image =
+                        pod.and_then(|p| p.containers.first()).and_then(|c| c.image.clone());
                 }
                 outcome.conflicts = applied.conflicts;
                 None
@@ -47,12 +56,22 @@ impl Reconciler for Agents {
             }
         };
         let status = status::status(&agent, &resolved, &outcome, &context.defaults, context.now());
-        context.write_status::<Agent, _>(&context.stores.agents, &key, &uid, agent.status.as_ref(), &status).await?;
+        context
+            .write_status::<Agent, _>(
+                &context.stores.agents,
+                &key,
+                &uid,
+                agent.status.as_ref(),
+                &status,
+            )
+            .await?;
         if let Some(error) = failure {
             return Err(ReconcileError::Write(error));
         }
         if outcome.observed.is_some() {
-            if let Some(current) = children.config_map.get().and_then(|map| map.metadata.name.clone()) {
+            if let Some(current) =
+                children.config_map.get().and_then(|map| map.metadata.name.clone())
+            {
                 context.remove_stale_config(Kind::Agent, &key, &uid, &current).await?;
             }
         }

@@ -42,7 +42,12 @@ impl Resolved {
 
 /// Looks everything up.
 #[must_use]
-pub fn resolve(agent: &Agent, stores: &Stores, children: &ChildStores, defaults: &Defaults) -> Resolved {
+pub fn resolve(
+    agent: &Agent,
+    stores: &Stores,
+    children: &ChildStores,
+    defaults: &Defaults,
+) -> Resolved {
     let namespace = agent.metadata.namespace.clone().unwrap_or_default();
     let name = agent.metadata.name.clone().unwrap_or_default();
     let spec = &agent.spec;
@@ -56,7 +61,10 @@ pub fn resolve(agent: &Agent, stores: &Stores, children: &ChildStores, defaults:
     let model_api = stores.model_apis.get(&Key::new(&namespace, &spec.model_api.name));
     let ready = model_api.as_ref().map(|entry| entry.value.is_ready());
     resolved.waiting_for.extend(state(Kind::ModelAPI, &spec.model_api.name, ready));
-    let status = model_api.as_ref().and_then(|entry| entry.value.object()?.status.clone()).unwrap_or_default();
+    let status = model_api
+        .as_ref()
+        .and_then(|entry| entry.value.object()?.status.clone())
+        .unwrap_or_default();
     resolved.model_url = status.endpoint;
     resolved.models = status.models;
     let from_env = spec.config.as_ref().and_then(|config| {
@@ -66,7 +74,8 @@ pub fn resolve(agent: &Agent, stores: &Stores, children: &ChildStores, defaults:
         [one] if !one.contains('*') => Some(one.clone()),
         _ => None,
     };
-    resolved.model = spec.model.clone().or(from_env).or(only).unwrap_or_else(|| FALLBACK_MODEL.to_owned());
+    resolved.model =
+        spec.model.clone().or(from_env).or(only).unwrap_or_else(|| FALLBACK_MODEL.to_owned());
 
     let mut servers: Vec<_> = spec.mcp_servers.iter().map(|server| server.name.clone()).collect();
     servers.sort();
@@ -78,12 +87,16 @@ pub fn resolve(agent: &Agent, stores: &Stores, children: &ChildStores, defaults:
         resolved.mcp_servers.push((server, url));
     }
 
-    let mut peers = spec.agent_network.as_ref().map(|network| network.access.clone()).unwrap_or_default();
+    let mut peers =
+        spec.agent_network.as_ref().map(|network| network.access.clone()).unwrap_or_default();
     peers.sort();
     for peer in peers {
         let entry = stores.agents.get(&Key::new(&namespace, &peer));
         let there = entry.is_some_and(|entry| {
-            entry.value.object().is_some_and(|a| a.spec.agent_network.as_ref().is_none_or(|network| network.expose))
+            entry
+                .value
+                .object()
+                .is_some_and(|a| a.spec.agent_network.as_ref().is_none_or(|network| network.expose))
         });
         resolved.peers.push((peer, there));
     }

@@ -27,7 +27,13 @@ pub struct Outcome {
 
 /// The new status.
 #[must_use]
-pub fn status(agent: &Agent, resolved: &Resolved, outcome: &Outcome, defaults: &Defaults, now: Timestamp) -> AgentStatus {
+pub fn status(
+    agent: &Agent,
+    resolved: &Resolved,
+    outcome: &Outcome,
+    defaults: &Defaults,
+    now: Timestamp,
+) -> AgentStatus {
     let mut status = agent.status.clone().unwrap_or_default();
     let generation = agent.metadata.generation.unwrap_or(0);
     let name = agent.metadata.name.as_deref().unwrap_or_default();
@@ -41,30 +47,67 @@ pub fn status(agent: &Agent, resolved: &Resolved, outcome: &Outcome, defaults: &
         conditions::set(list, type_, state, reason, message, generation, now);
     };
     set("Ready", phase == Phase::Ready, reason, &message);
-    let available = outcome.observed.as_ref().is_some_and(|o| o.health == Health::Available && o.wanted > 0);
-    set("Available", available, if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" }, "");
+    let available =
+        outcome.observed.as_ref().is_some_and(|o| o.health == Health::Available && o.wanted > 0);
+    set(
+        "Available",
+        available,
+        if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" },
+        "",
+    );
     let moving = matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
     set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
     let waiting = resolved.waiting_for.join(", ");
-    set("DependenciesReady", waiting.is_empty(), if waiting.is_empty() { "AllReady" } else { "NotReady" }, &waiting);
-    let missing: Vec<_> = resolved.peers.iter().filter(|(_, there)| !there).map(|(name, _)| name.as_str()).collect();
-    let missing_text = if missing.is_empty() { String::new() } else { format!("missing: {}", missing.join(", ")) };
-    set("PeersResolved", missing.is_empty(), if missing.is_empty() { "AllFound" } else { "PeersMissing" }, &missing_text);
+    set(
+        "DependenciesReady",
+        waiting.is_empty(),
+        if waiting.is_empty() { "AllReady" } else { "NotReady" },
+        &waiting,
+    );
+    let missing: Vec<_> =
+        resolved.peers.iter().filter(|(_, there)| !there).map(|(name, _)| name.as_str()).collect();
+    let missing_text =
+        if missing.is_empty() { String::new() } else { format!("missing: {}", missing.join(", ")) };
+    set(
+        "PeersResolved",
+        missing.is_empty(),
+        if missing.is_empty() { "AllFound" } else { "PeersMissing" },
+        &missing_text,
+    );
     let build = resolved.waiting_for_build.as_ref();
-    let build_text = build.map(|build| format!("AgentBuild {build} has built no image yet")).unwrap_or_default();
-    set("ImageResolved", build.is_none(), if build.is_none() { "Resolved" } else { "WaitingForBuild" }, &build_text);
+    let build_text =
+        build.map(|build| format!("AgentBuild {build} has built no image yet")).unwrap_or_default();
+    set(
+        "ImageResolved",
+        build.is_none(),
+        if build.is_none() { "Resolved" } else { "WaitingForBuild" },
+        &build_text,
+    );
     // Only while something is wrong:
     let served = serves(&resolved.models, &resolved.model);
     if served {
         conditions::remove(list, "ModelServed");
     } else {
-        let message = format!("ModelAPI {} serves {}, not {}", agent.spec.model_api.name, resolved.models.join(", "), resolved.model);
+        let message = format!(
+            "ModelAPI {} serves {}, not {}",
+            agent.spec.model_api.name,
+            resolved.models.join(", "),
+            resolved.model
+        );
         conditions::set(list, "ModelServed", "False", "UnknownModel", &message, generation, now);
     }
     if outcome.conflicts.is_empty() {
         conditions::remove(list, "Conflict");
     } else {
-        conditions::set(list, "Conflict", "True", "NameTaken", &outcome.conflicts.join("; "), generation, now);
+        conditions::set(
+            list,
+            "Conflict",
+            "True",
+            "NameTaken",
+            &outcome.conflicts.join("; "),
+            generation,
+            now,
+        );
     }
 
     let observed = outcome.observed.clone().unwrap_or_default();
@@ -80,11 +123,17 @@ pub fn status(agent: &Agent, resolved: &Resolved, outcome: &Outcome, defaults: &
     status.updated_replicas = Some(observed.updated);
     status.unavailable_replicas = Some(if there { observed.unavailable } else { 0 });
     let selector = meta::selector(Kind::Agent, name);
-    status.selector = Some(selector.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(","));
+    status.selector =
+        Some(selector.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(","));
     status.linked_resources = Some(LinkedResources {
         model_api: Some(agent.spec.model_api.name.clone()),
         mcp_servers: resolved.mcp_servers.iter().map(|(name, _)| name.clone()).collect(),
-        peers: resolved.peers.iter().filter(|(_, there)| *there).map(|(name, _)| name.clone()).collect(),
+        peers: resolved
+            .peers
+            .iter()
+            .filter(|(_, there)| *there)
+            .map(|(name, _)| name.clone())
+            .collect(),
         build: agent.spec.build_ref.as_ref().map(|build| build.name.clone()),
     });
     status.source = meta::source(&agent.metadata);
@@ -103,21 +152,34 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
         if let Some(build) = &resolved.waiting_for_build {
             return (Phase::Waiting, "WaitingForBuild", format!("Waiting for AgentBuild {build}"));
         }
-        return (Phase::Waiting, "WaitingForDependencies", format!("Waiting for {}", resolved.waiting_for.join(", ")));
+        return (
+            Phase::Waiting,
+            "WaitingForDependencies",
+            format!("Waiting for {}", resolved.waiting_for.join(", ")),
+        );
     };
     if agent.spec.suspend || observed.wanted == 0 {
         return (Phase::Stopped, "Stopped", "Scaled to zero".into());
     }
-    let count = format!("{} of {} replicas available", observed.wanted - observed.unavailable, observed.wanted);
+    let count = format!(
+        "{} of {} replicas available",
+        observed.wanted - observed.unavailable,
+        observed.wanted
+    );
     match &observed.health {
         Health::Available => (Phase::Ready, "Available", count),
         Health::Progressing => (Phase::Pending, "RollingOut", count),
-        Health::Failed(reason, message) => (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}")),
+        Health::Failed(reason, message) => {
+            (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}"))
+        }
     }
 }
 
 /// Whether a model is among those that are served: exactly, `*`, or `provider/*`.
 fn serves(models: &[String], model: &str) -> bool {
     models.is_empty()
-        || models.iter().any(|served| served == model || served.strip_suffix('*').is_some_and(|prefix| model.starts_with(prefix)))
+        || models.iter().any(|served| {
+            served == model
+                || served.strip_suffix('*').is_some_and(|prefix| model.starts_with(prefix))
+        })
 }

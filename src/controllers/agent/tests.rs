@@ -1,1 +1,192 @@
+//! Children of agents, from specs as a user writes them.
+
+use serde_json::{Value, json};
+
 use super::*;
+use crate::controllers::workload::assert_restricted;
+
+fn defaults() -> Defaults {
+    Defaults {
+        agent_image: "agent:1".into(),
+        proxy_image: "litellm:1".into(),
+        hosted_image: "ollama:1".into(),
+        python_image: "python:1".into(),
+        node_image: "node:1".into(),
+        pypi_index: None,
+        npm_registry: None,
+        cluster_domain: "cluster.local".into(),
+    }
+}
+
+fn agent(name: &str, spec: Value) -> Agent {
+    let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "spec": spec,
+        "metadata": {"name": name, "namespace": "team", "uid": "u1", "annotations": {"convoke.dev/commit": "abc", "convoke.dev/source": "a.yaml:3"}}});
+    serde_json::from_value(object).expect("agent")
+}
+
+fn ready() -> Resolved {
+    Resolved {
+        model_url: Some("https://m.example/v1".into()),
+        model: "gpt".into(),
+        mcp_servers: vec![("web-search".into(), Some("https://s.example/mcp".into()))],
+        peers: vec![("missing".into(), false), ("writer".into(), true)],
+        image: Some("agent:1".into()),
+        ..Resolved::default()
+    }
+}
+
+fn spec() -> Value {
+    json!({"modelAPI": {"name": "m"}, "description": "helps", "config": {"instructions": "Say $(HOME) {{x}}\nbye", "env": [{"name": "A", "value": "config"}, {"name": "B", "value": "config"}]},
+        "env": [{"name": "B", "value": "env"}, {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]})
+}
+
+fn env(children: &Children) -> Vec<(String, Option<String>)> {
+    let deployment = children.deployment.get().expect("deployment");
+    let pod = deployment.spec.as_ref().and_then(|s| s.template.spec.as_ref()).expect("pod");
+    pod.containers[0].env.iter().flatten().map(|v| (v.name.clone(), v.value.clone())).collect()
+}
+
+#[test]
+fn a2_the_environment_is_complete_sorted_and_overridable() {
+    let children = children(&agent("helper", spec()), &ready(), &defaults());
+    let expected = [
+        ("AGENT_NAME", Some("helper")),
+        ("AGENT_DESCRIPTION", Some("helps")),
+        ("AGENT_INSTRUCTIONS", Some("Say $$(HOME) {{x}}\nbye")),
+        ("AGENT_INSTRUCTIONS_FILE", Some("/etc/convoke/agent/instructions.md")),
+        ("AGENT_CONFIG_FILE", Some("/etc/convoke/agent/config.json")),
+        ("HOME", Some("/tmp")),
+        ("MODEL_API_URL", Some("https://m.example/v1")),
+        ("MODEL_NAME", Some("gpt")),
+        ("AGENTIC_LOOP_MAX_STEPS", Some("5")),
+        ("AGENTIC_LOOP_ENABLE_TOOLS", Some("true")),
+        ("AGENTIC_LOOP_ENABLE_DELEGATION", Some("true")),
+        ("MEMORY_ENABLED", Some("true")),
+        ("MEMORY_TYPE", Some("local")),
+        ("MEMORY_CONTEXT_LIMIT", Some("6")),
+        ("MEMORY_MAX_SESSIONS", Some("1000")),
+        ("MEMORY_MAX_SESSION_EVENTS", Some("500")),
+        ("MCP_SERVERS", Some("web-search")),
+        ("MCP_SERVER_WEB_SEARCH_URL", Some("https://s.example/mcp")),
+        ("PEER_AGENTS", Some("writer")),
+        (
+            "PEER_AGENT_WRITER_CARD_URL",
+            Some("http://agent-writer.team.svc.cluster.local:8000/.well-known/agent-card.json"),
+        ),
+        ("A", Some("config")),
+        ("B", Some("env")),
+        ("KEY", None),
+    ];
+    let expected: Vec<_> =
+        expected.iter().map(|(n, v)| ((*n).to_owned(), v.map(str::to_owned))).collect();
+    assert_eq!(env(&children), expected);
+}
+
+#[test]
+fn a2_long_instructions_are_only_in_the_file() {
+    let long = "x".repeat(MOST_ENV + 1);
+    let spec = json!({"modelAPI": {"name": "m"}, "config": {"instructions": long}});
+    let children = children(&agent("a", spec), &ready(), &defaults());
+    assert!(!env(&children).iter().any(|(name, _)| name == "AGENT_INSTRUCTIONS"));
+    let map = children.config_map.get().expect("map");
+    assert_eq!(map.data.as_ref().expect("data")["instructions.md"].len(), MOST_ENV + 1);
+}
+
+#[test]
+fn a1_a6_a_minimal_agent_has_locked_down_children() {
+    let children = children(&agent("a", json!({"modelAPI": {"name": "m"}})), &ready(), &defaults());
+    let deployment = children.deployment.get().expect("deployment");
+    assert_restricted(deployment);
+    assert_eq!(deployment.metadata.name.as_deref(), Some("agent-a"));
+    let owner = &deployment.metadata.owner_references.as_ref().expect("owner")[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.uid.as_str(), owner.controller),
+        ("Agent", "u1", Some(true))
+    );
+    let template = &deployment.spec.as_ref().expect("spec").template;
+    assert_eq!(
+        template.metadata.as_ref().and_then(|m| m.annotations.clone()),
+        None,
+        "nothing that moves with HEAD"
+    );
+    let ports: Vec<_> =
+        children.service.get().and_then(|s| s.spec.as_ref()?.ports.clone()).expect("ports");
+    assert_eq!(ports.iter().map(|p| p.port).collect::<Vec<_>>(), [8000, 80]);
+}
+
+#[test]
+fn a1_expose_false_removes_the_service() {
+    let spec = json!({"modelAPI": {"name": "m"}, "agentNetwork": {"expose": false}});
+    assert_eq!(children(&agent("a", spec), &ready(), &defaults()).service, Wanted::Remove);
+}
+
+#[test]
+fn a3_only_the_first_deployment_waits() {
+    let mut resolved = ready();
+    resolved.waiting_for = vec!["ModelAPI m (not ready)".into()];
+    let waiting = agent("a", json!({"modelAPI": {"name": "m"}}));
+    let first = children(&waiting, &resolved, &defaults());
+    assert_eq!(first.deployment, Wanted::Keep);
+    assert!(first.service.get().is_some() && first.config_map.get().is_some());
+    resolved.deployment_exists = true;
+    assert!(children(&waiting, &resolved, &defaults()).deployment.get().is_some());
+    resolved.deployment_exists = false;
+    let eager = agent("a", json!({"modelAPI": {"name": "m"}, "waitForDependencies": false}));
+    assert!(children(&eager, &resolved, &defaults()).deployment.get().is_some());
+}
+
+#[test]
+fn a4_probes_and_their_overrides() {
+    let spec =
+        json!({"modelAPI": {"name": "m"}, "healthCheck": {"path": "/alive", "intervalSeconds": 7}});
+    let children = children(&agent("a", spec), &ready(), &defaults());
+    let deployment =
+        serde_json::to_value(children.deployment.get().expect("deployment")).expect("json");
+    let main = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(main["livenessProbe"]["httpGet"], json!({"path": "/alive", "port": 8000}));
+    assert_eq!(main["readinessProbe"]["periodSeconds"], 7);
+    assert_eq!(
+        (
+            &main["livenessProbe"]["initialDelaySeconds"],
+            &main["readinessProbe"]["initialDelaySeconds"]
+        ),
+        (&json!(30), &json!(10))
+    );
+}
+
+#[test]
+fn a5_a_prompt_rolls_out_and_a_new_commit_does_not() {
+    let hash = |agent: &Agent| {
+        let children = children(agent, &ready(), &defaults());
+        let deployment = children.deployment.get().expect("deployment").clone();
+        let hash = deployment.metadata.annotations.as_ref().expect("annotations")["convoke.dev/child-hash"].clone();
+        (hash, children.config_map.get().and_then(|m| m.metadata.name.clone()).expect("name"))
+    };
+    let one = agent("a", spec());
+    let mut moved = one.clone();
+    let annotations = moved.metadata.annotations.as_mut().expect("annotations");
+    annotations.insert("convoke.dev/commit".into(), "def".into());
+    assert_eq!(hash(&one), hash(&moved));
+    let mut prompt = one.clone();
+    prompt.spec.config.as_mut().expect("config").instructions = Some("another".into());
+    assert_ne!(hash(&one).0, hash(&prompt).0);
+    assert_ne!(hash(&one).1, hash(&prompt).1);
+}
+
+#[test]
+fn a5_two_configurations_are_kept() {
+    let at = |s| Some(jiff::Timestamp::from_second(s).expect("time"));
+    let existing =
+        vec![("a".into(), at(1)), ("b".into(), at(2)), ("c".into(), at(3)), ("now".into(), at(4))];
+    assert_eq!(stale(existing, "now"), ["b", "a"]);
+}
+
+#[test]
+fn suspend_means_no_pods() {
+    let children = children(
+        &agent("a", json!({"modelAPI": {"name": "m"}, "suspend": true, "replicas": 3})),
+        &ready(),
+        &defaults(),
+    );
+    assert_eq!(children.deployment.get().and_then(|d| d.spec.as_ref()?.replicas), Some(0));
+}

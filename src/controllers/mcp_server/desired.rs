@@ -9,7 +9,8 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::{
-    Workload, container, deployment, literal, merge_env, mount, port, resources, scratch, service, tcp_probe,
+    Workload, container, deployment, literal, merge_env, mount, port, resources, scratch, service,
+    tcp_probe,
 };
 
 /// The port of every tool server.
@@ -57,7 +58,11 @@ pub fn image(server: &MCPServer, built: Option<&str>, defaults: &Defaults) -> Op
 pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) -> Children {
     let name = server.metadata.name.clone().unwrap_or_default();
     if server.spec.remote.is_some() {
-        return Children { config_map: Wanted::Remove, service: Wanted::Remove, deployment: Wanted::Remove };
+        return Children {
+            config_map: Wanted::Remove,
+            service: Wanted::Remove,
+            deployment: Wanted::Remove,
+        };
     }
     let meta = meta::child_meta(server, Kind::MCPServer, child_name(&name));
     let ports = [("http", PORT, PORT), ("http-80", 80, PORT)];
@@ -73,7 +78,10 @@ pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) ->
 
 fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> Workload {
     let spec = &server.spec;
-    let limits = resources(spec.resources.as_ref(), &[("cpu", "100m", "500m"), ("memory", "128Mi", "512Mi")]);
+    let limits = resources(
+        spec.resources.as_ref(),
+        &[("cpu", "100m", "500m"), ("memory", "128Mi", "512Mi")],
+    );
     let mut env = vec![literal("HOME", "/tmp"), literal("PORT", PORT.to_string())];
     let mut init = Vec::new();
     let mut volumes = Vec::new();
@@ -84,7 +92,8 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
             env.push(literal("PYTHONPATH", PACKAGES));
         }
         command = Some(vec![program(package)]);
-        let mut install = container("install", image, merge_env(env.clone(), &[&spec.env]), limits.clone());
+        let mut install =
+            container("install", image, merge_env(env.clone(), &[&spec.env]), limits.clone());
         install.command = Some(install_command(package, defaults));
         add_packages(&mut install);
         init.push(install);
@@ -126,7 +135,16 @@ fn install_command(package: &PackageSource, defaults: &Defaults) -> Vec<String> 
     let mut add = |parts: &[&str]| words.extend(parts.iter().map(|part| (*part).to_owned()));
     match package.registry {
         PackageRegistry::PyPI => {
-            add(&["python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "--target", PACKAGES]);
+            add(&[
+                "python",
+                "-m",
+                "pip",
+                "install",
+                "--no-cache-dir",
+                "--disable-pip-version-check",
+                "--target",
+                PACKAGES,
+            ]);
             if let Some(index) = &defaults.pypi_index {
                 add(&["--index-url", index]);
             }
@@ -137,7 +155,16 @@ fn install_command(package: &PackageSource, defaults: &Defaults) -> Vec<String> 
             add(&["--", &wanted]);
         }
         PackageRegistry::Npm => {
-            add(&["npm", "install", "--prefix", PACKAGES, "--cache", "/tmp/npm", "--no-fund", "--no-audit"]);
+            add(&[
+                "npm",
+                "install",
+                "--prefix",
+                PACKAGES,
+                "--cache",
+                "/tmp/npm",
+                "--no-fund",
+                "--no-audit",
+            ]);
             if let Some(registry) = &defaults.npm_registry {
                 add(&["--registry", registry]);
             }

@@ -23,7 +23,9 @@ impl Reconciler for McpServers {
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, ReconcileError> {
         let context = &self.0;
         context.wait_ready().await;
-        let Some((uid, server)) = context.object(&context.stores.mcp_servers, &key) else { return Ok(Next::Forget) };
+        let Some((uid, server)) = context.object(&context.stores.mcp_servers, &key) else {
+            return Ok(Next::Forget);
+        };
 
         let build = server.spec.build_ref.as_ref().map(|build| build.name.clone());
         let built = build.as_ref().and_then(|build| {
@@ -39,9 +41,11 @@ impl Reconciler for McpServers {
             waiting_for_build: waiting,
             ..Outcome::default()
         };
-        let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await {
+        let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
+        {
             Ok(applied) => {
-                outcome.observed = applied.deployment.as_ref().map(|entry| observe(&entry.value.object));
+                outcome.observed =
+                    applied.deployment.as_ref().map(|entry| observe(&entry.value.object));
                 outcome.conflicts = applied.conflicts;
                 None
             }
@@ -64,7 +68,9 @@ impl Reconciler for McpServers {
             source: meta::source(&server.metadata),
             message: Some(message),
         };
-        context.write_status(&context.stores.mcp_servers, &key, &uid, server.status.as_ref(), &status).await?;
+        context
+            .write_status(&context.stores.mcp_servers, &key, &uid, server.status.as_ref(), &status)
+            .await?;
         match failure {
             Some(error) => Err(ReconcileError::Write(error)),
             None if outcome.conflicts.is_empty() => Ok(Next::Settled),

@@ -14,7 +14,8 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::{
-    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources, scratch, service, source,
+    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources,
+    scratch, service, source,
 };
 
 /// Port of LiteLLM.
@@ -63,13 +64,22 @@ pub fn models(api: &ModelAPI) -> Vec<String> {
 pub fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
     let name = api.metadata.name.clone().unwrap_or_default();
     let meta = || meta::child_meta(api, Kind::ModelAPI, child_name(&name));
-    let nothing = Children { config_map: Wanted::Remove, service: Wanted::Remove, deployment: Wanted::Remove };
-    let serve = |number| Wanted::Bring(service(meta(), Kind::ModelAPI, &name, &[("http", number, number)]));
+    let nothing = Children {
+        config_map: Wanted::Remove,
+        service: Wanted::Remove,
+        deployment: Wanted::Remove,
+    };
+    let serve =
+        |number| Wanted::Bring(service(meta(), Kind::ModelAPI, &name, &[("http", number, number)]));
     match (api.spec.mode, &api.spec.proxy, &api.spec.hosted) {
         (ModelMode::Proxy, Some(proxy), _) => {
             let config = config_map(api, &name, proxy);
             let run = deployment(proxy_workload(api, &name, proxy, &config, defaults));
-            Children { config_map: Wanted::Bring(config), service: serve(PROXY), deployment: Wanted::Bring(run) }
+            Children {
+                config_map: Wanted::Bring(config),
+                service: serve(PROXY),
+                deployment: Wanted::Bring(run),
+            }
         }
         (ModelMode::Hosted, _, Some(hosted)) => {
             let run = deployment(hosted_workload(api, &name, hosted, defaults));
@@ -87,7 +97,9 @@ fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> ConfigMap {
         .iter()
         .map(|model| {
             let full = match &proxy.provider {
-                Some(provider) if !model.starts_with(&format!("{provider}/")) => format!("{provider}/{model}"),
+                Some(provider) if !model.starts_with(&format!("{provider}/")) => {
+                    format!("{provider}/{model}")
+                }
                 _ => model.clone(),
             };
             let mut parameters = json!({"model": full});
@@ -112,18 +124,31 @@ fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> ConfigMap {
     })
 }
 
-fn proxy_workload(api: &ModelAPI, name: &str, proxy: &ProxySpec, config: &ConfigMap, defaults: &Defaults) -> Workload {
+fn proxy_workload(
+    api: &ModelAPI,
+    name: &str,
+    proxy: &ProxySpec,
+    config: &ConfigMap,
+    defaults: &Defaults,
+) -> Workload {
     let mut env = vec![literal("LITELLM_LOG", "INFO"), literal("HOME", "/tmp")];
     if let Some(base) = &proxy.api_base {
         env.push(literal("PROXY_API_BASE", base));
     }
     if let Some(key) = &proxy.api_key_from {
-        env.push(EnvVar { name: "PROXY_API_KEY".into(), value_from: Some(source(key)), ..EnvVar::default() });
+        env.push(EnvVar {
+            name: "PROXY_API_KEY".into(),
+            value_from: Some(source(key)),
+            ..EnvVar::default()
+        });
     }
-    let limits = resources(api.spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "512Mi", "1Gi")]);
+    let limits =
+        resources(api.spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "512Mi", "1Gi")]);
     let image = api.spec.image.as_ref().unwrap_or(&defaults.proxy_image);
     let mut main = container("modelapi", image, merge_env(env, &[&api.spec.env]), limits);
-    main.args = Some(["--config", "/etc/litellm/config.yaml", "--port", "8000"].map(str::to_owned).to_vec());
+    main.args = Some(
+        ["--config", "/etc/litellm/config.yaml", "--port", "8000"].map(str::to_owned).to_vec(),
+    );
     main.ports = Some(vec![port("http", PROXY)]);
     // Plain /health would call every provider.
     main.liveness_probe = Some(http_probe("/health/liveliness", PROXY, 30, 10, None));
@@ -139,14 +164,20 @@ fn proxy_workload(api: &ModelAPI, name: &str, proxy: &ProxySpec, config: &Config
     workload(api, name, Vec::new(), main, vec![volume])
 }
 
-fn hosted_workload(api: &ModelAPI, name: &str, hosted: &HostedSpec, defaults: &Defaults) -> Workload {
+fn hosted_workload(
+    api: &ModelAPI,
+    name: &str,
+    hosted: &HostedSpec,
+    defaults: &Defaults,
+) -> Workload {
     let env = vec![
         literal("OLLAMA_HOST", format!("0.0.0.0:{HOSTED}")),
         literal("OLLAMA_MODELS", "/models"),
         literal("HOME", "/tmp"),
     ];
     let env = merge_env(env, &[&api.spec.env]);
-    let limits = resources(api.spec.resources.as_ref(), &[("cpu", "500m", "2"), ("memory", "2Gi", "4Gi")]);
+    let limits =
+        resources(api.spec.resources.as_ref(), &[("cpu", "500m", "2"), ("memory", "2Gi", "4Gi")]);
     let image = api.spec.image.as_ref().unwrap_or(&defaults.hosted_image);
     let with_models = |mut container: Container| {
         if let Some(mounts) = &mut container.volume_mounts {
@@ -156,7 +187,8 @@ fn hosted_workload(api: &ModelAPI, name: &str, hosted: &HostedSpec, defaults: &D
     };
     let mut pull = with_models(container("pull", image, env.clone(), limits.clone()));
     // The model is an argument of the script, never a part of it.
-    pull.command = Some(["/bin/sh", "-ec", PULL, "pull", hosted.model.as_str()].map(str::to_owned).to_vec());
+    pull.command =
+        Some(["/bin/sh", "-ec", PULL, "pull", hosted.model.as_str()].map(str::to_owned).to_vec());
     let mut main = with_models(container("modelapi", image, env, limits));
     main.ports = Some(vec![port("http", HOSTED)]);
     main.liveness_probe = Some(http_probe("/", HOSTED, 30, 10, None));
@@ -165,7 +197,10 @@ fn hosted_workload(api: &ModelAPI, name: &str, hosted: &HostedSpec, defaults: &D
     let volume = match claim {
         Some(claim_name) => Volume {
             name: "models".into(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name,
+                read_only: None,
+            }),
             ..Volume::default()
         },
         None => scratch("models"),
@@ -173,7 +208,13 @@ fn hosted_workload(api: &ModelAPI, name: &str, hosted: &HostedSpec, defaults: &D
     workload(api, name, vec![pull], main, vec![volume])
 }
 
-fn workload(api: &ModelAPI, name: &str, init: Vec<Container>, main: Container, volumes: Vec<Volume>) -> Workload {
+fn workload(
+    api: &ModelAPI,
+    name: &str,
+    init: Vec<Container>,
+    main: Container,
+    volumes: Vec<Volume>,
+) -> Workload {
     Workload {
         meta: meta::child_meta(api, Kind::ModelAPI, child_name(name)),
         kind: Kind::ModelAPI,

@@ -8,8 +8,8 @@ use super::children::apply;
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::serving::{Outcome, judge};
-use crate::api::model_api::{ModelAPIStatus, ModelMode};
 use crate::api::Kind;
+use crate::api::model_api::{ModelAPIStatus, ModelMode};
 use crate::cluster::meta;
 use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
@@ -24,14 +24,19 @@ impl Reconciler for ModelApis {
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, ReconcileError> {
         let context = &self.0;
         context.wait_ready().await;
-        let Some((uid, api)) = context.object(&context.stores.model_apis, &key) else { return Ok(Next::Forget) };
+        let Some((uid, api)) = context.object(&context.stores.model_apis, &key) else {
+            return Ok(Next::Forget);
+        };
 
         let children = desired::children(&api, &context.defaults);
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
-        let mut outcome = Outcome { elsewhere: api.spec.mode == ModelMode::External, ..Outcome::default() };
-        let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await {
+        let mut outcome =
+            Outcome { elsewhere: api.spec.mode == ModelMode::External, ..Outcome::default() };
+        let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
+        {
             Ok(applied) => {
-                outcome.observed = applied.deployment.as_ref().map(|entry| observe(&entry.value.object));
+                outcome.observed =
+                    applied.deployment.as_ref().map(|entry| observe(&entry.value.object));
                 outcome.conflicts = applied.conflicts;
                 None
             }
@@ -54,11 +59,14 @@ impl Reconciler for ModelApis {
             source: meta::source(&api.metadata),
             message: Some(message),
         };
-        context.write_status(&context.stores.model_apis, &key, &uid, api.status.as_ref(), &status).await?;
+        context
+            .write_status(&context.stores.model_apis, &key, &uid, api.status.as_ref(), &status)
+            .await?;
         if let Some(error) = failure {
             return Err(ReconcileError::Write(error));
         }
-        let current = children.config_map.get().and_then(|map| map.metadata.name.clone()).unwrap_or_default();
+        let current =
+            children.config_map.get().and_then(|map| map.metadata.name.clone()).unwrap_or_default();
         context.remove_stale_config(Kind::ModelAPI, &key, &uid, &current).await?;
         Ok(if outcome.conflicts.is_empty() { Next::Settled } else { context.look_again() })
     }

@@ -1,0 +1,337 @@
+//! Agents, ModelAPIs and MCPServers become Deployments, Services and ConfigMaps, on a real API server with the real
+//! controller-manager. No node: pods never run, so a Deployment's existence is the end of the road here.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod support;
+
+use std::time::Duration;
+
+use convoke::api::{Agent, Kind, MCPServer, ModelAPI};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use support::team::{AGENT, SOON, Team, model, shared_operator};
+use support::{cluster, eventually};
+
+const REMOTE: &str = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: search\nspec:\n  remote:\n    url: https://tools.example.com/mcp\n";
+
+fn agent(name: &str, extra: &str) -> String {
+    format!(
+        "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: {name}\nspec:\n  modelAPI: gpt\n  mcpServers:\n    - search\n  config:\n    instructionsFile: prompt.md\n{extra}"
+    )
+}
+
+async fn team(prefix: &str, files: &[(&str, &str)]) -> Team<'static> {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let team = Team::new(cluster, prefix, files).await;
+    team.sync_with(json!({})).await;
+    team
+}
+
+impl Team<'_> {
+    fn agents(&self) -> Api<Agent> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+    fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn deployment(&self, name: &str) -> Deployment {
+        eventually(SOON, &format!("Deployment {name}"), || async {
+            self.deployments().get_opt(name).await.expect("get")
+        })
+        .await
+    }
+
+    /// Waits until an agent's status satisfies `is`.
+    async fn agent_is(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        eventually(SOON, what, || async {
+            let agent = self.agents().get(name).await.map_err(|e| json!(e.to_string()))?;
+            let status = serde_json::to_value(&agent.status).expect("json");
+            let fresh = status["observedGeneration"] == json!(agent.metadata.generation);
+            if fresh && is(&status) { Ok(status) } else { Err(status) }
+        })
+        .await
+    }
+}
+
+fn condition<'a>(status: &'a Value, type_: &str) -> &'a Value {
+    status["conditions"]
+        .as_array()
+        .and_then(|list| list.iter().find(|c| c["type"] == type_))
+        .unwrap_or(&Value::Null)
+}
+
+fn env(deployment: &Deployment, name: &str) -> Option<String> {
+    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    pod.containers[0].env.as_ref()?.iter().find(|v| v.name == name)?.value.clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a1_a_commit_becomes_deployment_service_and_config_map() {
+    let agent = agent("helper", "");
+    let team = team(
+        "children",
+        &[
+            ("m.yaml", &model("gpt")),
+            ("s.yaml", REMOTE),
+            ("a.yaml", &agent),
+            ("prompt.md", "Be kind."),
+        ],
+    )
+    .await;
+    let deployment = team.deployment("agent-helper").await;
+    assert_eq!(env(&deployment, "AGENT_INSTRUCTIONS").as_deref(), Some("Be kind."));
+    assert_eq!(env(&deployment, "MODEL_API_URL").as_deref(), Some("https://models.example.com/v1"));
+    assert_eq!(
+        env(&deployment, "MCP_SERVER_SEARCH_URL").as_deref(),
+        Some("https://tools.example.com/mcp")
+    );
+    team.services().get("agent-helper").await.expect("service");
+    let status = team
+        .agent_is("helper", "Pending without a node", |s| {
+            s["phase"] == "Pending" && condition(s, "DependenciesReady")["status"] == "True"
+        })
+        .await;
+    assert_eq!(
+        status["endpoint"],
+        format!("http://agent-helper.{}.svc.cluster.local:8000", team.namespace)
+    );
+    assert_eq!(status["message"], "0 of 1 replicas available");
+    assert_eq!(status["source"]["path"], "a.yaml");
+    assert_eq!(status["source"]["sync"], "main");
+
+    // A changed prompt reaches a new ConfigMap, and the pods that mount it.
+    let before = deployment.spec.as_ref().map(|s| serde_json::to_value(&s.template).expect("json"));
+    team.push(&[("prompt.md", Some("Be brief."))]).await;
+    eventually(SOON, "the new prompt is in the Deployment", || async {
+        let deployment = team.deployment("agent-helper").await;
+        (env(&deployment, "AGENT_INSTRUCTIONS").as_deref() == Some("Be brief.")).then_some(())
+    })
+    .await;
+    let deployment = team.deployment("agent-helper").await;
+    let after = deployment.spec.as_ref().map(|s| serde_json::to_value(&s.template).expect("json"));
+    assert_ne!(before, after);
+    let mounted = after
+        .as_ref()
+        .and_then(|t| t.pointer("/spec/volumes/1/configMap/name")?.as_str())
+        .expect("volume")
+        .to_owned();
+    let map = team.config_maps().get(&mounted).await.expect("map");
+    assert_eq!(map.data.expect("data")["instructions.md"], "Be brief.");
+    assert_eq!(map.immutable, Some(true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_an_agent_waits_for_a_late_model_and_heals() {
+    let agent = agent("early", "");
+    let team = team("late", &[("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")]).await;
+    let status = team.agent_is("early", "waiting", |s| s["phase"] == "Waiting").await;
+    assert_eq!(status["message"], "Waiting for ModelAPI gpt (missing)");
+    assert!(team.deployments().get_opt("agent-early").await.expect("get").is_none());
+    team.services().get("agent-early").await.expect("the Service is made at once");
+
+    team.push(&[("m.yaml", Some(&model("gpt")))]).await;
+    team.deployment("agent-early").await;
+    team.agent_is("early", "healed", |s| s["phase"] == "Pending").await;
+
+    // A later loss is told, and stops nothing.
+    Api::<ModelAPI>::namespaced(team.client.clone(), &team.namespace)
+        .patch(
+            "gpt",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"annotations": {"convoke.dev/prune": "disabled"}}})),
+        )
+        .await
+        .expect("annotate");
+    team.push(&[("m.yaml", None)]).await;
+    team.deployment("agent-early").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_peers_never_block_and_are_wired_when_they_appear() {
+    let one = agent("one", "  agentNetwork:\n    access: [two]\n");
+    let two = agent("two", "  agentNetwork:\n    access: [one]\n");
+    let team = team(
+        "peers",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("one.yaml", &one), ("prompt.md", "p")],
+    )
+    .await;
+    team.deployment("agent-one").await;
+    let status = team
+        .agent_is("one", "peer missing", |s| condition(s, "PeersResolved")["status"] == "False")
+        .await;
+    assert_eq!(condition(&status, "PeersResolved")["message"], "missing: two");
+    team.push(&[("two.yaml", Some(&two))]).await;
+    eventually(SOON, "both are wired", || async {
+        let (one, two) = (team.deployment("agent-one").await, team.deployment("agent-two").await);
+        let wired = env(&one, "PEER_AGENTS").as_deref() == Some("two")
+            && env(&two, "PEER_AGENTS").as_deref() == Some("one");
+        wired.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a11_a_foreign_object_with_a_childs_name_is_left_alone() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let files = [
+        ("m.yaml", model("gpt")),
+        ("s.yaml", REMOTE.to_owned()),
+        ("a.yaml", agent("mine", "")),
+        ("prompt.md", "p".into()),
+    ];
+    let files: Vec<_> = files.iter().map(|(p, c)| (*p, c.as_str())).collect();
+    let team = Team::new(cluster, "foreign-child", &files).await;
+    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "agent-mine"}, "spec": {"ports": [{"port": 1}]}});
+    let before = team
+        .services()
+        .create(&PostParams::default(), &serde_json::from_value(foreign).expect("service"))
+        .await
+        .expect("foreign");
+    team.sync_with(json!({})).await;
+    let status =
+        team.agent_is("mine", "conflict", |s| condition(s, "Conflict")["status"] == "True").await;
+    assert_eq!(status["phase"], "Failed");
+    let after = team.services().get("agent-mine").await.expect("service");
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+    assert!(team.deployments().get_opt("agent-mine").await.expect("get").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn u01_u03_edited_and_deleted_children_come_back() {
+    let agent = agent("sturdy", "");
+    let team = team(
+        "sturdy",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")],
+    )
+    .await;
+    let first = team.deployment("agent-sturdy").await;
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "agent", "image": "evil:1"}]}}}});
+    team.deployments()
+        .patch("agent-sturdy", &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+        .expect("edit");
+    team.services().delete("agent-sturdy", &DeleteParams::default()).await.expect("delete");
+    eventually(SOON, "both are back", || async {
+        let image = team
+            .deployment("agent-sturdy")
+            .await
+            .spec
+            .and_then(|s| s.template.spec?.containers[0].image.clone());
+        let service = team.services().get_opt("agent-sturdy").await.expect("get");
+        (service.is_some() && image.as_deref() != Some("evil:1")).then_some(())
+    })
+    .await;
+    assert_eq!(team.deployment("agent-sturdy").await.metadata.uid, first.metadata.uid);
+
+    // What we do not own is kept.
+    let restart = json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
+    let edited = team
+        .deployments()
+        .patch("agent-sturdy", &PatchParams::default(), &Patch::Merge(restart))
+        .await
+        .expect("restart");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let now = team.deployment("agent-sturdy").await;
+    assert_eq!(now.metadata.generation, edited.metadata.generation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a1_expose_false_takes_the_service_away_and_a_pruned_agent_its_children() {
+    let shown = agent("shy", "");
+    let team = team(
+        "expose",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &shown), ("prompt.md", "p")],
+    )
+    .await;
+    team.deployment("agent-shy").await;
+    team.push(&[("a.yaml", Some(&agent("shy", "  agentNetwork:\n    expose: false\n")))]).await;
+    eventually(SOON, "no Service", || async {
+        team.services().get_opt("agent-shy").await.expect("get").is_none().then_some(())
+    })
+    .await;
+    team.agent_is("shy", "no endpoint", |s| s["endpoint"].is_null()).await;
+    team.push(&[("a.yaml", None)]).await;
+    eventually(SOON, "no Deployment", || async {
+        team.deployments().get_opt("agent-shy").await.expect("get").is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m1_t1_a_proxy_and_a_package_have_pods_to_come() {
+    let proxy = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: gpt\nspec:\n  mode: Proxy\n  proxy:\n    provider: openai\n    models: [gpt-5]\n    apiKeyFrom:\n      secretKeyRef:\n        name: keys\n        key: openai\n";
+    let package = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: search\nspec:\n  package:\n    registry: PyPI\n    name: mcp-server-time\n    version: \"1.0\"\n";
+    let agent = agent("patient", "");
+    let team = team(
+        "pods",
+        &[("m.yaml", proxy), ("s.yaml", package), ("a.yaml", &agent), ("prompt.md", "p")],
+    )
+    .await;
+    team.deployment("modelapi-gpt").await;
+    team.deployment("mcpserver-search").await;
+    let status = team
+        .agent_is("patient", "waits for both", |s| {
+            s["message"] == "Waiting for ModelAPI gpt (not ready), MCPServer search (not ready)"
+        })
+        .await;
+    assert_eq!(status["model"], "gpt-5", "the ModelAPI's only model");
+    let servers: Api<MCPServer> = Api::namespaced(team.client.clone(), &team.namespace);
+    let server = servers.get("search").await.expect("server").status.expect("status");
+    assert_eq!(server.phase.map(|p| format!("{p:?}")).as_deref(), Some("Pending"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p11_settled_children_cause_no_write() {
+    let agent = agent("calm", "");
+    let team = team(
+        "calm",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")],
+    )
+    .await;
+    team.deployment("agent-calm").await;
+    team.agent_is("calm", "settled", |s| s["phase"] == "Pending").await;
+    // Quiet: no write in this namespace for a second.
+    let mut mark = team.cluster.audit_mark();
+    let writes = |mark| {
+        let mut writes = team.cluster.writes_by(AGENT, mark);
+        writes.retain(|r| r.namespace == team.namespace);
+        writes
+    };
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if writes(mark).is_empty() {
+            break;
+        }
+        mark = team.cluster.audit_mark();
+    }
+    assert_eq!(writes(mark), []);
+    // A touch that changes nothing of ours wakes every controller, and none of them writes.
+    let patch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
+    for (kind, name) in
+        [(Kind::Agent, "calm"), (Kind::ModelAPI, "gpt"), (Kind::MCPServer, "search")]
+    {
+        team.api(kind)
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("touch");
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(writes(mark), []);
+    let maps = team
+        .config_maps()
+        .list(&ListParams::default().labels("convoke.dev/kind=agent"))
+        .await
+        .expect("maps");
+    assert_eq!(maps.items.len(), 1);
+}
