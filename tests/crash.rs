@@ -17,7 +17,8 @@ struct Moments(u64);
 
 impl Moments {
     fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
@@ -26,8 +27,10 @@ impl Moments {
 async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;
-    let mut wanted: BTreeMap<String, String> = (0..12).map(|n| (format!("m{n}"), model(&format!("m{n}")))).collect();
-    let files: Vec<_> = wanted.iter().map(|(name, text)| (format!("{name}.yaml"), text.clone())).collect();
+    let mut wanted: BTreeMap<String, String> =
+        (0..12).map(|n| (format!("m{n}"), model(&format!("m{n}")))).collect();
+    let files: Vec<_> =
+        wanted.iter().map(|(name, text)| (format!("{name}.yaml"), text.clone())).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let team = Team::new(&cluster, "crash", &files).await;
     team.create_sync(json!({"interval": "1s", "prune": {"maxDeletions": "50%"}})).await;
@@ -41,8 +44,14 @@ async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
         let new = format!("new{round}");
         wanted.insert(new.clone(), model(&new));
         let changed = format!("m{}", round % 6);
-        wanted.insert(changed.clone(), model_at(&changed, &format!("https://round{round}.example.com/v1")));
-        let mut write = vec![(format!("{new}.yaml"), model(&new)), (format!("{changed}.yaml"), wanted[&changed].clone())];
+        wanted.insert(
+            changed.clone(),
+            model_at(&changed, &format!("https://round{round}.example.com/v1")),
+        );
+        let mut write = vec![
+            (format!("{new}.yaml"), model(&new)),
+            (format!("{changed}.yaml"), wanted[&changed].clone()),
+        ];
         let mut delete = Vec::new();
         if round % 3 == 2 {
             let gone = format!("m{}", 6 + round / 3);
@@ -68,7 +77,11 @@ async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     let revision = format!("main@sha1:{}", team.repo.head());
     eventually(SOON, "the newest commit is applied", || async {
         let status = team.status().await;
-        if status.last_applied_revision.as_deref() == Some(&revision) { Ok(()) } else { Err(status) }
+        if status.last_applied_revision.as_deref() == Some(&revision) {
+            Ok(())
+        } else {
+            Err(status)
+        }
     })
     .await;
     let last = team.objects(Kind::ModelAPI).await;
@@ -94,7 +107,10 @@ async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     operator.ready(SOON).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let writes = cluster.writes_by(AGENT, mark);
-    assert_eq!(writes.iter().filter(|r| r.resource == "modelapis").collect::<Vec<_>>(), Vec::<&_>::new());
+    assert_eq!(
+        writes.iter().filter(|r| r.resource == "modelapis").collect::<Vec<_>>(),
+        Vec::<&_>::new()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
