@@ -18,6 +18,7 @@ use support::team::{ARGS, SOON, condition, ready};
 use support::{Cluster, eventually};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const REGISTRY: &str = "--internal-registry=registry.convoke-system.svc:5000";
 const EVERYTHING: &str = "gitsyncs,agents,modelapis,mcpservers,agentbuilds,deployments,services";
 
 /// The fenced block between `<!-- output: NAME -->` and `<!-- end -->`: its range and content.
@@ -59,7 +60,9 @@ fn copy(from: &Path, to: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tour_of_the_readme_shows_what_one_gets() {
     let cluster = Cluster::start().await;
-    let operator = cluster.operator(ARGS).await;
+    // As scripts/quickstart does.
+    cluster.kubectl(&["apply", "-n", "convoke-system", "-f", &format!("{ROOT}/deploy/pipelines")]);
+    let operator = cluster.operator(&[ARGS, &[REGISTRY]].concat()).await;
     let client = cluster.client().await;
     let namespace: Namespace =
         serde_json::from_value(json!({"metadata": {"name": "agents"}})).expect("namespace");

@@ -124,7 +124,7 @@ async fn g12_nothing_is_deleted_when_the_tree_proves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g5_a_missing_path_deletes_nothing_and_says_so() {
+async fn g12_a_missing_path_deletes_nothing_and_says_so() {
     let cluster = cluster().await;
     shared_operator(cluster).await;
     let files =
@@ -231,7 +231,7 @@ async fn g12_a_copied_object_is_never_pruned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g9_delete_and_revert_in_two_quick_commits_ends_with_the_object() {
+async fn g12_delete_and_revert_in_two_quick_commits_ends_with_the_object() {
     let team = team("revert", &["a", "b", "c", "d"]).await;
     for round in 0..3 {
         team.repo.change("delete", &[], &["d.yaml"]);

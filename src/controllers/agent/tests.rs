@@ -190,3 +190,20 @@ fn suspend_means_no_pods() {
     );
     assert_eq!(children.deployment.get().and_then(|d| d.spec.as_ref()?.replicas), Some(0));
 }
+
+#[test]
+fn m4_a_model_that_is_not_served_is_told() {
+    use super::super::status::{Outcome, status};
+    let agent = agent("a", json!({"modelAPI": {"name": "m"}, "model": "gpt-6"}));
+    let told = |models: &[&str]| {
+        let models = models.iter().map(|m| (*m).to_owned()).collect();
+        let resolved = Resolved { model: "gpt-6".into(), models, ..ready() };
+        let now = jiff::Timestamp::from_second(1).expect("time");
+        let status = status(&agent, &resolved, &Outcome::default(), &defaults(), now);
+        status.conditions.iter().find(|c| c.type_ == "ModelServed").map(|c| c.message.clone())
+    };
+    assert_eq!(told(&["gpt-5", "llama"]).as_deref(), Some("ModelAPI m serves gpt-5, llama, not gpt-6"));
+    for served in [&["gpt-6"][..], &["*"], &["gpt-*"], &[]] {
+        assert_eq!(told(served), None, "{served:?}");
+    }
+}
