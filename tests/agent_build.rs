@@ -1,7 +1,6 @@
 //! AgentBuild on a real API server with Tekton's real definitions. Tekton's controller is not here: the tests write what
 //! it would write into the status of a run.
-
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod support;
 
@@ -152,12 +151,13 @@ impl<'c> Team<'c> {
     /// What Tekton's controller says at the end of a run.
     async fn end(&self, run: &str, succeeded: bool) {
         let (status, reason) = if succeeded { ("True", "Succeeded") } else { ("False", "Failed") };
-        let results = match succeeded {
-            true => json!([
+        let results = if succeeded {
+            json!([
                 {"name": "IMAGE_URL", "value": "registry.test:5000/team/reviewer:t"},
                 {"name": "IMAGE_DIGEST", "value": format!("sha256:{}", "a".repeat(64))},
-            ]),
-            false => json!([]),
+            ])
+        } else {
+            json!([])
         };
         let patch = json!({"status": {
             "startTime": "2026-01-01T00:00:00Z", "results": results,

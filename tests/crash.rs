@@ -48,7 +48,7 @@ async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
             changed.clone(),
             model_at(&changed, &format!("https://round{round}.example.com/v1")),
         );
-        let mut write = vec![
+        let mut write = [
             (format!("{new}.yaml"), model(&new)),
             (format!("{changed}.yaml"), wanted[&changed].clone()),
         ];

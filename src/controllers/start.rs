@@ -125,9 +125,7 @@ fn watch<E: Send + 'static, K: ChildKind>(
     tasks: &mut JoinSet<Result<(), E>>,
     client: &Client,
     store: &Arc<Store<Child<K>>>,
-) where
-    K: kube::Resource<DynamicType = ()>,
-{
+) {
     let (api, store) = (Api::<K>::all(client.clone()), store.clone());
     spawn(
         tasks,
@@ -183,10 +181,9 @@ fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
             let child = change.new.or(change.old);
             if let Some(child) =
                 child.filter(|child| child.value.owner_kind() == Some(kind.as_str()))
+                && let Some(owner) = child.value.owner_name()
             {
-                if let Some(owner) = child.value.owner_name() {
-                    sink.add(Key::new(&change.key.namespace, owner));
-                }
+                sink.add(Key::new(&change.key.namespace, owner));
             }
         });
     }

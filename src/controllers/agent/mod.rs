@@ -68,12 +68,11 @@ impl Reconciler for Agents {
         if let Some(error) = failure {
             return Err(ReconcileError::Write(error));
         }
-        if outcome.observed.is_some() {
-            if let Some(current) =
+        if outcome.observed.is_some()
+            && let Some(current) =
                 children.config_map.get().and_then(|map| map.metadata.name.clone())
-            {
-                context.remove_stale_config(Kind::Agent, &key, &uid, &current).await?;
-            }
+        {
+            context.remove_stale_config(Kind::Agent, &key, &uid, &current).await?;
         }
         // A foreign object with a child's name is not watched: look again.
         Ok(if outcome.conflicts.is_empty() { Next::Settled } else { context.look_again() })

@@ -202,7 +202,10 @@ fn m4_a_model_that_is_not_served_is_told() {
         let status = status(&agent, &resolved, &Outcome::default(), &defaults(), now);
         status.conditions.iter().find(|c| c.type_ == "ModelServed").map(|c| c.message.clone())
     };
-    assert_eq!(told(&["gpt-5", "llama"]).as_deref(), Some("ModelAPI m serves gpt-5, llama, not gpt-6"));
+    assert_eq!(
+        told(&["gpt-5", "llama"]).as_deref(),
+        Some("ModelAPI m serves gpt-5, llama, not gpt-6")
+    );
     for served in [&["gpt-6"][..], &["*"], &["gpt-*"], &[]] {
         assert_eq!(told(served), None, "{served:?}");
     }

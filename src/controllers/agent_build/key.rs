@@ -152,7 +152,7 @@ impl Encoding {
     }
 
     pub(super) fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        crate::sync::desired::hex(&self.0.finalize())
     }
 }
 

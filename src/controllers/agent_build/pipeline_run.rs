@@ -94,8 +94,7 @@ pub fn run_name(build: &str, key: &BuildKey, attempt: u32) -> String {
         return format!("{build}{suffix}");
     }
     // Two long names with the same beginning must not meet.
-    let hash: String =
-        Sha256::digest(build.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hash = crate::cluster::meta::hex8(&Sha256::digest(build.as_bytes()));
     let room = MAX_NAME - suffix.len() - hash.len() - 1;
     let beginning = build.get(..room).unwrap_or(build).trim_end_matches('-');
     format!("{beginning}-{hash}{suffix}")
