@@ -313,6 +313,8 @@ impl Schemas {
                 hint: None,
             });
         }
+        // A required field that is there under a wrong name is one mistake, not two.
+        let mut meant = BTreeSet::new();
         for (key, item) in map {
             let pointer = format!("{at}/{}", escape(key));
             if let Some(schema) = properties.and_then(|p| p.get(key)) {
@@ -323,7 +325,10 @@ impl Schemas {
                 let names: Vec<&str> =
                     properties.map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default();
                 let hint = match nearest(key, names.iter().copied()) {
-                    Some(near) => Some(format!("did you mean {near}?")),
+                    Some(near) => {
+                        meant.insert(near);
+                        Some(format!("did you mean {near}?"))
+                    }
                     None if names.is_empty() => Some("it takes no fields: write {}".to_owned()),
                     None => Some(format!("fields here: {}", names.join(", "))),
                 };
@@ -340,7 +345,7 @@ impl Schemas {
         for required in
             schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
         {
-            if !map.contains_key(required) {
+            if !map.contains_key(required) && !meant.contains(required) {
                 let message = format!("required field {required} is missing");
                 out.push(Finding {
                     pointer: at.to_owned(),
@@ -459,12 +464,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("/spec".to_owned(), code::MISSING_FIELD),
                 ("/spec/config/agenticLoop/enableTools".to_owned(), code::TYPE),
                 ("/spec/config/agenticLoop/maxSteps".to_owned(), code::VALUE),
                 ("/spec/description".to_owned(), code::TYPE),
                 ("/spec/mcpServers/1".to_owned(), code::VALUE),
-                ("/spec/mcpServers/2".to_owned(), code::MISSING_FIELD),
                 ("/spec/mcpServers/2/nam".to_owned(), code::UNKNOWN_FIELD),
                 ("/spec/modelApi".to_owned(), code::UNKNOWN_FIELD),
                 ("/spec/replicas".to_owned(), code::VALUE),
