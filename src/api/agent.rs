@@ -55,6 +55,7 @@ pub struct AgentSpec {
     /// Environment of the container; wins over `config.env` and over generated values. Reserved names are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(validation = Rule::new("self.all(e, !(e.name in ['AGENT_NAME', 'AGENT_INSTRUCTIONS', 'AGENT_INSTRUCTIONS_FILE', 'AGENT_CONFIG_FILE', 'MODEL_API_URL', 'MCP_SERVERS', 'PEER_AGENTS']) && !e.name.startsWith('MCP_SERVER_') && !e.name.startsWith('PEER_AGENT_'))").message("AGENT_NAME, AGENT_INSTRUCTIONS, AGENT_INSTRUCTIONS_FILE, AGENT_CONFIG_FILE, MODEL_API_URL, MCP_SERVERS, MCP_SERVER_*, PEER_AGENTS and PEER_AGENT_* are set by Convoke"))]
     pub env: Vec<EnvVar>,
     /// Compute resources. Default: requests 100m and 256Mi, limits 1 and 512Mi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +76,7 @@ pub struct AgentSpec {
 }
 
 /// How the agent thinks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentConfig {
     /// The system prompt. In Git, `instructionsFile: prompts/x.md` reads it from a file beside the definition.
@@ -91,6 +92,7 @@ pub struct AgentConfig {
     /// Environment that belongs to the configuration; `spec.env` wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(validation = Rule::new("self.all(e, !(e.name in ['AGENT_NAME', 'AGENT_INSTRUCTIONS', 'AGENT_INSTRUCTIONS_FILE', 'AGENT_CONFIG_FILE', 'MODEL_API_URL', 'MCP_SERVERS', 'PEER_AGENTS']) && !e.name.startsWith('MCP_SERVER_') && !e.name.startsWith('PEER_AGENT_'))").message("AGENT_NAME, AGENT_INSTRUCTIONS, AGENT_INSTRUCTIONS_FILE, AGENT_CONFIG_FILE, MODEL_API_URL, MCP_SERVERS, MCP_SERVER_*, PEER_AGENTS and PEER_AGENT_* are set by Convoke"))]
     pub env: Vec<EnvVar>,
 }
 

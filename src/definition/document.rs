@@ -2,7 +2,7 @@
 //!
 //! YAML 1.2 core schema. Refused, because readers disagree or because they hide things: duplicate keys, merge keys,
 //! custom tags, keys that are no scalars, numbers with leading zeros, infinities. Budgets bound depth and nodes;
-//! an alias costs as many nodes as it stands for.
+//! an alias costs as many nodes as it stands for, and a long text as many as it could hold.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::HashMap;
@@ -55,31 +55,54 @@ pub struct Budget {
 pub struct Document {
     /// Its value.
     pub value: Value,
-    /// JSON pointer → place of the key (if it is a mapping's) and of the value.
-    places: HashMap<String, (Option<Place>, Place)>,
+    places: Places,
+}
+
+/// Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Places {
+    /// Of the key (if it is a mapping's) and of the value. The first one is the root's.
+    nodes: Vec<(Option<Place>, Place)>,
+    /// A node, and the key or index below it.
+    children: HashMap<(usize, String), usize>,
+}
+
+impl Places {
+    /// Notes a node below another one, or the root.
+    fn note(&mut self, below: Option<(usize, String)>, key: Option<Place>, value: Place) -> usize {
+        let node = self.nodes.len();
+        self.nodes.push((key, value));
+        if let Some(below) = below {
+            self.children.insert(below, node);
+        }
+        node
+    }
+
+    /// The node at a JSON pointer, or the nearest one around it.
+    fn nearest(&self, pointer: &str) -> Option<(Option<Place>, Place)> {
+        let mut node = 0;
+        for part in pointer.split('/').skip(1) {
+            let part = part.replace("~1", "/").replace("~0", "~");
+            match self.children.get(&(node, part)) {
+                Some(child) => node = *child,
+                None => break,
+            }
+        }
+        self.nodes.get(node).copied()
+    }
 }
 
 impl Document {
     /// Where the value at a JSON pointer is, or the nearest value around it.
     #[must_use]
     pub fn place(&self, pointer: &str) -> Place {
-        self.nearest(pointer).map_or(Place::START, |(_, value)| value)
+        self.places.nearest(pointer).map_or(Place::START, |(_, value)| value)
     }
 
     /// Where the key at a JSON pointer is, or the nearest value around it.
     #[must_use]
     pub fn key_place(&self, pointer: &str) -> Place {
-        self.nearest(pointer).map_or(Place::START, |(key, value)| key.unwrap_or(value))
-    }
-
-    fn nearest(&self, pointer: &str) -> Option<(Option<Place>, Place)> {
-        let mut pointer = pointer;
-        loop {
-            if let Some(found) = self.places.get(pointer) {
-                return Some(*found);
-            }
-            pointer = &pointer[..pointer.rfind('/')?];
-        }
+        self.places.nearest(pointer).map_or(Place::START, |(key, value)| key.unwrap_or(value))
     }
 }
 
@@ -131,7 +154,7 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
             Some(Err(error)) => {
                 let place = at(error.marker().line(), error.marker().col());
                 let message = error.to_string();
-                let message = message.split(" at byte").next().unwrap_or_default();
+                let message = message.split(" at char").next().unwrap_or_default();
                 parsed.faults.push(fault(
                     place,
                     code::SYNTAX,
@@ -146,13 +169,13 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
 }
 
 fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
-    let Builder { root, places, mut faults, .. } = builder;
+    let Builder { root, places, mut faults, explicit, .. } = builder;
     let value = root.unwrap_or(Value::Null);
     let document = Document { value, places };
     if !faults.is_empty() {
         parsed.faults.append(&mut faults);
         parsed.faulty.push(document);
-    } else if !document.value.is_null() {
+    } else if explicit || !document.value.is_null() {
         parsed.documents.push(document);
     }
 }
@@ -170,7 +193,8 @@ fn fault(place: Place, code: &'static str, message: String) -> Fault {
 struct Open {
     value: Value,
     anchor: usize,
-    pointer: String,
+    /// In [`Places`].
+    node: usize,
     /// In a mapping: the key whose value comes next.
     key: Option<(String, Place)>,
     nodes: usize,
@@ -180,7 +204,9 @@ struct Builder<'a> {
     budget: Budget,
     stack: Vec<Open>,
     root: Option<Value>,
-    places: HashMap<String, (Option<Place>, Place)>,
+    /// Whether the document says `null`, which is not the same as being empty.
+    explicit: bool,
+    places: Places,
     anchors: HashMap<usize, (Value, usize)>,
     faults: Vec<Fault>,
     nodes: usize,
@@ -193,7 +219,8 @@ impl Builder<'_> {
             budget,
             stack: Vec::new(),
             root: None,
-            places: HashMap::new(),
+            explicit: false,
+            places: Places::default(),
             anchors: HashMap::new(),
             faults: Vec::new(),
             nodes: 0,
@@ -205,7 +232,8 @@ impl Builder<'_> {
         let place = at(span.start.line(), span.start.col());
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.count(1, place)?;
+                let weight = weight(&text);
+                self.count(weight, place)?;
                 let text_tag = tag.as_deref().and_then(|tag| tag.core_suffix().map(str::to_owned));
                 if tag.is_some() && text_tag.as_deref() != Some("str") {
                     self.fault(
@@ -218,15 +246,19 @@ impl Builder<'_> {
                 let plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
                 if self.wants_key() {
                     self.key(&text, plain, place);
+                    if let Some(open) = self.stack.last_mut() {
+                        open.nodes = open.nodes.saturating_add(weight);
+                    }
                     return Ok(());
                 }
+                self.explicit |= self.stack.is_empty() && span.start.index() != span.end.index();
                 let value = if plain {
                     self.resolve(&text, place)
                 } else {
                     Value::String(text.into_owned())
                 };
-                self.anchor(anchor, &value, 1);
-                self.put(value, place, 1);
+                self.anchor(anchor, &value, weight);
+                self.put(value, place, weight);
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?;
@@ -345,23 +377,22 @@ impl Builder<'_> {
             self.key("", false, place);
             // The collection becomes that key's value; what YAML meant as value is then out of step, and lost.
         }
-        let pointer = self.place_next(place);
-        self.stack.push(Open { value, anchor, pointer, key: None, nodes: 1 });
+        let node = self.place_next(place);
+        self.stack.push(Open { value, anchor, node, key: None, nodes: 1 });
         Ok(())
     }
 
-    /// Notes the place of the value that comes next, and gives its pointer.
-    fn place_next(&mut self, place: Place) -> String {
-        let (pointer, key) = match self.stack.last() {
-            None => (String::new(), None),
+    /// Notes the place of the value that comes next, and gives its node.
+    fn place_next(&mut self, place: Place) -> usize {
+        let (below, key) = match self.stack.last() {
+            None => (None, None),
             Some(open) => match (&open.value, &open.key) {
-                (Value::Array(items), _) => (format!("{}/{}", open.pointer, items.len()), None),
-                (_, Some((key, at))) => (format!("{}/{}", open.pointer, escape(key)), Some(*at)),
-                _ => (open.pointer.clone(), None),
+                (Value::Array(items), _) => (Some((open.node, items.len().to_string())), None),
+                (_, Some((key, at))) => (Some((open.node, key.clone())), Some(*at)),
+                _ => return open.node,
             },
         };
-        self.places.insert(pointer.clone(), (key, place));
-        pointer
+        self.places.note(below, key, place)
     }
 
     fn put(&mut self, value: Value, place: Place, nodes: usize) {
@@ -459,6 +490,11 @@ impl Builder<'_> {
     }
 }
 
+/// What a text costs: long ones as several values, or a few aliases of one would fill the memory.
+fn weight(text: &str) -> usize {
+    1 + text.len() / 256
+}
+
 /// One part of a JSON pointer.
 #[must_use]
 pub fn escape(key: &str) -> String {
@@ -510,6 +546,29 @@ mod tests {
         }
         assert_eq!(faults(&text).last().expect("fault").2, code::BUDGET);
         assert_eq!(one("a: &x {b: 1}\nc: *x\n").value, json!({"a": {"b": 1}, "c": {"b": 1}}));
+    }
+
+    #[test]
+    fn long_texts_and_keys_cost_what_they_hold() {
+        let text = "x".repeat(10_000);
+        let aliases = "*a, ".repeat(50);
+        for anchor in [format!("&a {text:?}"), format!("&a {{? {text:?} : 1}}")] {
+            let faults = faults(&format!("a: {anchor}\nb: [{aliases}]\n"));
+            assert_eq!(faults.last().map(|f| (f.0, f.2)), Some((2, code::BUDGET)));
+        }
+        // The key is kept once, not in the place of every item below it.
+        let document = one(&format!("? {text:?}\n: [{}]\n", "1, ".repeat(500)));
+        assert_eq!(document.places.nodes.len(), 502);
+        let kept: usize = document.places.children.keys().map(|(_, key)| key.len()).sum();
+        assert!(kept < 2 * text.len());
+        assert_eq!(document.place(&format!("/{text}/499")), Place { line: 2, column: 1501 });
+    }
+
+    #[test]
+    fn an_explicit_null_is_not_an_empty_document() {
+        for (text, count) in [("", 0), ("# c\n---\n---\n", 0), ("null\n", 1), ("--- ~\n", 1)] {
+            assert_eq!(parse(text, BUDGET).documents.len(), count, "{text:?}");
+        }
     }
 
     #[test]
