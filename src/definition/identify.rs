@@ -317,7 +317,18 @@ fn strings(
             );
             continue;
         }
+        if !is_qualified_name(key) {
+            let hint = "use [domain/]name: at most 63 letters, digits, '-', '_' and '.'".to_owned();
+            let message = format!("{} is no valid key", quote(key));
+            say(&at, true, code::METADATA, message, Some(hint));
+            continue;
+        }
         match value {
+            Value::String(text) if !(annotations || text.is_empty() || is_name_part(text)) => {
+                let hint = "use at most 63 letters, digits, '-', '_' and '.'".to_owned();
+                let message = format!("{} is no valid value of a label", quote(text));
+                say(&at, false, code::METADATA, message, Some(hint));
+            }
             Value::String(text) => {
                 into.insert(key.clone(), text.clone());
             }
@@ -338,6 +349,25 @@ fn allowed_hint(annotations: bool) -> Option<String> {
 
 fn names() -> String {
     Kind::ALL.map(Kind::as_str).join(", ")
+}
+
+/// Key of a label or annotation: `name` or `domain/name`, as Kubernetes checks it.
+fn is_qualified_name(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_name_part(key),
+        Some((domain, name)) => {
+            domain.len() <= 253 && domain.split('.').all(is_dns_label) && is_name_part(name)
+        }
+    }
+}
+
+/// At most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    text.len() <= 63
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
 
 /// RFC 1123 label.
