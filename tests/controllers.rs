@@ -280,12 +280,12 @@ async fn m1_t1_a_proxy_and_a_package_have_pods_to_come() {
     .await;
     team.deployment("modelapi-gpt").await;
     team.deployment("mcpserver-search").await;
-    let status = team
-        .agent_is("patient", "waits for both", |s| {
-            s["message"] == "Waiting for ModelAPI gpt (not ready), MCPServer search (not ready)"
-        })
-        .await;
-    assert_eq!(status["model"], "gpt-5", "the ModelAPI's only model");
+    team.agent_is("patient", "waits for both", |s| {
+        // The ModelAPI's only model.
+        s["message"] == "Waiting for ModelAPI gpt (not ready), MCPServer search (not ready)"
+            && s["model"] == "gpt-5"
+    })
+    .await;
     let servers: Api<MCPServer> = Api::namespaced(team.client.clone(), &team.namespace);
     let server = servers.get("search").await.expect("server").status.expect("status");
     assert_eq!(server.phase.map(|p| format!("{p:?}")).as_deref(), Some("Pending"));
