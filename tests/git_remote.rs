@@ -226,9 +226,10 @@ async fn g6_v21_v22_budgets() {
     assert_eq!(snapshot.problems()[0].path, "c/d/e");
     assert!(snapshot.read(&snapshot.entries()[1], 2999).is_err());
 
-    let noise: String = (0..40_000_u64)
-        .map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-        .collect();
+    let mut noise = String::new();
+    for n in 0..40_000_u64 {
+        noise.push_str(&format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    }
     fixture.repo.change("big", &[("big.bin", &noise)], &[]);
     let error =
         fixture.read_with(with(Limits { pack_bytes: 1000, ..Limits::default() }), ".").await.err();
