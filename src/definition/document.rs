@@ -117,11 +117,25 @@ pub struct Parsed {
     pub faulty: Vec<Document>,
 }
 
+/// A character that no YAML may hold. The parser takes NUL for the end of the text: what follows would be hidden.
+fn control_character(text: &str) -> Option<Fault> {
+    let forbidden = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}');
+    let index = text.find(forbidden)?;
+    let before = &text[..index];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+    Some(fault(at(line, column), code::SYNTAX, "a control character is not accepted".into()))
+}
+
 /// Reads all documents of a text. A broken document does not hide the others.
 #[must_use]
 pub fn parse(text: &str, budget: Budget) -> Parsed {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parsed = Parsed::default();
+    if let Some(fault) = control_character(text) {
+        parsed.faults.push(fault);
+        return parsed;
+    }
     let mut parser = Parser::new_from_str(text);
     let mut builder = Builder::new(budget);
     let mut seen = 0;

@@ -111,14 +111,17 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
                     Some(format!("did you mean {API_VERSION}?")),
                 );
             } else {
-                // The core group has no kind like ours, and others seldom have both our kind and our version.
-                let almost_ours = kind_name.and_then(Kind::parse).is_some()
-                    && (group.is_empty() || version == VERSION);
-                if !almost_ours {
+                let Some(kind_name) = kind_name else {
+                    // Not to be told apart from one of ours that lost its kind.
+                    let (at, message) = missing(map, "kind");
+                    say(at, false, code::NOT_AN_OBJECT, message, Some("add the kind".into()));
+                    return ours(None, findings);
+                };
+                // The core group has no kind like ours; other groups may have, and are left alone.
+                if !(group.is_empty() && Kind::parse(kind_name).is_some()) {
                     return Identity::Foreign;
                 }
-                let message =
-                    format!("{} of {} is almost ours", kind_name.unwrap_or_default(), quote(other));
+                let message = format!("{kind_name} of {} is almost ours", quote(other));
                 say(
                     "/apiVersion",
                     false,
@@ -306,6 +309,11 @@ fn strings(
         let reserved =
             key.contains('/') && (domain == GROUP || domain.ends_with(&format!(".{GROUP}")));
         let allowed = annotations && keys::FROM_GIT.contains(&key.as_str());
+        if allowed && value.as_str() != Some("disabled") {
+            let hint = Some("write disabled, or leave the annotation out".to_owned());
+            say(&at, false, code::METADATA, format!("{key} has one value: disabled"), hint);
+            continue;
+        }
         if reserved && !allowed {
             let hint = allowed_hint(annotations);
             say(

@@ -143,13 +143,12 @@ impl Schemas {
         };
         let field = at.rsplit('/').next().unwrap_or_default();
         if value.is_null() {
-            if schema["nullable"] != true {
-                say(
-                    code::TYPE,
-                    format!("{field} has no value"),
-                    Some("give it a value, or leave the field out".into()),
-                );
-            }
+            // Also where the schema allows null: CEL's has() counts it as there, and the typed object as missing.
+            say(
+                code::TYPE,
+                format!("{field} has no value"),
+                Some("give it a value ({} for an empty object), or leave the field out".into()),
+            );
             return;
         }
         if schema["x-kubernetes-int-or-string"] == true {
@@ -256,7 +255,8 @@ impl Schemas {
         {
             say(
                 code::VALUE,
-                format!("{} is not a valid {field}", quote(text)),
+                // The value is not quoted: a URL may hold a password.
+                format!("this is not a valid {field}"),
                 Some(format!("it must match {pattern}")),
             );
         }

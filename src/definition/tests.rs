@@ -93,7 +93,7 @@ fn g7_whatever_could_hide_an_object_is_an_error() {
         ("apiVersion: convoke.dv/v1alpha1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
         ("apiVersion: Convoke.dev/v1alpha1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
         ("apiVersion: convoke.dev/v1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
-        ("apiVersion: example.com/v1alpha1\nkind: Agent\n", "f.yaml:1:13 CVK0102"),
+        ("apiVersion: apps/v1\n", "f.yaml:1:1 CVK0101"),
         (
             "apiVersion: convoke.dev/v1alpha1\nkind: Agnt\nmetadata:\n  name: a\n",
             "f.yaml:2:7 CVK0103",
@@ -454,4 +454,43 @@ fn every_code_has_its_line_in_the_documentation() {
     for code in codes {
         assert!(page.contains(&format!("| {code} |")), "{code} is not in docs/problems.md");
     }
+}
+
+#[test]
+fn g7_other_groups_with_kinds_like_ours_are_left_alone() {
+    let catalog = load(&[
+        ("k.yaml", "apiVersion: kagent.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\n"),
+        ("m.yaml", MODEL),
+    ]);
+    assert_eq!(catalog.problems, []);
+    assert_eq!(ids(&catalog), ["ModelAPI/m"]);
+}
+
+#[test]
+fn g12_a_misspelt_prune_annotation_is_an_error() {
+    let text =
+        MODEL.replace("  name: m\n", "  name: m\n  annotations:\n    convoke.dev/prune: disable\n");
+    assert_eq!(places(&load(&[("f.yaml", &text)])), ["f.yaml:6:24 CVK0105"]);
+}
+
+#[test]
+fn v53_a_password_in_a_url_is_not_repeated() {
+    let text = MODEL.replace("https://m.example/v1", "https://user:hunter2@m.example/v1");
+    let catalog = load(&[("f.yaml", &text)]);
+    assert!(catalog.has_errors());
+    assert!(!format!("{:?}", catalog.problems).contains("hunter2"), "{:?}", catalog.problems);
+}
+
+#[test]
+fn g10_an_empty_block_is_no_block() {
+    let text = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: m\nspec:\n  mode: Proxy\n  proxy:\n";
+    assert_eq!(places(&load(&[("f.yaml", text)])), ["f.yaml:7:8 CVK0203"]);
+}
+
+#[test]
+fn g7_nothing_hides_behind_a_nul() {
+    let text = format!("{MODEL}\0\n---\n{}", MODEL.replace("name: m", "name: n"));
+    let catalog = load(&[("f.yaml", &text)]);
+    assert_eq!(places(&catalog), ["f.yaml:9:1 CVK0001"]);
+    assert!(catalog.broken_paths.contains("f.yaml"));
 }
