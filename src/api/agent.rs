@@ -6,6 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvVar, LinkedResources, NameRef, Phase, Resources, Source};
 
+/// Variables that say who an agent is and what it is wired to. Nobody else may set them.
+pub const RESERVED_ENV: &[&str] = &[
+    "AGENT_NAME",
+    "AGENT_INSTRUCTIONS",
+    "AGENT_INSTRUCTIONS_FILE",
+    "AGENT_CONFIG_FILE",
+    "MODEL_API_URL",
+    "MCP_SERVERS",
+    "PEER_AGENTS",
+];
+
+/// Whether a variable is reserved: one of [`RESERVED_ENV`], or the address of a tool server or a peer.
+#[must_use]
+pub fn is_reserved_env(name: &str) -> bool {
+    RESERVED_ENV.contains(&name)
+        || (name.starts_with("MCP_SERVER_") && name.ends_with("_URL"))
+        || (name.starts_with("PEER_AGENT_") && name.ends_with("_CARD_URL"))
+}
+
+/// [`is_reserved_env`] as a CEL rule over a list of variables.
+const NO_RESERVED_ENV: &str = "self.all(v, !(v.name in ['AGENT_NAME', 'AGENT_INSTRUCTIONS', 'AGENT_INSTRUCTIONS_FILE', 'AGENT_CONFIG_FILE', 'MODEL_API_URL', 'MCP_SERVERS', 'PEER_AGENTS']) && !(v.name.startsWith('MCP_SERVER_') && v.name.endsWith('_URL')) && !(v.name.startsWith('PEER_AGENT_') && v.name.endsWith('_CARD_URL')))";
+/// What the rule says.
+const RESERVED_MESSAGE: &str = "AGENT_NAME, AGENT_INSTRUCTIONS, AGENT_INSTRUCTIONS_FILE, AGENT_CONFIG_FILE, MODEL_API_URL, MCP_SERVERS, MCP_SERVER_*_URL, PEER_AGENTS and PEER_AGENT_*_CARD_URL are reserved: they come from the references of the spec";
+
 /// An agent: a model, its instructions, the tools it may call and the peers it may talk to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -55,6 +79,8 @@ pub struct AgentSpec {
     /// Environment of the container; wins over `config.env` and over generated values. Reserved names are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(validation = Rule::new(NO_RESERVED_ENV).message(RESERVED_MESSAGE))]
+    #[x_kube(validation = Rule::new("!self.exists(v, v.name == 'MODEL_NAME')").message("MODEL_NAME is reserved here: write spec.model"))]
     pub env: Vec<EnvVar>,
     /// Compute resources. Default: requests 100m and 256Mi, limits 1 and 512Mi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +101,7 @@ pub struct AgentSpec {
 }
 
 /// How the agent thinks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentConfig {
     /// The system prompt. In Git, `instructionsFile: prompts/x.md` reads it from a file beside the definition.
@@ -91,6 +117,7 @@ pub struct AgentConfig {
     /// Environment that belongs to the configuration; `spec.env` wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(validation = kube::core::Rule::new(NO_RESERVED_ENV).message(RESERVED_MESSAGE))]
     pub env: Vec<EnvVar>,
 }
 
@@ -240,4 +267,21 @@ pub struct AgentStatus {
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a2_rule_and_code_reserve_the_same_names() {
+        for name in RESERVED_ENV {
+            assert!(is_reserved_env(name));
+            assert!(NO_RESERVED_ENV.contains(&format!("'{name}'")), "{name}");
+            assert!(RESERVED_MESSAGE.contains(name), "{name}");
+        }
+        assert_eq!(NO_RESERVED_ENV.matches('\'').count(), 2 * (RESERVED_ENV.len() + 4));
+        assert!(is_reserved_env("MCP_SERVER_A_URL") && is_reserved_env("PEER_AGENT_A_CARD_URL"));
+        assert!(!is_reserved_env("MODEL_NAME") && !is_reserved_env("PEER_AGENT_A_URL"));
+    }
 }
