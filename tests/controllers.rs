@@ -280,12 +280,12 @@ async fn m1_t1_a_proxy_and_a_package_have_pods_to_come() {
     .await;
     team.deployment("modelapi-gpt").await;
     team.deployment("mcpserver-search").await;
-    let status = team
-        .agent_is("patient", "waits for both", |s| {
-            s["message"] == "Waiting for ModelAPI gpt (not ready), MCPServer search (not ready)"
-        })
-        .await;
-    assert_eq!(status["model"], "gpt-5", "the ModelAPI's only model");
+    team.agent_is("patient", "waits for both", |s| {
+        // The ModelAPI's only model.
+        s["message"] == "Waiting for ModelAPI gpt (not ready), MCPServer search (not ready)"
+            && s["model"] == "gpt-5"
+    })
+    .await;
     let servers: Api<MCPServer> = Api::namespaced(team.client.clone(), &team.namespace);
     let server = servers.get("search").await.expect("server").status.expect("status");
     assert_eq!(server.phase.map(|p| format!("{p:?}")).as_deref(), Some("Pending"));
@@ -381,11 +381,10 @@ async fn a2_reserved_names_are_refused_by_the_api_server() {
     for (name, spec) in [
         ("spec.env", json!({"env": var("MODEL_API_URL")})),
         ("spec.env", json!({"env": var("PEER_AGENT_X_CARD_URL")})),
-        ("spec.env", json!({"env": var("MODEL_NAME")})),
         ("spec.config.env", json!({"config": {"env": var("MCP_SERVER_X_URL")}})),
     ] {
         let error = team.agents().create(&dry, &with(spec)).await.expect_err("refused").to_string();
-        assert!(error.contains("reserved") && error.contains(name), "{error}");
+        assert!(error.contains("set by Convoke") && error.contains(name), "{error}");
     }
     let fine = json!({"env": var("LOG_LEVEL"), "config": {"env": var("MODEL_NAME")}});
     team.agents().create(&dry, &with(fine)).await.expect("accepted");

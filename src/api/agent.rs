@@ -17,18 +17,14 @@ pub const RESERVED_ENV: &[&str] = &[
     "PEER_AGENTS",
 ];
 
-/// Whether a variable is reserved: one of [`RESERVED_ENV`], or the address of a tool server or a peer.
+/// Whether a variable is reserved: one of [`RESERVED_ENV`], or about a tool server or a peer. The rules of the two
+/// lists of variables below say the same.
 #[must_use]
 pub fn is_reserved_env(name: &str) -> bool {
     RESERVED_ENV.contains(&name)
-        || (name.starts_with("MCP_SERVER_") && name.ends_with("_URL"))
-        || (name.starts_with("PEER_AGENT_") && name.ends_with("_CARD_URL"))
+        || name.starts_with("MCP_SERVER_")
+        || name.starts_with("PEER_AGENT_")
 }
-
-/// [`is_reserved_env`] as a CEL rule over a list of variables.
-const NO_RESERVED_ENV: &str = "self.all(v, !(v.name in ['AGENT_NAME', 'AGENT_INSTRUCTIONS', 'AGENT_INSTRUCTIONS_FILE', 'AGENT_CONFIG_FILE', 'MODEL_API_URL', 'MCP_SERVERS', 'PEER_AGENTS']) && !(v.name.startsWith('MCP_SERVER_') && v.name.endsWith('_URL')) && !(v.name.startsWith('PEER_AGENT_') && v.name.endsWith('_CARD_URL')))";
-/// What the rule says.
-const RESERVED_MESSAGE: &str = "AGENT_NAME, AGENT_INSTRUCTIONS, AGENT_INSTRUCTIONS_FILE, AGENT_CONFIG_FILE, MODEL_API_URL, MCP_SERVERS, MCP_SERVER_*_URL, PEER_AGENTS and PEER_AGENT_*_CARD_URL are reserved: they come from the references of the spec";
 
 /// An agent: a model, its instructions, the tools it may call and the peers it may talk to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -79,8 +75,7 @@ pub struct AgentSpec {
     /// Environment of the container; wins over `config.env` and over generated values. Reserved names are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    #[x_kube(validation = Rule::new(NO_RESERVED_ENV).message(RESERVED_MESSAGE))]
-    #[x_kube(validation = Rule::new("!self.exists(v, v.name == 'MODEL_NAME')").message("MODEL_NAME is reserved here: write spec.model"))]
+    #[x_kube(validation = Rule::new("self.all(e, !(e.name in ['AGENT_NAME', 'AGENT_INSTRUCTIONS', 'AGENT_INSTRUCTIONS_FILE', 'AGENT_CONFIG_FILE', 'MODEL_API_URL', 'MCP_SERVERS', 'PEER_AGENTS']) && !e.name.startsWith('MCP_SERVER_') && !e.name.startsWith('PEER_AGENT_'))").message("AGENT_NAME, AGENT_INSTRUCTIONS, AGENT_INSTRUCTIONS_FILE, AGENT_CONFIG_FILE, MODEL_API_URL, MCP_SERVERS, MCP_SERVER_*, PEER_AGENTS and PEER_AGENT_* are set by Convoke"))]
     pub env: Vec<EnvVar>,
     /// Compute resources. Default: requests 100m and 256Mi, limits 1 and 512Mi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +112,7 @@ pub struct AgentConfig {
     /// Environment that belongs to the configuration; `spec.env` wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    #[x_kube(validation = kube::core::Rule::new(NO_RESERVED_ENV).message(RESERVED_MESSAGE))]
+    #[x_kube(validation = Rule::new("self.all(e, !(e.name in ['AGENT_NAME', 'AGENT_INSTRUCTIONS', 'AGENT_INSTRUCTIONS_FILE', 'AGENT_CONFIG_FILE', 'MODEL_API_URL', 'MCP_SERVERS', 'PEER_AGENTS']) && !e.name.startsWith('MCP_SERVER_') && !e.name.startsWith('PEER_AGENT_'))").message("AGENT_NAME, AGENT_INSTRUCTIONS, AGENT_INSTRUCTIONS_FILE, AGENT_CONFIG_FILE, MODEL_API_URL, MCP_SERVERS, MCP_SERVER_*, PEER_AGENTS and PEER_AGENT_* are set by Convoke"))]
     pub env: Vec<EnvVar>,
 }
 
@@ -274,14 +269,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a2_rule_and_code_reserve_the_same_names() {
-        for name in RESERVED_ENV {
-            assert!(is_reserved_env(name));
-            assert!(NO_RESERVED_ENV.contains(&format!("'{name}'")), "{name}");
-            assert!(RESERVED_MESSAGE.contains(name), "{name}");
-        }
-        assert_eq!(NO_RESERVED_ENV.matches('\'').count(), 2 * (RESERVED_ENV.len() + 4));
+    fn a2_rules_and_code_reserve_the_same_names() {
+        use kube::CustomResourceExt;
+        let names: Vec<_> = RESERVED_ENV.iter().map(|name| format!("'{name}'")).collect();
+        let rule = format!(
+            "self.all(e, !(e.name in [{}]) && !e.name.startsWith('MCP_SERVER_') && !e.name.startsWith('PEER_AGENT_'))",
+            names.join(", ")
+        );
+        let definition = serde_json::to_string(&Agent::crd()).expect("JSON");
+        assert_eq!(definition.matches(&rule).count(), 2, "env and config.env");
         assert!(is_reserved_env("MCP_SERVER_A_URL") && is_reserved_env("PEER_AGENT_A_CARD_URL"));
-        assert!(!is_reserved_env("MODEL_NAME") && !is_reserved_env("PEER_AGENT_A_URL"));
+        assert!(RESERVED_ENV.iter().all(|name| is_reserved_env(name)));
+        assert!(!is_reserved_env("MODEL_NAME") && !is_reserved_env("MCP_TOOLS"));
     }
 }

@@ -74,11 +74,16 @@ pub fn run(cli: Cli) -> ExitCode {
         Err(Failure { code, message, hint }) => {
             eprintln!("error: {message}");
             if let Some(hint) = hint {
-                eprintln!("\nhint: {hint}");
+                eprintln!("hint: {hint}");
             }
             ExitCode::from(code)
         }
     }
+}
+
+/// A number of things: `1 file`, `2 files`.
+fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Writes to standard output; a reader that went away (`convoke crds | head`) is no error.

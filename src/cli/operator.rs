@@ -68,6 +68,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
                 .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=warn".into()),
         )
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     let set = ControllerSet::parse(&args.controllers).map_err(|unknown| {
         Failure::new(USAGE, format!("unknown controller {unknown:?}"))

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use serde_json::Value;
 
-use super::{FOUND, Failure, USAGE, print, validate};
+use super::{FOUND, Failure, USAGE, count, print, validate};
+use crate::api::ObjectId;
 use crate::api::git_sync::Severity;
-use crate::api::{Kind, ObjectId};
 use crate::definition::{Catalog, Limits, Loader, diagnostic};
 use crate::git::local::repository_root;
-use crate::git::open_local;
+use crate::git::{GitError, open_local};
 
 /// Show what a folder changes.
 #[derive(Debug, ClapArgs)]
@@ -30,17 +30,22 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if new.problems.iter().any(|p| p.severity == Severity::Error) {
         let errors: Vec<_> =
             new.problems.iter().filter(|p| p.severity == Severity::Error).cloned().collect();
-        eprint!("{}", diagnostic::render_text(&errors, Some(&folder)));
+        eprintln!("{}", diagnostic::render_text(&errors, Some(&folder)));
         return Err(Failure::new(FOUND, "the folder has errors, so there is no plan")
-            .hint("see convoke validate"));
+            .hint("convoke validate shows warnings too"));
     }
     let path = args.path.canonicalize().map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let root = repository_root(&path);
     let below = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
     let below = if below.is_empty() { ".".to_owned() } else { below };
-    let old = open_local(&root, &args.against, &below, &crate::git::Limits::default())
-        .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", args.against)))?;
-    let old = Loader::new(Limits::default()).load(&old, None);
+    let old = match open_local(&root, &args.against, &below, &crate::git::Limits::default()) {
+        Ok(tree) => Loader::new(Limits::default()).load(&tree, None),
+        // The folder is new: everything in it is.
+        Err(GitError::PathMissing(_)) => Catalog::default(),
+        Err(error) => {
+            return Err(Failure::new(USAGE, format!("cannot read {}: {error}", args.against)));
+        }
+    };
     print(&render(&old, &new))
 }
 
@@ -51,6 +56,12 @@ fn render(old: &Catalog, new: &Catalog) -> String {
     let (mut created, mut updated, mut pruned) = (0, 0, 0);
     for id in ids {
         match (old.definitions.get(id), new.definitions.get(id)) {
+            (None, Some(_)) if old.broken.contains_key(id) => {
+                updated += 1;
+                text.push_str(&format!(
+                    "~ {id}\n    was broken there, so what changes is not known\n"
+                ));
+            }
             (None, Some(_)) => {
                 created += 1;
                 text.push_str(&format!("+ {id}\n"));
@@ -76,14 +87,12 @@ fn render(old: &Catalog, new: &Catalog) -> String {
             (None, None) => {}
         }
     }
-    if !text.is_empty() {
-        text.push('\n');
+    let objects = count(new.definitions.len(), "object");
+    if text.is_empty() {
+        return format!("no changes ({objects})\n");
     }
-    let kinds =
-        Kind::ALL.iter().filter(|kind| new.definitions.keys().any(|id| id.kind == **kind)).count();
     text.push_str(&format!(
-        "{created} to create, {updated} to change, {pruned} to delete ({} objects of {kinds} kinds)\n",
-        new.definitions.len()
+        "\n{created} to create, {updated} to change, {pruned} to delete ({objects} afterwards)\n"
     ));
     text
 }
@@ -122,8 +131,8 @@ fn diff(path: &str, old: &Value, new: &Value, out: &mut Vec<String>) {
             let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
             let (a, b) = (lines(a), lines(b));
             format!(
-                "{path}: {} lines added, {} removed",
-                b.difference(&a).count(),
+                "{path}: {} added, {} removed",
+                count(b.difference(&a).count(), "line"),
                 a.difference(&b).count()
             )
         }
@@ -173,7 +182,7 @@ mod tests {
         assert_eq!(
             changes(old, new),
             [
-                "config.instructions: 1 lines added, 1 removed",
+                "config.instructions: 1 line added, 1 removed",
                 "mcpServers: +t -s",
                 "model: a -> b",
                 "replicas: removed (was 2)"

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::{FOUND, Failure, USAGE, print};
+use super::{FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::Severity;
 use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic};
 use crate::git::local::{Folder, repository_root};
@@ -59,11 +59,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             if !text.is_empty() {
                 text.push('\n');
             }
+            let warnings = catalog.problems.len() - errors;
+            let found = match (errors, warnings) {
+                (0, 0) => "no problems".to_owned(),
+                (errors, 0) => count(errors, "error"),
+                (0, warnings) => count(warnings, "warning"),
+                (errors, warnings) => {
+                    format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
+                }
+            };
             text.push_str(&format!(
-                "{} objects in {} files: {errors} errors, {} warnings\n",
-                catalog.definitions.len() + catalog.broken.len(),
-                catalog.files,
-                catalog.problems.len() - errors
+                "{} in {}: {found}\n",
+                count(catalog.documents, "object"),
+                count(catalog.files, "file")
             ));
             print(&text)?;
         }

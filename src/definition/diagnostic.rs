@@ -66,14 +66,19 @@ pub fn sort(problems: &mut [Problem]) {
 #[must_use]
 pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> String {
     let mut text = String::new();
+    // Problems come sorted by file: one read a file, not one a problem.
+    let mut source: (Option<&str>, Vec<String>) = (None, Vec::new());
     for problem in problems {
+        if problem.path.is_some() && source.0 != problem.path.as_deref() {
+            source = (problem.path.as_deref(), lines(problem, tree));
+        }
         let word = match problem.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}{word}[{}]: {}", place(problem), problem.code, problem.message);
-        if let Some(line) = source_line(problem, tree) {
+        if let Some(line) = source_line(problem, &source.1) {
             let number = problem.line.unwrap_or(0);
             let mark = usize::try_from(problem.column.unwrap_or(1)).unwrap_or(1).saturating_sub(1);
             let _ = writeln!(text, "{number:>5} | {line}\n      | {}^", " ".repeat(mark));
@@ -88,7 +93,7 @@ pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> S
 fn place(problem: &Problem) -> String {
     let mut text = String::new();
     if let Some(path) = &problem.path {
-        text.push_str(path);
+        text.push_str(&printable(path));
         for number in [problem.line, problem.column].into_iter().flatten() {
             let _ = write!(text, ":{number}");
         }
@@ -97,14 +102,29 @@ fn place(problem: &Problem) -> String {
     text
 }
 
+/// The lines of a problem's file, as far as it can be read.
+fn lines(problem: &Problem, tree: Option<&dyn RepositoryTree>) -> Vec<String> {
+    let read = || {
+        let (tree, path) = (tree?, problem.path.as_deref()?);
+        let entry = tree.lookup(path).ok()??;
+        let data = tree.read(&entry, 1 << 20).ok()?;
+        let text = std::str::from_utf8(&data).ok()?;
+        // The mark at the start of the file counts as no column.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        Some(text.lines().map(str::to_owned).collect())
+    };
+    read().unwrap_or_default()
+}
+
 /// The line of a problem, if it is short enough to help.
-fn source_line(problem: &Problem, tree: Option<&dyn RepositoryTree>) -> Option<String> {
-    let (tree, path) = (tree?, problem.path.as_deref()?);
-    let entry = tree.lookup(path).ok()??;
-    let data = tree.read(&entry, 1 << 20).ok()?;
-    let text = std::str::from_utf8(&data).ok()?;
-    let line = text.lines().nth(usize::try_from(problem.line?).ok()?.checked_sub(1)?)?;
-    (line.chars().count() <= 120).then(|| line.replace('\t', " "))
+fn source_line(problem: &Problem, lines: &[String]) -> Option<String> {
+    let line = lines.get(usize::try_from(problem.line?).ok()?.checked_sub(1)?)?;
+    (line.chars().count() <= 120).then(|| printable(line))
+}
+
+/// The same number of characters, without any that would move the cursor or change colours.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// For programs: a JSON array of problems.
@@ -117,8 +137,11 @@ pub fn render_json(problems: &[Problem]) -> String {
 /// The nearest of some names, if it is near enough to be meant.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = (wrong.chars().count() / 3).clamp(1, 3);
+    let length = wrong.chars().count();
+    let near = (length / 3).clamp(1, 3);
     names
+        // The distance costs the product of both lengths, and is at least their difference.
+        .filter(|name| length.abs_diff(name.chars().count()) <= near)
         .map(|name| {
             (strsim::damerau_levenshtein(&name.to_lowercase(), &wrong.to_lowercase()), name)
         })

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::diagnostic::{code, nearest, quote};
 use super::document::escape;
@@ -69,13 +69,16 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
             let hint = Some(format!(
                 "add apiVersion: {API_VERSION}; files that are no definitions belong outside of this folder"
             ));
-            say("", false, code::NOT_AN_OBJECT, "apiVersion is missing".into(), hint);
+            let (at, message) = missing(map, "apiVersion");
+            say(at, false, code::NOT_AN_OBJECT, message, hint);
         }
         Some(API_VERSION) => {}
         Some(other) => {
             let (group, version) = other.split_once('/').unwrap_or(("", other));
-            let distance = strsim::damerau_levenshtein(&group.to_lowercase(), GROUP);
-            if other == "v1" && kind_name.is_some_and(|kind| kind.ends_with("List")) {
+            if map.get("items").is_some_and(Value::is_array)
+                && kind_name.is_none_or(|kind| kind.to_lowercase().trim().ends_with("list"))
+                || other == "v1" && kind_name.is_some_and(|kind| kind.ends_with("List"))
+            {
                 let hint = Some("write one document an object".to_owned());
                 say(
                     "/kind",
@@ -95,7 +98,10 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
                     message,
                     Some(format!("use {API_VERSION}")),
                 );
-            } else if distance <= 2 || (group.ends_with(GROUP) && group.len() <= GROUP.len() + 4) {
+            } else if distance(group, GROUP) <= 2
+                || distance(other, API_VERSION) <= 4
+                || other.to_lowercase().contains(GROUP)
+            {
                 let message = format!("{} is almost {API_VERSION}", quote(other));
                 say(
                     "/apiVersion",
@@ -105,8 +111,9 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
                     Some(format!("did you mean {API_VERSION}?")),
                 );
             } else {
+                // The core group has no kind like ours, and others seldom have both our kind and our version.
                 let almost_ours = kind_name.and_then(Kind::parse).is_some()
-                    && (version == VERSION || strsim::damerau_levenshtein(other, API_VERSION) <= 4);
+                    && (group.is_empty() || version == VERSION);
                 if !almost_ours {
                     return Identity::Foreign;
                 }
@@ -126,7 +133,8 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
     let kind = match kind_name {
         None => {
             let hint = Some(format!("kinds: {}", names()));
-            say("", false, code::NOT_AN_OBJECT, "kind is missing".into(), hint);
+            let (at, message) = missing(map, "kind");
+            say(at, false, code::NOT_AN_OBJECT, message, hint);
             None
         }
         Some(name) => {
@@ -261,6 +269,24 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
     Identity::Ours { id, labels, annotations, findings }
 }
 
+/// The edits between two texts, in any case; those of very different length are not compared.
+fn distance(text: &str, ours: &str) -> usize {
+    let difference = text.chars().count().abs_diff(ours.chars().count());
+    if difference > 4 {
+        return difference;
+    }
+    strsim::damerau_levenshtein(&text.to_lowercase(), ours)
+}
+
+/// Place and message of a head field that is not there, or is no text.
+fn missing(map: &Map<String, Value>, field: &'static str) -> (&'static str, String) {
+    match (map.contains_key(field), field) {
+        (false, _) => ("", format!("{field} is missing")),
+        (true, "kind") => ("/kind", "kind must be a text".to_owned()),
+        (true, _) => ("/apiVersion", format!("{field} must be a text")),
+    }
+}
+
 fn strings(
     value: &Value,
     pointer: &str,
@@ -286,12 +312,23 @@ fn strings(
                 &at,
                 true,
                 code::METADATA,
-                format!("{key} belongs to Convoke and may not come from Git"),
+                format!("{} belongs to Convoke and may not come from Git", quote(key)),
                 hint,
             );
             continue;
         }
+        if !is_qualified_name(key) {
+            let hint = "use [domain/]name: at most 63 letters, digits, '-', '_' and '.'".to_owned();
+            let message = format!("{} is no valid key", quote(key));
+            say(&at, true, code::METADATA, message, Some(hint));
+            continue;
+        }
         match value {
+            Value::String(text) if !(annotations || text.is_empty() || is_name_part(text)) => {
+                let hint = "use at most 63 letters, digits, '-', '_' and '.'".to_owned();
+                let message = format!("{} is no valid value of a label", quote(text));
+                say(&at, false, code::METADATA, message, Some(hint));
+            }
             Value::String(text) => {
                 into.insert(key.clone(), text.clone());
             }
@@ -299,7 +336,7 @@ fn strings(
                 &at,
                 false,
                 code::TYPE,
-                format!("{key} must be a text"),
+                format!("{} must be a text", quote(key)),
                 Some("quote it".into()),
             ),
         }
@@ -312,6 +349,25 @@ fn allowed_hint(annotations: bool) -> Option<String> {
 
 fn names() -> String {
     Kind::ALL.map(Kind::as_str).join(", ")
+}
+
+/// Key of a label or annotation: `name` or `domain/name`, as Kubernetes checks it.
+fn is_qualified_name(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_name_part(key),
+        Some((domain, name)) => {
+            domain.len() <= 253 && domain.split('.').all(is_dns_label) && is_name_part(name)
+        }
+    }
+}
+
+/// At most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    text.len() <= 63
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
 
 /// RFC 1123 label.

@@ -26,6 +26,8 @@ struct FileResult {
     unknown: bool,
     /// Documents of ours.
     documents: usize,
+    /// Whether something could not be read that may be readable the next time.
+    again: bool,
 }
 
 /// What a result depends on besides the file itself: files that it includes, by path and content id.
@@ -92,7 +94,9 @@ impl Loader {
                 }
             };
             let result = cached.result.clone();
-            cache.insert(entry.path.clone(), cached);
+            if !result.again {
+                cache.insert(entry.path.clone(), cached);
+            }
             catalog.documents += result.documents;
             catalog.files += usize::from(result.documents > 0);
             catalog.problems.extend(result.problems.iter().cloned());
@@ -139,11 +143,13 @@ impl Loader {
             broken: Vec::new(),
             unknown: false,
             documents: 0,
+            again: false,
         };
         let text = match self.text(tree, entry) {
             Ok(text) => text,
             Err((code, message, hint)) => {
                 result.unknown = true;
+                result.again = code == code::UNREADABLE;
                 result.problems.push(error_at(&entry.path, None, code, &message, hint));
                 return result;
             }
@@ -159,12 +165,13 @@ impl Loader {
                 fault.hint,
             ));
         }
-        // A document with a fault of its own may still say who it is; without one, a part of the file is unknown.
+        // A document with a fault of its own may still say who it is. But it may say so twice, or have lost a part:
+        // whatever came from this file is held too.
         let faulty = parsed.faulty.len();
+        result.unknown |= faulty > 0;
         for document in &parsed.faulty {
-            match identify(&document.value, None) {
-                Identity::Ours { id: Some(id), .. } => result.broken.push(id),
-                _ => result.unknown = true,
+            if let Identity::Ours { id: Some(id), .. } = identify(&document.value, None) {
+                result.broken.push(id);
             }
         }
         result.unknown |=
@@ -192,6 +199,7 @@ impl Loader {
             }
         }
         result.documents += faulty;
+        result.again = result.problems.iter().any(|p| p.code == code::UNREADABLE);
         if result.problems.iter().any(|p| p.severity == Severity::Error) {
             result.broken.extend(good.into_iter().map(|d| d.id.clone()));
         } else {
@@ -327,8 +335,9 @@ impl Loader {
                 });
             };
             let content = match named.as_str() {
-                None => Err((format!("{field} must be the path of a file"), None)),
+                None => Err((code::INCLUDE, format!("{field} must be the path of a file"), None)),
                 Some(_) if spec.pointer(plain_field).is_some() => Err((
+                    code::INCLUDE,
                     format!("{plain} and {field} exclude each other"),
                     Some("keep one of the two".to_owned()),
                 )),
@@ -336,8 +345,8 @@ impl Loader {
             };
             let content = match content {
                 Ok(content) => Some(content),
-                Err((message, hint)) => {
-                    say(code::INCLUDE, message, hint);
+                Err((code, message, hint)) => {
+                    say(code, message, hint);
                     None
                 }
             };
@@ -358,11 +367,19 @@ impl Loader {
         path: &str,
         named: &str,
         includes: &mut Includes,
-    ) -> Result<String, (String, Option<String>)> {
-        let Some(target) = resolve(path, named) else {
-            return Err(("the file lies outside of the repository".into(), None));
+    ) -> Result<String, (&'static str, String, Option<String>)> {
+        let refused = |message: String, hint| Err((code::INCLUDE, message, hint));
+        let unreadable = |error: TreeError| match error {
+            TreeError::TooLarge { .. } => (code::INCLUDE, error.to_string(), None),
+            TreeError::Unreadable { .. } => (code::UNREADABLE, error.to_string(), None),
         };
-        let entry = tree.lookup(&target).map_err(|error| (error.to_string(), None))?;
+        if named.len() > MOST_PATH {
+            return refused(format!("a path has at most {MOST_PATH} bytes"), None);
+        }
+        let Some(target) = resolve(path, named) else {
+            return refused("the file lies outside of the repository".into(), None);
+        };
+        let entry = tree.lookup(&target).map_err(unreadable)?;
         includes.push((target.clone(), entry.as_ref().map(|entry| entry.id.clone())));
         let Some(entry) = entry else {
             let folder = target.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -372,30 +389,29 @@ impl Loader {
             });
             let wanted = target.rsplit('/').next().unwrap_or_default();
             let hint = nearest(wanted, near).map(|name| format!("did you mean {name}?"));
-            return Err((format!("there is no file {target}"), hint));
+            return refused(format!("there is no file {target}"), hint);
         };
         if entry.kind != EntryKind::File {
-            return Err((
-                format!("{target} is a link or no regular file"),
-                Some("links are never followed".into()),
-            ));
+            let hint = "links are never followed".to_owned();
+            return refused(format!("{target} is a link or no regular file"), Some(hint));
         }
-        let data = tree
-            .read(&entry, self.limits.include_bytes)
-            .map_err(|error| (error.to_string(), None))?;
+        let data = tree.read(&entry, self.limits.include_bytes).map_err(unreadable)?;
         if data.starts_with(b"version https://git-lfs.github.com/spec/") {
-            return Err((format!("{target} is a Git LFS pointer"), None));
+            return refused(format!("{target} is a Git LFS pointer"), None);
         }
         match std::str::from_utf8(&data) {
             Ok(text) => Ok(text.to_owned()),
-            Err(_) => Err((format!("{target} is not UTF-8"), None)),
+            Err(_) => refused(format!("{target} is not UTF-8"), None),
         }
     }
 }
 
+/// Bytes of the longest path that a `*File` field may hold; as many as Linux takes.
+const MOST_PATH: usize = 4096;
+
 /// The path that `named` means in a file at `path`; `None` when it leaves the repository.
 fn resolve(path: &str, named: &str) -> Option<String> {
-    if named.is_empty() || named.contains(['\\', '\0']) {
+    if named.is_empty() || named.contains(|c: char| c == '\\' || c.is_control()) {
         return None;
     }
     let mut parts: Vec<&str> = match named.strip_prefix('/') {
@@ -418,7 +434,9 @@ fn resolve(path: &str, named: &str) -> Option<String> {
 }
 
 fn is_definition_file(path: &str) -> bool {
-    [".yaml", ".yml", ".json"].iter().any(|end| path.ends_with(end))
+    // In any case: a file that is renamed to X.YAML must not take its objects with it in silence.
+    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
 }
 
 fn still(includes: &Includes, tree: &dyn RepositoryTree) -> bool {

@@ -142,7 +142,7 @@ pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -
                 column: Some(reference.column.into()),
                 code: code::REFERENCE.into(),
                 message: format!(
-                    "{}: {} {:?} is neither in this commit nor in the cluster",
+                    "{}: {} {:?} is not in this commit",
                     reference.field, to.kind, to.name
                 ),
                 hint: Some(hint),

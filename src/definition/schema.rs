@@ -28,6 +28,9 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
+/// More structural errors than this in one document help nobody.
+const MOST_FINDINGS: usize = 100;
+
 struct KindSchema {
     /// Schema of `spec`.
     spec: Value,
@@ -132,6 +135,9 @@ impl Schemas {
     }
 
     fn walk(&self, schema: &Value, value: &Value, at: &str, out: &mut Vec<Finding>) {
+        if out.len() >= MOST_FINDINGS {
+            return;
+        }
         let mut say = |code: &'static str, message: String, hint: Option<String>| {
             out.push(Finding { pointer: at.to_owned(), on_key: false, code, message, hint });
         };
@@ -287,10 +293,11 @@ impl Schemas {
             if let Some(identity) = identity
                 && !seen.insert(identity.clone())
             {
-                say(
-                    format!("{at}/{index}"),
-                    format!("{} is in {field} twice", identity.replace('"', "")),
-                );
+                let shown = quote(&identity.replace('"', ""));
+                say(format!("{at}/{index}"), format!("{shown} is in {field} twice"));
+            }
+            if seen.len() + MOST_FINDINGS <= index {
+                break;
             }
         }
         for (index, item) in items.iter().enumerate() {
@@ -313,7 +320,12 @@ impl Schemas {
                 hint: None,
             });
         }
+        // A required field that is there under a wrong name is one mistake, not two.
+        let mut meant = BTreeSet::new();
         for (key, item) in map {
+            if out.len() >= MOST_FINDINGS {
+                return;
+            }
             let pointer = format!("{at}/{}", escape(key));
             if let Some(schema) = properties.and_then(|p| p.get(key)) {
                 self.walk(schema, item, &pointer, out);
@@ -323,7 +335,10 @@ impl Schemas {
                 let names: Vec<&str> =
                     properties.map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default();
                 let hint = match nearest(key, names.iter().copied()) {
-                    Some(near) => Some(format!("did you mean {near}?")),
+                    Some(near) => {
+                        meant.insert(near);
+                        Some(format!("did you mean {near}?"))
+                    }
                     None if names.is_empty() => Some("it takes no fields: write {}".to_owned()),
                     None => Some(format!("fields here: {}", names.join(", "))),
                 };
@@ -340,7 +355,7 @@ impl Schemas {
         for required in
             schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
         {
-            if !map.contains_key(required) {
+            if !map.contains_key(required) && !meant.contains(required) {
                 let message = format!("required field {required} is missing");
                 out.push(Finding {
                     pointer: at.to_owned(),
@@ -459,12 +474,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("/spec".to_owned(), code::MISSING_FIELD),
                 ("/spec/config/agenticLoop/enableTools".to_owned(), code::TYPE),
                 ("/spec/config/agenticLoop/maxSteps".to_owned(), code::VALUE),
                 ("/spec/description".to_owned(), code::TYPE),
                 ("/spec/mcpServers/1".to_owned(), code::VALUE),
-                ("/spec/mcpServers/2".to_owned(), code::MISSING_FIELD),
                 ("/spec/mcpServers/2/nam".to_owned(), code::UNKNOWN_FIELD),
                 ("/spec/modelApi".to_owned(), code::UNKNOWN_FIELD),
                 ("/spec/replicas".to_owned(), code::VALUE),
@@ -481,6 +494,33 @@ mod tests {
         assert_eq!(findings(Kind::Agent, spec), [("/spec".to_owned(), code::RULE)]);
         let spec = json!({"modelAPI": {"name": "m"}, "env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]});
         assert_eq!(findings(Kind::Agent, spec), [("/spec/env/0".to_owned(), code::RULE)]);
+    }
+
+    #[test]
+    fn names_that_convoke_sets_are_refused_offline() {
+        for (name, ok) in [
+            ("AGENT_NAME", false),
+            ("AGENT_INSTRUCTIONS", false),
+            ("AGENT_INSTRUCTIONS_FILE", false),
+            ("AGENT_CONFIG_FILE", false),
+            ("MODEL_API_URL", false),
+            ("MCP_SERVERS", false),
+            ("MCP_SERVER_SEARCH_URL", false),
+            ("PEER_AGENTS", false),
+            ("PEER_AGENT_WRITER_CARD_URL", false),
+            ("AGENT_NAMES", true),
+            ("MODEL_NAME", true),
+            ("LOG_LEVEL", true),
+        ] {
+            let env = json!([{"name": "A", "value": "x"}, {"name": name, "value": "x"}]);
+            for (spec, at) in [
+                (json!({"modelAPI": {"name": "m"}, "env": env}), "/spec/env"),
+                (json!({"modelAPI": {"name": "m"}, "config": {"env": env}}), "/spec/config/env"),
+            ] {
+                let expected = if ok { vec![] } else { vec![(at.to_owned(), code::RULE)] };
+                assert_eq!(findings(Kind::Agent, spec), expected, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -252,7 +252,9 @@ fn ls_refs(
         .with_fetch_tags(Tags::None)
         .with_refspecs([spec.as_str()], Direction::Fetch)
         .map_err(gix_error)?;
-    let connection = remote.connect(Direction::Fetch).map_err(gix_error)?;
+    // No credentials, and no question on a terminal either.
+    let connection =
+        remote.connect(Direction::Fetch).map_err(gix_error)?.with_credentials(|_| Ok(None));
     let (map, _) = connection
         .ref_map(gix::progress::Discard, gix::remote::ref_map::Options::default())
         .map_err(gix_error)?;
@@ -306,6 +308,7 @@ fn fetch(
         let depth = std::num::NonZeroU32::MIN;
         let result = remote.connect(Direction::Fetch).and_then(|connection| {
             connection
+                .with_credentials(|_| Ok(None))
                 .prepare_fetch(gix::progress::Discard, gix::remote::ref_map::Options::default())?
                 .with_shallow(Shallow::DepthAtRemote(depth))
                 .receive(gix::progress::Discard, interrupt)

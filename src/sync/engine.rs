@@ -395,9 +395,11 @@ impl Engine {
             self.stores.git_syncs.get(&Key::new(namespace, name)).is_some_and(|e| e.uid == uid)
         };
         let approved = previous.and_then(|status| status.approved_prune.as_ref());
+        // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
+        let input_key = format!("{} {generation}", loaded.input_key);
         let mut made = plan(&Inputs {
             sync: &reference,
-            input_key: &loaded.input_key,
+            input_key: &input_key,
             desired: &loaded.desired,
             live: &live,
             has_errors: loaded.catalog.has_errors(),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::resolve::Resolved;
 use crate::api::agent::{AgentConfig, AgenticLoop, Memory};
-use crate::api::{Agent, Kind};
+use crate::api::{Agent, Kind, common};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
@@ -196,10 +196,12 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
             env.push(literal(&format!("PEER_AGENT_{}_CARD_URL", upper_snake(peer)), card));
         }
     }
-    // The model is settled already: `spec.model` wins over MODEL_NAME of `config.env`, which may be a reference.
-    let mut own = config.env;
-    own.retain(|var| var.name != "MODEL_NAME" || resolved.model.is_none());
-    merge_env(env, &[&own, &spec.env])
+    // The model is settled already, unless only the pod knows it.
+    let without_model = |mut vars: Vec<common::EnvVar>| {
+        vars.retain(|var| var.name != "MODEL_NAME" || resolved.model.is_none());
+        vars
+    };
+    merge_env(env, &[&without_model(config.env), &without_model(spec.env.clone())])
 }
 
 /// The variable that says where a tool server is reached.

@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::desired::{child_name, server_variable};
+use crate::api::common::EnvVar;
 use crate::api::{Agent, Kind};
 use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
@@ -52,6 +53,21 @@ fn told(live: &Deployment, name: &str) -> Option<String> {
     var.value.as_deref().map(unescaped)
 }
 
+/// How a list of variables names the model.
+enum Named {
+    Literal(String),
+    /// Only the pod knows it.
+    Reference,
+}
+
+fn named(vars: &[EnvVar]) -> Option<Named> {
+    let var = vars.iter().find(|var| var.name == "MODEL_NAME")?;
+    if var.value_from.is_some() {
+        return Some(Named::Reference);
+    }
+    var.value.clone().filter(|value| !value.is_empty()).map(Named::Literal)
+}
+
 /// Looks everything up.
 ///
 /// Addresses and models follow from the specs of what is referred to, so they are known before anything is ready.
@@ -86,22 +102,20 @@ pub fn resolve(
         None => told("MODEL_API_URL"),
     };
     resolved.models = api.map(|api| model_api::desired::models(api)).unwrap_or_default();
-    let from_env = spec
-        .config
-        .as_ref()
-        .and_then(|config| config.env.iter().find(|var| var.name == "MODEL_NAME"));
-    let by_reference = from_env.is_some_and(|var| var.value_from.is_some());
-    resolved.model = if spec.model.is_none() && by_reference {
-        None
-    } else {
-        let literal = from_env.and_then(|var| var.value.clone()).filter(|value| !value.is_empty());
-        let only = match resolved.models.as_slice() {
-            [one] if !one.contains('*') => Some(one.clone()),
-            _ => None,
-        };
-        let before = || if api.is_none() { told("MODEL_NAME") } else { None };
-        let named = spec.model.clone().or(literal).or(only).or_else(before);
-        Some(named.unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
+    let in_config = spec.config.as_ref().and_then(|config| named(&config.env));
+    resolved.model = match (named(&spec.env), spec.model.clone(), in_config) {
+        (Some(Named::Literal(model)), _, _)
+        | (None, Some(model), _)
+        | (None, None, Some(Named::Literal(model))) => Some(model),
+        (Some(Named::Reference), _, _) | (None, None, Some(Named::Reference)) => None,
+        (None, None, None) => {
+            let only = match resolved.models.as_slice() {
+                [one] if !one.contains('*') => Some(one.clone()),
+                _ => None,
+            };
+            let before = || if api.is_none() { told("MODEL_NAME") } else { None };
+            Some(only.or_else(before).unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
+        }
     };
 
     let mut servers: Vec<_> = spec.mcp_servers.iter().map(|server| server.name.clone()).collect();

@@ -131,14 +131,17 @@ fn a2_the_order_of_lists_does_not_matter() {
 }
 
 #[test]
-fn a2_the_model_is_the_specs_then_config_envs_then_the_only_one() {
+fn a2_the_model_is_envs_then_the_specs_then_config_envs_then_the_only_one() {
     let world = World::new();
     let model = |spec: Value| world.resolve(&world.agent(spec)).model;
     let api = json!({"name": "m"});
     let env = |var: Value| json!({"env": [var]});
     let literal = env(json!({"name": "MODEL_NAME", "value": "from-env"}));
     let all = json!({"modelAPI": api, "model": "named", "config": literal});
-    assert_eq!(model(all).as_deref(), Some("named"));
+    assert_eq!(model(all.clone()).as_deref(), Some("named"));
+    let mut last_word = all;
+    last_word["env"] = json!([{"name": "MODEL_NAME", "value": "last-word"}]);
+    assert_eq!(model(last_word).as_deref(), Some("last-word"));
     assert_eq!(model(json!({"modelAPI": api, "config": literal})).as_deref(), Some("from-env"));
     let empty = env(json!({"name": "MODEL_NAME"}));
     assert_eq!(model(json!({"modelAPI": api, "config": empty})).as_deref(), Some("gpt-5"));

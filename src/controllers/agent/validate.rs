@@ -43,12 +43,11 @@ impl fmt::Display for Invalid {
 /// Everything that is wrong, in the order of the spec.
 pub fn validate(agent: &Agent) -> Result<(), Invalid> {
     let config = agent.spec.config.iter().flat_map(|config| &config.env);
-    let config = config.filter(|var| is_reserved_env(&var.name)).map(|var| ("config.env", var));
-    // The model has a field of its own; `config.env` may name it for agents that come from elsewhere.
-    let env = agent.spec.env.iter();
-    let env = env.filter(|var| is_reserved_env(&var.name) || var.name == "MODEL_NAME");
+    let config = config.map(|var| ("config.env", var));
+    let env = agent.spec.env.iter().map(|var| ("env", var));
     let problems: Vec<_> = config
-        .chain(env.map(|var| ("env", var)))
+        .chain(env)
+        .filter(|(_, var)| is_reserved_env(&var.name))
         .map(|(field, var)| Problem::ReservedEnv { field, name: var.name.clone() })
         .collect();
     if problems.is_empty() { Ok(()) } else { Err(Invalid(problems)) }
@@ -73,7 +72,7 @@ mod tests {
             "config": {"env": [{"name": "MODEL_NAME", "value": "x"}, {"name": "MODEL_API_URL", "value": "x"}]},
             "env": [{"name": "MCP_SERVER_A_URL", "value": "x"}, {"name": "FINE"}, {"name": "MODEL_NAME", "value": "x"}],
         });
-        let expected = "config.env: MODEL_API_URL is reserved; env: MCP_SERVER_A_URL is reserved; env: MODEL_NAME is reserved";
+        let expected = "config.env: MODEL_API_URL is reserved; env: MCP_SERVER_A_URL is reserved";
         assert_eq!(checked(spec), Err(expected.to_owned()));
         assert_eq!(checked(json!({"modelAPI": {"name": "m"}})), Ok(()));
     }

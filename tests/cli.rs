@@ -1,0 +1,318 @@
+//! The real binary: what it prints, and its exit codes.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+const AGENT: &str = "\
+apiVersion: convoke.dev/v1alpha1
+kind: Agent
+metadata:
+  name: writer
+spec:
+  modelAPI: shared
+  model: small
+  mcpServers:
+    - search
+    - clock
+  config:
+    instructionsFile: prompts/writer.md
+";
+const MODEL: &str = "\
+apiVersion: convoke.dev/v1alpha1
+kind: ModelAPI
+metadata:
+  name: shared
+spec:
+  mode: External
+  external:
+    url: https://models.example.com/v1
+";
+const PROMPT: &str = "You write.\nBe brief.\nBe kind.\n";
+
+/// What a run gave.
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn convoke(args: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_convoke")).args(args).output().expect("convoke");
+    Run {
+        code: output.status.code().expect("an exit code, not a signal"),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("folder");
+    write(folder.path(), files);
+    folder
+}
+
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (path, content) in files {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::fs::write(path, content).expect("file");
+    }
+}
+
+fn git(folder: &Path, args: &[&str]) {
+    let output = Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"])
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("git");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A repository whose only commit holds these files.
+fn repository(files: &[(&str, &str)]) -> TempDir {
+    let folder = folder(files);
+    git(folder.path(), &["init", "-q", "-b", "main"]);
+    git(folder.path(), &["add", "-A"]);
+    git(folder.path(), &["commit", "-q", "-m", "first"]);
+    folder
+}
+
+fn path(folder: &TempDir) -> &str {
+    folder.path().to_str().expect("UTF-8")
+}
+
+#[test]
+fn validate_shows_place_line_and_hint_of_every_problem() {
+    let agent = AGENT.replace("  model: small", "  modl: small").replace("clock", "clok");
+    let clock = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: clock\nspec:\n  remote:\n    url: https://c.example/mcp\n";
+    let broken = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata: {name: größer, labels: {x: 5}}\nspec: {}\n";
+    let folder = folder(&[
+        ("agents/writer.yaml", &agent),
+        ("agents/prompts/writer.md", PROMPT),
+        ("models/shared.yaml", MODEL),
+        ("models/größer.yaml", broken),
+        ("tools/clock.yaml", clock),
+    ]);
+    let run = convoke(&["validate", path(&folder)]);
+    insta::assert_snapshot!(run.out, @r#"
+    agents/writer.yaml:7:3: error[CVK0201]: unknown field "modl"
+        7 |   modl: small
+          |   ^
+          = hint: did you mean model?
+    models/größer.yaml:3:18: error[CVK0104]: "größer" is no valid name
+        3 | metadata: {name: größer, labels: {x: 5}}
+          |                  ^
+          = hint: use lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit
+    models/größer.yaml:3:38: error[CVK0203]: "x" must be a text
+        3 | metadata: {name: größer, labels: {x: 5}}
+          |                                      ^
+          = hint: quote it
+    models/größer.yaml:4:1: error[CVK0202]: required field mode is missing
+        4 | spec: {}
+          | ^
+
+    4 objects in 4 files: 4 errors
+    "#);
+    assert_eq!((run.code, run.err.as_str()), (1, ""));
+}
+
+#[test]
+fn validate_warns_about_references_and_succeeds() {
+    let folder = folder(&[("writer.yaml", AGENT), ("prompts/writer.md", PROMPT)]);
+    let run = convoke(&["validate", path(&folder)]);
+    insta::assert_snapshot!(run.out, @r#"
+    writer.yaml:6:13: warning[CVK0301]: modelAPI: ModelAPI "shared" is not in this commit
+        6 |   modelAPI: shared
+          |             ^
+          = hint: add the ModelAPI to the repository, or create it in the namespace
+    writer.yaml:9:7: warning[CVK0301]: mcpServers: MCPServer "search" is not in this commit
+        9 |     - search
+          |       ^
+          = hint: add the MCPServer to the repository, or create it in the namespace
+    writer.yaml:10:7: warning[CVK0301]: mcpServers: MCPServer "clock" is not in this commit
+       10 |     - clock
+          |       ^
+          = hint: add the MCPServer to the repository, or create it in the namespace
+
+    1 object in 1 file: 3 warnings
+    "#);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+}
+
+#[test]
+fn validate_prints_json_for_programs() {
+    let folder = folder(&[("m.yaml", &MODEL.replace("mode: External", "mode: Externl"))]);
+    let run = convoke(&["validate", "--output", "json", path(&folder)]);
+    let problems: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!(
+        problems,
+        serde_json::json!([{
+            "severity": "Error", "path": "m.yaml", "line": 6, "column": 9, "code": "CVK0204",
+            "message": "\"Externl\" is no value of mode", "hint": "did you mean External?", "object": "ModelAPI/shared"
+        }])
+    );
+    assert_eq!(run.code, 1);
+
+    let run = convoke(&["validate", "-o", "json", "examples-repo/team"]);
+    assert_eq!((run.out.as_str(), run.code), ("[]\n", 0));
+}
+
+#[test]
+fn validate_of_the_example_is_clean() {
+    let run = convoke(&["validate", "examples-repo/team"]);
+    assert_eq!(run.out, "9 objects in 9 files: no problems\n");
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+}
+
+#[test]
+fn validate_of_a_hostile_file_prints_no_control_characters() {
+    let name = "\u{1b}[31m.yaml";
+    let folder =
+        folder(&[(name, "apiVersion: x # \u{9b}31m\nkind: \"\\e[2J\\u0007\"\nmetadata: \t\n")]);
+    let run = convoke(&["validate", path(&folder)]);
+    assert_eq!(run.code, 1, "{}", run.out);
+    assert!(!run.out.contains(|c: char| c.is_control() && c != '\n'), "{:?}", run.out);
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2_with_what_to_do() {
+    for (args, error) in [
+        (&["validate", "/nowhere"][..], "error: cannot read /nowhere: "),
+        (&["validate", "Cargo.toml"], "is not a folder"),
+        (&["validate", "--colour"], "unexpected argument '--colour'"),
+        (&["plan", "examples-repo/team", "--against", "no-such-ref"], "cannot read no-such-ref"),
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+    ] {
+        let run = convoke(args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.err);
+        assert!(run.err.contains(error), "{args:?}: {}", run.err);
+        assert_eq!(run.out, "", "{args:?}");
+    }
+}
+
+#[test]
+fn plan_tells_what_a_commit_would_change() {
+    let old = MODEL.replace("name: shared", "name: old");
+    let folder = repository(&[
+        ("team/writer.yaml", AGENT),
+        ("team/prompts/writer.md", PROMPT),
+        ("team/shared.yaml", MODEL),
+        ("team/old.yaml", &old),
+    ]);
+    let team = folder.path().join("team");
+    let team = team.to_str().expect("UTF-8");
+    let run = convoke(&["plan", team]);
+    insta::assert_snapshot!(run.out, @r#"
+    no changes (3 objects)
+    "#);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+
+    let agent = AGENT.replace("model: small", "model: large").replace("- clock", "- calendar");
+    write(
+        folder.path(),
+        &[
+            ("team/writer.yaml", &agent),
+            ("team/prompts/writer.md", "You write.\nBe brief.\nBe bold.\nCite.\n"),
+            ("team/new.yaml", &MODEL.replace("name: shared", "name: new")),
+        ],
+    );
+    std::fs::remove_file(folder.path().join("team/old.yaml")).expect("remove");
+    let run = convoke(&["plan", team, "--against", "main"]);
+    insta::assert_snapshot!(run.out, @r#"
+    + ModelAPI/new
+    - ModelAPI/old
+    ~ Agent/writer
+        config.instructions: 2 lines added, 1 removed
+        mcpServers: +calendar -clock
+        model: small -> large
+
+    1 to create, 1 to change, 1 to delete (3 objects afterwards)
+    "#);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+}
+
+#[test]
+fn plan_against_a_commit_without_the_folder_or_with_broken_files() {
+    let folder = repository(&[("one/shared.yaml", &MODEL.replace("mode: External", "mode: Ext"))]);
+    write(folder.path(), &[("one/shared.yaml", MODEL), ("two/shared.yaml", MODEL)]);
+    let plan = |name: &str| {
+        let run = convoke(&["plan", folder.path().join(name).to_str().expect("UTF-8")]);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{name}");
+        run.out
+    };
+    insta::assert_snapshot!(plan("one"), @r#"
+    ~ ModelAPI/shared
+        was broken there, so what changes is not known
+
+    0 to create, 1 to change, 0 to delete (1 object afterwards)
+    "#);
+    insta::assert_snapshot!(plan("two"), @r#"
+    + ModelAPI/shared
+
+    1 to create, 0 to change, 0 to delete (1 object afterwards)
+    "#);
+}
+
+#[test]
+fn plan_of_a_broken_folder_is_no_plan() {
+    let folder = repository(&[("shared.yaml", MODEL)]);
+    write(folder.path(), &[("shared.yaml", &MODEL.replace("external:", "externl:"))]);
+    let run = convoke(&["plan", path(&folder)]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    insta::assert_snapshot!(run.err, @r#"
+    shared.yaml:7:3: error[CVK0201]: unknown field "externl"
+        7 |   externl:
+          |   ^
+          = hint: did you mean external?
+
+    error: the folder has errors, so there is no plan
+    hint: convoke validate shows warnings too
+    "#);
+}
+
+#[test]
+fn crds_are_five_documents_of_yaml() {
+    let run = convoke(&["crds"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let names: Vec<_> = run.out.lines().filter(|l| l.starts_with("  name: ")).collect();
+    assert_eq!(names.len(), 5, "{names:?}");
+    assert_eq!(run.out.lines().filter(|line| *line == "---").count(), 5);
+    assert_eq!(run.out.matches("kind: CustomResourceDefinition\n").count(), 5);
+}
+
+#[test]
+fn generated_files_are_fresh() {
+    let file = std::fs::read_to_string("deploy/crds.yaml").unwrap_or_default();
+    assert!(
+        file == convoke(&["crds"]).out,
+        "deploy/crds.yaml is stale: run `cargo run -- crds > deploy/crds.yaml`"
+    );
+}
+
+#[test]
+fn version_is_that_of_the_package() {
+    let expected = format!("convoke {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(convoke(&["version"]).out, expected);
+    assert_eq!(convoke(&["--version"]).out, expected);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_convoke"))
+        .arg("crds")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("convoke");
+    // More than a pipe holds is to be written, so closing it is noticed.
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().expect("stderr").read_to_string(&mut err).expect("UTF-8");
+    assert_eq!((child.wait().expect("exit").code(), err.as_str()), (Some(0), ""));
+}
