@@ -335,3 +335,57 @@ async fn p11_settled_children_cause_no_write() {
         .expect("maps");
     assert_eq!(maps.items.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_lost_model_and_tool_replace_no_pods() {
+    let agent = agent("loyal", "");
+    let team = team(
+        "loss",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")],
+    )
+    .await;
+    let before = team.deployment("agent-loyal").await;
+    // The sync would bring them back before the agent has seen the loss.
+    let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
+    team.syncs.patch("main", &PatchParams::default(), &suspend).await.expect("suspend");
+    eventually(SOON, "the sync is suspended", || async {
+        let status = serde_json::to_value(team.status().await).expect("JSON");
+        (condition(&status, "Suspended")["status"] == "True").then_some(()).ok_or(status)
+    })
+    .await;
+    for (kind, name) in [(Kind::ModelAPI, "gpt"), (Kind::MCPServer, "search")] {
+        team.api(kind).delete(name, &DeleteParams::default()).await.expect("delete");
+    }
+    let status = team
+        .agent_is("loyal", "both are missing", |s| {
+            let message = condition(s, "DependenciesReady")["message"].as_str();
+            message == Some("ModelAPI gpt (missing), MCPServer search (missing)")
+        })
+        .await;
+    assert_eq!(status["phase"], "Pending", "it goes on as it was");
+    let after = team.deployment("agent-loyal").await;
+    assert_eq!(after.metadata.generation, before.metadata.generation);
+    assert_eq!(env(&after, "MODEL_API_URL"), env(&before, "MODEL_API_URL"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_reserved_names_are_refused_by_the_api_server() {
+    let team = team("reserved", &[("m.yaml", &model("gpt"))]).await;
+    let with = |spec: Value| {
+        let mut agent = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "metadata": {"name": "a"}, "spec": spec});
+        agent["spec"]["modelAPI"] = json!({"name": "gpt"});
+        serde_json::from_value::<Agent>(agent).expect("agent")
+    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let var = |name: &str| json!([{"name": name, "value": "x"}]);
+    for (name, spec) in [
+        ("spec.env", json!({"env": var("MODEL_API_URL")})),
+        ("spec.env", json!({"env": var("PEER_AGENT_X_CARD_URL")})),
+        ("spec.config.env", json!({"config": {"env": var("MCP_SERVER_X_URL")}})),
+    ] {
+        let error = team.agents().create(&dry, &with(spec)).await.expect_err("refused").to_string();
+        assert!(error.contains("set by Convoke") && error.contains(name), "{error}");
+    }
+    let fine = json!({"env": var("LOG_LEVEL"), "config": {"env": var("MODEL_NAME")}});
+    team.agents().create(&dry, &with(fine)).await.expect("accepted");
+}

@@ -6,6 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvVar, LinkedResources, NameRef, Phase, Resources, Source};
 
+/// Variables that say who an agent is and what it is wired to. Nobody else may set them.
+pub const RESERVED_ENV: &[&str] = &[
+    "AGENT_NAME",
+    "AGENT_INSTRUCTIONS",
+    "AGENT_INSTRUCTIONS_FILE",
+    "AGENT_CONFIG_FILE",
+    "MODEL_API_URL",
+    "MCP_SERVERS",
+    "PEER_AGENTS",
+];
+
+/// Whether a variable is reserved: one of [`RESERVED_ENV`], or about a tool server or a peer. The rules of the two
+/// lists of variables below say the same.
+#[must_use]
+pub fn is_reserved_env(name: &str) -> bool {
+    RESERVED_ENV.contains(&name)
+        || name.starts_with("MCP_SERVER_")
+        || name.starts_with("PEER_AGENT_")
+}
+
 /// An agent: a model, its instructions, the tools it may call and the peers it may talk to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -242,4 +262,24 @@ pub struct AgentStatus {
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a2_rules_and_code_reserve_the_same_names() {
+        use kube::CustomResourceExt;
+        let names: Vec<_> = RESERVED_ENV.iter().map(|name| format!("'{name}'")).collect();
+        let rule = format!(
+            "self.all(e, !(e.name in [{}]) && !e.name.startsWith('MCP_SERVER_') && !e.name.startsWith('PEER_AGENT_'))",
+            names.join(", ")
+        );
+        let definition = serde_json::to_string(&Agent::crd()).expect("JSON");
+        assert_eq!(definition.matches(&rule).count(), 2, "env and config.env");
+        assert!(is_reserved_env("MCP_SERVER_A_URL") && is_reserved_env("PEER_AGENT_A_CARD_URL"));
+        assert!(RESERVED_ENV.iter().all(|name| is_reserved_env(name)));
+        assert!(!is_reserved_env("MODEL_NAME") && !is_reserved_env("MCP_TOOLS"));
+    }
 }

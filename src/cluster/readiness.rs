@@ -20,6 +20,24 @@ pub struct Observed {
     pub health: Health,
 }
 
+impl Observed {
+    /// Whether all wanted pods are available, be they of the newest revision or not.
+    #[must_use]
+    pub const fn is_available(&self) -> bool {
+        self.wanted > 0 && self.unavailable == 0
+    }
+
+    /// How far it is, for people.
+    #[must_use]
+    pub fn progress(&self) -> String {
+        let Self { wanted, updated, unavailable, .. } = self;
+        if *unavailable == 0 && updated < wanted {
+            return format!("{updated} of {wanted} replicas updated");
+        }
+        format!("{} of {wanted} replicas available", wanted - unavailable)
+    }
+}
+
 /// What a Deployment is doing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Health {
@@ -92,5 +110,27 @@ mod tests {
         let mut failed = full;
         failed["conditions"] = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}]);
         assert_eq!(health(failed), Health::Failed("FailedCreate".into(), "quota".into()));
+    }
+
+    #[test]
+    fn a8_a_deadline_that_passed_is_a_failure_of_this_generation_only() {
+        let mut status = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1,
+            "conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "late"}]});
+        let failed = Health::Failed("ProgressDeadlineExceeded".into(), "late".into());
+        assert_eq!(health(status.clone()), failed);
+        status["observedGeneration"] = json!(1);
+        assert_eq!(health(status), Health::Progressing);
+    }
+
+    #[test]
+    fn a8_old_pods_that_serve_are_available_while_new_ones_come() {
+        let rolling =
+            Observed { wanted: 2, replicas: 3, ready: 2, updated: 1, ..Observed::default() };
+        assert!(rolling.is_available());
+        assert_eq!(rolling.progress(), "1 of 2 replicas updated");
+        let starting = Observed { wanted: 2, updated: 2, unavailable: 1, ..Observed::default() };
+        assert!(!starting.is_available());
+        assert_eq!(starting.progress(), "1 of 2 replicas available");
+        assert!(!Observed::default().is_available());
     }
 }

@@ -41,6 +41,29 @@ pub struct Children {
     pub deployment: Wanted<Deployment>,
 }
 
+impl Children {
+    /// Everything stays as it is.
+    #[must_use]
+    pub const fn kept() -> Self {
+        Self { config_map: Wanted::Keep, service: Wanted::Keep, deployment: Wanted::Keep }
+    }
+}
+
+/// Why children could not be brought where they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// For people.
+    pub message: String,
+    /// Whether another try with the same content is of no use.
+    pub lasting: bool,
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        Self { message: error.to_string(), lasting: error.is_invalid() || error.is_forbidden() }
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Default)]
 pub struct Applied {
@@ -48,6 +71,16 @@ pub struct Applied {
     pub conflicts: Vec<String>,
     /// The Deployment, if it is there and ours.
     pub deployment: Option<Arc<Entry<Child<Deployment>>>>,
+}
+
+/// A Deployment as it is, if it is there and belongs to this owner.
+#[must_use]
+pub fn live_deployment(
+    stores: &ChildStores,
+    owner_uid: &str,
+    key: &Key,
+) -> Option<Arc<Entry<Child<Deployment>>>> {
+    stores.deployments.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid))
 }
 
 /// Brings all children where they should be. `name` is the name of Service and Deployment.
@@ -70,6 +103,9 @@ pub async fn apply(
     if applied.conflicts.is_empty() {
         applied.deployment =
             one(writer, deployments, owner_uid, key, deployment, &mut applied.conflicts).await?;
+    } else {
+        // What runs goes on, and is told.
+        applied.deployment = live_deployment(stores, owner_uid, key);
     }
     Ok(applied)
 }

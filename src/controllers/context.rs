@@ -7,13 +7,15 @@ use jiff::Timestamp;
 use kube::Client;
 use serde::Serialize;
 
-use super::agent::desired::stale;
+use super::children::{Children, Wanted};
 use super::defaults::Defaults;
 use super::runtime::Next;
+use super::stale::{kept, stale};
 use crate::api::{Kind, keys};
 use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Ours, Stores};
+use crate::cluster::readiness::Observed;
 use crate::cluster::ssa;
 use crate::cluster::store::{Key, Store};
 
@@ -104,7 +106,7 @@ impl Context {
         }
     }
 
-    /// Removes configurations of earlier revisions; the newest before the current one stays for a rollback.
+    /// Removes configurations of earlier revisions, as far as no pods may still need them.
     ///
     /// # Errors
     /// The delete's error.
@@ -113,8 +115,14 @@ impl Context {
         kind: Kind,
         key: &Key,
         uid: &str,
-        current: &str,
+        children: &Children,
+        observed: Option<&Observed>,
     ) -> Result<(), ReconcileError> {
+        let current = match &children.config_map {
+            Wanted::Bring(map) => map.metadata.name.as_deref(),
+            Wanted::Remove => None,
+            Wanted::Keep => return Ok(()),
+        };
         let kind = kind.as_str().to_lowercase();
         let ours =
             self.children.config_maps.list(&key.namespace).into_iter().filter(|(_, entry)| {
@@ -129,7 +137,7 @@ impl Context {
                 (key.name, entry.value.meta.creation_timestamp.as_ref().map(|time| time.0))
             })
             .collect();
-        for name in stale(existing, current) {
+        for name in stale(existing, current, kept(current.is_some(), observed)) {
             let key = Key::new(&key.namespace, name);
             self.writer
                 .remove(&self.children.config_maps, uid, &key)

@@ -68,3 +68,21 @@ pub struct Defaults {
     /// For example `cluster.local`.
     pub cluster_domain: String,
 }
+
+#[cfg(test)]
+impl Defaults {
+    /// Short names, no registries of our own.
+    #[must_use]
+    pub fn for_tests() -> Self {
+        Self {
+            agent_image: "agent:1".into(),
+            proxy_image: "litellm:1".into(),
+            hosted_image: "ollama:1".into(),
+            python_image: "python:1".into(),
+            node_image: "node:1".into(),
+            pypi_index: None,
+            npm_registry: None,
+            cluster_domain: "cluster.local".into(),
+        }
+    }
+}

@@ -11,6 +11,7 @@ pub mod model_api;
 pub mod queue;
 pub mod runtime;
 pub mod serving;
+pub mod stale;
 mod start;
 pub mod workload;
 

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::children::Failure;
 use crate::api::common::Phase;
 use crate::cluster::conditions;
 use crate::cluster::readiness::{Health, Observed};
@@ -14,7 +15,7 @@ pub struct Outcome {
     /// Names that somebody else has.
     pub conflicts: Vec<String>,
     /// Why a write failed.
-    pub error: Option<String>,
+    pub failure: Option<Failure>,
     /// The Deployment, if there is one.
     pub observed: Option<Observed>,
     /// Whether it runs no pods at all.
@@ -40,10 +41,7 @@ pub fn judge(
         conditions::remove(list, "Available");
         conditions::remove(list, "Progressing");
     } else {
-        let available = outcome
-            .observed
-            .as_ref()
-            .is_some_and(|o| o.health == Health::Available && o.wanted > 0);
+        let available = outcome.observed.as_ref().is_some_and(Observed::is_available);
         set(
             "Available",
             available,
@@ -74,8 +72,9 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
     if !outcome.conflicts.is_empty() {
         return (Phase::Failed, "Conflict", outcome.conflicts.join("; "));
     }
-    if let Some(error) = &outcome.error {
-        return (Phase::Failed, "ApplyFailed", error.clone());
+    if let Some(Failure { message, lasting }) = &outcome.failure {
+        let phase = if *lasting { Phase::Failed } else { Phase::Pending };
+        return (phase, "ApplyFailed", message.clone());
     }
     if outcome.elsewhere {
         return (
@@ -91,16 +90,68 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
     if observed.wanted == 0 {
         return (Phase::Stopped, "Stopped", "Scaled to zero".into());
     }
-    let count = format!(
-        "{} of {} replicas available",
-        observed.wanted - observed.unavailable,
-        observed.wanted
-    );
+    let count = observed.progress();
     match &observed.health {
         Health::Available => (Phase::Ready, "Available", count),
         Health::Progressing => (Phase::Pending, "RollingOut", count),
         Health::Failed(reason, message) => {
             (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(outcome: &Outcome) -> (Phase, String, String) {
+        let mut list = Vec::new();
+        let (phase, message) = judge(&mut list, outcome, 3, Timestamp::UNIX_EPOCH);
+        let shown: Vec<_> =
+            list.iter().map(|c| format!("{}={}({})", c.type_, c.status, c.reason)).collect();
+        (phase, message, shown.join(" "))
+    }
+
+    fn rolling() -> Observed {
+        Observed { wanted: 1, replicas: 2, ready: 1, updated: 0, ..Observed::default() }
+    }
+
+    #[test]
+    fn m4_old_pods_serve_while_new_ones_come() {
+        let outcome = Outcome { observed: Some(rolling()), ..Outcome::default() };
+        let conditions = "Ready=False(RollingOut) Available=True(MinimumReplicasAvailable) Progressing=True(RollingOut)";
+        let expected =
+            (Phase::Pending, "0 of 1 replicas updated".to_owned(), conditions.to_owned());
+        assert_eq!(judged(&outcome), expected);
+    }
+
+    #[test]
+    fn a_write_that_may_work_later_is_no_lasting_failure_and_hides_no_pods() {
+        for (lasting, phase) in [(true, Phase::Failed), (false, Phase::Pending)] {
+            let failure = Some(Failure { message: "no answer".into(), lasting });
+            let outcome = Outcome { failure, observed: Some(rolling()), ..Outcome::default() };
+            let (judged_phase, message, conditions) = judged(&outcome);
+            assert_eq!((judged_phase, message.as_str()), (phase, "no answer"));
+            assert!(conditions.contains("Available=True"), "{conditions}");
+        }
+    }
+
+    #[test]
+    fn m3_t6_what_runs_elsewhere_has_no_conditions_about_pods() {
+        let outcome = Outcome { elsewhere: true, ..Outcome::default() };
+        let (phase, _, conditions) = judged(&outcome);
+        assert_eq!((phase, conditions.as_str()), (Phase::Ready, "Ready=True(External)"));
+    }
+
+    #[test]
+    fn a11_a_name_that_is_taken_is_a_conflict_only_while_it_is() {
+        let mut list = Vec::new();
+        let outcome = Outcome { conflicts: vec!["Service x".into()], ..Outcome::default() };
+        assert_eq!(judge(&mut list, &outcome, 1, Timestamp::UNIX_EPOCH).0, Phase::Failed);
+        assert!(conditions::is_true(&list, "Conflict"));
+        let done = Observed { wanted: 1, updated: 1, health: Health::Available, ..rolling() };
+        let outcome = Outcome { observed: Some(done), ..Outcome::default() };
+        assert_eq!(judge(&mut list, &outcome, 1, Timestamp::UNIX_EPOCH).0, Phase::Ready);
+        assert!(list.iter().all(|c| c.type_ != "Conflict"));
     }
 }

@@ -24,10 +24,20 @@ use crate::cluster::meta;
 /// The user that pods run as when the image names none that is allowed.
 const USER: i64 = 1000;
 
-/// A variable with a literal value.
+/// A variable with a value of ours that reaches the container as it is.
+///
+/// Kubernetes expands `$(NAME)` in values and makes one `$` of every two
+/// (`k8s.io/kubernetes/third_party/forked/golang/expansion`); a prompt is no template.
 #[must_use]
-pub fn literal(name: &str, value: impl Into<String>) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value.into()), ..EnvVar::default() }
+pub fn literal(name: &str, value: impl AsRef<str>) -> EnvVar {
+    let value = value.as_ref().replace('$', "$$");
+    EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() }
+}
+
+/// What the container sees of a value that [`literal`] wrote.
+#[must_use]
+pub fn unescaped(value: &str) -> String {
+    value.replace("$$", "$")
 }
 
 /// A variable of a spec. Secrets stay references: the pod reads them.
@@ -271,6 +281,13 @@ pub fn deployment(workload: Workload) -> Deployment {
         }),
         status: None,
     })
+}
+
+/// The image that the pods of a Deployment run.
+#[must_use]
+pub fn image_of(deployment: &Deployment) -> Option<String> {
+    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    pod.containers.first()?.image.clone()
 }
 
 /// A Service in front of the pods: `(name, port, target)`.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::resolve::Resolved;
 use crate::api::agent::{AgentConfig, AgenticLoop, Memory};
-use crate::api::{Agent, Kind};
+use crate::api::{Agent, Kind, common};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
@@ -153,8 +153,7 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
         env.push(literal("AGENT_DESCRIPTION", description));
     }
     if let Some(instructions) = config.instructions.as_ref().filter(|text| text.len() <= MOST_ENV) {
-        // Kubernetes expands $(NAME) in values; a prompt is no template.
-        env.push(literal("AGENT_INSTRUCTIONS", instructions.replace("$(", "$$(")));
+        env.push(literal("AGENT_INSTRUCTIONS", instructions));
     }
     env.push(literal("AGENT_INSTRUCTIONS_FILE", format!("{CONFIG}/instructions.md")));
     env.push(literal("AGENT_CONFIG_FILE", format!("{CONFIG}/config.json")));
@@ -162,7 +161,9 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
     if let Some(url) = &resolved.model_url {
         env.push(literal("MODEL_API_URL", url));
     }
-    env.push(literal("MODEL_NAME", &resolved.model));
+    if let Some(model) = &resolved.model {
+        env.push(literal("MODEL_NAME", model));
+    }
     let AgenticLoop { max_steps, enable_tools, enable_delegation } =
         config.agentic_loop.unwrap_or_else(default_loop);
     env.push(literal("AGENTIC_LOOP_MAX_STEPS", max_steps.to_string()));
@@ -181,7 +182,7 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
         let names: Vec<_> = tools.iter().map(|(name, _)| name.as_str()).collect();
         env.push(literal("MCP_SERVERS", names.join(",")));
         for (name, url) in tools {
-            env.push(literal(&format!("MCP_SERVER_{}_URL", upper_snake(name)), url.clone()));
+            env.push(literal(&server_variable(name), url));
         }
     }
     let peers: Vec<_> =
@@ -195,19 +196,22 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
             env.push(literal(&format!("PEER_AGENT_{}_CARD_URL", upper_snake(peer)), card));
         }
     }
-    merge_env(env, &[&config.env, &spec.env])
+    // The model is settled already, unless only the pod knows it.
+    let without_model = |mut vars: Vec<common::EnvVar>| {
+        vars.retain(|var| var.name != "MODEL_NAME" || resolved.model.is_none());
+        vars
+    };
+    merge_env(env, &[&without_model(config.env), &without_model(spec.env.clone())])
+}
+
+/// The variable that says where a tool server is reached.
+#[must_use]
+pub fn server_variable(server: &str) -> String {
+    format!("MCP_SERVER_{}_URL", upper_snake(server))
 }
 
 fn upper_snake(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
-}
-
-/// ConfigMaps that may go: all but the current one and the newest before it. `existing` is `(name, created)`.
-#[must_use]
-pub fn stale(mut existing: Vec<(String, Option<jiff::Timestamp>)>, current: &str) -> Vec<String> {
-    existing.retain(|(name, _)| name != current);
-    existing.sort_by(|a, b| (b.1, &b.0).cmp(&(a.1, &a.0)));
-    existing.into_iter().skip(1).map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
-//! Agents: resolve → desired → apply → status.
+//! Agents: resolve → validate → desired → apply → status.
 
 pub mod desired;
 pub mod resolve;
 pub mod status;
+pub mod validate;
 
 use std::sync::Arc;
 
-use super::children::apply;
+use super::children::{Children, Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
+use super::workload::image_of;
 use crate::api::{Agent, Kind};
 use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
@@ -29,32 +31,32 @@ impl Reconciler for Agents {
 
         let resolved =
             resolve::resolve(&agent, &context.stores, &context.children, &context.defaults);
-        let children = desired::children(&agent, &resolved, &context.defaults);
+        let mut outcome = status::Outcome::default();
+        let children = match validate::validate(&agent) {
+            Ok(()) => desired::children(&agent, &resolved, &context.defaults),
+            Err(invalid) => {
+                outcome.invalid = Some(invalid);
+                Children::kept()
+            }
+        };
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
         let applied = apply(&context.writer, &context.children, &uid, &child, &children).await;
 
-        let mut outcome = status::Outcome::default();
-        let failure = match applied {
+        let (deployment, failure) = match applied {
             Ok(applied) => {
-                if let Some(deployment) = &applied.deployment {
-                    outcome.observed = Some(observe(&deployment.value.object));
-                    let pod = deployment
-                        .value
-                        .object
-                        .spec
-                        .as_ref()
-                        .and_then(|s| s.template.spec.as_ref());
-                    outcome.image =
-                        pod.and_then(|p| p.containers.first()).and_then(|c| c.image.clone());
-                }
                 outcome.conflicts = applied.conflicts;
-                None
+                (applied.deployment, None)
             }
             Err(error) => {
-                outcome.error = Some(error.to_string());
-                Some(error)
+                outcome.failure = Some(Failure::from(&error));
+                (live_deployment(&context.children, &uid, &child), Some(error))
             }
         };
+        if let Some(deployment) = &deployment {
+            let deployment = &deployment.value.object;
+            outcome.observed = Some(observe(deployment));
+            outcome.image = image_of(deployment);
+        }
         let status = status::status(&agent, &resolved, &outcome, &context.defaults, context.now());
         context
             .write_status::<Agent, _>(
@@ -68,13 +70,12 @@ impl Reconciler for Agents {
         if let Some(error) = failure {
             return Err(ReconcileError::Write(error));
         }
-        if outcome.observed.is_some()
-            && let Some(current) =
-                children.config_map.get().and_then(|map| map.metadata.name.clone())
-        {
-            context.remove_stale_config(Kind::Agent, &key, &uid, &current).await?;
-        }
         // A foreign object with a child's name is not watched: look again.
-        Ok(if outcome.conflicts.is_empty() { Next::Settled } else { context.look_again() })
+        if !outcome.conflicts.is_empty() {
+            return Ok(context.look_again());
+        }
+        let observed = outcome.observed.as_ref();
+        context.remove_stale_config(Kind::Agent, &key, &uid, &children, observed).await?;
+        Ok(Next::Settled)
     }
 }

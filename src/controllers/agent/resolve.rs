@@ -1,10 +1,16 @@
 //! What an agent refers to, looked up in the live stores.
 
+use k8s_openapi::api::apps::v1::Deployment;
+
+use super::desired::{child_name, server_variable};
+use crate::api::common::EnvVar;
 use crate::api::{Agent, Kind};
 use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::workload::{image_of, unescaped};
+use crate::controllers::{mcp_server, model_api};
 
 /// The model that an agent uses when nobody names one.
 const FALLBACK_MODEL: &str = "smollm2:135m";
@@ -12,13 +18,13 @@ const FALLBACK_MODEL: &str = "smollm2:135m";
 /// What was found. All lists are sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Where the ModelAPI is reached, once it says so.
+    /// Where the ModelAPI is reached, as far as it is known.
     pub model_url: Option<String>,
-    /// Name of the model.
-    pub model: String,
+    /// Name of the model; `None` when only the pod knows it, from a Secret or ConfigMap.
+    pub model: Option<String>,
     /// The models that the ModelAPI serves; empty when it does not say.
     pub models: Vec<String>,
-    /// Tool servers: name, and where they are reached once they say so.
+    /// Tool servers: name, and where they are reached, as far as it is known.
     pub mcp_servers: Vec<(String, Option<String>)>,
     /// Peers: name, and whether there is an exposed agent of that name.
     pub peers: Vec<(String, bool)>,
@@ -40,7 +46,32 @@ impl Resolved {
     }
 }
 
+/// What the pods of a Deployment are told in one literal variable.
+fn told(live: &Deployment, name: &str) -> Option<String> {
+    let pod = live.spec.as_ref()?.template.spec.as_ref()?;
+    let var = pod.containers.first()?.env.as_ref()?.iter().find(|var| var.name == name)?;
+    var.value.as_deref().map(unescaped)
+}
+
+/// How a list of variables names the model.
+enum Named {
+    Literal(String),
+    /// Only the pod knows it.
+    Reference,
+}
+
+fn named(vars: &[EnvVar]) -> Option<Named> {
+    let var = vars.iter().find(|var| var.name == "MODEL_NAME")?;
+    if var.value_from.is_some() {
+        return Some(Named::Reference);
+    }
+    var.value.clone().filter(|value| !value.is_empty()).map(Named::Literal)
+}
+
 /// Looks everything up.
+///
+/// Addresses and models follow from the specs of what is referred to, so they are known before anything is ready.
+/// While something that was there is away, its address stays what the pods were told: a loss replaces no pods (A3).
 #[must_use]
 pub fn resolve(
     agent: &Agent,
@@ -57,25 +88,35 @@ pub fn resolve(
         Some(false) => Some(format!("{kind} {name} (not ready)")),
         Some(true) => None,
     };
+    let live = children.deployments.get(&Key::new(&namespace, child_name(&name)));
+    let live = live.filter(|entry| entry.value.owner_uid() == agent.metadata.uid.as_deref());
+    resolved.deployment_exists = live.is_some();
+    let told = |name: &str| told(&live.as_ref()?.value.object, name);
 
-    let model_api = stores.model_apis.get(&Key::new(&namespace, &spec.model_api.name));
-    let ready = model_api.as_ref().map(|entry| entry.value.is_ready());
+    let entry = stores.model_apis.get(&Key::new(&namespace, &spec.model_api.name));
+    let ready = entry.as_ref().map(|entry| entry.value.is_ready());
     resolved.waiting_for.extend(state(Kind::ModelAPI, &spec.model_api.name, ready));
-    let status = model_api
-        .as_ref()
-        .and_then(|entry| entry.value.object()?.status.clone())
-        .unwrap_or_default();
-    resolved.model_url = status.endpoint;
-    resolved.models = status.models;
-    let from_env = spec.config.as_ref().and_then(|config| {
-        config.env.iter().find(|var| var.name == "MODEL_NAME").and_then(|var| var.value.clone())
-    });
-    let only = match resolved.models.as_slice() {
-        [one] if !one.contains('*') => Some(one.clone()),
-        _ => None,
+    let api = entry.as_ref().and_then(|entry| entry.value.object());
+    resolved.model_url = match api {
+        Some(api) => model_api::desired::endpoint(api, defaults),
+        None => told("MODEL_API_URL"),
     };
-    resolved.model =
-        spec.model.clone().or(from_env).or(only).unwrap_or_else(|| FALLBACK_MODEL.to_owned());
+    resolved.models = api.map(|api| model_api::desired::models(api)).unwrap_or_default();
+    let in_config = spec.config.as_ref().and_then(|config| named(&config.env));
+    resolved.model = match (named(&spec.env), spec.model.clone(), in_config) {
+        (Some(Named::Literal(model)), _, _)
+        | (None, Some(model), _)
+        | (None, None, Some(Named::Literal(model))) => Some(model),
+        (Some(Named::Reference), _, _) | (None, None, Some(Named::Reference)) => None,
+        (None, None, None) => {
+            let only = match resolved.models.as_slice() {
+                [one] if !one.contains('*') => Some(one.clone()),
+                _ => None,
+            };
+            let before = || if api.is_none() { told("MODEL_NAME") } else { None };
+            Some(only.or_else(before).unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
+        }
+    };
 
     let mut servers: Vec<_> = spec.mcp_servers.iter().map(|server| server.name.clone()).collect();
     servers.sort();
@@ -83,7 +124,10 @@ pub fn resolve(
         let entry = stores.mcp_servers.get(&Key::new(&namespace, &server));
         let ready = entry.as_ref().map(|entry| entry.value.is_ready());
         resolved.waiting_for.extend(state(Kind::MCPServer, &server, ready));
-        let url = entry.and_then(|entry| entry.value.object()?.status.clone()?.endpoint);
+        let url = match entry.as_ref().and_then(|entry| entry.value.object()) {
+            Some(object) => Some(mcp_server::desired::endpoint(object, defaults)),
+            None => told(&server_variable(&server)),
+        };
         resolved.mcp_servers.push((server, url));
     }
 
@@ -101,9 +145,6 @@ pub fn resolve(
         resolved.peers.push((peer, there));
     }
 
-    let live = children.deployments.get(&Key::new(&namespace, super::desired::child_name(&name)));
-    let live = live.filter(|entry| entry.value.owner_uid() == agent.metadata.uid.as_deref());
-    resolved.deployment_exists = live.is_some();
     resolved.image = match (&spec.image, &spec.build_ref) {
         (Some(image), _) => Some(image.clone()),
         (None, None) => Some(defaults.agent_image.clone()),
@@ -114,11 +155,12 @@ pub fn resolve(
                 resolved.waiting_for_build = Some(build.name.clone());
             }
             // A build that has lost its image does not stop what runs.
-            built.or_else(|| {
-                let spec = live.as_ref()?.value.object.spec.as_ref()?.template.spec.as_ref()?;
-                spec.containers.first()?.image.clone()
-            })
+            built.or_else(|| image_of(&live.as_ref()?.value.object))
         }
     };
     resolved
 }
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

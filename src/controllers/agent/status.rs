@@ -5,11 +5,13 @@ use jiff::Timestamp;
 
 use super::desired::endpoint;
 use super::resolve::Resolved;
+use super::validate::Invalid;
 use crate::api::agent::AgentStatus;
 use crate::api::common::{LinkedResources, Phase};
 use crate::api::{Agent, Kind};
 use crate::cluster::readiness::{Health, Observed};
 use crate::cluster::{conditions, meta};
+use crate::controllers::children::Failure;
 use crate::controllers::defaults::Defaults;
 
 /// What came of the writes.
@@ -18,7 +20,9 @@ pub struct Outcome {
     /// Names that somebody else has.
     pub conflicts: Vec<String>,
     /// Why a write failed.
-    pub error: Option<String>,
+    pub failure: Option<Failure>,
+    /// What is wrong with the spec: nothing was written.
+    pub invalid: Option<Invalid>,
     /// The Deployment, if there is one.
     pub observed: Option<Observed>,
     /// The image that the Deployment names.
@@ -47,8 +51,7 @@ pub fn status(
         conditions::set(list, type_, state, reason, message, generation, now);
     };
     set("Ready", phase == Phase::Ready, reason, &message);
-    let available =
-        outcome.observed.as_ref().is_some_and(|o| o.health == Health::Available && o.wanted > 0);
+    let available = outcome.observed.as_ref().is_some_and(Observed::is_available);
     set(
         "Available",
         available,
@@ -84,17 +87,13 @@ pub fn status(
         &build_text,
     );
     // Only while something is wrong:
-    let served = serves(&resolved.models, &resolved.model);
-    if served {
-        conditions::remove(list, "ModelServed");
-    } else {
-        let message = format!(
-            "ModelAPI {} serves {}, not {}",
-            agent.spec.model_api.name,
-            resolved.models.join(", "),
-            resolved.model
-        );
-        conditions::set(list, "ModelServed", "False", "UnknownModel", &message, generation, now);
+    match &resolved.model {
+        Some(model) if !serves(&resolved.models, model) => {
+            let (api, models) = (&agent.spec.model_api.name, resolved.models.join(", "));
+            let text = format!("ModelAPI {api} serves {models}, not {model}");
+            conditions::set(list, "ModelServed", "False", "UnknownModel", &text, generation, now);
+        }
+        _ => conditions::remove(list, "ModelServed"),
     }
     if outcome.conflicts.is_empty() {
         conditions::remove(list, "Conflict");
@@ -116,7 +115,7 @@ pub fn status(
     status.phase = Some(phase);
     status.message = Some(message);
     status.endpoint = exposed.then(|| endpoint(name, namespace, defaults));
-    status.model = Some(resolved.model.clone());
+    status.model.clone_from(&resolved.model);
     status.image = outcome.image.clone().or_else(|| resolved.image.clone());
     status.replicas = Some(observed.replicas);
     status.ready_replicas = Some(observed.ready);
@@ -142,11 +141,18 @@ pub fn status(
 
 /// Phase, reason and one sentence.
 fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'static str, String) {
+    if let Some(invalid) = &outcome.invalid {
+        return (Phase::Failed, "InvalidSpec", invalid.to_string());
+    }
     if !outcome.conflicts.is_empty() {
         return (Phase::Failed, "Conflict", outcome.conflicts.join("; "));
     }
-    if let Some(error) = &outcome.error {
-        return (Phase::Failed, "ApplyFailed", error.clone());
+    if let Some(Failure { message, lasting }) = &outcome.failure {
+        let phase = if *lasting { Phase::Failed } else { Phase::Pending };
+        return (phase, "ApplyFailed", message.clone());
+    }
+    if agent.spec.suspend {
+        return (Phase::Stopped, "Suspended", "Suspended".into());
     }
     let Some(observed) = &outcome.observed else {
         if let Some(build) = &resolved.waiting_for_build {
@@ -158,14 +164,10 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
             format!("Waiting for {}", resolved.waiting_for.join(", ")),
         );
     };
-    if agent.spec.suspend || observed.wanted == 0 {
+    if observed.wanted == 0 {
         return (Phase::Stopped, "Stopped", "Scaled to zero".into());
     }
-    let count = format!(
-        "{} of {} replicas available",
-        observed.wanted - observed.unavailable,
-        observed.wanted
-    );
+    let count = observed.progress();
     match &observed.health {
         Health::Available => (Phase::Ready, "Available", count),
         Health::Progressing => (Phase::Pending, "RollingOut", count),
@@ -175,7 +177,7 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
     }
 }
 
-/// Whether a model is among those that are served: exactly, `*`, or `provider/*`.
+/// Whether a model is among those that are served: exactly, `*`, or by a prefix (`provider/*`). None named: nobody knows.
 fn serves(models: &[String], model: &str) -> bool {
     models.is_empty()
         || models.iter().any(|served| {
@@ -183,3 +185,7 @@ fn serves(models: &[String], model: &str) -> bool {
                 || served.strip_suffix('*').is_some_and(|prefix| model.starts_with(prefix))
         })
 }
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

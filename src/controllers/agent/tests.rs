@@ -6,16 +6,7 @@ use super::*;
 use crate::controllers::workload::assert_restricted;
 
 fn defaults() -> Defaults {
-    Defaults {
-        agent_image: "agent:1".into(),
-        proxy_image: "litellm:1".into(),
-        hosted_image: "ollama:1".into(),
-        python_image: "python:1".into(),
-        node_image: "node:1".into(),
-        pypi_index: None,
-        npm_registry: None,
-        cluster_domain: "cluster.local".into(),
-    }
+    Defaults::for_tests()
 }
 
 fn agent(name: &str, spec: Value) -> Agent {
@@ -27,7 +18,7 @@ fn agent(name: &str, spec: Value) -> Agent {
 fn ready() -> Resolved {
     Resolved {
         model_url: Some("https://m.example/v1".into()),
-        model: "gpt".into(),
+        model: Some("gpt".into()),
         mcp_servers: vec![("web-search".into(), Some("https://s.example/mcp".into()))],
         peers: vec![("missing".into(), false), ("writer".into(), true)],
         image: Some("agent:1".into()),
@@ -174,14 +165,6 @@ fn a5_a_prompt_rolls_out_and_a_new_commit_does_not() {
 }
 
 #[test]
-fn a5_two_configurations_are_kept() {
-    let at = |s| Some(jiff::Timestamp::from_second(s).expect("time"));
-    let existing =
-        vec![("a".into(), at(1)), ("b".into(), at(2)), ("c".into(), at(3)), ("now".into(), at(4))];
-    assert_eq!(stale(existing, "now"), ["b", "a"]);
-}
-
-#[test]
 fn suspend_means_no_pods() {
     let children = children(
         &agent("a", json!({"modelAPI": {"name": "m"}, "suspend": true, "replicas": 3})),
@@ -197,7 +180,7 @@ fn m4_a_model_that_is_not_served_is_told() {
     let agent = agent("a", json!({"modelAPI": {"name": "m"}, "model": "gpt-6"}));
     let told = |models: &[&str]| {
         let models = models.iter().map(|m| (*m).to_owned()).collect();
-        let resolved = Resolved { model: "gpt-6".into(), models, ..ready() };
+        let resolved = Resolved { model: Some("gpt-6".into()), models, ..ready() };
         let now = jiff::Timestamp::from_second(1).expect("time");
         let status = status(&agent, &resolved, &Outcome::default(), &defaults(), now);
         status.conditions.iter().find(|c| c.type_ == "ModelServed").map(|c| c.message.clone())
@@ -209,4 +192,82 @@ fn m4_a_model_that_is_not_served_is_told() {
     for served in [&["gpt-6"][..], &["*"], &["gpt-*"], &[]] {
         assert_eq!(told(served), None, "{served:?}");
     }
+}
+
+#[test]
+fn a1_the_deployment_of_a_minimal_agent() {
+    let children = children(&agent("a", json!({"modelAPI": {"name": "m"}})), &ready(), &defaults());
+    let deployment = children.deployment.get().expect("deployment");
+    insta::assert_snapshot!(serde_json::to_string_pretty(deployment).expect("JSON"));
+}
+
+/// What a kubelet makes of a value: `k8s.io/kubernetes/third_party/forked/golang/expansion`, with no variable known.
+fn expanded(value: &str) -> String {
+    let mut out = String::new();
+    let mut rest = value;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        rest = if let Some(after) = after.strip_prefix('$') {
+            out.push('$');
+            after
+        } else if let Some((name, after)) =
+            after.strip_prefix('(').and_then(|text| text.split_once(')'))
+        {
+            out.push_str(&format!("<value of {name}>"));
+            after
+        } else {
+            out.push('$');
+            after
+        };
+    }
+    out + rest
+}
+
+#[test]
+fn a2_what_git_says_reaches_the_pod_as_it_is() {
+    assert_eq!(expanded("$(X) $$(X) $y $"), "<value of X> $(X) $y $");
+    for text in ["$(HOME)", "$$(HOME)", "$$$(HOME)", "$$x$$", "costs $5", "$", "$$", "$(", ""] {
+        let written = literal("X", text).value.expect("value");
+        assert_eq!(expanded(&written), text);
+        assert_eq!(crate::controllers::workload::unescaped(&written), text);
+    }
+    let told = agent("a", json!({"modelAPI": {"name": "m"}, "description": "$(MODEL_API_URL)"}));
+    let env = env(&children(&told, &ready(), &defaults()));
+    let description = env.iter().find(|(name, _)| name == "AGENT_DESCRIPTION").expect("variable");
+    assert_eq!(description.1.as_deref(), Some("$$(MODEL_API_URL)"));
+}
+
+#[test]
+fn a2_the_model_of_the_spec_wins_over_config_env_and_a_reference_stays_one() {
+    let of = |resolved: &Resolved, config: Value| {
+        let spec = json!({"modelAPI": {"name": "m"}, "config": {"env": [config]}});
+        let children = children(&agent("a", spec), resolved, &defaults());
+        let deployment = serde_json::to_value(children.deployment.get()).expect("JSON");
+        let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        let named = env.as_array().expect("env").iter().filter(|v| v["name"] == "MODEL_NAME");
+        named.cloned().collect::<Vec<_>>()
+    };
+    let literal = json!({"name": "MODEL_NAME", "value": "other"});
+    assert_eq!(of(&ready(), literal), [json!({"name": "MODEL_NAME", "value": "gpt"})]);
+    let from = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+    let unknown = Resolved { model: None, ..ready() };
+    let reference = json!({"name": "MODEL_NAME", "valueFrom": from});
+    assert_eq!(of(&unknown, reference.clone()), [reference]);
+}
+
+#[test]
+fn a1_the_longest_names_give_valid_children() {
+    let name = "x".repeat(63);
+    let children = children(&agent(&name, spec()), &ready(), &defaults());
+    let names = [
+        children.deployment.get().and_then(|d| d.metadata.name.clone()),
+        children.service.get().and_then(|s| s.metadata.name.clone()),
+        children.config_map.get().and_then(|m| m.metadata.name.clone()),
+    ];
+    for name in names {
+        let name = name.expect("name");
+        assert!(name.len() <= 63 && name.starts_with("agent-xxx") && !name.ends_with('-'));
+    }
+    assert!(endpoint(&name, "team", &defaults()).starts_with("http://agent-xxx"));
 }

@@ -1,6 +1,7 @@
 //! (pure) The children of an MCPServer: a package, a string of Python, an image, or none.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use crate::api::mcp_server::{PackageRegistry, PackageSource};
@@ -9,8 +10,8 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::{
-    Workload, container, deployment, literal, merge_env, mount, port, resources, scratch, service,
-    tcp_probe,
+    Workload, container, deployment, image_of, literal, merge_env, mount, port, resources, scratch,
+    service, tcp_probe,
 };
 
 /// The port of every tool server.
@@ -33,6 +34,14 @@ pub fn endpoint(server: &MCPServer, defaults: &Defaults) -> String {
     let name = child_name(server.metadata.name.as_deref().unwrap_or_default());
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     format!("http://{name}.{namespace}.svc.{}:{PORT}/mcp", defaults.cluster_domain)
+}
+
+/// The image that a server whose build has lost its own goes on with. An image that needs our command (a package on a
+/// Python image) is none: it would not serve without.
+#[must_use]
+pub fn running_image(live: &Deployment) -> Option<String> {
+    let pod = live.spec.as_ref()?.template.spec.as_ref()?;
+    pod.containers.first()?.command.as_ref().is_none_or(Vec::is_empty).then(|| image_of(live))?
 }
 
 /// The image to run. `built` is what the AgentBuild made.
@@ -98,8 +107,7 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
         add_packages(&mut install);
         init.push(install);
     } else if let Some(tools) = &spec.tools_string {
-        // Kubernetes expands $(NAME) in values; a program is no template.
-        env.push(literal("MCP_TOOLS_STRING", tools.replace("$(", "$$(")));
+        env.push(literal("MCP_TOOLS_STRING", tools));
         command = Some(["python", "-m", "mcptools.server"].map(str::to_owned).to_vec());
     }
     let env: Vec<EnvVar> = merge_env(env, &[&spec.env]);

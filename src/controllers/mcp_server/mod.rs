@@ -1,15 +1,14 @@
 //! MCPServers: resolve (the build's image) → desired → apply → status.
 
 pub mod desired;
+pub mod status;
 
 use std::sync::Arc;
 
-use super::children::apply;
+use super::children::{Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
-use super::serving::{Outcome, judge};
-use crate::api::mcp_server::MCPServerStatus;
-use crate::cluster::meta;
+use super::serving::Outcome;
 use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
 
@@ -33,9 +32,14 @@ impl Reconciler for McpServers {
             entry.value.object()?.status.clone()?.built_image
         });
         let waiting = build.filter(|_| built.is_none());
+        let child = Key::new(&key.namespace, desired::child_name(&key.name));
+        // A build that has lost its image does not stop what runs.
+        let built = built.or_else(|| {
+            let live = live_deployment(&context.children, &uid, &child)?;
+            desired::running_image(&live.value.object)
+        });
         let image = desired::image(&server, built.as_deref(), &context.defaults);
         let children = desired::children(&server, image.as_deref(), &context.defaults);
-        let child = Key::new(&key.namespace, desired::child_name(&key.name));
         let mut outcome = Outcome {
             elsewhere: server.spec.remote.is_some(),
             waiting_for_build: waiting,
@@ -50,24 +54,14 @@ impl Reconciler for McpServers {
                 None
             }
             Err(error) => {
-                outcome.error = Some(error.to_string());
+                outcome.failure = Some(Failure::from(&error));
+                outcome.observed = live_deployment(&context.children, &uid, &child)
+                    .map(|entry| observe(&entry.value.object));
                 Some(error)
             }
         };
 
-        let mut conditions = server.status.clone().unwrap_or_default().conditions;
-        let generation = server.metadata.generation.unwrap_or(0);
-        let (phase, message) = judge(&mut conditions, &outcome, generation, context.now());
-        let status = MCPServerStatus {
-            observed_generation: Some(generation),
-            phase: Some(phase),
-            conditions,
-            endpoint: Some(desired::endpoint(&server, &context.defaults)),
-            image,
-            ready_replicas: outcome.observed.as_ref().map(|o| o.ready),
-            source: meta::source(&server.metadata),
-            message: Some(message),
-        };
+        let status = status::status(&server, image, &outcome, &context.defaults, context.now());
         context
             .write_status(&context.stores.mcp_servers, &key, &uid, server.status.as_ref(), &status)
             .await?;

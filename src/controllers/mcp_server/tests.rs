@@ -6,16 +6,7 @@ use super::*;
 use crate::controllers::workload::assert_restricted;
 
 fn defaults() -> Defaults {
-    Defaults {
-        agent_image: "agent:1".into(),
-        proxy_image: "litellm:1".into(),
-        hosted_image: "ollama:1".into(),
-        python_image: "python:1".into(),
-        node_image: "node:1".into(),
-        pypi_index: Some("https://pypi.internal/simple".into()),
-        npm_registry: None,
-        cluster_domain: "cluster.local".into(),
-    }
+    Defaults { pypi_index: Some("https://pypi.internal/simple".into()), ..Defaults::for_tests() }
 }
 
 fn server(spec: Value) -> MCPServer {
@@ -103,4 +94,15 @@ fn a_build_without_an_image_keeps_what_runs() {
     assert_eq!(image(&server, None, &defaults()), None);
     assert_eq!(children(&server, None, &defaults()).deployment, Wanted::Keep);
     assert_eq!(image(&server, Some("r/i@sha256:1"), &defaults()).as_deref(), Some("r/i@sha256:1"));
+}
+
+#[test]
+fn a_package_that_becomes_a_build_does_not_run_the_bare_python_image() {
+    let package = server(json!({"package": {"registry": "PyPI", "name": "x"}}));
+    let before = children(&package, Some("python:1"), &defaults());
+    assert_eq!(running_image(before.deployment.get().expect("deployment")), None);
+    let build = server(json!({"buildRef": {"name": "b"}}));
+    let before = children(&build, Some("r/i@sha256:1"), &defaults());
+    let kept = running_image(before.deployment.get().expect("deployment"));
+    assert_eq!(kept.as_deref(), Some("r/i@sha256:1"));
 }

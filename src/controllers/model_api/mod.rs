@@ -4,7 +4,7 @@ pub mod desired;
 
 use std::sync::Arc;
 
-use super::children::apply;
+use super::children::{Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::serving::{Outcome, judge};
@@ -41,7 +41,9 @@ impl Reconciler for ModelApis {
                 None
             }
             Err(error) => {
-                outcome.error = Some(error.to_string());
+                outcome.failure = Some(Failure::from(&error));
+                outcome.observed = live_deployment(&context.children, &uid, &child)
+                    .map(|entry| observe(&entry.value.object));
                 Some(error)
             }
         };
@@ -65,9 +67,12 @@ impl Reconciler for ModelApis {
         if let Some(error) = failure {
             return Err(ReconcileError::Write(error));
         }
-        let current =
-            children.config_map.get().and_then(|map| map.metadata.name.clone()).unwrap_or_default();
-        context.remove_stale_config(Kind::ModelAPI, &key, &uid, &current).await?;
-        Ok(if outcome.conflicts.is_empty() { Next::Settled } else { context.look_again() })
+        // A foreign object with a child's name is not watched: look again.
+        if !outcome.conflicts.is_empty() {
+            return Ok(context.look_again());
+        }
+        let observed = outcome.observed.as_ref();
+        context.remove_stale_config(Kind::ModelAPI, &key, &uid, &children, observed).await?;
+        Ok(Next::Settled)
     }
 }

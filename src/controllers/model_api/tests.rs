@@ -1,4 +1,5 @@
 //! Children of ModelAPIs.
+#![allow(clippy::disallowed_methods)] // a test of a script needs a file
 
 use serde_json::Value;
 
@@ -6,16 +7,7 @@ use super::*;
 use crate::controllers::workload::assert_restricted;
 
 fn defaults() -> Defaults {
-    Defaults {
-        agent_image: "agent:1".into(),
-        proxy_image: "litellm:1".into(),
-        hosted_image: "ollama:1".into(),
-        python_image: "python:1".into(),
-        node_image: "node:1".into(),
-        pypi_index: None,
-        npm_registry: None,
-        cluster_domain: "cluster.local".into(),
-    }
+    Defaults::for_tests()
 }
 
 fn api(spec: Value) -> ModelAPI {
@@ -86,4 +78,29 @@ fn m3_an_external_api_has_no_children() {
     };
     assert_eq!(children(&api, &defaults()), expected);
     assert_eq!(endpoint(&api, &defaults()).as_deref(), Some("https://m.example/v1"));
+}
+
+/// Runs the script as the pod does, with a stand-in for `ollama`, and gives the exit code.
+fn pull(stand_in: &str) -> Option<i32> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("folder");
+    let program = folder.path().join("ollama");
+    std::fs::write(&program, format!("#!/bin/sh\n{stand_in}\n")).expect("stand-in");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let mut script = std::process::Command::new("/bin/sh");
+    script.args(["-ec", PULL, "pull", "the model"]).env("PATH", path);
+    script.stderr(std::process::Stdio::null()).status().expect("sh").code()
+}
+
+#[test]
+fn m2_the_pull_ends_well_however_the_server_ends_and_fails_with_the_pull() {
+    // A server that dies of the signal, and one that ends by itself.
+    let dies = "case $1 in serve) exec sleep 60;; pull) [ \"$2\" = 'the model' ];; esac";
+    assert_eq!(pull(dies), Some(0));
+    let ends = "case $1 in serve) trap 'exit 0' TERM; while :; do sleep 0.1; done;; esac";
+    assert_eq!(pull(ends), Some(0));
+    assert_eq!(pull("case $1 in serve) exec sleep 1;; pull) exit 7;; esac"), Some(7));
+    // A server that does not start is not waited for.
+    assert_eq!(pull("exit 1"), Some(1));
 }

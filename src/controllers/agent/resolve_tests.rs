@@ -1,0 +1,173 @@
+//! What an agent refers to, in stores as the watches fill them.
+
+use std::sync::Arc;
+
+use kube::core::DeserializeGuard;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::children::Child;
+use crate::cluster::live::{Managed, Ours};
+use crate::cluster::reflector;
+use crate::cluster::store::Store;
+use crate::controllers::agent::desired;
+
+struct World {
+    stores: Stores,
+    children: ChildStores,
+    defaults: Defaults,
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "spec": spec,
+        "metadata": {"name": name, "namespace": "team", "uid": format!("u-{name}"), "resourceVersion": "1"}})
+}
+
+fn put<K: Ours>(store: &Arc<Store<Managed<K>>>, object: Value) {
+    let object = serde_json::from_value::<DeserializeGuard<K>>(object).expect("object");
+    let (key, entry) = reflector::entry::<Managed<K>>(object);
+    store.wrote(key, entry);
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self {
+            stores: Stores::new(),
+            children: ChildStores::new(),
+            defaults: Defaults::for_tests(),
+        };
+        let proxy = json!({"mode": "Proxy", "proxy": {"models": ["gpt-5"]}});
+        put(&world.stores.model_apis, object("ModelAPI", "m", proxy));
+        put(&world.stores.mcp_servers, object("MCPServer", "s", json!({"image": "tools:1"})));
+        world
+    }
+
+    fn agent(&self, spec: Value) -> Agent {
+        let agent = object("Agent", "a", spec);
+        put(&self.stores.agents, agent.clone());
+        serde_json::from_value(agent).expect("agent")
+    }
+
+    fn resolve(&self, agent: &Agent) -> Resolved {
+        resolve(agent, &self.stores, &self.children, &self.defaults)
+    }
+
+    /// Makes the Deployment that the agent is to have now, and gives it.
+    fn deploy(&self, agent: &Agent) -> Deployment {
+        let children = desired::children(agent, &self.resolve(agent), &self.defaults);
+        let mut deployment = children.deployment.get().expect("deployment").clone();
+        let again = deployment.clone();
+        deployment.metadata.resource_version = Some("1".into());
+        let (key, entry) = reflector::entry::<Child<Deployment>>(deployment);
+        self.children.deployments.wrote(key, entry);
+        again
+    }
+}
+
+fn spec() -> Value {
+    json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "s"}], "waitForDependencies": false})
+}
+
+#[test]
+fn a3_addresses_are_known_before_anything_is_ready() {
+    let world = World::new();
+    let resolved = world.resolve(&world.agent(spec()));
+    let url = "http://modelapi-m.team.svc.cluster.local:8000";
+    assert_eq!(resolved.model_url.as_deref(), Some(url));
+    assert_eq!(resolved.model.as_deref(), Some("gpt-5"), "the ModelAPI's only model");
+    let tools = "http://mcpserver-s.team.svc.cluster.local:8000/mcp";
+    assert_eq!(resolved.mcp_servers, [("s".to_owned(), Some(tools.to_owned()))]);
+    assert_eq!(resolved.waiting_for, ["ModelAPI m (not ready)", "MCPServer s (not ready)"]);
+}
+
+#[test]
+fn a3_a_later_loss_replaces_no_pods() {
+    let world = World::new();
+    let agent = world.agent(spec());
+    let before = world.deploy(&agent);
+    world.stores.model_apis.deleted(&Key::new("team", "m"), "u-m");
+    world.stores.mcp_servers.deleted(&Key::new("team", "s"), "u-s");
+    let resolved = world.resolve(&agent);
+    assert_eq!(resolved.waiting_for, ["ModelAPI m (missing)", "MCPServer s (missing)"]);
+    assert_eq!(world.deploy(&agent), before);
+}
+
+#[test]
+fn a3_what_another_agent_left_is_no_answer() {
+    let world = World::new();
+    let mut agent = world.agent(spec());
+    world.deploy(&agent);
+    world.stores.model_apis.deleted(&Key::new("team", "m"), "u-m");
+    agent.metadata.uid = Some("another".into());
+    let resolved = world.resolve(&agent);
+    assert_eq!((resolved.model_url, resolved.deployment_exists), (None, false));
+}
+
+#[test]
+fn a3_two_agents_may_name_each_other() {
+    let world = World::new();
+    let network = |peer: &str| json!({"modelAPI": {"name": "m"}, "agentNetwork": {"access": [peer]}, "waitForDependencies": false});
+    let agent = world.agent(network("b"));
+    assert_eq!(world.resolve(&agent).peers, [("b".to_owned(), false)]);
+    assert!(world.resolve(&agent).waiting_for.iter().all(|what| !what.contains('b')));
+    put(&world.stores.agents, object("Agent", "b", network("a")));
+    assert_eq!(world.resolve(&agent).peers, [("b".to_owned(), true)]);
+    let other = object("Agent", "b", network("a"));
+    let other: Agent = serde_json::from_value(other).expect("agent");
+    assert_eq!(world.resolve(&other).peers, [("a".to_owned(), true)]);
+}
+
+#[test]
+fn a2_the_order_of_lists_does_not_matter() {
+    let world = World::new();
+    put(&world.stores.mcp_servers, object("MCPServer", "t", json!({"image": "tools:2"})));
+    let of = |servers: [&str; 2], peers: [&str; 2]| {
+        let servers = servers.map(|name| json!({"name": name}));
+        let spec = json!({"modelAPI": {"name": "m"}, "mcpServers": servers, "agentNetwork": {"access": peers}, "waitForDependencies": false});
+        let agent = world.agent(spec);
+        desired::children(&agent, &world.resolve(&agent), &world.defaults)
+    };
+    assert_eq!(of(["s", "t"], ["x", "y"]), of(["t", "s"], ["y", "x"]));
+}
+
+#[test]
+fn a2_the_model_is_envs_then_the_specs_then_config_envs_then_the_only_one() {
+    let world = World::new();
+    let model = |spec: Value| world.resolve(&world.agent(spec)).model;
+    let api = json!({"name": "m"});
+    let env = |var: Value| json!({"env": [var]});
+    let literal = env(json!({"name": "MODEL_NAME", "value": "from-env"}));
+    let all = json!({"modelAPI": api, "model": "named", "config": literal});
+    assert_eq!(model(all.clone()).as_deref(), Some("named"));
+    let mut last_word = all;
+    last_word["env"] = json!([{"name": "MODEL_NAME", "value": "last-word"}]);
+    assert_eq!(model(last_word).as_deref(), Some("last-word"));
+    assert_eq!(model(json!({"modelAPI": api, "config": literal})).as_deref(), Some("from-env"));
+    let empty = env(json!({"name": "MODEL_NAME"}));
+    assert_eq!(model(json!({"modelAPI": api, "config": empty})).as_deref(), Some("gpt-5"));
+    let from = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+    let reference = env(json!({"name": "MODEL_NAME", "valueFrom": from}));
+    assert_eq!(model(json!({"modelAPI": api, "config": reference})), None);
+    let fallback = json!({"modelAPI": {"name": "missing"}});
+    assert_eq!(model(fallback).as_deref(), Some(FALLBACK_MODEL));
+}
+
+#[test]
+fn a10_a_build_that_has_lost_its_image_does_not_stop_what_runs() {
+    let world = World::new();
+    let mut build = object(
+        "AgentBuild",
+        "b",
+        json!({"source": {"gitSync": {}}, "output": {"image": "team/a"}}),
+    );
+    build["status"] = json!({"builtImage": "r/team/a@sha256:1"});
+    put(&world.stores.agent_builds, build);
+    let agent = world.agent(
+        json!({"modelAPI": {"name": "m"}, "buildRef": {"name": "b"}, "waitForDependencies": false}),
+    );
+    world.deploy(&agent);
+    world.stores.agent_builds.deleted(&Key::new("team", "b"), "u-b");
+    let resolved = world.resolve(&agent);
+    assert_eq!(resolved.image.as_deref(), Some("r/team/a@sha256:1"));
+    assert_eq!(resolved.waiting_for_build.as_deref(), Some("b"));
+}
