@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::diagnostic::{code, nearest, quote};
 use super::document::escape;
 use super::schema::Finding;
-use crate::api::{API_VERSION, GROUP, Kind, ObjectId, VERSION, keys};
+use crate::api::{API_VERSION, GROUP, Kind, ObjectId, keys};
 
 /// What a document is.
 #[derive(Debug, PartialEq)]
