@@ -26,7 +26,7 @@ use support::cluster::operator_user;
 use support::{AuditMark, Cluster, eventually};
 use tokio::task::JoinSet;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The controller, as the operator starts it. Ends when it is dropped.
