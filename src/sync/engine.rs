@@ -1,6 +1,6 @@
 //! One reconcile of a GitSync: look at the remote if it is time, plan, write, tell.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +10,12 @@ use kube::Client;
 
 use super::apply::{Failure, Outcome, Writer, apply};
 use super::desired::SyncRef;
+use super::listen::listen;
 use super::plan::{Inputs, LiveSet, Plan, Settled, plan};
-use super::source::{Loaded, Source, millis, parse_duration};
+use super::problems::{Refused, leave_refused, write_problems};
+use super::source::{Source, millis, parse_duration};
 use super::status::{Done, Report, Verdict, status, verdict};
-use crate::api::git_sync::{GitSyncStatus, Problem, Severity, Stages};
+use crate::api::git_sync::{GitSyncStatus, Stages};
 use crate::api::{GitSync, Kind, ObjectId, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::events::Events;
@@ -23,7 +25,7 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler, backoff, jitter};
-use crate::definition::check_references;
+use crate::definition::{check_references, diagnostic};
 use crate::git::{GitError, Revision};
 
 /// How the operator was started, as far as syncing is concerned.
@@ -57,7 +59,7 @@ struct State {
     /// Objects that failed at the last plan, in a row.
     attempts: u32,
     /// Failures of content that the server refused: not tried again until the content changes.
-    refused: BTreeMap<ObjectId, (String, String)>,
+    refused: Refused,
     trigger: &'static str,
     stages: Stages,
     started: Option<Instant>,
@@ -129,7 +131,7 @@ impl Engine {
                 attempted: None,
                 settled: Settled::new(),
                 attempts: 0,
-                refused: BTreeMap::new(),
+                refused: Refused::new(),
                 trigger: "Start",
                 stages: Stages::default(),
                 started: None,
@@ -236,49 +238,6 @@ impl Engine {
         let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
         state.next_poll = Some(Instant::now() + jitter(interval));
     }
-}
-
-/// Puts the GitSyncs that a change concerns on the queue.
-fn listen(stores: &Stores, queue: &Arc<Queue>) {
-    let sink = queue.clone();
-    stores.git_syncs.on_change(move |change| {
-        let same = |a: &Managed<GitSync>, b: &Managed<GitSync>| {
-            a.meta.uid == b.meta.uid
-                && a.meta.generation == b.meta.generation
-                && a.meta.annotations == b.meta.annotations
-                && a.meta.deletion_timestamp == b.meta.deletion_timestamp
-        };
-        if !matches!((change.old, change.new), (Some(old), Some(new)) if same(&old.value, &new.value)) {
-            sink.add(change.key.clone());
-        }
-    });
-    macro_rules! managed {
-        ($store:expr) => {{
-            let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
-            $store.on_change(move |change| {
-                let same = matches!((change.old, change.new), (Some(old), Some(new))
-                    if old.uid == new.uid
-                        && old.value.spec_hash == new.value.spec_hash
-                        && old.value.meta.annotations == new.value.meta.annotations
-                        && old.value.meta.labels == new.value.meta.labels
-                        && old.value.meta.deletion_timestamp == new.value.meta.deletion_timestamp);
-                let ready = |e: Option<&Arc<Entry<Managed<_>>>>| e.is_some_and(|e| e.value.is_ready());
-                // A burst of changes becomes one plan; that something got ready is told a little later.
-                let delay = match (same, ready(change.old) == ready(change.new)) {
-                    (true, true) => return,
-                    (true, false) => Duration::from_millis(500),
-                    (false, _) => Duration::from_millis(20),
-                };
-                for (key, _) in syncs.list(&change.key.namespace) {
-                    sink.add_after(key, delay);
-                }
-            });
-        }};
-    }
-    managed!(stores.model_apis);
-    managed!(stores.mcp_servers);
-    managed!(stores.agent_builds);
-    managed!(stores.agents);
 }
 
 impl Reconciler for Engine {
@@ -412,7 +371,7 @@ impl Engine {
             settled: &state.settled,
         });
         // What the server refused is not sent again until its content changes.
-        let blocked = leave_refused(&mut made, loaded, &state.refused);
+        let blocked = leave_refused(&mut made, &loaded.desired, &state.refused);
         let deletes = if blocked > 0 { std::mem::take(&mut made.prune) } else { Vec::new() };
         let plan_ms = millis(plan_start);
 
@@ -443,8 +402,8 @@ impl Engine {
                 state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
             }
         }
-        problems.extend(write_problems(loaded, &made, &outcome, &state.refused));
-        sort(&mut problems);
+        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused));
+        diagnostic::sort(&mut problems);
 
         let transient = outcome
             .failures
@@ -528,96 +487,6 @@ impl Engine {
     }
 }
 
-/// Conflicts, refusals and failed writes as problems, with the place of the definition.
-fn write_problems(
-    loaded: &Loaded,
-    plan: &Plan,
-    outcome: &Outcome,
-    refused: &BTreeMap<ObjectId, (String, String)>,
-) -> Vec<Problem> {
-    let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
-        let definition = loaded.desired.get(id).map(|want| &want.definition);
-        Problem {
-            severity: Severity::Error,
-            path: definition.map(|d| d.path.clone()),
-            line: definition.map(|d| i64::from(d.line)),
-            column: definition.map(|d| i64::from(d.column)),
-            code: code.into(),
-            message,
-            hint,
-            object: Some(id.to_string()),
-        }
-    };
-    let mut problems = Vec::new();
-    for conflict in &plan.conflicts {
-        let hint = format!(
-            "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
-            conflict.id.kind.plural(),
-            conflict.id.name,
-            keys::ADOPT_BY
-        );
-        problems.push(problem(
-            &conflict.id,
-            "CVK0901",
-            format!("{} exists and belongs to {}", conflict.id, conflict.owner),
-            Some(hint),
-        ));
-    }
-    for (id, failure) in &outcome.failures {
-        match failure {
-            Failure::Conflict => {
-                problems.push(problem(id, "CVK0901", format!("{id} exists and is not ours"), None));
-            }
-            Failure::Transient(message) => {
-                problems.push(problem(
-                    id,
-                    "CVK0903",
-                    format!("{id} could not be written: {message}"),
-                    None,
-                ));
-            }
-            // Listed below, with those of earlier plans.
-            Failure::Refused(_) => {}
-        }
-    }
-    for (id, (applied, message)) in refused {
-        if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
-            problems.push(problem(
-                id,
-                "CVK0902",
-                format!("the API server refused {id}: {message}"),
-                None,
-            ));
-        }
-    }
-    for (id, message) in &outcome.undeleted {
-        problems.push(problem(
-            id,
-            "CVK0904",
-            format!("{id} could not be deleted: {message}"),
-            None,
-        ));
-    }
-    problems
-}
-
-/// Takes the writes out of a plan that the server refused before, and counts them.
-fn leave_refused(
-    plan: &mut Plan,
-    loaded: &Loaded,
-    refused: &BTreeMap<ObjectId, (String, String)>,
-) -> usize {
-    let mut blocked = 0;
-    for (id, (applied, _)) in refused {
-        if loaded.desired.get(id).is_some_and(|want| want.applied == *applied) {
-            plan.create.retain(|other| other != id);
-            plan.update.retain(|update| update.id != *id);
-            blocked += 1;
-        }
-    }
-    blocked
-}
-
 /// Now, in whole seconds: what Kubernetes keeps of a time.
 fn now() -> Timestamp {
     let now = Timestamp::now();
@@ -634,12 +503,4 @@ fn outcome_word(verdict: &Verdict, plan: &Plan, transient: usize) -> &'static st
     } else {
         "Partial"
     }
-}
-
-/// Errors first, then path, line, column.
-fn sort(problems: &mut [Problem]) {
-    problems.sort_by(|a, b| {
-        (a.severity, &a.path, a.line, a.column, &a.code)
-            .cmp(&(b.severity, &b.path, b.line, b.column, &b.code))
-    });
 }

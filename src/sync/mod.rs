@@ -11,6 +11,8 @@
 pub mod apply;
 pub mod desired;
 pub mod engine;
+mod listen;
 pub mod plan;
+mod problems;
 pub mod source;
 pub mod status;

@@ -117,8 +117,9 @@ impl Source {
             let tree = Arc::clone(&snapshot);
             tokio::task::block_in_place(|| loader.load(tree.as_ref(), Some(&key.namespace)))
         };
-        let previous = self.loaded.take().map(|loaded| loaded.desired).unwrap_or_default();
-        let desired = desired_set(&catalog, &previous);
+        let nothing = DesiredSet::new();
+        let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
+        let desired = desired_set(&catalog, previous);
         let builds = build_sources(&desired, &snapshot, &key.name, &wanted.url, &revision.commit)?;
         stages.load_ms = millis(start);
         let input_key = format!("{} {}", revision.commit, wanted.path);

@@ -1,0 +1,99 @@
+//! (pure) What could not be written, as problems with the place of the definition.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use super::apply::{Failure, Outcome};
+use super::desired::DesiredSet;
+use super::plan::Plan;
+use crate::api::git_sync::{Problem, Severity};
+use crate::api::{ObjectId, keys};
+
+/// Content that the server refused: object → hash of what was sent, and the server's words.
+pub type Refused = BTreeMap<ObjectId, (String, String)>;
+
+/// Conflicts, refusals and failed writes as problems, with the place of the definition.
+pub fn write_problems(
+    desired: &DesiredSet,
+    plan: &Plan,
+    outcome: &Outcome,
+    refused: &Refused,
+) -> Vec<Problem> {
+    let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
+        let definition = desired.get(id).map(|want| &want.definition);
+        Problem {
+            severity: Severity::Error,
+            path: definition.map(|d| d.path.clone()),
+            line: definition.map(|d| i64::from(d.line)),
+            column: definition.map(|d| i64::from(d.column)),
+            code: code.into(),
+            message,
+            hint,
+            object: Some(id.to_string()),
+        }
+    };
+    let mut problems = Vec::new();
+    for conflict in &plan.conflicts {
+        let hint = format!(
+            "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
+            conflict.id.kind.plural(),
+            conflict.id.name,
+            keys::ADOPT_BY
+        );
+        problems.push(problem(
+            &conflict.id,
+            "CVK0901",
+            format!("{} exists and belongs to {}", conflict.id, conflict.owner),
+            Some(hint),
+        ));
+    }
+    for (id, failure) in &outcome.failures {
+        match failure {
+            Failure::Conflict => {
+                problems.push(problem(id, "CVK0901", format!("{id} exists and is not ours"), None));
+            }
+            Failure::Transient(message) => {
+                problems.push(problem(
+                    id,
+                    "CVK0903",
+                    format!("{id} could not be written: {message}"),
+                    None,
+                ));
+            }
+            // Listed below, with those of earlier plans.
+            Failure::Refused(_) => {}
+        }
+    }
+    for (id, (applied, message)) in refused {
+        if desired.get(id).is_some_and(|want| want.applied == *applied) {
+            problems.push(problem(
+                id,
+                "CVK0902",
+                format!("the API server refused {id}: {message}"),
+                None,
+            ));
+        }
+    }
+    for (id, message) in &outcome.undeleted {
+        problems.push(problem(
+            id,
+            "CVK0904",
+            format!("{id} could not be deleted: {message}"),
+            None,
+        ));
+    }
+    problems
+}
+
+/// Takes the writes out of a plan that the server refused before, and counts them.
+pub fn leave_refused(plan: &mut Plan, desired: &DesiredSet, refused: &Refused) -> usize {
+    let mut blocked = 0;
+    for (id, (applied, _)) in refused {
+        if desired.get(id).is_some_and(|want| want.applied == *applied) {
+            plan.create.retain(|other| other != id);
+            plan.update.retain(|update| update.id != *id);
+            blocked += 1;
+        }
+    }
+    blocked
+}
