@@ -67,6 +67,16 @@ impl<K: Ours> Managed<K> {
         self.object.as_ref().ok()
     }
 
+    /// Whether nothing that a reconcile reads differs: only the status, or metadata of others, may.
+    #[must_use]
+    pub fn same_input(&self, other: &Self) -> bool {
+        let (a, b) = (&self.meta, &other.meta);
+        a.uid == b.uid
+            && a.generation == b.generation
+            && a.annotations == b.annotations
+            && a.deletion_timestamp == b.deletion_timestamp
+    }
+
     /// Whether the condition `Ready` is true for the current generation.
     #[must_use]
     pub fn is_ready(&self) -> bool {

@@ -161,13 +161,7 @@ fn status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
 fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
     let sink = queue.clone();
     store.on_change(move |change| {
-        let same = |a: &Managed<K>, b: &Managed<K>| {
-            a.meta.uid == b.meta.uid
-                && a.meta.generation == b.meta.generation
-                && a.meta.annotations == b.meta.annotations
-                && a.meta.deletion_timestamp == b.meta.deletion_timestamp
-        };
-        if !matches!((change.old, change.new), (Some(old), Some(new)) if same(&old.value, &new.value)) {
+        if !matches!((change.old, change.new), (Some(old), Some(new)) if old.value.same_input(&new.value)) {
             sink.add(change.key.clone());
         }
     });

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::GitSync;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::Entry;
 use crate::controllers::queue::Queue;
@@ -12,13 +11,7 @@ use crate::controllers::queue::Queue;
 pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
     let sink = queue.clone();
     stores.git_syncs.on_change(move |change| {
-        let same = |a: &Managed<GitSync>, b: &Managed<GitSync>| {
-            a.meta.uid == b.meta.uid
-                && a.meta.generation == b.meta.generation
-                && a.meta.annotations == b.meta.annotations
-                && a.meta.deletion_timestamp == b.meta.deletion_timestamp
-        };
-        if !matches!((change.old, change.new), (Some(old), Some(new)) if same(&old.value, &new.value)) {
+        if !matches!((change.old, change.new), (Some(old), Some(new)) if old.value.same_input(&new.value)) {
             sink.add(change.key.clone());
         }
     });
