@@ -1,0 +1,2 @@
+//! (pure) The repository format.
+pub mod tree;
