@@ -232,7 +232,8 @@ pub fn open_local(
 }
 
 fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
-    if rev == "HEAD" || check::ref_name(rev).is_ok() {
+    let bare = rev.strip_prefix("refs/").unwrap_or(rev);
+    if rev == "HEAD" || check::ref_name(bare).is_ok() {
         let named = repo.try_find_reference(rev).ok().flatten();
         if let Some(id) = named.and_then(|mut found| found.peel_to_id().ok()) {
             return Some(id.detach());
