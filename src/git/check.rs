@@ -167,7 +167,8 @@ pub(super) fn ref_name(name: &str) -> Result<(), GitError> {
     Err(GitError::InvalidRef { name: printable(name), reason: reason.into() })
 }
 
-/// Checks a path inside of the repository and brings it into the form of tree entries: `./prod/` → `prod`, `.` → ``.
+/// Checks a path inside of the repository and brings it into the form of tree entries: `./prod/` → `prod`,
+/// `.` → the empty string.
 ///
 /// # Errors
 /// [`GitError::InvalidPath`] for absolute paths, `..`, `.git` (in all its disguises), backslashes and control characters.

@@ -170,27 +170,27 @@ impl Session {
         }
         Ok(response)
     }
+}
 
-    fn request(
-        &self,
-        method: reqwest::Method,
-        url: &str,
-        lines: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> io::Result<Request> {
-        let url = Url::parse(url).map_err(io::Error::other)?;
-        let mut request = Request::new(method, url);
-        for line in lines {
-            let Some((name, value)) = line.as_ref().split_once(':') else { continue };
-            // The client has its own.
-            if name.eq_ignore_ascii_case("user-agent") {
-                continue;
-            }
-            let name: HeaderName = name.parse().map_err(io::Error::other)?;
-            let value = HeaderValue::from_str(value.trim()).map_err(io::Error::other)?;
-            request.headers_mut().insert(name, value);
+/// A request with gix's header lines.
+fn request(
+    method: reqwest::Method,
+    url: &str,
+    lines: impl IntoIterator<Item = impl AsRef<str>>,
+) -> io::Result<Request> {
+    let url = Url::parse(url).map_err(io::Error::other)?;
+    let mut request = Request::new(method, url);
+    for line in lines {
+        let Some((name, value)) = line.as_ref().split_once(':') else { continue };
+        // The client has its own.
+        if name.eq_ignore_ascii_case("user-agent") {
+            continue;
         }
-        Ok(request)
+        let name: HeaderName = name.parse().map_err(io::Error::other)?;
+        let value = HeaderValue::from_str(value.trim()).map_err(io::Error::other)?;
+        request.headers_mut().insert(name, value);
     }
+    Ok(request)
 }
 
 /// What an answer's status says, when it is not 200.
@@ -257,10 +257,10 @@ impl Http for Session {
         headers: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> gix::Result<GetResponse<HeaderLines, Body>> {
         let request =
-            self.request(reqwest::Method::GET, url, headers).map_err(gix::Error::from_error)?;
+            request(reqwest::Method::GET, url, headers).map_err(gix::Error::from_error)?;
         let response = self.send(request).map_err(gix::Error::from_error)?;
         let lines = HeaderLines::Known(header_lines(response.headers()));
-        let body = Body::Open(Stream::new(self.clone(), response));
+        let body = Body::Open(Box::new(Stream::new(self.clone(), response)));
         Ok(GetResponse { headers: lines, body })
     }
 
@@ -272,7 +272,7 @@ impl Http for Session {
         _body: PostBodyDataKind,
     ) -> gix::Result<PostResponse<HeaderLines, Body, Question>> {
         let request =
-            self.request(reqwest::Method::POST, url, headers).map_err(gix::Error::from_error)?;
+            request(reqwest::Method::POST, url, headers).map_err(gix::Error::from_error)?;
         let exchange = Arc::new(Mutex::new(Exchange {
             session: self.clone(),
             question: Vec::new(),
@@ -385,7 +385,7 @@ impl BufRead for HeaderLines {
 /// The body of an answer.
 pub(super) enum Body {
     Waiting(Arc<Mutex<Exchange>>),
-    Open(Stream),
+    Open(Box<Stream>),
 }
 
 impl Body {
@@ -397,7 +397,7 @@ impl Body {
                 let response = exchange.response.take().ok_or(io::ErrorKind::UnexpectedEof)?;
                 Stream::new(exchange.session.clone(), response)
             };
-            *self = Self::Open(stream);
+            *self = Self::Open(Box::new(stream));
         }
         match self {
             Self::Open(stream) => Ok(stream),
@@ -459,5 +459,21 @@ impl Stream {
             }
         }
         Ok(self.chunk.get(self.used..).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn v12_addresses_are_judged_when_a_name_is_resolved() {
+        let resolve = |allow_insecure| {
+            Resolver { allow_insecure }.resolve("localhost".parse().expect("a name"))
+        };
+        let Err(error) = resolve(false).await else { panic!("loopback was handed out") };
+        assert_eq!(error.to_string(), "localhost: loopback");
+        let mut allowed = resolve(true).await.expect("allowed");
+        assert!(allowed.all(|address| address.ip().is_loopback()));
     }
 }

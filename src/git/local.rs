@@ -1,15 +1,20 @@
-//! A folder on disk, seen like a commit's tree: for checks of work that is not committed yet.
+//! What lies on this machine, seen like a fetched commit: a folder (work that is not committed yet), and a commit of a
+//! local repository.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use gix::ObjectId;
 use sha2::{Digest, Sha256};
 
-use super::error::printable;
-use super::{GitError, Limits, check};
+use super::error::{nearest, printable};
+use super::protocol::cause;
+use super::store::open_objects;
+use super::{GitError, Limits, Snapshot, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 
 /// A folder on disk. Links are listed, never followed; `.git` is left out. Ids are the SHA-256 of the content.
@@ -246,6 +251,58 @@ fn sha256(content: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// A commit of the repository on disk at or around `repo_dir`: `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`) or a commit id, also
+/// shortened. Reads no configuration but the repository's own format.
+///
+/// # Errors
+/// [`GitError::StorageFailed`] when there is no repository, [`GitError::RefNotFound`], and those of [`super::Remote::snapshot`].
+pub fn open_local(
+    repo_dir: &Path,
+    rev: &str,
+    path: &str,
+    limits: Limits,
+) -> Result<Snapshot, GitError> {
+    let path = check::path(path)?;
+    let open = |dir: &Path| gix::open_opts(dir, gix::open::Options::isolated());
+    let opened = open(repo_dir).or_else(|_| open(&repository_root(repo_dir)));
+    let repo = opened.map_err(|error| GitError::StorageFailed {
+        detail: format!("no Git repository at {}: {}", repo_dir.display(), cause(&error)),
+    })?;
+    let missing = || GitError::RefNotFound {
+        kind: "revision",
+        name: printable(rev),
+        nearest: branches(&repo, rev),
+    };
+    let commit = resolve_local(&repo, rev).ok_or_else(missing)?;
+    let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)
+        .map_err(|error| GitError::storage("open the repository's objects", &error))?;
+    let never = AtomicBool::new(false);
+    Snapshot::read_from(objects.to_cache_arc(), commit, &path, limits, &never)
+}
+
+fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
+    let bare = rev.strip_prefix("refs/").unwrap_or(rev);
+    if rev == "HEAD" || check::ref_name(bare).is_ok() {
+        let named = repo.try_find_reference(rev).ok().flatten();
+        if let Some(id) = named.and_then(|mut found| found.peel_to_id().ok()) {
+            return Some(id.detach());
+        }
+    }
+    let hex = rev.len() >= 4 && rev.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let prefix = hex.then(|| gix::hash::Prefix::from_hex(rev).ok()).flatten()?;
+    let found = repo.objects.lookup_prefix(prefix, None).ok().flatten()?.ok()?;
+    let object = repo.find_object(found).ok()?;
+    object.peel_to_kind(gix::objs::Kind::Commit).ok().map(|commit| commit.id)
+}
+
+fn branches(repo: &gix::Repository, rev: &str) -> Vec<String> {
+    let Ok(references) = repo.references() else { return Vec::new() };
+    let Ok(all) = references.all() else { return Vec::new() };
+    let names: Vec<String> =
+        all.filter_map(Result::ok).map(|one| one.name().shorten().to_string()).collect();
+    nearest(rev, names.iter().map(String::as_str))
 }
 
 #[cfg(test)]

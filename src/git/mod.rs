@@ -9,6 +9,11 @@
 //! No `git` binary is run, no configuration of the machine is read, nothing from a repository is executed, links and
 //! submodules are never followed. gix blocks, so it runs on blocking threads; each attempt has a deadline that ends its
 //! network waits and sets gix's interrupt flag. At most one attempt per remote can be in flight.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is where Git, the disk and the clock are touched"
+)]
 
 mod address;
 mod check;
@@ -31,8 +36,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::check::path as check_path;
 pub use self::error::GitError;
-pub use self::local::{Folder, repository_root};
-pub use self::snapshot::{CommitInfo, Snapshot, open_local};
+pub use self::local::{Folder, open_local, repository_root};
+pub use self::snapshot::{CommitInfo, Snapshot};
 
 use self::check::Target;
 use self::http::{Bounds, Session};
@@ -243,17 +248,15 @@ impl Remote {
         }
         guard.stop();
         let timed_out = GitError::Timeout { what, after };
-        match timeout(GRACE, &mut task).await {
-            Ok(joined) => self.joined(joined).map_err(|_| timed_out),
-            Err(_) => {
-                self.inner.abandoned.store(true, Ordering::Release);
-                // It may have ended right before the flag was set.
-                if task.is_finished() {
-                    self.inner.abandoned.store(false, Ordering::Release);
-                }
-                Err(timed_out)
-            }
+        if let Ok(joined) = timeout(GRACE, &mut task).await {
+            return self.joined(joined).map_err(|_| timed_out);
         }
+        self.inner.abandoned.store(true, Ordering::Release);
+        // It may have ended right before the flag was set.
+        if task.is_finished() {
+            self.inner.abandoned.store(false, Ordering::Release);
+        }
+        Err(timed_out)
     }
 
     fn joined<T>(
@@ -261,11 +264,13 @@ impl Remote {
         joined: Result<Result<T, GitError>, tokio::task::JoinError>,
     ) -> Result<T, GitError> {
         joined.unwrap_or_else(|error| {
+            if error.is_cancelled() {
+                let detail = "the operator is shutting down".to_owned();
+                return Err(GitError::ConnectionFailed { detail });
+            }
             // gix trusts offsets in files on disk; a damaged file can make it panic.
             self.inner.distrust_store();
-            let detail =
-                if error.is_panic() { "reading it failed badly" } else { "it was cut off" };
-            Err(GitError::corrupt(detail))
+            Err(GitError::corrupt("reading it failed badly"))
         })
     }
 }
@@ -437,6 +442,34 @@ mod tests {
         assert_eq!(show(&short, "main"), format!("main@sha1:{short}"));
         assert_eq!(show(&long, "v1.2"), format!("v1.2@sha256:{long}"));
         assert_eq!(show(&short, ""), format!("sha1:{short}"));
+    }
+
+    #[tokio::test]
+    async fn c09_at_most_one_attempt_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Remote::new(RemoteOptions {
+            url: "https://git.example.com/x".into(),
+            reference: GitRef { branch: None, tag: None, commit: None },
+            timeout: Duration::from_millis(20),
+            allow_insecure: false,
+            store: dir.path().join("store"),
+            limits: Limits::default(),
+        })
+        .unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let hung = remote.attempt("hanging", move |_, _| held.recv().map_err(|_| GitError::Busy));
+        assert_eq!(hung.await.unwrap_err().reason(), "Timeout");
+        let started = Instant::now();
+        assert_eq!(remote.attempt("next", |_, _| Ok(())).await, Err(GitError::Busy));
+        assert!(started.elapsed() < GRACE, "it waited for the hanging one");
+        release.send(()).unwrap();
+        while remote.inner.abandoned.load(Ordering::Acquire) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(remote.attempt("last", |_, _| Ok(7)).await, Ok(7));
+        let panicked: Result<(), _> = remote.attempt("worst", |_, _| panic!("on purpose")).await;
+        assert_eq!(panicked.unwrap_err().reason(), "CorruptData");
+        assert_eq!(remote.attempt("after", |_, _| Ok(8)).await, Ok(8));
     }
 
     #[test]

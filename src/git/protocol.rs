@@ -240,14 +240,18 @@ fn explain(
     if *bounds.stop.borrow() || error.is_cancelled() {
         return bounds.timed_out();
     }
-    let text = all_causes(error);
-    // git, Gerrit, JGit and gitoxide word it differently.
-    let refused = ["not our ref", "unadvertised object", "want not valid", "not valid commit"];
-    if refused.iter().any(|words| text.contains(words)) {
+    if is_refusal(&all_causes(error), want) {
         return GitError::CommitGone { commit: want.to_string() };
     }
     if let Some(io) = error.iter_errors().find_map(storage_failure) {
         return GitError::storage("write the pack", io);
+    }
+    let ended = |one: &(dyn std::error::Error + 'static)| {
+        let io = one.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof)
+    };
+    if error.iter_errors().any(ended) {
+        return GitError::corrupt("the server's answer ends early");
     }
     if error.is_resource_exhausted() {
         let detail = format!(
@@ -255,7 +259,17 @@ fn explain(
         );
         return GitError::PackTooLarge { detail };
     }
+    if !error.is_corrupted() && (error.is_unsupported() || error.is_validation()) {
+        return GitError::NotAGitServer { detail: cause(error) };
+    }
     GitError::corrupt(cause(error))
+}
+
+/// Whether the server says that it does not hand out the commit. Git: `not our ref <id>`; `git` and GitLab, GitHub:
+/// `Server does not allow request for unadvertised object <id>`; `JGit` and Gerrit: `want <id> not valid`.
+fn is_refusal(text: &str, want: &ObjectId) -> bool {
+    let words = ["not our ref", "unadvertised object", "not valid", "not found"];
+    text.contains(&want.to_string()) && words.iter().any(|words| text.contains(words))
 }
 
 fn storage_failure<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
@@ -281,4 +295,22 @@ fn all_causes(error: &gix::Error) -> String {
 /// The innermost cause of an error of gix.
 pub(super) fn cause(error: &gix::Error) -> String {
     printable(&error.probable_cause().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_several_servers_are_recognised() {
+        let want = ObjectId::from_hex("0123456789".repeat(4).as_bytes()).unwrap();
+        for text in [
+            "upload-pack: not our ref 0123456789012345678901234567890123456789",
+            "server does not allow request for unadvertised object 0123456789012345678901234567890123456789",
+            "want 0123456789012345678901234567890123456789 not valid",
+        ] {
+            assert!(is_refusal(text, &want), "{text}");
+        }
+        assert!(!is_refusal("the pack is not valid", &want));
+    }
 }

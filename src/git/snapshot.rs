@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +17,7 @@ use gix::odb::pack::cache::lru::StaticLinkedList;
 
 use super::error::{nearest, printable};
 use super::protocol::cause;
-use super::store::{Generation, open_objects};
+use super::store::Generation;
 use super::{GitError, Limits, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 
@@ -84,7 +83,7 @@ impl Snapshot {
         }
     }
 
-    fn read_from(
+    pub(super) fn read_from(
         mut objects: HandleArc,
         commit: ObjectId,
         path: &str,
@@ -200,58 +199,6 @@ impl RepositoryTree for Snapshot {
 
 fn unreadable(path: &str, error: &GitError) -> TreeError {
     TreeError::Unreadable { path: printable(path), reason: error.to_string() }
-}
-
-/// A commit of a repository on disk: `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`) or a commit id, also
-/// shortened. Reads no configuration but the repository's own format.
-///
-/// # Errors
-/// [`GitError::StorageFailed`] when there is no repository, [`GitError::RefNotFound`], and those of [`super::Remote::snapshot`].
-pub fn open_local(
-    repo_dir: &Path,
-    rev: &str,
-    path: &str,
-    limits: Limits,
-) -> Result<Snapshot, GitError> {
-    let path = check::path(path)?;
-    let repo = gix::open_opts(repo_dir, gix::open::Options::isolated()).map_err(|error| {
-        GitError::StorageFailed {
-            detail: format!("no Git repository at {}: {}", repo_dir.display(), cause(&error)),
-        }
-    })?;
-    let missing = || GitError::RefNotFound {
-        kind: "revision",
-        name: printable(rev),
-        nearest: branches(&repo, rev),
-    };
-    let commit = resolve_local(&repo, rev).ok_or_else(missing)?;
-    let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)
-        .map_err(|error| GitError::storage("open the repository's objects", &error))?;
-    let never = AtomicBool::new(false);
-    Snapshot::read_from(objects.to_cache_arc(), commit, &path, limits, &never)
-}
-
-fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
-    let bare = rev.strip_prefix("refs/").unwrap_or(rev);
-    if rev == "HEAD" || check::ref_name(bare).is_ok() {
-        let named = repo.try_find_reference(rev).ok().flatten();
-        if let Some(id) = named.and_then(|mut found| found.peel_to_id().ok()) {
-            return Some(id.detach());
-        }
-    }
-    let hex = rev.len() >= 4 && rev.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let prefix = hex.then(|| gix::hash::Prefix::from_hex(rev).ok()).flatten()?;
-    let found = repo.objects.lookup_prefix(prefix, None).ok().flatten()?.ok()?;
-    let object = repo.find_object(found).ok()?;
-    object.peel_to_kind(Kind::Commit).ok().map(|commit| commit.id)
-}
-
-fn branches(repo: &gix::Repository, rev: &str) -> Vec<String> {
-    let Ok(references) = repo.references() else { return Vec::new() };
-    let Ok(all) = references.all() else { return Vec::new() };
-    let names: Vec<String> =
-        all.filter_map(Result::ok).map(|one| one.name().shorten().to_string()).collect();
-    nearest(rev, names.iter().map(String::as_str))
 }
 
 /// An object that must be there.

@@ -6,7 +6,7 @@
 //! <root>/incoming/                       a fetch in progress; worthless after a crash
 //! ```
 //! Every change is one rename, so a kill at any moment leaves either the old or the new state. What cannot be
-//! trusted (a failed checksum, too many packs: gix cannot repack) is replaced by a fresh generation. An old one is
+//! trusted (a failed checksum) or has grown too much (packs, bytes: gix cannot repack) is replaced by a fresh generation. An old one is
 //! deleted when its last snapshot is dropped.
 
 use std::fs;
@@ -37,13 +37,16 @@ pub(super) struct Generation {
     objects: Arc<gix::odb::Store>,
     damaged: AtomicBool,
     retired: AtomicBool,
+    /// Above this many bytes of packs the next fetch starts anew.
+    disk_bytes: u64,
 }
 
 impl Generation {
     fn open(dir: PathBuf, number: u64, kind: Kind, object_bytes: usize) -> io::Result<Self> {
         let objects = open_objects(&dir, kind, Some(object_bytes))?;
         let (damaged, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { dir, number, kind, objects, damaged, retired })
+        let disk_bytes = object_bytes as u64;
+        Ok(Self { dir, number, kind, objects, damaged, retired, disk_bytes })
     }
 
     /// A view for one thread.
@@ -77,9 +80,13 @@ impl Generation {
         objects.find_tree_iter(&tree, &mut buffer).is_ok()
     }
 
-    /// The commit to build the next fetch on: complete, and not too many packs.
+    /// The commit to build the next fetch on: complete, and not too many packs or bytes.
     pub fn usable_tip(&self) -> Option<ObjectId> {
-        if self.is_damaged() || packs(&self.dir).ok()?.len() >= MAX_PACKS {
+        let indexes = packs(&self.dir).ok()?;
+        let size =
+            |index: &PathBuf| fs::metadata(index.with_extension("pack")).map(|meta| meta.len());
+        let bytes: u64 = indexes.iter().map(size).sum::<io::Result<u64>>().ok()?;
+        if self.is_damaged() || indexes.len() >= MAX_PACKS || bytes > self.disk_bytes {
             return None;
         }
         let text = fs::read_to_string(self.dir.join("tip")).ok()?;

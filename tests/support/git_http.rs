@@ -165,7 +165,8 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Step::Fetch
     };
     let fault = take_fault(&shared, step);
-    let version = if *shared.only_version_0.lock().unwrap() { String::new() } else { header("git-protocol") };
+    let version =
+        if *shared.only_version_0.lock().unwrap() { String::new() } else { header("git-protocol") };
     let cgi = [
         ("GIT_PROJECT_ROOT", shared.root.display().to_string()),
         ("GIT_HTTP_EXPORT_ALL", "1".to_owned()),
@@ -218,7 +219,12 @@ fn parse_cgi(output: &[u8]) -> (u16, String, Vec<u8>) {
     (status, field("Content-Type:").unwrap_or_default(), output[end + 4..].to_vec())
 }
 
-async fn respond(status: u16, kind: &str, content: Vec<u8>, fault: Option<Fault>) -> Response<Body> {
+async fn respond(
+    status: u16,
+    kind: &str,
+    content: Vec<u8>,
+    fault: Option<Fault>,
+) -> Response<Body> {
     let mut answer = Response::builder().status(status).header("content-type", kind);
     let whole = |content: Vec<u8>| Body::from(content);
     let cut = |bytes: usize| Bytes::from(content[..bytes.min(content.len())].to_vec());
@@ -325,7 +331,10 @@ impl Repo {
     /// Commits some files in one go.
     pub fn commit(&self, branch: &str, files: &[(&str, &str)]) -> String {
         let change = self.change(branch);
-        files.iter().fold(change, |change, (path, content)| change.file(path, content)).commit("change")
+        files
+            .iter()
+            .fold(change, |change, (path, content)| change.file(path, content))
+            .commit("change")
     }
 
     /// The commit of a branch, tag or other revision.
@@ -362,7 +371,11 @@ impl Repo {
             bytes.push(b' ');
             bytes.extend_from_slice(name);
             bytes.push(0);
-            bytes.extend((0..id.len()).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16).expect("hex")));
+            bytes.extend(
+                (0..id.len())
+                    .step_by(2)
+                    .map(|at| u8::from_str_radix(&id[at..at + 2], 16).expect("hex")),
+            );
         }
         self.git_with(&["hash-object", "-t", "tree", "-w", "--literally", "--stdin"], &bytes)
     }
