@@ -16,14 +16,16 @@ const SHORT_LIST: usize = 12;
 /// Checks a node that was normalised before (shorthands resolved, nulls of nullable fields dropped).
 pub(super) fn check(schema: &Schema, node: &Node, field: &Field<'_>, sink: &mut Sink<'_>) {
     match (&node.data, schema.kind) {
-        (_, Type::Any) => {}
+        (_, Type::Any) | (Data::Unknown, _) => {}
         (Data::Null, _) => {
             let hint = Some("give it a value, or remove the field".to_owned());
             sink.error(node.at, Code::NullValue, format!("`{field}` has no value"), hint);
         }
         (Data::Map(entries), Type::Object) => check_object(schema, node, entries, field, sink),
         (Data::List(items), Type::Array) => check_list(schema, node, items, field, sink),
-        (Data::String(text), Type::String | Type::IntOrString) => check_string(schema, node.at, text, field, sink),
+        (Data::String(text), Type::String | Type::IntOrString) => {
+            check_string(schema, node.at, text, field, sink)
+        }
         (Data::Number(number), Type::Integer | Type::IntOrString) if !number.is_f64() => {
             check_number(schema, node.at, number, field, sink);
         }
@@ -49,11 +51,17 @@ fn wrong_type(schema: &Schema, node: &Node, field: &Field<'_>, sink: &mut Sink<'
         (Data::Number(_) | Data::Bool(_), Type::String) | (Data::Number(_), Type::IntOrString) => {
             Some("put the value in quotes")
         }
-        (Data::String(_), Type::Boolean) => Some("only true and false are booleans, without quotes"),
-        (Data::String(text), Type::Integer | Type::Number) if text.trim().parse::<f64>().is_ok() => {
+        (Data::String(_), Type::Boolean) => {
+            Some("only true and false are booleans, without quotes")
+        }
+        (Data::String(text), Type::Integer | Type::Number)
+            if text.trim().parse::<f64>().is_ok() =>
+        {
             Some("write the number without quotes")
         }
-        (Data::Number(_), Type::Integer) => Some("write a whole number without fraction or exponent"),
+        (Data::Number(_), Type::Integer) => {
+            Some("write a whole number without fraction or exponent")
+        }
         (_, Type::Array) => Some("start each item with \"- \""),
         _ => None,
     };
@@ -61,8 +69,22 @@ fn wrong_type(schema: &Schema, node: &Node, field: &Field<'_>, sink: &mut Sink<'
     sink.error(node.at, Code::WrongType, message, hint.map(str::to_owned));
 }
 
-fn check_object(schema: &Schema, node: &Node, entries: &[Entry], field: &Field<'_>, sink: &mut Sink<'_>) {
-    check_size(entries.len(), schema.min_properties, schema.max_properties, "entries", node.at, field, sink);
+fn check_object(
+    schema: &Schema,
+    node: &Node,
+    entries: &[Entry],
+    field: &Field<'_>,
+    sink: &mut Sink<'_>,
+) {
+    check_size(
+        entries.len(),
+        schema.min_properties,
+        schema.max_properties,
+        "entries",
+        node.at,
+        field,
+        sink,
+    );
     let mut given = BTreeSet::new();
     for entry in entries {
         given.insert(entry.key.as_str());
@@ -95,7 +117,13 @@ fn unknown_field(schema: &Schema, entry: &Entry, field: &Field<'_>, sink: &mut S
     sink.error(entry.key_at, Code::UnknownField, message, hint);
 }
 
-fn check_list(schema: &Schema, node: &Node, items: &[Node], field: &Field<'_>, sink: &mut Sink<'_>) {
+fn check_list(
+    schema: &Schema,
+    node: &Node,
+    items: &[Node],
+    field: &Field<'_>,
+    sink: &mut Sink<'_>,
+) {
     check_size(items.len(), schema.min_items, schema.max_items, "items", node.at, field, sink);
     if let Some(of) = &schema.items {
         for (index, item) in items.iter().enumerate() {
@@ -108,7 +136,12 @@ fn check_list(schema: &Schema, node: &Node, items: &[Node], field: &Field<'_>, s
             let mut seen = HashSet::new();
             for item in items {
                 if !seen.insert(item.to_value().to_string()) {
-                    sink.error(item.at, Code::DuplicateItem, format!("an item of `{field}` is given twice"), None);
+                    sink.error(
+                        item.at,
+                        Code::DuplicateItem,
+                        format!("an item of `{field}` is given twice"),
+                        None,
+                    );
                 }
             }
         }
@@ -122,10 +155,15 @@ fn check_list_map(keys: &[String], items: &[Node], field: &Field<'_>, sink: &mut
         let values: Vec<_> = keys.iter().map(|key| item.get(key)).collect();
         let [Some(first), ..] = values[..] else { continue };
         let id = values.iter().map(|value| value.map_or(Value::Null, Node::to_value).to_string());
-        if !seen.insert(id.collect::<Vec<_>>()) {
+        if !first.is_unknown() && !seen.insert(id.collect::<Vec<_>>()) {
             let name = first.as_str().map(clip).unwrap_or_default();
             let message = format!("`{field}` has two items with {} `{name}`", keys.join(" and "));
-            sink.error(first.at, Code::DuplicateItem, message, Some("remove one of the two".to_owned()));
+            sink.error(
+                first.at,
+                Code::DuplicateItem,
+                message,
+                Some("remove one of the two".to_owned()),
+            );
         }
     }
 }
@@ -134,7 +172,8 @@ fn check_string(schema: &Schema, at: Position, text: &str, field: &Field<'_>, si
     if !schema.allowed.is_empty() {
         let allowed = || schema.allowed.iter().filter_map(Value::as_str);
         if !allowed().any(|value| value == text) {
-            let message = format!("`{field}` must be one of {}, not `{}`", join(allowed()), clip(text));
+            let message =
+                format!("`{field}` must be one of {}, not `{}`", join(allowed()), clip(text));
             sink.error(at, Code::NotAllowed, message, did_you_mean(text, allowed()));
         }
         return;
@@ -166,12 +205,23 @@ fn form_hint(text: &str) -> Option<&'static str> {
     }
 }
 
-fn check_number(schema: &Schema, at: Position, number: &Number, field: &Field<'_>, sink: &mut Sink<'_>) {
-    if let Some((low, high)) = schema.integer_bounds {
-        if !number.as_i64().is_some_and(|value| (low..=high).contains(&value)) {
-            sink.error(at, Code::OutOfRange, format!("`{field}` must be between {low} and {high}"), None);
-            return;
-        }
+fn check_number(
+    schema: &Schema,
+    at: Position,
+    number: &Number,
+    field: &Field<'_>,
+    sink: &mut Sink<'_>,
+) {
+    if let Some((low, high)) = schema.integer_bounds
+        && !number.as_i64().is_some_and(|value| (low..=high).contains(&value))
+    {
+        sink.error(
+            at,
+            Code::OutOfRange,
+            format!("`{field}` must be between {low} and {high}"),
+            None,
+        );
+        return;
     }
     let value = number.as_f64().unwrap_or(f64::NAN);
     let below = schema.minimum.is_some_and(|minimum| value < minimum);
@@ -199,8 +249,12 @@ fn check_size(
     let size = size as u64;
     let message = match (min, max) {
         (Some(min), _) if size < min && size == 0 => format!("`{field}` must not be empty"),
-        (Some(min), _) if size < min => format!("`{field}` must have at least {min} {unit}, not {size}"),
-        (_, Some(max)) if size > max => format!("`{field}` must have at most {max} {unit}, not {size}"),
+        (Some(min), _) if size < min => {
+            format!("`{field}` must have at least {min} {unit}, not {size}")
+        }
+        (_, Some(max)) if size > max => {
+            format!("`{field}` must have at most {max} {unit}, not {size}")
+        }
         _ => return true,
     };
     sink.error(at, Code::WrongSize, message, None);

@@ -162,12 +162,16 @@ pub(super) fn clip(text: &str) -> String {
 
 /// Control characters and those that reorder text would let a file write on a reader's terminal.
 fn visible(c: char) -> char {
-    let reorders = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let reorders =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if c.is_control() || reorders { '\u{fffd}' } else { c }
 }
 
 /// The candidate that was probably meant, if one is near.
-pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     // The distance is quadratic in the length: nobody mistypes a name of hundreds of characters.
     if word.len() > 128 {
         return None;
@@ -177,14 +181,19 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= 256)
-        .map(|candidate| (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate))
+        .map(|candidate| {
+            (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate)
+        })
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, candidate)| candidate)
 }
 
 /// "did you mean …" for the nearest candidate.
-pub(super) fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(super) fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
     nearest(word, candidates).map(|name| format!("did you mean `{name}`?"))
 }
 
@@ -225,7 +234,13 @@ impl<'a> Sink<'a> {
         Self { path, object: None, problems: Vec::new(), errors: 0, cap, more: 0 }
     }
 
-    pub fn error(&mut self, at: Position, code: Code, message: impl Into<String>, hint: Option<String>) {
+    pub fn error(
+        &mut self,
+        at: Position,
+        code: Code,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
         self.errors += 1;
         self.push(problem(Severity::Error, self.path, Some(at), code, message, hint));
     }
@@ -236,7 +251,13 @@ impl<'a> Sink<'a> {
         self.push(problem(Severity::Error, self.path, None, code, message, hint));
     }
 
-    pub fn warning(&mut self, at: Position, code: Code, message: impl Into<String>, hint: Option<String>) {
+    pub fn warning(
+        &mut self,
+        at: Position,
+        code: Code,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
         self.push(problem(Severity::Warning, self.path, Some(at), code, message, hint));
     }
 
@@ -260,7 +281,14 @@ impl<'a> Sink<'a> {
     pub fn finish(mut self) -> Vec<Problem> {
         if self.more > 0 {
             let message = format!("{} more problems in this file are not listed", self.more);
-            self.problems.push(problem(Severity::Error, self.path, None, Code::MoreProblems, message, None));
+            self.problems.push(problem(
+                Severity::Error,
+                self.path,
+                None,
+                Code::MoreProblems,
+                message,
+                None,
+            ));
         }
         self.problems
     }
@@ -269,9 +297,8 @@ impl<'a> Sink<'a> {
 /// Puts problems into the order in which they are shown: errors first, then by path, line, column and code.
 pub fn sort(problems: &mut [Problem]) {
     problems.sort_by(|a, b| {
-        (a.severity, &a.path, a.line, a.column, &a.code, &a.message).cmp(&(
-            b.severity, &b.path, b.line, b.column, &b.code, &b.message,
-        ))
+        (a.severity, &a.path, a.line, a.column, &a.code, &a.message)
+            .cmp(&(b.severity, &b.path, b.line, b.column, &b.code, &b.message))
     });
 }
 
@@ -345,12 +372,20 @@ fn write_problem(out: &mut String, problem: &Problem) -> fmt::Result {
 /// The line with a caret below the column. A long line is cut around the caret.
 fn write_snippet(out: &mut String, text: &str, line: i64, column: i64) -> fmt::Result {
     const WIDTH: usize = 100;
-    let (Ok(index), Ok(column)) = (usize::try_from(line - 1), usize::try_from(column - 1)) else { return Ok(()) };
-    let Some(content) = text.trim_start_matches('\u{feff}').lines().nth(index) else { return Ok(()) };
+    let (Ok(index), Ok(column)) = (usize::try_from(line - 1), usize::try_from(column - 1)) else {
+        return Ok(());
+    };
+    let Some(content) = text.trim_start_matches('\u{feff}').lines().nth(index) else {
+        return Ok(());
+    };
     let start = column.saturating_sub(WIDTH / 2).min(column);
     let start = if content.chars().count() <= WIDTH { 0 } else { start };
-    let shown: String =
-        content.chars().skip(start).take(WIDTH).map(|c| if c == '\t' { ' ' } else { visible(c) }).collect();
+    let shown: String = content
+        .chars()
+        .skip(start)
+        .take(WIDTH)
+        .map(|c| if c == '\t' { ' ' } else { visible(c) })
+        .collect();
     let gutter = line.to_string();
     let blank = " ".repeat(gutter.len());
     writeln!(out, "{blank} |")?;

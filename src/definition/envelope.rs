@@ -27,18 +27,23 @@ pub(super) struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-const EXAMPLE: &str = "below the synced path every YAML and JSON document needs both; move other files elsewhere";
+const EXAMPLE: &str =
+    "below the synced path every YAML and JSON document needs both; move other files elsewhere";
 
 /// Tells whose document it is from `apiVersion` and `kind`.
 pub(super) fn claim(root: &Node, sink: &mut Sink<'_>) -> Claim {
     let Some(_) = root.as_map() else {
-        let message = format!("the document must be an object with apiVersion and kind, not {}", root.type_name());
+        let message = format!(
+            "the document must be an object with apiVersion and kind, not {}",
+            root.type_name()
+        );
         sink.error(root.at, Code::NotAnObject, message, Some(EXAMPLE.to_owned()));
         return Claim::Refused;
     };
     let mut read = |key: &str| match root.get(key) {
         Some(node) => match node.as_str().filter(|text| !text.is_empty()) {
             Some(text) => Some((node.at, text)),
+            None if node.is_unknown() => None,
             None => {
                 let message = format!("`{key}` must be a string that is not empty");
                 sink.error(node.at, Code::NoApiVersionOrKind, message, None);
@@ -64,7 +69,11 @@ pub(super) fn claim(root: &Node, sink: &mut Sink<'_>) -> Claim {
     }
     if !ours {
         if near_miss(api_version, group, kind) {
-            let message = format!("apiVersion `{}` looks like {} but isn't", clip(api_version), api::API_VERSION);
+            let message = format!(
+                "apiVersion `{}` looks like {} but isn't",
+                clip(api_version),
+                api::API_VERSION
+            );
             let hint = Some(format!("write apiVersion: {}", api::API_VERSION));
             sink.error(version_at, Code::NearMiss, message, hint);
             return Claim::Refused;
@@ -85,7 +94,8 @@ pub(super) fn claim(root: &Node, sink: &mut Sink<'_>) -> Claim {
         let hint = Some(format!("a repository may hold {}", kinds.join(", ")));
         sink.error(kind_at, Code::KindNotSynced, "a GitSync cannot come from a repository", hint);
     } else {
-        let hint = did_you_mean(kind, kinds).or_else(|| Some(format!("the kinds are {}", kinds.join(", "))));
+        let hint = did_you_mean(kind, kinds)
+            .or_else(|| Some(format!("the kinds are {}", kinds.join(", "))));
         sink.error(kind_at, Code::UnknownKind, format!("unknown kind `{}`", clip(kind)), hint);
     }
     Claim::Refused
@@ -94,7 +104,8 @@ pub(super) fn claim(root: &Node, sink: &mut Sink<'_>) -> Claim {
 /// `v1/List`, any list of our group, and whatever `kubectl` would unpack.
 fn is_list(kind: &str, api_version: &str, ours: bool, root: &Node) -> bool {
     (kind == "List" && api_version == "v1")
-        || (kind.ends_with("List") && (ours || root.get("items").is_some_and(|items| items.as_list().is_some())))
+        || (kind.ends_with("List")
+            && (ours || root.get("items").is_some_and(|items| items.as_list().is_some())))
 }
 
 /// Whether an apiVersion of another group was probably meant to be ours.
@@ -120,11 +131,21 @@ pub(super) fn metadata(root: &Node, namespace: Option<&str>, sink: &mut Sink<'_>
             "apiVersion" | "kind" | "metadata" | "spec" => {}
             "status" => {
                 let hint = Some("remove it: the operator writes the status".to_owned());
-                sink.error(entry.key_at, Code::StatusInGit, "a status cannot come from a repository", hint);
+                sink.error(
+                    entry.key_at,
+                    Code::StatusInGit,
+                    "a status cannot come from a repository",
+                    hint,
+                );
             }
             key => {
                 let hint = did_you_mean(key, ["apiVersion", "kind", "metadata", "spec"]);
-                sink.error(entry.key_at, Code::UnknownField, format!("unknown field `{}`", clip(key)), hint);
+                sink.error(
+                    entry.key_at,
+                    Code::UnknownField,
+                    format!("unknown field `{}`", clip(key)),
+                    hint,
+                );
             }
         }
     }
@@ -173,13 +194,17 @@ fn refuse_field(entry: &Entry, sink: &mut Sink<'_>) {
         sink.error(entry.key_at, Code::ServerField, message, Some(hint.to_owned()));
     } else {
         let names = ["name", "namespace", "labels", "annotations"];
-        let hint = did_you_mean(key, names).or_else(|| Some(format!("its fields are {}", names.join(", "))));
+        let hint = did_you_mean(key, names)
+            .or_else(|| Some(format!("its fields are {}", names.join(", "))));
         let message = format!("unknown field `{}` in `metadata`", clip(key));
         sink.error(entry.key_at, Code::UnknownMetadata, message, hint);
     }
 }
 
 fn check_name(node: &Node, sink: &mut Sink<'_>) -> Option<String> {
+    if node.is_unknown() {
+        return None;
+    }
     let Some(name) = node.as_str() else {
         let message = format!("`metadata.name` must be a string, not {}", node.type_name());
         sink.error(node.at, Code::NoName, message, Some("put the value in quotes".to_owned()));
@@ -193,12 +218,16 @@ fn check_name(node: &Node, sink: &mut Sink<'_>) -> Option<String> {
     } else {
         format!("`{}` is no valid name", clip(name))
     };
-    let hint = "at most 63 characters: lower-case letters, digits and '-', a letter or digit at both ends";
+    let hint =
+        "at most 63 characters: lower-case letters, digits and '-', a letter or digit at both ends";
     sink.error(node.at, Code::BadName, message, Some(hint.to_owned()));
     None
 }
 
 fn check_namespace(node: &Node, namespace: Option<&str>, sink: &mut Sink<'_>) {
+    if node.is_unknown() {
+        return;
+    }
     let Some(written) = node.as_str() else {
         let message = format!("`metadata.namespace` must be a string, not {}", node.type_name());
         sink.error(node.at, Code::WrongType, message, None);
@@ -208,7 +237,9 @@ fn check_namespace(node: &Node, namespace: Option<&str>, sink: &mut Sink<'_>) {
         let message = format!("`{}` is no valid namespace", clip(written));
         sink.error(node.at, Code::OtherNamespace, message, None);
     } else if let Some(namespace) = namespace.filter(|namespace| *namespace != written) {
-        let message = format!("namespace `{written}` is not `{namespace}`, the only one that this repository writes to");
+        let message = format!(
+            "namespace `{written}` is not `{namespace}`, the only one that this repository writes to"
+        );
         sink.error(node.at, Code::OtherNamespace, message, Some("remove the namespace".to_owned()));
     }
 }
@@ -227,7 +258,7 @@ fn check_pairs(what: &str, node: &Node, sink: &mut Sink<'_>) -> BTreeMap<String,
     /// Kubernetes refuses more (apimachinery `TotalAnnotationSizeLimitB`); our own need a little.
     const MAX_BYTES: usize = 248 * 1024;
     let mut out = BTreeMap::new();
-    if node.is_null() {
+    if node.is_null() || node.is_unknown() {
         return out;
     }
     let Some(entries) = node.as_map() else {
@@ -239,24 +270,39 @@ fn check_pairs(what: &str, node: &Node, sink: &mut Sink<'_>) -> BTreeMap<String,
     for entry in entries {
         let key = clip(&entry.key);
         if !is_qualified_name(&entry.key) {
-            let hint = "an optional DNS name and '/', then at most 63 letters, digits, '-', '_' and '.'";
+            let hint =
+                "an optional DNS name and '/', then at most 63 letters, digits, '-', '_' and '.'";
             let message = format!("`{key}` is no valid key of {what}");
             sink.error(entry.key_at, Code::BadLabel, message, Some(hint.to_owned()));
             continue;
         }
-        if is_reserved(&entry.key) && !(what == "annotations" && keys::FROM_GIT.contains(&entry.key.as_str())) {
+        if is_reserved(&entry.key)
+            && !(what == "annotations" && keys::FROM_GIT.contains(&entry.key.as_str()))
+        {
             let message = format!("`{key}` cannot come from a repository");
             let hint = format!("keys under {}/ belong to the operator: remove it", api::GROUP);
             sink.error(entry.key_at, Code::ReservedKey, message, Some(hint));
             continue;
         }
+        if entry.value.is_unknown() {
+            continue;
+        }
         let Some(value) = entry.value.as_str() else {
-            let message = format!("`metadata.{what}`: the value of `{key}` must be a string, not {}", entry.value.type_name());
-            sink.error(entry.value.at, Code::BadLabel, message, Some("put the value in quotes".to_owned()));
+            let message = format!(
+                "`metadata.{what}`: the value of `{key}` must be a string, not {}",
+                entry.value.type_name()
+            );
+            sink.error(
+                entry.value.at,
+                Code::BadLabel,
+                message,
+                Some("put the value in quotes".to_owned()),
+            );
             continue;
         };
         if what == "labels" && !is_label_value(value) {
-            let hint = "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends";
+            let hint =
+                "at most 63 letters, digits, '-', '_' and '.', a letter or digit at both ends";
             let message = format!("the value of label `{key}` is not valid");
             sink.error(entry.value.at, Code::BadLabel, message, Some(hint.to_owned()));
             continue;
@@ -264,7 +310,12 @@ fn check_pairs(what: &str, node: &Node, sink: &mut Sink<'_>) -> BTreeMap<String,
         if entry.key == keys::PRUNE && value != "disabled" {
             // A typo here would delete what somebody wanted to keep.
             let message = format!("`{key}` knows only the value `disabled`");
-            sink.error(entry.value.at, Code::BadLabel, message, Some("write disabled, or remove it".to_owned()));
+            sink.error(
+                entry.value.at,
+                Code::BadLabel,
+                message,
+                Some("write disabled, or remove it".to_owned()),
+            );
             continue;
         }
         bytes += entry.key.len() + value.len();
@@ -293,12 +344,13 @@ fn is_qualified_name(key: &str) -> bool {
     !name.is_empty()
         && is_label_value(name)
         && prefix.is_none_or(|prefix| {
-            (1..=253).contains(&prefix.len()) && prefix.to_ascii_lowercase().split('.').all(|part| {
-                let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-                part.bytes().all(|byte| inner(byte) || byte == b'-')
-                    && part.bytes().next().is_some_and(inner)
-                    && part.bytes().last().is_some_and(inner)
-            })
+            (1..=253).contains(&prefix.len())
+                && prefix.to_ascii_lowercase().split('.').all(|part| {
+                    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+                    part.bytes().all(|byte| inner(byte) || byte == b'-')
+                        && part.bytes().next().is_some_and(inner)
+                        && part.bytes().last().is_some_and(inner)
+                })
         })
 }
 

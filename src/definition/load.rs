@@ -86,7 +86,8 @@ impl Loader {
                 continue;
             }
             catalog.files += 1;
-            let known = last.remove(&entry.path).filter(|cached| cached.fits(entry, namespace, tree));
+            let known =
+                last.remove(&entry.path).filter(|cached| cached.fits(entry, namespace, tree));
             let cached = match known {
                 Some(cached) => cached,
                 None => {
@@ -97,7 +98,12 @@ impl Loader {
                         outcomes.push((&entry.path, outcome));
                         continue;
                     };
-                    Cached { id: entry.id.clone(), namespace: namespace.map(str::to_owned), includes, outcome }
+                    Cached {
+                        id: entry.id.clone(),
+                        namespace: namespace.map(str::to_owned),
+                        includes,
+                        outcome,
+                    }
                 }
             };
             outcomes.push((&entry.path, Arc::clone(&cached.outcome)));
@@ -112,8 +118,9 @@ impl Loader {
 /// Whether a file is read at all. Case does not count: a definition must not be missed for `.YAML`.
 fn is_manifest(path: &str) -> bool {
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    name.rsplit_once('.')
-        .is_some_and(|(_, ending)| ["yaml", "yml", "json"].iter().any(|known| ending.eq_ignore_ascii_case(known)))
+    name.rsplit_once('.').is_some_and(|(_, ending)| {
+        ["yaml", "yml", "json"].iter().any(|known| ending.eq_ignore_ascii_case(known))
+    })
 }
 
 /// What the walk left out, and a tree without anything.
@@ -125,13 +132,24 @@ fn walk_problems(tree: &dyn RepositoryTree, catalog: &mut Catalog) {
             TreeProblemKind::MissingPath => Code::EmptyTree,
         };
         let hint = found.hint.clone();
-        catalog.problems.push(diagnostic::problem(Severity::Error, &found.path, None, code, &found.message, hint));
+        catalog.problems.push(diagnostic::problem(
+            Severity::Error,
+            &found.path,
+            None,
+            code,
+            &found.message,
+            hint,
+        ));
         catalog.broken_paths.insert(found.path.clone());
     }
     if tree.entries().is_empty() && tree.problems().is_empty() {
-        let hint = Some("check the path; a folder that is meant to be empty needs a file such as README.md".into());
+        let hint = Some(
+            "check the path; a folder that is meant to be empty needs a file such as README.md"
+                .into(),
+        );
         let message = "there is nothing below the synced path";
-        let mut problem = diagnostic::problem(Severity::Error, "", None, Code::EmptyTree, message, hint);
+        let mut problem =
+            diagnostic::problem(Severity::Error, "", None, Code::EmptyTree, message, hint);
         problem.path = None;
         catalog.problems.push(problem);
     }
@@ -141,11 +159,22 @@ fn walk_problems(tree: &dyn RepositoryTree, catalog: &mut Catalog) {
 fn refuse_entry(entry: &TreeEntry, catalog: &mut Catalog) {
     let (code, message, hint) = match entry.kind {
         EntryKind::File => return,
-        EntryKind::Symlink => (Code::Symlink, "symbolic links are not followed", "commit the file itself"),
-        EntryKind::Submodule => (Code::Submodule, "submodules are not read", "commit the files themselves"),
+        EntryKind::Symlink => {
+            (Code::Symlink, "symbolic links are not followed", "commit the file itself")
+        }
+        EntryKind::Submodule => {
+            (Code::Submodule, "submodules are not read", "commit the files themselves")
+        }
         EntryKind::Odd => (Code::OddEntry, "the entry is neither file nor folder", "remove it"),
     };
-    let problem = diagnostic::problem(Severity::Error, &entry.path, None, code, message, Some(hint.to_owned()));
+    let problem = diagnostic::problem(
+        Severity::Error,
+        &entry.path,
+        None,
+        code,
+        message,
+        Some(hint.to_owned()),
+    );
     catalog.problems.push(problem);
     catalog.broken_paths.insert(entry.path.clone());
 }
@@ -172,11 +201,24 @@ fn collect(outcomes: &[(&str, Arc<FileOutcome>)], catalog: &mut Catalog) {
     for (id, found) in places.into_iter().filter(|(_, found)| found.len() > 1) {
         for (index, (path, at)) in found.iter().enumerate() {
             let (other, other_at) = found[usize::from(index == 0)];
-            let more = if found.len() > 2 { format!(" and in {} more places", found.len() - 2) } else { String::new() };
-            let message = format!("{id} is also defined at {other}:{}:{}{more}", other_at.line, other_at.column);
+            let more = if found.len() > 2 {
+                format!(" and in {} more places", found.len() - 2)
+            } else {
+                String::new()
+            };
+            let message = format!(
+                "{id} is also defined at {other}:{}:{}{more}",
+                other_at.line, other_at.column
+            );
             let hint = Some("keep one of them".to_owned());
-            let mut problem =
-                diagnostic::problem(Severity::Error, path, Some(*at), Code::DuplicateObject, message, hint);
+            let mut problem = diagnostic::problem(
+                Severity::Error,
+                path,
+                Some(*at),
+                Code::DuplicateObject,
+                message,
+                hint,
+            );
             problem.object = Some(id.to_string());
             catalog.problems.push(problem);
         }
@@ -207,7 +249,11 @@ fn read_file(
                 sink.file_error(Code::Unreadable, "the file could not be read", None);
             } else {
                 let message = format!("the file is larger than {} bytes", limits.max_file_bytes);
-                sink.file_error(Code::FileTooLarge, message, Some("split it, or move it elsewhere".to_owned()));
+                sink.file_error(
+                    Code::FileTooLarge,
+                    message,
+                    Some("split it, or move it elsewhere".to_owned()),
+                );
             }
             outcome.unidentified = true;
             return (finish(outcome, sink), (!passing).then(Vec::new));
@@ -263,9 +309,16 @@ fn decode<'a>(content: &'a [u8], sink: &mut Sink<'_>) -> Option<&'a str> {
     let text = match std::str::from_utf8(content) {
         Ok(text) => text,
         Err(error) => {
-            let valid = content.get(..error.valid_up_to()).and_then(|bytes| std::str::from_utf8(bytes).ok());
-            let at = valid.map_or(Position::START, |text| position_after(text));
-            sink.error(at, Code::NotUtf8, "the file is not UTF-8", Some("save it as UTF-8".to_owned()));
+            let valid = content
+                .get(..error.valid_up_to())
+                .and_then(|bytes| std::str::from_utf8(bytes).ok());
+            let at = valid.map_or(Position::START, position_after);
+            sink.error(
+                at,
+                Code::NotUtf8,
+                "the file is not UTF-8",
+                Some("save it as UTF-8".to_owned()),
+            );
             return None;
         }
     };
@@ -279,7 +332,12 @@ fn decode<'a>(content: &'a [u8], sink: &mut Sink<'_>) -> Option<&'a str> {
     if let Some((offset, found)) = text.char_indices().find(|(_, c)| odd(*c)) {
         let at = position_after(text.get(..offset).unwrap_or_default());
         let message = format!("the file holds the control character U+{:04X}", u32::from(found));
-        sink.error(at, Code::ControlCharacter, message, Some("remove it, or escape it in double quotes".to_owned()));
+        sink.error(
+            at,
+            Code::ControlCharacter,
+            message,
+            Some("remove it, or escape it in double quotes".to_owned()),
+        );
         return None;
     }
     Some(text)
@@ -308,12 +366,19 @@ fn read_document(
     let Some(mut root) = root else {
         outcome.unidentified = true;
         outcome.documents += 1;
-        broken.into_iter().chain(faults).for_each(|fault| sink.error(fault.at, fault.code, fault.message, fault.hint));
+        broken
+            .into_iter()
+            .chain(faults)
+            .for_each(|fault| sink.error(fault.at, fault.code, fault.message, fault.hint));
         return;
     };
     let whole = broken.is_none();
     // What broke off may lack its apiVersion for that reason alone: one error is enough.
-    let claim = if whole { envelope::claim(&root, sink) } else { envelope::claim(&root, &mut Sink::new("", 0)) };
+    let claim = if whole {
+        envelope::claim(&root, sink)
+    } else {
+        envelope::claim(&root, &mut Sink::new("", 0))
+    };
     if claim == Claim::Foreign && whole && !root_in_doubt {
         return;
     }
@@ -328,7 +393,10 @@ fn read_document(
         outcome.identities.push((id.clone(), root.at));
     }
     let sound = whole && faults.is_empty();
-    broken.into_iter().chain(faults).for_each(|fault| sink.error(fault.at, fault.code, fault.message, fault.hint));
+    broken
+        .into_iter()
+        .chain(faults)
+        .for_each(|fault| sink.error(fault.at, fault.code, fault.message, fault.hint));
     let Claim::Ours(kind) = claim else { return };
     if whole {
         let definition = validate(kind, &mut root, entry, namespace, sound, includes, sink);

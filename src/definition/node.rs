@@ -34,6 +34,8 @@ pub(super) enum Data {
     String(String),
     List(Vec<Node>),
     Map(Vec<Entry>),
+    /// It could not be read; a fault of the document says why, so nobody else needs to complain.
+    Unknown,
 }
 
 /// One key of a map; keys are unique within it.
@@ -70,6 +72,10 @@ impl Node {
         matches!(self.data, Data::Null)
     }
 
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.data, Data::Unknown)
+    }
+
     /// The entry of a map with that key.
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         self.as_map()?.iter().find(|entry| entry.key == key)
@@ -83,7 +89,9 @@ impl Node {
     /// The same, to change it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         match &mut self.data {
-            Data::Map(entries) => entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.value),
+            Data::Map(entries) => {
+                entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.value)
+            }
             _ => None,
         }
     }
@@ -96,7 +104,7 @@ impl Node {
     /// What the node is, for messages.
     pub fn type_name(&self) -> &'static str {
         match &self.data {
-            Data::Null => "null",
+            Data::Null | Data::Unknown => "null",
             Data::Bool(_) => "a boolean",
             Data::Number(number) if number.is_f64() => "a number with a fraction or exponent",
             Data::Number(_) => "an integer",
@@ -109,7 +117,7 @@ impl Node {
     /// The plain value, without places.
     pub fn to_value(&self) -> Value {
         match &self.data {
-            Data::Null => Value::Null,
+            Data::Null | Data::Unknown => Value::Null,
             Data::Bool(value) => Value::Bool(*value),
             Data::Number(number) => Value::Number(number.clone()),
             Data::String(text) => Value::String(text.clone()),

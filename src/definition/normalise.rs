@@ -32,23 +32,34 @@ pub(super) struct Includes<'a> {
 impl<'a> Includes<'a> {
     pub fn new(tree: &'a dyn RepositoryTree, path: &'a str, limits: &Limits) -> Self {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        Self { tree, folder, max_bytes: limits.max_include_bytes, seen: Vec::new(), transient: false }
+        Self {
+            tree,
+            folder,
+            max_bytes: limits.max_include_bytes,
+            seen: Vec::new(),
+            transient: false,
+        }
     }
 }
 
 /// Normalises a spec in place.
-pub(super) fn normalise(kind: Kind, spec: &mut Node, includes: &mut Includes<'_>, sink: &mut Sink<'_>) {
+pub(super) fn normalise(
+    kind: Kind,
+    spec: &mut Node,
+    includes: &mut Includes<'_>,
+    sink: &mut Sink<'_>,
+) {
     if let Some(schema) = Schemas::get().kind(kind) {
         walk(&schema.spec, spec, includes, sink);
     }
 }
 
 fn walk(schema: &Schema, node: &mut Node, includes: &mut Includes<'_>, sink: &mut Sink<'_>) {
-    if schema.is_name_reference() {
-        if let Data::String(name) = &mut node.data {
-            let name = Node { at: node.at, data: Data::String(std::mem::take(name)) };
-            node.data = Data::Map(vec![Entry { key: "name".to_owned(), key_at: node.at, value: name }]);
-        }
+    if schema.is_name_reference()
+        && let Data::String(name) = &mut node.data
+    {
+        let name = Node { at: node.at, data: Data::String(std::mem::take(name)) };
+        node.data = Data::Map(vec![Entry { key: "name".to_owned(), key_at: node.at, value: name }]);
     }
     match &mut node.data {
         Data::Map(entries) if schema.kind == Type::Object => {
@@ -57,10 +68,13 @@ fn walk(schema: &Schema, node: &mut Node, includes: &mut Includes<'_>, sink: &mu
             }
             // To the API server a null in a nullable field is as good as none; one form is enough.
             entries.retain(|entry| {
-                !(entry.value.is_null() && schema.properties.get(&entry.key).is_some_and(|field| field.nullable))
+                !(entry.value.is_null()
+                    && schema.properties.get(&entry.key).is_some_and(|field| field.nullable))
             });
             for entry in entries {
-                if let Some(field) = schema.properties.get(&entry.key).or(schema.additional.as_deref()) {
+                if let Some(field) =
+                    schema.properties.get(&entry.key).or(schema.additional.as_deref())
+                {
                     walk(field, &mut entry.value, includes, sink);
                 }
             }
@@ -86,10 +100,13 @@ fn resolve_file(
     let Entry { key_at, value, .. } = entries.remove(index);
     if entries.iter().any(|entry| entry.key == to && !entry.value.is_null()) {
         let message = format!("`{from}` and `{to}` exclude each other");
-        sink.error(key_at, Code::BothForms, message, Some(format!("remove one of the two")));
+        sink.error(key_at, Code::BothForms, message, Some("remove one of the two".to_owned()));
         return;
     }
     let Some(written) = value.as_str() else {
+        if value.is_unknown() {
+            return;
+        }
         let message = format!("`{from}` must be a path, not {}", value.type_name());
         sink.error(value.at, Code::WrongType, message, None);
         return;
@@ -111,7 +128,8 @@ fn read(
     let path = match resolve_path(includes.folder, written) {
         Ok(path) => path,
         Err(why) => {
-            let hint = "a path is relative to this file; a leading '/' means the root of the repository";
+            let hint =
+                "a path is relative to this file; a leading '/' means the root of the repository";
             sink.error(at, Code::IncludePath, format!("`{from}`: {why}"), Some(hint.to_owned()));
             return None;
         }
@@ -127,12 +145,14 @@ fn read(
     };
     includes.seen.push((path.clone(), entry.clone()));
     let Some(entry) = entry else {
-        let hint = near_file(includes.tree, &path).map(|name| format!("did you mean {}?", clip(name)));
+        let hint =
+            near_file(includes.tree, &path).map(|name| format!("did you mean {}?", clip(name)));
         sink.error(at, Code::IncludeMissing, format!("the file {shown} does not exist"), hint);
         return None;
     };
     if entry.kind != EntryKind::File {
-        let hint = Some("links and submodules are never followed: commit the file itself".to_owned());
+        let hint =
+            Some("links and submodules are never followed: commit the file itself".to_owned());
         sink.error(at, Code::IncludeNotAFile, format!("{shown} is no regular file"), hint);
         return None;
     }
@@ -151,14 +171,26 @@ fn read(
     };
     if is_lfs_pointer(&content) {
         let hint = Some("commit the file itself: Git LFS is not supported".to_owned());
-        sink.error(at, Code::IncludeNotText, format!("the file {shown} is a Git LFS pointer"), hint);
+        sink.error(
+            at,
+            Code::IncludeNotText,
+            format!("the file {shown} is a Git LFS pointer"),
+            hint,
+        );
         return None;
     }
     match std::str::from_utf8(&content) {
-        Ok(text) if !text.contains('\0') => Some(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()),
+        Ok(text) if !text.contains('\0') => {
+            Some(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
+        }
         _ => {
             let hint = Some("save it as UTF-8".to_owned());
-            sink.error(at, Code::IncludeNotText, format!("the file {shown} is not UTF-8 text"), hint);
+            sink.error(
+                at,
+                Code::IncludeNotText,
+                format!("the file {shown} is not UTF-8 text"),
+                hint,
+            );
             None
         }
     }
@@ -187,7 +219,11 @@ fn resolve_path(folder: &str, written: &str) -> Result<String, &'static str> {
             part => parts.push(part),
         }
     }
-    if parts.is_empty() || written.ends_with('/') { Err("the path names a folder") } else { Ok(parts.join("/")) }
+    if parts.is_empty() || written.ends_with('/') {
+        Err("the path names a folder")
+    } else {
+        Ok(parts.join("/"))
+    }
 }
 
 /// The file in the same folder whose name is nearest.

@@ -16,7 +16,13 @@ pub(super) fn collect(kind: Kind, spec: &Node) -> Vec<Reference> {
     let mut push = |kind: Kind, node: &Node, field: &Field<'_>| {
         if let Some(name) = node.as_str() {
             let Position { line, column } = node.at;
-            out.push(Reference { kind, name: name.to_owned(), field: field.pointer(), line, column });
+            out.push(Reference {
+                kind,
+                name: name.to_owned(),
+                field: field.pointer(),
+                line,
+                column,
+            });
         }
     };
     let mut single = |key: &str, to: Kind| {
@@ -31,7 +37,11 @@ pub(super) fn collect(kind: Kind, spec: &Node) -> Vec<Reference> {
             let servers = Field::Key(&root, "mcpServers");
             for (index, item) in list(spec, &["mcpServers"]).iter().enumerate() {
                 if let Some(name) = item.get("name") {
-                    push(Kind::MCPServer, name, &Field::Key(&Field::Index(&servers, index), "name"));
+                    push(
+                        Kind::MCPServer,
+                        name,
+                        &Field::Key(&Field::Index(&servers, index), "name"),
+                    );
                 }
             }
             let network = Field::Key(&root, "agentNetwork");

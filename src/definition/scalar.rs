@@ -31,7 +31,11 @@ pub(super) fn resolve(text: &str, tag: Option<CoreTag>) -> Result<Data, Refusal>
         Some(CoreTag::Bool) => matches!(&data, Data::Bool(_)),
         Some(CoreTag::Null) => matches!(&data, Data::Null),
     };
-    if fits { Ok(data) } else { Err((Code::Tag, "the tag does not fit the value", "remove the tag")) }
+    if fits {
+        Ok(data)
+    } else {
+        Err((Code::Tag, "the tag does not fit the value", "remove the tag"))
+    }
 }
 
 fn resolve_plain(text: &str) -> Result<Data, Refusal> {
@@ -47,7 +51,11 @@ fn resolve_plain(text: &str) -> Result<Data, Refusal> {
         _ => (false, text),
     };
     if matches!(digits, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-        return Err((Code::Number, "numbers must be finite", "put it in quotes if it is meant as text"));
+        return Err((
+            Code::Number,
+            "numbers must be finite",
+            "put it in quotes if it is meant as text",
+        ));
     }
     if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
         if digits.len() > 1 && digits.starts_with('0') {
@@ -59,15 +67,15 @@ fn resolve_plain(text: &str) -> Result<Data, Refusal> {
         }
         return integer(negative, digits, 10);
     }
-    if let Some(hex) = text.strip_prefix("0x") {
-        if !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return integer(false, hex, 16);
-        }
+    let digits_after = |prefix: &str, is_digit: fn(&u8) -> bool| {
+        text.strip_prefix(prefix)
+            .filter(|rest| !rest.is_empty() && rest.as_bytes().iter().all(is_digit))
+    };
+    if let Some(hex) = digits_after("0x", u8::is_ascii_hexdigit) {
+        return integer(false, hex, 16);
     }
-    if let Some(octal) = text.strip_prefix("0o") {
-        if !octal.is_empty() && octal.bytes().all(|byte| (b'0'..=b'7').contains(&byte)) {
-            return integer(false, octal, 8);
-        }
+    if let Some(octal) = digits_after("0o", |byte| (b'0'..=b'7').contains(byte)) {
+        return integer(false, octal, 8);
     }
     if is_float(digits) {
         let number = text.parse::<f64>().ok().and_then(Number::from_f64);
@@ -117,17 +125,67 @@ mod tests {
         for text in ["", "~", "null", "Null", "NULL"] {
             assert_eq!(resolve(text, None), Ok(Data::Null), "{text}");
         }
-        for text in ["no", "yes", "on", "off", "y", "n", "nULL", "-", "+", ".", "1_000", "0b1", "12:30", "0x", "0o8", "e5", "1e", "-.", "+-1", "1.2.3", "0xg", "2026-01-01"] {
+        for text in [
+            "no",
+            "yes",
+            "on",
+            "off",
+            "y",
+            "n",
+            "nULL",
+            "-",
+            "+",
+            ".",
+            "1_000",
+            "0b1",
+            "12:30",
+            "0x",
+            "0o8",
+            "e5",
+            "1e",
+            "-.",
+            "+-1",
+            "1.2.3",
+            "0xg",
+            "2026-01-01",
+        ] {
             assert_eq!(resolve(text, None), Ok(Data::String(text.into())), "{text}");
         }
-        for (text, number) in [("0", 0_i64), ("-0", 0), ("+7", 7), ("-12", -12), ("0x1F", 31), ("0o17", 15), ("-9223372036854775808", i64::MIN)] {
+        for (text, number) in [
+            ("0", 0_i64),
+            ("-0", 0),
+            ("+7", 7),
+            ("-12", -12),
+            ("0x1F", 31),
+            ("0o17", 15),
+            ("-9223372036854775808", i64::MIN),
+        ] {
             assert_eq!(resolve(text, None), Ok(Data::Number(number.into())), "{text}");
         }
         assert_eq!(resolve("18446744073709551615", None), Ok(Data::Number(u64::MAX.into())));
-        for (text, number) in [("1.5", 1.5), (".5", 0.5), ("5.", 5.0), ("-1e3", -1000.0), ("1.5E-2", 0.015)] {
-            assert_eq!(resolve(text, None), Ok(Data::Number(Number::from_f64(number).expect("finite"))), "{text}");
+        for (text, number) in
+            [("1.5", 1.5), (".5", 0.5), ("5.", 5.0), ("-1e3", -1000.0), ("1.5E-2", 0.015)]
+        {
+            assert_eq!(
+                resolve(text, None),
+                Ok(Data::Number(Number::from_f64(number).expect("finite"))),
+                "{text}"
+            );
         }
-        for text in [".nan", ".NaN", ".inf", "-.INF", "1e400", "-1e999", "18446744073709551616", "-9223372036854775809", "017", "-01", "00", "0xfffffffffffffffff"] {
+        for text in [
+            ".nan",
+            ".NaN",
+            ".inf",
+            "-.INF",
+            "1e400",
+            "-1e999",
+            "18446744073709551616",
+            "-9223372036854775809",
+            "017",
+            "-01",
+            "00",
+            "0xfffffffffffffffff",
+        ] {
             assert!(matches!(resolve(text, None), Err((Code::Number, ..))), "{text}");
         }
     }

@@ -110,7 +110,9 @@ impl Schemas {
                 continue;
             };
             let rules = compile_schema(&root);
-            schemas.unsupported.extend(rules.compilation_errors().iter().map(|error| format!("{kind}: {error}")));
+            schemas
+                .unsupported
+                .extend(rules.compilation_errors().iter().map(|error| format!("{kind}: {error}")));
             let mut spec = Schema::compile(&root["properties"]["spec"], &mut schemas.unsupported);
             for (_, place, from, to) in FILE_FIELDS.iter().filter(|(of, ..)| *of == kind) {
                 match place.iter().try_fold(&mut spec, |node, key| node.properties.get_mut(*key)) {
@@ -153,11 +155,15 @@ impl Schema {
             }
         };
         let pattern = value.get("pattern").and_then(Value::as_str).and_then(|pattern| {
-            Regex::new(pattern).inspect_err(|error| unsupported.push(format!("pattern {pattern}: {error}"))).ok()
+            Regex::new(pattern)
+                .inspect_err(|error| unsupported.push(format!("pattern {pattern}: {error}")))
+                .ok()
         });
         let integer_bounds = match (kind, value.get("format").and_then(Value::as_str)) {
             // IntOrString holds an int32 (k8s.io/apimachinery/pkg/util/intstr).
-            (Type::IntOrString, _) | (Type::Integer, Some("int32")) => Some((i32::MIN.into(), i32::MAX.into())),
+            (Type::IntOrString, _) | (Type::Integer, Some("int32")) => {
+                Some((i32::MIN.into(), i32::MAX.into()))
+            }
             (Type::Integer, _) => Some((i64::MIN, i64::MAX)),
             (_, None) => None,
             (_, Some(format)) => {
@@ -222,7 +228,9 @@ impl Schema {
         match value {
             Value::Object(fields) => {
                 for (name, schema) in &self.properties {
-                    if let Some(default) = schema.default.as_ref().filter(|_| !fields.contains_key(name)) {
+                    if let Some(default) =
+                        schema.default.as_ref().filter(|_| !fields.contains_key(name))
+                    {
                         fields.insert(name.clone(), default.clone());
                     }
                 }

@@ -191,7 +191,10 @@ impl RepositoryTree for MemoryTree {
         match self.files.get(&entry.path) {
             Some((_, content)) if content.len() as u64 <= max_bytes => Ok(Arc::clone(content)),
             Some(_) => Err(TreeError::TooLarge { path: entry.path.clone(), limit: max_bytes }),
-            None => Err(TreeError::Unreadable { path: entry.path.clone(), reason: "no such entry".into() }),
+            None => Err(TreeError::Unreadable {
+                path: entry.path.clone(),
+                reason: "no such entry".into(),
+            }),
         }
     }
 }

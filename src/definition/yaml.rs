@@ -6,7 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_saphyr::granit_parser::{self, ErrorKind, Event, Marker, Options, Parser, ScalarStyle, Tag};
+use serde_saphyr::granit_parser::{
+    self, ErrorKind, Event, Marker, Options, Parser, ScalarStyle, Tag,
+};
 
 use super::diagnostic::{Code, clip};
 use super::node::{Data, Entry, Node, Position};
@@ -38,7 +40,12 @@ pub(super) struct Fault {
 
 impl Fault {
     fn new(at: Position, code: Code, message: impl Into<String>, hint: &str) -> Self {
-        Self { at, code, message: message.into(), hint: (!hint.is_empty()).then(|| hint.to_owned()) }
+        Self {
+            at,
+            code,
+            message: message.into(),
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        }
     }
 }
 
@@ -73,9 +80,18 @@ pub(super) fn parse(text: &str, budget: Budget) -> (Vec<Document>, Option<Fault>
                 Event::DocumentStart(..) => {
                     started += 1;
                     if started > budget.documents {
-                        let message = format!("the file holds more than {} documents", budget.documents);
+                        let message =
+                            format!("the file holds more than {} documents", budget.documents);
                         let hint = "split the file";
-                        return (documents, Some(Fault::new(place(&span.start), Code::TooManyDocuments, message, hint)));
+                        return (
+                            documents,
+                            Some(Fault::new(
+                                place(&span.start),
+                                Code::TooManyDocuments,
+                                message,
+                                hint,
+                            )),
+                        );
                     }
                     builder = Builder::new(budget);
                     continue;
@@ -103,7 +119,10 @@ pub(super) fn parse(text: &str, budget: Budget) -> (Vec<Document>, Option<Fault>
         started += 1;
         if started > budget.documents.saturating_mul(2) {
             let at = Position::START;
-            return (documents, Some(Fault::new(at, Code::TooManyDocuments, "too many broken documents", "")));
+            return (
+                documents,
+                Some(Fault::new(at, Code::TooManyDocuments, "too many broken documents", "")),
+            );
         }
     }
     (documents, None)
@@ -211,7 +230,12 @@ impl Builder {
         if empty && broken.is_none() && self.faults.is_empty() {
             return None;
         }
-        Some(Document { root: self.root, broken, faults: self.faults, root_in_doubt: self.root_in_doubt })
+        Some(Document {
+            root: self.root,
+            broken,
+            faults: self.faults,
+            root_in_doubt: self.root_in_doubt,
+        })
     }
 
     fn fault(&mut self, at: Position, code: Code, message: impl Into<String>, hint: &str) {
@@ -222,14 +246,20 @@ impl Builder {
 
     fn event(&mut self, event: Event<'_>, at: Position) -> Result<(), Fault> {
         match event {
-            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), at),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.scalar(&text, style, anchor, tag.as_deref(), at)
+            }
             Event::SequenceStart(_, anchor, tag) => {
                 self.collection_tag(tag.as_deref(), "seq", at);
                 self.open(at, anchor, Content::List(Vec::new()))
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.collection_tag(tag.as_deref(), "map", at);
-                self.open(at, anchor, Content::Map { entries: Vec::new(), seen: HashSet::new(), key: None })
+                self.open(
+                    at,
+                    anchor,
+                    Content::Map { entries: Vec::new(), seen: HashSet::new(), key: None },
+                )
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(frame) = self.stack.pop() {
@@ -244,8 +274,13 @@ impl Builder {
             Event::Alias(id) => self.alias(id, at),
             Event::UnresolvedAlias(name) => {
                 let message = format!("the alias `*{}` names no anchor before it", clip(&name));
-                self.fault(at, Code::Alias, message, "anchors (`&name`) hold within one document only");
-                self.place_scalar(at, Data::Null)
+                self.fault(
+                    at,
+                    Code::Alias,
+                    message,
+                    "anchors (`&name`) hold within one document only",
+                );
+                self.place_unknown(at)
             }
             _ => Ok(()),
         }
@@ -256,11 +291,21 @@ impl Builder {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.nodes > self.budget.nodes {
             let message = format!("the document grows beyond {} nodes", self.budget.nodes);
-            return Err(Fault::new(at, Code::YamlBudget, message, "split it, or use fewer aliases"));
+            return Err(Fault::new(
+                at,
+                Code::YamlBudget,
+                message,
+                "split it, or use fewer aliases",
+            ));
         }
         if self.bytes > self.budget.bytes {
             let message = format!("the document grows beyond {} bytes of text", self.budget.bytes);
-            return Err(Fault::new(at, Code::YamlBudget, message, "split it, or use fewer aliases"));
+            return Err(Fault::new(
+                at,
+                Code::YamlBudget,
+                message,
+                "split it, or use fewer aliases",
+            ));
         }
         Ok(())
     }
@@ -316,14 +361,14 @@ impl Builder {
             (Some(_), Some("null")) => scalar::resolve(text, Some(CoreTag::Null)),
             (Some(tag), _) => {
                 self.custom_tag(tag, at);
-                Ok(Data::Null)
+                Ok(Data::Unknown)
             }
         };
         let data = match data {
             Ok(data) => data,
             Err((code, message, hint)) => {
                 self.fault(at, code, message, hint);
-                Data::Null
+                Data::Unknown
             }
         };
         let cost = Cost { nodes: 1, bytes: text.len(), depth: 0 };
@@ -333,12 +378,12 @@ impl Builder {
         Ok(())
     }
 
-    fn place_scalar(&mut self, at: Position, data: Data) -> Result<(), Fault> {
+    fn place_unknown(&mut self, at: Position) -> Result<(), Fault> {
         self.spend(1, 0, at)?;
         if self.expects_key() {
             self.set_key(Key { name: String::new(), at, refused: true });
         } else {
-            self.attach(Node { at, data }, Cost { nodes: 1, ..Cost::default() });
+            self.attach(Node { at, data: Data::Unknown }, Cost { nodes: 1, ..Cost::default() });
         }
         Ok(())
     }
@@ -346,21 +391,31 @@ impl Builder {
     fn key(&mut self, name: &str, plain: bool, at: Position) {
         let mut refused = false;
         if plain && name == "<<" {
-            self.fault(at, Code::MergeKey, "merge keys (`<<`) are not supported", "write the fields out");
+            self.fault(
+                at,
+                Code::MergeKey,
+                "merge keys (`<<`) are not supported",
+                "write the fields out",
+            );
             refused = true;
-        } else if let Some(Frame { content: Content::Map { seen, .. }, .. }) = self.stack.last_mut() {
-            if !seen.insert(name.to_owned()) {
-                refused = true;
-                let message = format!("the key `{}` is given twice", clip(name));
-                self.fault(at, Code::DuplicateKey, message, "remove one of the two");
-            }
+        } else if let Some(Frame { content: Content::Map { seen, .. }, .. }) = self.stack.last_mut()
+            && !seen.insert(name.to_owned())
+        {
+            refused = true;
+            let message = format!("the key `{}` is given twice", clip(name));
+            self.fault(at, Code::DuplicateKey, message, "remove one of the two");
         }
         self.set_key(Key { name: name.to_owned(), at, refused });
     }
 
     fn custom_tag(&mut self, tag: &Tag, at: Position) {
         let message = format!("the tag `{}` is not supported", clip(&tag.original()));
-        self.fault(at, Code::Tag, message, "write the value itself; nothing is included or computed");
+        self.fault(
+            at,
+            Code::Tag,
+            message,
+            "write the value itself; nothing is included or computed",
+        );
     }
 
     fn collection_tag(&mut self, tag: Option<&Tag>, expected: &str, at: Position) {
@@ -370,7 +425,13 @@ impl Builder {
     }
 
     /// Remembers an anchored node. The copy is paid for like any other node.
-    fn keep_anchor(&mut self, anchor: usize, node: &Node, cost: Cost, at: Position) -> Result<(), Fault> {
+    fn keep_anchor(
+        &mut self,
+        anchor: usize,
+        node: &Node,
+        cost: Cost,
+        at: Position,
+    ) -> Result<(), Fault> {
         if anchor != 0 {
             self.spend(cost.nodes, cost.bytes, at)?;
             self.anchors.insert(anchor, (node.clone(), cost));
@@ -386,11 +447,11 @@ impl Builder {
         }
         if self.expects_key() {
             self.fault(at, Code::Key, "a key cannot be an alias", "write the key out");
-            return self.place_scalar(at, Data::Null);
+            return self.place_unknown(at);
         }
         let Some(cost) = self.anchors.get(&id).map(|(_, cost)| *cost) else {
             self.fault(at, Code::Alias, "the alias contains itself", "");
-            return self.place_scalar(at, Data::Null);
+            return self.place_unknown(at);
         };
         self.spend(cost.nodes, cost.bytes, at)?;
         if self.stack.len() + cost.depth > self.budget.depth {
