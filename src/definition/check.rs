@@ -16,7 +16,7 @@ const SHORT_LIST: usize = 12;
 /// Checks a node that was normalised before (shorthands resolved, nulls of nullable fields dropped).
 pub(super) fn check(schema: &Schema, node: &Node, field: &Field<'_>, sink: &mut Sink<'_>) {
     match (&node.data, schema.kind) {
-        (_, Type::Any) | (Data::Unknown, _) => {}
+        (_, Type::Any) | (Data::Unknown, _) | (Data::Bool(_), Type::Boolean) => {}
         (Data::Null, _) => {
             let hint = Some("give it a value, or remove the field".to_owned());
             sink.error(node.at, Code::NullValue, format!("`{field}` has no value"), hint);
@@ -24,13 +24,12 @@ pub(super) fn check(schema: &Schema, node: &Node, field: &Field<'_>, sink: &mut 
         (Data::Map(entries), Type::Object) => check_object(schema, node, entries, field, sink),
         (Data::List(items), Type::Array) => check_list(schema, node, items, field, sink),
         (Data::String(text), Type::String | Type::IntOrString) => {
-            check_string(schema, node.at, text, field, sink)
+            check_string(schema, node.at, text, field, sink);
         }
         (Data::Number(number), Type::Integer | Type::IntOrString) if !number.is_f64() => {
             check_number(schema, node.at, number, field, sink);
         }
         (Data::Number(number), Type::Number) => check_number(schema, node.at, number, field, sink),
-        (Data::Bool(_), Type::Boolean) => {}
         _ => wrong_type(schema, node, field, sink),
     }
 }

@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use crate::api::git_sync::{Problem, Severity};
 
 use super::node::Position;
+use super::tree::RepositoryTree;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -45,8 +46,8 @@ codes! {
     OddEntry = "CVK0007",
     /// A file is a Git LFS pointer instead of its content.
     LfsPointer = "CVK0008",
-    /// A budget of the tree (files, bytes, depth) was exceeded.
-    TreeBudget = "CVK0009",
+    /// The walk left something out: a budget (files, bytes, depth) was exceeded, or it could not be listed.
+    LeftOut = "CVK0009",
     /// A file holds too many documents.
     TooManyDocuments = "CVK0010",
     /// Nothing lies below the synced path, or it does not exist.
@@ -87,7 +88,7 @@ codes! {
     NoName = "CVK0208",
     /// `metadata.name` is no DNS label.
     BadName = "CVK0209",
-    /// `metadata.namespace` is not the namespace of the GitSync.
+    /// `metadata.namespace` is not the namespace of the `GitSync`.
     OtherNamespace = "CVK0210",
     /// A metadata field that only a server or another object's owner sets.
     ServerField = "CVK0211",
@@ -302,12 +303,10 @@ pub fn sort(problems: &mut [Problem]) {
     });
 }
 
-/// Problems as text for people: `path:line:column: error[CVK0123]: message`, the line itself when `source`
-/// has the file, and the hint. No colours, one blank line between two problems.
-///
-/// `source` gives the text of a file by its path, or `None` when it is not at hand.
+/// Problems as text for people: `path:line:column: error[CVK0123]: message`, the line itself when there is
+/// a tree to read it from, and the hint. No colours, one blank line between two problems.
 #[must_use]
-pub fn render_text(problems: &[Problem], source: &dyn Fn(&str) -> Option<String>) -> String {
+pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> String {
     let mut out = String::new();
     let mut open: Option<(&str, Option<String>)> = None;
     for (index, problem) in problems.iter().enumerate() {
@@ -318,7 +317,7 @@ pub fn render_text(problems: &[Problem], source: &dyn Fn(&str) -> Option<String>
         let _ = write_problem(&mut out, problem);
         if let (Some(path), Some(line)) = (problem.path.as_deref(), problem.line) {
             if open.as_ref().is_none_or(|(name, _)| *name != path) {
-                open = Some((path, source(path)));
+                open = Some((path, tree.and_then(|tree| read_source(tree, path))));
             }
             if let Some((_, Some(text))) = &open {
                 let _ = write_snippet(&mut out, text, line, problem.column.unwrap_or(1));
@@ -331,6 +330,15 @@ pub fn render_text(problems: &[Problem], source: &dyn Fn(&str) -> Option<String>
     out
 }
 
+/// The text of a file with a problem; what is wrong with it is known already, so errors do not count.
+fn read_source(tree: &dyn RepositoryTree, path: &str) -> Option<String> {
+    /// Only files within the default budget get a snippet.
+    const MAX_BYTES: u64 = 1024 * 1024;
+    let entry = tree.lookup(path).ok()??;
+    let content = tree.read(&entry, MAX_BYTES).ok()?;
+    std::str::from_utf8(&content).ok().map(str::to_owned)
+}
+
 /// One problem on one line, without hint or snippet: for logs and events.
 #[must_use]
 pub fn render_line(problem: &Problem) -> String {
@@ -340,7 +348,7 @@ pub fn render_line(problem: &Problem) -> String {
     out
 }
 
-/// Problems as a JSON array, in the fields of a GitSync's `status.problems`.
+/// Problems as a JSON array, in the fields of a `GitSync`'s `status.problems`.
 #[must_use]
 pub fn render_json(problems: &[Problem]) -> String {
     // A list of plain strings and numbers always serialises.

@@ -40,21 +40,18 @@ pub(super) fn claim(root: &Node, sink: &mut Sink<'_>) -> Claim {
         sink.error(root.at, Code::NotAnObject, message, Some(EXAMPLE.to_owned()));
         return Claim::Refused;
     };
-    let mut read = |key: &str| match root.get(key) {
-        Some(node) => match node.as_str().filter(|text| !text.is_empty()) {
-            Some(text) => Some((node.at, text)),
-            None if node.is_unknown() => None,
-            None => {
-                let message = format!("`{key}` must be a string that is not empty");
-                sink.error(node.at, Code::NoApiVersionOrKind, message, None);
-                None
-            }
-        },
-        None => {
+    let mut read = |key: &str| {
+        let Some(node) = root.get(key) else {
             let message = format!("`{key}` is missing");
             sink.error(root.at, Code::NoApiVersionOrKind, message, Some(EXAMPLE.to_owned()));
-            None
+            return None;
+        };
+        let text = node.as_str().filter(|text| !text.is_empty());
+        if text.is_none() && !node.is_unknown() {
+            let message = format!("`{key}` must be a string that is not empty");
+            sink.error(node.at, Code::NoApiVersionOrKind, message, None);
         }
+        text.map(|text| (node.at, text))
     };
     let (api_version, kind) = (read("apiVersion"), read("kind"));
     let (Some((version_at, api_version)), Some((kind_at, kind))) = (api_version, kind) else {

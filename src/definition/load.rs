@@ -11,11 +11,11 @@ use super::envelope::{self, Claim};
 use super::node::{Node, Position};
 use super::normalise::{self, Includes};
 use super::schema::Schemas;
-use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblemKind};
+use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 use super::yaml::{self, Document};
 use super::{Catalog, Definition, Limits, check, references, rules};
 
-/// Reads trees. Keep one for each GitSync: it remembers the files of the last tree, so that the next one
+/// Reads trees. Keep one for each `GitSync`: it remembers the files of the last tree, so that the next one
 /// costs only what differs. A file is read again when its path, its content, the content of a file that it
 /// includes, or the namespace changed.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Loader {
         self.parsed
     }
 
-    /// Reads a tree. `namespace` is the one that the GitSync writes to; `None` (offline) accepts any.
+    /// Reads a tree. `namespace` is the one that the `GitSync` writes to; `None` (offline) accepts any.
     ///
     /// Never fails: whatever is wrong becomes a problem of the catalog.
     pub fn load(&mut self, tree: &dyn RepositoryTree, namespace: Option<&str>) -> Catalog {
@@ -88,23 +88,18 @@ impl Loader {
             catalog.files += 1;
             let known =
                 last.remove(&entry.path).filter(|cached| cached.fits(entry, namespace, tree));
-            let cached = match known {
-                Some(cached) => cached,
-                None => {
-                    self.parsed += 1;
-                    let (outcome, includes) = read_file(entry, tree, namespace, &self.limits);
-                    let outcome = Arc::new(outcome);
-                    let Some(includes) = includes else {
-                        outcomes.push((&entry.path, outcome));
-                        continue;
-                    };
-                    Cached {
-                        id: entry.id.clone(),
-                        namespace: namespace.map(str::to_owned),
-                        includes,
-                        outcome,
-                    }
-                }
+            let cached = if let Some(cached) = known {
+                cached
+            } else {
+                self.parsed += 1;
+                let (outcome, includes) = read_file(entry, tree, namespace, &self.limits);
+                let outcome = Arc::new(outcome);
+                let Some(includes) = includes else {
+                    outcomes.push((&entry.path, outcome));
+                    continue;
+                };
+                let namespace = namespace.map(str::to_owned);
+                Cached { id: entry.id.clone(), namespace, includes, outcome }
             };
             outcomes.push((&entry.path, Arc::clone(&cached.outcome)));
             self.cache.insert(entry.path.clone(), cached);
@@ -126,11 +121,7 @@ fn is_manifest(path: &str) -> bool {
 /// What the walk left out, and a tree without anything.
 fn walk_problems(tree: &dyn RepositoryTree, catalog: &mut Catalog) {
     for found in tree.problems() {
-        let code = match found.kind {
-            TreeProblemKind::Budget => Code::TreeBudget,
-            TreeProblemKind::Unreadable => Code::Unreadable,
-            TreeProblemKind::MissingPath => Code::EmptyTree,
-        };
+        let code = Code::LeftOut;
         let hint = found.hint.clone();
         catalog.problems.push(diagnostic::problem(
             Severity::Error,

@@ -81,7 +81,9 @@ fn walk(schema: &Schema, node: &mut Node, includes: &mut Includes<'_>, sink: &mu
         }
         Data::List(items) => {
             if let Some(of) = &schema.items {
-                items.iter_mut().for_each(|item| walk(of, item, includes, sink));
+                for item in items {
+                    walk(of, item, includes, sink);
+                }
             }
         }
         _ => {}
@@ -135,13 +137,10 @@ fn read(
         }
     };
     let shown = clip(&path);
-    let entry = match includes.tree.lookup(&path) {
-        Ok(entry) => entry,
-        Err(_) => {
-            includes.transient = true;
-            sink.error(at, Code::Unreadable, format!("cannot look for the file {shown}"), None);
-            return None;
-        }
+    let Ok(entry) = includes.tree.lookup(&path) else {
+        includes.transient = true;
+        sink.error(at, Code::Unreadable, format!("cannot look for the file {shown}"), None);
+        return None;
     };
     includes.seen.push((path.clone(), entry.clone()));
     let Some(entry) = entry else {

@@ -242,7 +242,9 @@ impl Schema {
             }
             Value::Array(items) => {
                 if let Some(schema) = &self.items {
-                    items.iter_mut().for_each(|item| schema.fill_defaults(item));
+                    for item in items {
+                        schema.fill_defaults(item);
+                    }
                 }
             }
             _ => {}

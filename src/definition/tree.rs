@@ -31,25 +31,12 @@ pub struct TreeEntry {
     pub kind: EntryKind,
 }
 
-/// Why a part of the tree was left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TreeProblemKind {
-    /// A budget (files, bytes, depth of folders) was exceeded.
-    Budget,
-    /// The entry could not be read, or its name is not UTF-8.
-    Unreadable,
-    /// The synced path does not exist, or is no folder.
-    MissingPath,
-}
-
 /// A part of the tree that was left out. Becomes an error: absence must be proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeProblem {
     /// The entry, or the folder below which something was left out.
     pub path: String,
-    /// Why.
-    pub kind: TreeProblemKind,
-    /// The same for people: lower-case, no trailing stop.
+    /// Why (a budget, unreadable, no such folder), for people: lower-case, no trailing stop.
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
@@ -160,7 +147,7 @@ impl MemoryTree {
 
     fn put(&mut self, path: &str, kind: EntryKind, content: &[u8], below: bool) {
         use sha2::{Digest, Sha256};
-        let id = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = hex(&Sha256::digest(content));
         let entry = TreeEntry { path: path.to_owned(), id, kind };
         self.entries.retain(|known| known.path != path);
         if below {
@@ -169,6 +156,15 @@ impl MemoryTree {
         }
         self.files.insert(path.to_owned(), (entry, content.into()));
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 impl RepositoryTree for MemoryTree {

@@ -351,8 +351,8 @@ impl Builder {
             self.key(text, plain, at);
             return Ok(());
         }
-        let core = tag.and_then(Tag::core_suffix);
-        let data = match (tag, core) {
+        let core_type = tag.and_then(Tag::core_suffix);
+        let data = match (tag, core_type) {
             (None, _) if plain => scalar::resolve(text, None),
             (None, _) | (Some(_), Some("str")) => Ok(Data::String(text.to_owned())),
             (Some(_), Some("int")) => scalar::resolve(text, Some(CoreTag::Int)),

@@ -12,7 +12,7 @@ fn text_shows_place_line_and_hint() {
     let text = agent("one", "  modle: x\n");
     let tree = MemoryTree::new().file("prod/a.yaml", &text).file("w.yaml", "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata: {name: w}\nspec: {package: {registry: PyPI, name: p}}\n");
     let problems = load(&tree).problems;
-    let out = render_text(&problems, &|path| (path == "prod/a.yaml").then(|| text.clone()));
+    let out = render_text(&problems, Some(&tree.without("w.yaml")));
     assert_eq!(
         out,
         "\
@@ -35,15 +35,15 @@ w.yaml:4:40: warning[CVK0502]: the package has no version, so each start may run
 #[test]
 fn text_without_a_place_or_source_still_reads() {
     let problems = load(&MemoryTree::new()).problems;
-    let out = render_text(&problems, &|_| None);
+    let out = render_text(&problems, None);
     assert!(out.starts_with("error[CVK0011]: there is nothing"), "{out}");
 }
 
 #[test]
 fn long_lines_are_cut_around_the_place() {
     let text = agent("one", &format!("  description: {}: x\n", "ä".repeat(500)));
-    let problems = load_one(&text).problems;
-    let out = render_text(&problems, &|_| Some(text.clone()));
+    let tree = MemoryTree::new().file("a.yaml", &text);
+    let out = render_text(&load(&tree).problems, Some(&tree));
     let lines: Vec<_> = out.lines().collect();
     assert!(lines[2].chars().count() < 110, "{out}");
     assert!(lines[3].ends_with('^') && lines[3].chars().count() < 110, "{out}");
@@ -54,7 +54,8 @@ fn a_file_cannot_write_on_the_readers_terminal() {
     let tree =
         MemoryTree::new().file("a\x1b[2J\n.yaml", agent("one", "  \"x\\e[31m\\u202e\": 1\n"));
     let problems = load(&tree).problems;
-    let out = render_text(&problems, &|_| Some(agent("one", "  \x1b[2J: 1\n")));
+    let shown = tree.file("a\x1b[2J\n.yaml", agent("one", "  \x1b[2J: 1\n"));
+    let out = render_text(&problems, Some(&shown));
     assert!(!out.contains(['\x1b', '\u{202e}']), "{out:?}");
     assert_eq!(out.lines().count(), 4 + usize::from(problems[0].hint.is_some()), "{out:?}");
 }
