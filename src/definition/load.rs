@@ -374,12 +374,16 @@ fn read_document(
         return;
     }
     outcome.documents += 1;
-    let id = match claim {
-        Claim::Ours(kind) => envelope::name(&root).map(|name| ObjectId::new(kind, name)),
-        Claim::Foreign | Claim::Refused => None,
+    // Of what was refused the name is held too, when its kind is one of ours: a typo in apiVersion is no delete.
+    let kind = match claim {
+        Claim::Ours(kind) => Some(kind),
+        Claim::Refused => root.get("kind").and_then(Node::as_str).and_then(Kind::parse),
+        Claim::Foreign => None,
     };
+    let id = kind.zip(envelope::name(&root)).map(|(kind, name)| ObjectId::new(kind, name));
     sink.object = id.as_ref().map(ObjectId::to_string);
-    outcome.unidentified |= id.is_none() || !whole || root_in_doubt;
+    let certain = matches!(claim, Claim::Ours(_)) && id.is_some() && whole && !root_in_doubt;
+    outcome.unidentified |= !certain;
     if let Some(id) = &id {
         outcome.identities.push((id.clone(), root.at));
     }

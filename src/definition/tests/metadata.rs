@@ -92,6 +92,16 @@ fn g7_what_could_be_ours_is_an_error() {
 }
 
 #[test]
+fn a_typo_in_the_api_version_holds_the_object() {
+    for version in ["convoke.dev", "convok.dev/v1alpha1", "convoke.dev/v1", "1", "~", "v1alpha1"] {
+        let text = agent("one", "").replace("convoke.dev/v1alpha1", version);
+        let catalog = load_one(&text);
+        assert_eq!(broken(&catalog), ["Agent/one"], "{version}");
+        assert!(catalog.broken_paths.contains("a.yaml"), "{version}");
+    }
+}
+
+#[test]
 fn v34_v35_v36_metadata_from_git() {
     for (metadata, expected) in [
         ("", vec!["3:11 CVK0208"]),

@@ -125,6 +125,11 @@ fn g10_wrong_values_stand_at_their_place() {
             "CVK0310 mode Hosted needs the block hosted, and only that mode has it",
         ),
         (
+            "ModelAPI",
+            "§mode: Proxy, proxy: ~",
+            "CVK0310 mode Proxy needs the block proxy, and only that mode has it",
+        ),
+        (
             "MCPServer",
             "§",
             "CVK0310 exactly one of package, toolsString, image, buildRef and remote is needed",
