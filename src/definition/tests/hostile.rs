@@ -1,5 +1,7 @@
 //! Input that is meant to hurt: bombs, depth, size.
 
+#![allow(clippy::format_collect)] // Inputs are built once.
+
 use std::fmt::Write as _;
 
 use crate::definition::tree::{EntryKind, TreeProblem};
