@@ -98,7 +98,7 @@ impl Remote {
             let all = ls_refs(
                 &repo,
                 &options.url,
-                &format!("refs/{kind_dir}/*", kind_dir = &full[5..10]),
+                if kind == "tag" { "refs/tags/*" } else { "refs/heads/*" },
             )?;
             Err(GitError::RefNotFound {
                 what: format!("{kind} {short:?}"),

@@ -323,6 +323,11 @@ impl Engine {
         }
 
         self.refresh(state, key, sync, request).await;
+        // The remote may have taken its time: a spec that was changed meanwhile (suspended, no pruning) decides.
+        let newest = self.stores.git_syncs.get(key);
+        if !newest.is_some_and(|newest| newest.value.same_input(&entry.value)) {
+            return Ok(Next::After(Duration::ZERO));
+        }
         let until_poll = |state: &State| {
             let now = Instant::now();
             state.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
@@ -372,7 +377,9 @@ impl Engine {
         });
         // What the server refused is not sent again until its content changes.
         let blocked = leave_refused(&mut made, &loaded.desired, &state.refused);
-        let deletes = if blocked > 0 { std::mem::take(&mut made.prune) } else { Vec::new() };
+        // While the newest commit cannot be read, an older one proves no absence.
+        let unproven = blocked > 0 || state.source_error.is_some();
+        let deletes = if unproven { std::mem::take(&mut made.prune) } else { Vec::new() };
         let plan_ms = millis(plan_start);
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
@@ -422,8 +429,11 @@ impl Engine {
             said = plain(failure.reason, &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
-        let pruned_all =
-            made.released.is_some() && outcome.undeleted.is_empty() && outcome.failures.is_empty();
+        let pruned_all = made.released.is_some()
+            && outcome.undeleted.is_empty()
+            && outcome.failures.is_empty()
+            && deletes.is_empty()
+            && made.terminating.is_empty();
         let writes = outcome.created + outcome.updated + outcome.pruned;
         let result = outcome_word(&said, &made, transient);
         let news = writes > 0
