@@ -107,7 +107,8 @@ def kubeconfig(port, ca_file, token):
 
 def established(text):
     """Whether a CustomResourceDefinition (JSON) is served."""
-    conditions = json.loads(text).get("status", {}).get("conditions", [])
+    # A definition that was just made may say null instead of nothing.
+    conditions = (json.loads(text).get("status") or {}).get("conditions") or []
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 

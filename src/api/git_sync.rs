@@ -259,6 +259,9 @@ pub struct ApprovedPrune {
     pub digest: String,
     /// What the approval was given for: the commit and the spec.
     pub input_key: String,
+    /// The objects that it was given for: the first 12 hex digits of each uid.
+    #[serde(default)]
+    pub uids: Vec<String>,
 }
 
 /// One sync that did something.

@@ -37,6 +37,15 @@ impl CallError {
         self.status().is_some_and(|s| s.code == 404)
     }
 
+    /// This object is not there. Unlike [`Self::is_not_found`] it is not true when the server does not know the
+    /// kind at this moment: then nothing is known about the object.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.status().is_some_and(|s| {
+            s.code == 404 && s.details.as_ref().is_some_and(|details| !details.name.is_empty())
+        })
+    }
+
     /// The object changed or exists already.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
@@ -48,6 +57,26 @@ impl CallError {
     pub fn is_invalid(&self) -> bool {
         self.status().is_some_and(|s| {
             matches!(s.code, 400 | 422) || (s.code == 500 && s.message.contains("typed patch"))
+        })
+    }
+
+    /// The object of that name is another one than the `metadata.uid` that was sent.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.status().is_some_and(|s| {
+            let causes = s.details.iter().flat_map(|details| &details.causes);
+            matches!(s.code, 409 | 422)
+                && causes.into_iter().any(|cause| cause.field == "metadata.uid")
+        })
+    }
+
+    /// An admission webhook or policy refused the content.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.status().is_some_and(|s| {
+            matches!(s.code, 400..=499)
+                && (s.message.contains("denied the request")
+                    || s.message.contains("denied request:"))
         })
     }
 

@@ -145,8 +145,8 @@ pub trait ManagedStore: Send + Sync {
     fn live(&self, namespace: &str) -> Vec<Live>;
     /// One live object.
     fn live_one(&self, key: &Key) -> Option<Live>;
-    /// The reply to a write of ours, as JSON.
-    fn wrote_json(&self, object: serde_json::Value);
+    /// The reply to a write of ours, as JSON. Gives the version and the spec's hash of just this reply.
+    fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>);
     /// The reply to a delete of ours.
     fn deleted_uid(&self, key: &Key, uid: &str);
 }
@@ -171,11 +171,14 @@ impl<K: Ours> ManagedStore for Store<Managed<K>> {
         self.get(key).map(|entry| live_of(key, &entry))
     }
 
-    fn wrote_json(&self, object: serde_json::Value) {
-        if let Ok(object) = serde_json::from_value::<DeserializeGuard<K>>(object) {
-            let (key, entry) = super::reflector::entry::<Managed<K>>(object);
-            self.wrote(key, entry);
-        }
+    fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>) {
+        let Ok(object) = serde_json::from_value::<DeserializeGuard<K>>(object) else {
+            return (0, None);
+        };
+        let (key, entry) = super::reflector::entry::<Managed<K>>(object);
+        let seen = (entry.version, entry.value.spec_hash);
+        self.wrote(key, entry);
+        seen
     }
 
     fn deleted_uid(&self, key: &Key, uid: &str) {

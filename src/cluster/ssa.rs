@@ -74,6 +74,28 @@ pub async fn apply(
     call(api.patch(&name, &params, &Patch::Apply(&object))).await
 }
 
+/// Replaces the whole spec of the object at this version, without touching anything else of it.
+///
+/// # Errors
+/// The call's error; a conflict when the object changed since.
+pub async fn replace_spec(
+    api: &Api<DynamicObject>,
+    name: &str,
+    version: u64,
+    spec: Value,
+) -> Result<DynamicObject, CallError> {
+    // Naming the version in the patch makes the server compare it.
+    let patch = json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
+        {"op": "replace", "path": "/spec", "value": spec},
+    ]);
+    let patch: json_patch::Patch =
+        serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+    let mut params = PatchParams::default().validation_strict();
+    params.field_manager = Some(SYNC_MANAGER.into());
+    call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
+}
+
 /// Replaces the status of the object with this uid. Fields that are left out are removed.
 ///
 /// # Errors
@@ -127,7 +149,7 @@ pub async fn delete(
             }
             _ => Deleted::Gone,
         }),
-        Err(error) if error.is_not_found() => Ok(Deleted::Gone),
+        Err(error) if error.is_gone() => Ok(Deleted::Gone),
         Err(error) if error.is_conflict() => Ok(Deleted::Changed),
         Err(error) => Err(error),
     }

@@ -3,8 +3,9 @@
 //! A reply (object, or tombstone of a delete) counts at once; older watch events for the same object are
 //! ignored until the watch has passed it. So a plan that runs right after an apply sees what was applied.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, RwLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -59,6 +60,46 @@ pub struct Change<'a, V> {
     pub new: Option<&'a Arc<Entry<V>>>,
 }
 
+/// The newest objects whose end is known. A uid is never used again, so whatever still arrives about one is late.
+///
+/// Kept as hashes and bounded: only a reply that is on its way while the object ends can be late.
+#[derive(Default)]
+struct Ended {
+    order: VecDeque<u64>,
+    uids: HashSet<u64>,
+}
+
+impl Ended {
+    const MOST: usize = 8192;
+
+    fn hash(uid: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        uid.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn insert(&mut self, uid: &str) {
+        let hash = Self::hash(uid);
+        if self.uids.insert(hash) {
+            self.order.push_back(hash);
+        }
+        while self.order.len() > Self::MOST {
+            if let Some(oldest) = self.order.pop_front() {
+                self.uids.remove(&oldest);
+            }
+        }
+    }
+
+    fn contains(&self, uid: &str) -> bool {
+        self.uids.contains(&Self::hash(uid))
+    }
+
+    fn clear(&mut self) {
+        self.order.clear();
+        self.uids.clear();
+    }
+}
+
 type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
 
 struct Inner<V> {
@@ -68,6 +109,8 @@ struct Inner<V> {
     tombstones: HashMap<Key, String>,
     /// Objects that we wrote and that the watch has not shown at that version yet.
     unconfirmed: HashMap<Key, u64>,
+    /// Objects whose end is known: a late reply must not revive them.
+    ended: Ended,
     /// While a list runs: what it has shown so far.
     listing: Option<HashMap<Key, Arc<Entry<V>>>>,
     /// Own writes that arrived while a list ran: the list may or may not hold them.
@@ -92,6 +135,7 @@ impl<V> Store<V> {
                 objects: HashMap::new(),
                 tombstones: HashMap::new(),
                 unconfirmed: HashMap::new(),
+                ended: Ended::default(),
                 listing: None,
                 written_while_listing: false,
             }),
@@ -155,12 +199,17 @@ impl<V> Store<V> {
     }
 
     /// The reply to a write of ours. Returns the newest known state.
+    ///
+    /// A reply about an object whose end is known already changes nothing.
     pub fn wrote(&self, key: Key, entry: Entry<V>) -> Arc<Entry<V>> {
         let (old, new) = {
             let mut inner = write(&self.inner);
             if let Some(have) = inner.objects.get(&key).filter(|have| have.version >= entry.version)
             {
                 return have.clone();
+            }
+            if inner.ended.contains(&entry.uid) {
+                return Arc::new(entry);
             }
             if inner.listing.is_some() {
                 inner.written_while_listing = true;
@@ -181,6 +230,7 @@ impl<V> Store<V> {
             if inner.listing.is_some() {
                 inner.written_while_listing = true;
             }
+            inner.ended.insert(uid);
             if inner.objects.get(key).is_none_or(|have| have.uid != uid) {
                 return;
             }
@@ -221,6 +271,7 @@ impl<V> Store<V> {
     pub fn removed(&self, key: &Key, uid: &str) {
         let old = {
             let mut inner = write(&self.inner);
+            inner.ended.insert(uid);
             if inner.tombstones.get(key).is_some_and(|have| have == uid) {
                 inner.tombstones.remove(key);
             }
@@ -262,6 +313,10 @@ impl<V> Store<V> {
                 // The list began after every write of ours was answered, and lists are quorum reads.
                 inner.tombstones.clear();
                 inner.unconfirmed.clear();
+                // A list that shows an object proves that it lives, whatever was believed.
+                if listing.values().any(|entry| inner.ended.contains(&entry.uid)) {
+                    inner.ended.clear();
+                }
             } else {
                 for (key, version) in &inner.unconfirmed {
                     let ours = inner.objects.get(key);
@@ -348,6 +403,32 @@ mod tests {
             store.get(&key()).is_some(),
             "the end of the old object does not touch the new one"
         );
+    }
+
+    #[test]
+    fn a_late_reply_does_not_revive_an_object_whose_end_is_known() {
+        let store = Store::new("Test");
+        store.applied(key(), entry("u", 5));
+        // The watch shows the end before our write is answered.
+        store.removed(&key(), "u");
+        store.wrote(key(), entry("u", 6));
+        assert!(store.get(&key()).is_none(), "a ghost");
+        // The same when a 404 told the end, even of an object that the watch never showed.
+        store.deleted(&key(), "v");
+        store.wrote(key(), entry("v", 7));
+        assert!(store.get(&key()).is_none(), "a ghost");
+        store.wrote(key(), entry("w", 9));
+        assert_eq!(store.get(&key()).expect("made anew").uid, "w");
+    }
+
+    #[test]
+    fn the_memory_of_ended_objects_is_bounded() {
+        let mut ended = Ended::default();
+        for n in 0..20_000 {
+            ended.insert(&n.to_string());
+        }
+        assert_eq!((ended.uids.len(), ended.order.len()), (Ended::MOST, Ended::MOST));
+        assert!(ended.contains("19999") && !ended.contains("0"));
     }
 
     #[test]

@@ -101,7 +101,12 @@ impl Context {
                 }
                 Ok(())
             }
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) if error.is_gone() => {
+                store.deleted(key, uid);
+                Ok(())
+            }
+            // Made anew meanwhile: the watch brings the new one.
+            Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(ReconcileError::Status(error)),
         }
     }

@@ -111,6 +111,10 @@ impl Loader {
             }
         }
         self.cache = cache;
+        if !catalog.broken_paths.is_empty() {
+            let files = tree.entries().iter().map(|entry| &entry.path);
+            catalog.paths = files.filter(|path| is_definition_file(path)).cloned().collect();
+        }
         for (id, definitions) in found {
             match definitions.as_slice() {
                 // One good copy beside a broken one: which of them is meant is not known.

@@ -99,6 +99,8 @@ pub struct Catalog {
     pub broken: BTreeMap<ObjectId, String>,
     /// Files of which something could not be identified: what came from them is to be held.
     pub broken_paths: BTreeSet<String>,
+    /// The definition files of the commit; filled only while `broken_paths` is not empty.
+    pub paths: BTreeSet<String>,
     /// Documents of ours.
     pub documents: usize,
     /// Files with documents of ours.

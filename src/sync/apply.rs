@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use futures::StreamExt;
 use futures::stream;
 use kube::Client;
+use kube::api::{Api, DynamicObject};
 
 use super::desired::{Desired, DesiredSet, SyncRef};
-use super::plan::{Plan, Settled, Victim};
+use super::plan::{Plan, Settled, Settling, Victim};
 use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
-use crate::cluster::live::Stores;
+use crate::cluster::live::{SpecHash, Stores};
 use crate::cluster::ssa::{self, Deleted, Mode};
 use crate::cluster::store::Key;
 
@@ -18,13 +19,15 @@ use crate::cluster::store::Key;
 const CONCURRENCY: usize = 16;
 /// How often a delete that met a change is looked at again.
 const DELETE_TRIES: usize = 5;
+/// How often a spec that is to be replaced is looked at again when the object changed.
+const REPLACE_TRIES: usize = 5;
 
 /// Why one write did not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// An object of that name appeared, and it is not ours.
     Conflict,
-    /// The server refused the content; only a change helps.
+    /// The server refused the content.
     Refused(String),
     /// It may work later.
     Transient(String),
@@ -43,6 +46,8 @@ pub struct Outcome {
     pub failures: BTreeMap<ObjectId, Failure>,
     /// Deletes that could not be finished: they are planned again.
     pub undeleted: BTreeMap<ObjectId, String>,
+    /// The GitSync changed while its plan was carried out: the rest was left alone.
+    pub stopped: bool,
 }
 
 /// What the writes need.
@@ -55,9 +60,16 @@ pub struct Writer<'a> {
     pub sync: &'a SyncRef,
     /// Commit that is being applied.
     pub commit: &'a str,
+    /// Whether the GitSync still says what the plan was made for. Asked before each write: somebody who suspends a
+    /// sync or switches pruning off in the middle of a long plan is obeyed at once.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
+/// What a reply showed: the version, and the spec's hash.
+type Seen = (u64, Option<SpecHash>);
+
 /// One write that is to be done.
+#[derive(Clone)]
 struct Job {
     id: ObjectId,
     want: Desired,
@@ -98,16 +110,17 @@ pub async fn apply(
             .buffer_unordered(CONCURRENCY);
         while let Some((job, result)) = writes.next().await {
             match result {
-                Ok(after) => {
-                    if job.mode == Mode::Create {
-                        outcome.created += 1;
-                    } else {
-                        outcome.updated += 1;
+                Ok(None) => outcome.stopped = true,
+                Ok(Some((after, spec_hash))) => {
+                    match job.mode {
+                        Mode::Create => outcome.created += 1,
+                        Mode::Update { .. } => outcome.updated += usize::from(after != job.before),
                     }
-                    if after == job.before {
-                        settled.insert(job.id, (after, job.want.applied));
-                    } else {
+                    if spec_hash == Some(job.want.spec_hash) {
                         settled.remove(&job.id);
+                    } else {
+                        let applied = job.want.applied;
+                        settled.insert(job.id, Settling { applied, spec_hash, version: after });
                     }
                 }
                 Err(failure) => {
@@ -116,11 +129,15 @@ pub async fn apply(
             }
         }
     }
-    if !outcome.failures.is_empty() || !plan.terminating.is_empty() {
+    if outcome.stopped || !outcome.failures.is_empty() || !plan.terminating.is_empty() {
         return outcome;
     }
     // One after the other, in the plan's order: what refers goes before what is referred to.
     for victim in &plan.prune {
+        if !(writer.go_on)() {
+            outcome.stopped = true;
+            break;
+        }
         match writer.delete(victim).await {
             Ok(true) => outcome.pruned += 1,
             Ok(false) => {}
@@ -133,35 +150,59 @@ pub async fn apply(
 }
 
 impl Writer<'_> {
-    async fn run(&self, job: Job) -> (Job, Result<u64, Failure>) {
-        let manifest = job.want.manifest(self.sync, self.commit);
-        let result = self.write(&job.id, manifest, &job.mode).await;
-        (job, result)
+    /// `None`: not written, because the GitSync changed.
+    async fn run(&self, job: Job) -> (Job, Result<Option<Seen>, Failure>) {
+        if !(self.go_on)() {
+            return (job, Ok(None));
+        }
+        (job.clone(), self.bring(&job).await.map(Some))
     }
 
-    /// One apply; gives the version that the server holds now.
-    async fn write(
-        &self,
-        id: &ObjectId,
-        manifest: serde_json::Value,
-        mode: &Mode,
-    ) -> Result<u64, Failure> {
-        let api = ssa::api_of_kind(self.client, &self.sync.namespace, id.kind);
-        match ssa::apply(&api, ssa::SYNC_MANAGER, manifest, mode).await {
-            Ok(object) => {
-                let version = object
-                    .metadata
-                    .resource_version
-                    .as_deref()
-                    .and_then(|v| v.parse().ok())
-                    .unwrap_or(0);
-                if let Ok(json) = serde_json::to_value(&object) {
-                    self.stores.managed(id.kind).wrote_json(json);
-                }
-                Ok(version)
+    async fn bring(&self, job: &Job) -> Result<Seen, Failure> {
+        let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+        let mut last = String::new();
+        for _ in 0..REPLACE_TRIES {
+            let manifest = job.want.manifest(self.sync, self.commit);
+            let object = ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &job.mode)
+                .await
+                .map_err(|error| classify(&error, &job.mode))?;
+            let seen = self.wrote(&job.id, &object);
+            if job.mode == Mode::Create || seen.1 == Some(job.want.spec_hash) {
+                return Ok(seen);
             }
-            Err(error) => Err(classify(&error, mode)),
+            match self.replace_spec(&api, job, &object, seen).await {
+                Ok(seen) => return Ok(seen),
+                // It changed between the two, by a status most of the time.
+                Err(error) if error.is_conflict() => last = error.to_string(),
+                Err(error) => return Err(classify(&error, &job.mode)),
+            }
         }
+        Err(Failure::Transient(last))
+    }
+
+    /// Shows a reply to the store.
+    fn wrote(&self, id: &ObjectId, object: &DynamicObject) -> Seen {
+        let json = serde_json::to_value(object).unwrap_or_default();
+        self.stores.managed(id.kind).wrote_json(json)
+    }
+
+    /// An apply says nothing about fields that others added and Git does not have, so the object still differs after
+    /// it: its spec is replaced by Git's.
+    async fn replace_spec(
+        &self,
+        api: &Api<DynamicObject>,
+        job: &Job,
+        live: &DynamicObject,
+        seen: Seen,
+    ) -> Result<Seen, CallError> {
+        let mut spec = job.want.definition.spec.clone();
+        // An autoscaler's or a person's `kubectl scale` stands where Git says nothing.
+        let replicas = live.data.pointer("/spec/replicas");
+        if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {
+            spec.entry("replicas").or_insert_with(|| replicas.clone());
+        }
+        let object = ssa::replace_spec(api, &job.id.name, seen.0, spec).await?;
+        Ok(self.wrote(&job.id, &object))
     }
 
     /// One delete. `false`: somebody took the object out of our hands meanwhile.
@@ -185,7 +226,7 @@ impl Writer<'_> {
             // It changed since it was planned: is it still the same object, ours, and not protected?
             let live = match call(api.get(&victim.id.name)).await {
                 Ok(live) => live,
-                Err(error) if error.is_not_found() => {
+                Err(error) if error.is_gone() => {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(true);
                 }
@@ -209,7 +250,10 @@ impl Writer<'_> {
 fn classify(error: &CallError, mode: &Mode) -> Failure {
     if error.is_conflict() && *mode == Mode::Create {
         Failure::Conflict
-    } else if error.is_invalid() {
+    } else if error.is_replaced() {
+        // Deleted and made anew between plan and write: the next plan sees it.
+        Failure::Transient(error.to_string())
+    } else if error.is_invalid() || error.is_denied() {
         Failure::Refused(error.to_string())
     } else {
         Failure::Transient(error.to_string())

@@ -9,10 +9,14 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+mod carry;
 pub mod desired;
 pub mod engine;
 mod listen;
+mod look;
 pub mod plan;
 mod problems;
+mod siblings;
 pub mod source;
+mod state;
 pub mod status;

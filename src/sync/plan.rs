@@ -1,7 +1,7 @@
 //! (pure) Desired set against live objects: create, update, unchanged, prune, hold, conflict.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
@@ -9,13 +9,25 @@ use sha2::{Digest, Sha256};
 use super::desired::{Desired, DesiredSet, SyncRef, hex};
 use crate::api::git_sync::{ApprovedPrune, Prune};
 use crate::api::{Mark, ObjectId, keys};
-use crate::cluster::live::Live;
+use crate::cluster::live::{Live, SpecHash};
 
 /// Live objects of our kinds in the namespace of the sync, ours or not.
 pub type LiveSet = BTreeMap<ObjectId, Live>;
 
-/// Objects whose apply changed nothing although they looked different: version and `applied` hash at that time.
-pub type Settled = HashMap<ObjectId, (u64, String)>;
+/// Objects whose apply changed nothing although they looked different.
+pub type Settled = HashMap<ObjectId, Settling>;
+
+/// What an object looked like when an apply of it changed nothing: scaled by an autoscaler, or changed by a webhook
+/// on its way. It is as good as it gets until one of the two sides changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settling {
+    /// What was applied.
+    pub applied: String,
+    /// Hash of the live spec.
+    pub spec_hash: Option<SpecHash>,
+    /// Live version; counts only when the spec could not be hashed.
+    pub version: u64,
+}
 
 /// Everything that a plan depends on.
 pub struct Inputs<'a> {
@@ -33,16 +45,31 @@ pub struct Inputs<'a> {
     pub broken: &'a BTreeMap<ObjectId, String>,
     /// Files of which something could not be identified.
     pub broken_paths: &'a BTreeSet<String>,
+    /// The definition files of the commit; only needed while `broken_paths` is not empty.
+    pub paths: &'a BTreeSet<String>,
+    /// Where an object was last wanted that is wanted no more, as far as that is known. An object may have moved
+    /// since it was written: its own annotation names the file of its last change.
+    pub last_paths: &'a BTreeMap<ObjectId, String>,
     /// Pruning rules.
     pub prune: &'a Prune,
     /// Value of `convoke.dev/approve-prune`.
     pub approval: Option<&'a str>,
     /// The approval that is being carried out.
     pub approved: Option<&'a ApprovedPrune>,
-    /// Whether a GitSync of that namespace, name and uid exists.
-    pub sync_exists: &'a dyn Fn(&str, &str, &str) -> bool,
+    /// The other GitSyncs.
+    pub others: &'a dyn Others,
     /// See [`Settled`].
     pub settled: &'a Settled,
+}
+
+/// What a plan must know of the other GitSyncs.
+pub trait Others {
+    /// Whether a GitSync of that namespace, name and uid exists.
+    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool;
+    /// The name of another GitSync of this namespace that wants the object.
+    fn wanted_by(&self, id: &ObjectId) -> Option<String>;
+    /// Whether the GitSync of that name in this namespace gives the object to the one that is planned.
+    fn gives(&self, name: &str, id: &ObjectId) -> bool;
 }
 
 /// An object to delete, as it was looked at.
@@ -74,6 +101,8 @@ pub struct Conflict {
     pub id: ObjectId,
     /// Who has it, for people.
     pub owner: String,
+    /// The GitSync of this namespace that has it.
+    pub sibling: Option<String>,
 }
 
 /// An object to change.
@@ -108,6 +137,8 @@ pub struct Plan {
     pub released: Option<ApprovedPrune>,
     /// Wanted objects of others.
     pub conflicts: Vec<Conflict>,
+    /// Ours, not wanted, and wanted by another GitSync of the namespace: left to it, by name.
+    pub given: Vec<(ObjectId, String)>,
     /// Ours, kept at their last good state because their file is broken: object and file.
     pub quarantined: Vec<(ObjectId, Option<String>)>,
     /// Marked by a vanished GitSync of the same name, and not wanted.
@@ -130,18 +161,14 @@ enum Owner {
     Ours,
     /// A vanished sync of the same name.
     Vanished,
-    /// Nobody, and a person handed it over to this sync.
+    /// Nobody or another sync, and it is handed over to this one.
     HandedOver,
-    /// Somebody else, described for people.
-    Other(String),
+    /// Somebody else, described for people, and the name if it is a GitSync of the same namespace.
+    Other(String, Option<String>),
 }
 
-fn owner(
-    live: &Live,
-    id: &ObjectId,
-    sync: &SyncRef,
-    sync_exists: &dyn Fn(&str, &str, &str) -> bool,
-) -> Owner {
+fn owner(live: &Live, id: &ObjectId, inputs: &Inputs<'_>) -> Owner {
+    let Inputs { sync, others, .. } = inputs;
     let mark = live
         .annotation(keys::OWNER)
         .and_then(Mark::parse)
@@ -152,29 +179,34 @@ fn owner(
         Some(mark) if mark.sync_namespace == sync.namespace && mark.sync_name == sync.name => {
             Owner::Vanished
         }
-        Some(mark) if sync_exists(&mark.sync_namespace, &mark.sync_name, &mark.sync_uid) => {
-            Owner::Other(format!("GitSync {}/{}", mark.sync_namespace, mark.sync_name))
+        Some(mark) if others.exists(&mark.sync_namespace, &mark.sync_name, &mark.sync_uid) => {
+            let text = format!("GitSync {}/{}", mark.sync_namespace, mark.sync_name);
+            let sibling = (mark.sync_namespace == sync.namespace).then_some(mark.sync_name);
+            match sibling {
+                Some(name) if others.gives(&name, id) => Owner::HandedOver,
+                sibling => Owner::Other(text, sibling),
+            }
         }
         _ if handed_over => Owner::HandedOver,
         Some(mark) => {
-            Owner::Other(format!("the vanished GitSync {}/{}", mark.sync_namespace, mark.sync_name))
+            let text = format!("the vanished GitSync {}/{}", mark.sync_namespace, mark.sync_name);
+            Owner::Other(text, None)
         }
-        None => Owner::Other("somebody else (it carries no valid mark)".into()),
+        None => Owner::Other("somebody else (it carries no valid mark)".into(), None),
     }
 }
 
 /// Whether a live object is as Git wants it.
 fn is_equal(desired: &Desired, live: &Live, settled: &Settled, id: &ObjectId) -> bool {
-    if live.annotation(keys::APPLIED) == Some(desired.applied.as_str())
-        && live.spec_hash == Some(desired.spec_hash)
+    let settled = settled.get(id).filter(|settled| settled.applied == desired.applied);
+    if live.spec_hash.is_none() {
+        return settled.is_some_and(|settled| settled.version == live.version);
+    }
+    live.annotation(keys::APPLIED) == Some(desired.applied.as_str())
         && contains(live.meta.labels.as_ref(), &desired.definition.labels)
         && contains(live.meta.annotations.as_ref(), &desired.definition.annotations)
-    {
-        return true;
-    }
-    settled
-        .get(id)
-        .is_some_and(|(version, applied)| *version == live.version && *applied == desired.applied)
+        && (live.spec_hash == Some(desired.spec_hash)
+            || settled.is_some_and(|settled| settled.spec_hash == live.spec_hash))
 }
 
 fn contains(have: Option<&BTreeMap<String, String>>, want: &BTreeMap<String, String>) -> bool {
@@ -192,11 +224,11 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
             plan.create.push(id.clone());
             continue;
         };
-        let adopted = match owner(live, id, inputs.sync, inputs.sync_exists) {
+        let adopted = match owner(live, id, inputs) {
             Owner::Ours => false,
             Owner::Vanished | Owner::HandedOver => true,
-            Owner::Other(owner) => {
-                plan.conflicts.push(Conflict { id: id.clone(), owner });
+            Owner::Other(owner, sibling) => {
+                plan.conflicts.push(Conflict { id: id.clone(), owner, sibling });
                 continue;
             }
         };
@@ -217,29 +249,30 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         }
     }
 
+    let strangers = has_strangers(inputs);
     for (id, live) in inputs.live {
         if inputs.desired.contains_key(id) {
             continue;
         }
-        match owner(live, id, inputs.sync, inputs.sync_exists) {
+        match owner(live, id, inputs) {
             Owner::Ours => {}
             Owner::Vanished => {
                 plan.orphans.push(id.clone());
                 continue;
             }
-            Owner::HandedOver | Owner::Other(_) => continue,
+            Owner::HandedOver | Owner::Other(..) => continue,
         }
         plan.marked += 1;
         if live.meta.deletion_timestamp.is_some() {
             continue;
         }
-        let file = inputs
-            .broken
-            .get(id)
-            .map(String::as_str)
-            .or_else(|| live.source_path().filter(|path| inputs.broken_paths.contains(*path)));
-        if let Some(file) = file {
-            plan.quarantined.push((id.clone(), Some(file.to_owned())));
+        if let Some(file) = broken_file(id, live, inputs, strangers) {
+            plan.quarantined.push((id.clone(), file.map(str::to_owned)));
+        } else if let Some(other) = inputs.others.wanted_by(id) {
+            // An absence that is not proven gives nothing away; the object stays, whatever is approved.
+            if !inputs.has_errors {
+                plan.given.push((id.clone(), other));
+            }
         } else if live.annotation(keys::PRUNE) != Some("disabled") {
             victims.push(Victim { id: id.clone(), uid: live.uid.clone(), version: live.version });
         }
@@ -251,17 +284,74 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     plan
 }
 
+/// Whether there is a broken file of which no object is known to come. Any object whose own file is no longer there
+/// may have been renamed into it and broken in the same commit.
+fn has_strangers(inputs: &Inputs<'_>) -> bool {
+    let mut strangers: BTreeSet<&str> = inputs.broken_paths.iter().map(String::as_str).collect();
+    for path in inputs.last_paths.values() {
+        strangers.remove(path.as_str());
+    }
+    if !strangers.is_empty() {
+        for (id, live) in inputs.live {
+            if let (Some(path), Owner::Ours) = (live.source_path(), owner(live, id, inputs)) {
+                strangers.remove(path);
+            }
+        }
+    }
+    !strangers.is_empty()
+}
+
+/// Whether an object that is not wanted may come from a broken file, and from which if that is known.
+#[allow(clippy::option_option)] // said in the line above
+fn broken_file<'a>(
+    id: &ObjectId,
+    live: &'a Live,
+    inputs: &Inputs<'a>,
+    strangers: bool,
+) -> Option<Option<&'a str>> {
+    let Inputs { broken, broken_paths, paths, last_paths, .. } = inputs;
+    if let Some(file) = broken.get(id) {
+        return Some(Some(file));
+    }
+    if broken_paths.is_empty() {
+        return None;
+    }
+    let last = last_paths.get(id).map(String::as_str);
+    for path in [last, live.source_path()].into_iter().flatten() {
+        if broken_paths.contains(path) {
+            return Some(Some(path));
+        }
+    }
+    let gone = last.or(live.source_path()).is_none_or(|path| !paths.contains(path));
+    (strangers && gone).then_some(None)
+}
+
 /// Decides whether the victims go now or wait.
 fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
-    let count = victims.len();
+    // Deletes run in reverse apply order: first what refers, then what is referred to.
+    victims.sort_by(|a, b| b.id.cmp(&a.id));
+    let everything = victims.len() == plan.marked;
+    // An approval that is being carried out covers the objects that it was given for, and nothing that came later.
+    let approved = inputs.approved.filter(|a| a.input_key == inputs.input_key);
+    let uids: HashSet<&str> = approved.iter().flat_map(|a| &a.uids).map(String::as_str).collect();
+    let (released, rest): (Vec<_>, Vec<_>) =
+        victims.into_iter().partition(|v| uids.contains(short(&v.uid).as_str()));
+    if let Some(approved) = approved.filter(|_| !released.is_empty()) {
+        plan.released = Some(approved.clone());
+        plan.prune = released;
+    }
+    if rest.is_empty() {
+        return;
+    }
+    let count = rest.len();
     let limit = limit(&inputs.prune.max_deletions, plan.marked);
     let reason = if inputs.has_errors || !plan.conflicts.is_empty() {
         Some(
             "the commit has errors, so nothing proves that these objects are really gone"
                 .to_owned(),
         )
-    } else if count == plan.marked {
-        Some(format!("all {count} objects of this sync would be deleted"))
+    } else if everything {
+        Some(format!("all {} objects of this sync would be deleted", plan.marked))
     } else if count > limit {
         Some(format!(
             "{count} of {} objects would be deleted, more than the allowed {limit}",
@@ -270,24 +360,27 @@ fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
     } else {
         None
     };
-    // Deletes run in reverse apply order: first what refers, then what is referred to.
-    victims.sort_by(|a, b| b.id.cmp(&a.id));
     let Some(reason) = reason else {
-        plan.prune = victims;
+        plan.prune.extend(rest);
+        plan.prune.sort_by(|a, b| b.id.cmp(&a.id));
         return;
     };
-    let digest = digest(inputs.sync, inputs.input_key, &victims);
-    let approved = inputs.approved.filter(|a| a.input_key == inputs.input_key);
-    if let Some(approved) = approved {
-        // The desired set is the same as when it was approved, so what is left is part of what was approved.
-        plan.released = Some(approved.clone());
-        plan.prune = victims;
-    } else if inputs.approval == Some(digest.as_str()) {
-        plan.released = Some(ApprovedPrune { digest, input_key: inputs.input_key.to_owned() });
-        plan.prune = victims;
+    let digest = digest(inputs.sync, inputs.input_key, &rest);
+    if inputs.approval == Some(digest.as_str()) {
+        let mut uids = plan.released.take().map(|earlier| earlier.uids).unwrap_or_default();
+        uids.extend(rest.iter().map(|v| short(&v.uid)));
+        let input_key = inputs.input_key.to_owned();
+        plan.released = Some(ApprovedPrune { digest, input_key, uids });
+        plan.prune.extend(rest);
+        plan.prune.sort_by(|a, b| b.id.cmp(&a.id));
     } else {
-        plan.held = Some(Held { digest, reason, victims });
+        plan.held = Some(Held { digest, reason, victims: rest });
     }
+}
+
+/// The part of a uid that is remembered of an approved object: 48 random bits, so that ten thousand fit a status.
+fn short(uid: &str) -> String {
+    uid.chars().filter(|c| *c != '-').take(12).collect()
 }
 
 /// How many deletes pass without an approval.

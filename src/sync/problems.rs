@@ -64,15 +64,13 @@ pub fn write_problems(
             Failure::Refused(_) => {}
         }
     }
-    for (id, (applied, message)) in refused {
-        if desired.get(id).is_some_and(|want| want.applied == *applied) {
-            problems.push(problem(
-                id,
-                "CVK0902",
-                format!("the API server refused {id}: {message}"),
-                None,
-            ));
-        }
+    for (id, (_, message)) in refused {
+        problems.push(problem(
+            id,
+            "CVK0902",
+            format!("the API server refused {id}: {message}"),
+            None,
+        ));
     }
     for (id, message) in &outcome.undeleted {
         problems.push(problem(
@@ -85,15 +83,15 @@ pub fn write_problems(
     problems
 }
 
-/// Takes the writes out of a plan that the server refused before, and counts them.
-pub fn leave_refused(plan: &mut Plan, desired: &DesiredSet, refused: &Refused) -> usize {
-    let mut blocked = 0;
-    for (id, (applied, _)) in refused {
-        if desired.get(id).is_some_and(|want| want.applied == *applied) {
-            plan.create.retain(|other| other != id);
-            plan.update.retain(|update| update.id != *id);
-            blocked += 1;
-        }
-    }
-    blocked
+/// Takes the writes out of a plan that the server refused before, and counts them. What is no longer to be written is
+/// forgotten.
+pub fn leave_refused(plan: &mut Plan, desired: &DesiredSet, refused: &mut Refused) -> usize {
+    refused.retain(|id, (applied, _)| {
+        let wanted = desired.get(id).is_some_and(|want| want.applied == *applied);
+        let planned = plan.create.contains(id) || plan.update.iter().any(|u| u.id == *id);
+        wanted && planned
+    });
+    plan.create.retain(|id| !refused.contains_key(id));
+    plan.update.retain(|update| !refused.contains_key(&update.id));
+    refused.len()
 }

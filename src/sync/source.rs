@@ -1,13 +1,14 @@
 //! The source side of a sync: which commit, and what it wants. Keeps the last good result in memory.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::desired::{DesiredSet, desired_set};
-use crate::api::Kind;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
+use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
 use crate::definition::{Catalog, Limits, Loader};
@@ -27,6 +28,20 @@ pub struct Loaded {
     pub input_key: String,
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
+    /// When the commit was found: what others knew of their remotes before may be older.
+    pub found: Instant,
+    /// While the commit has errors: objects that earlier commits wanted and this one does not, with the file that
+    /// wanted them last.
+    pub last_paths: BTreeMap<ObjectId, String>,
+    coordinates: Coordinates,
+}
+
+impl Loaded {
+    /// Whether it was read for this spec.
+    #[must_use]
+    pub fn answers(&self, spec: &GitSyncSpec) -> bool {
+        self.coordinates.same_place(&Coordinates::of(spec))
+    }
 }
 
 /// The part of a spec that decides what is read.
@@ -38,6 +53,21 @@ struct Coordinates {
     timeout: Duration,
 }
 
+impl Coordinates {
+    fn of(spec: &GitSyncSpec) -> Self {
+        let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
+        let reference = spec.reference.clone().unwrap_or(main);
+        let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
+        Self { url: spec.url.clone(), reference, path: spec.path.clone(), timeout }
+    }
+
+    /// Whether both name the same files; how long a fetch may take does not matter.
+    fn same_place(&self, other: &Self) -> bool {
+        let Self { url, reference, path, timeout: _ } = self;
+        *url == other.url && *reference == other.reference && *path == other.path
+    }
+}
+
 /// One GitSync's view of its repository.
 pub struct Source {
     store: PathBuf,
@@ -46,7 +76,7 @@ pub struct Source {
     remote: Option<Remote>,
     loader: Loader,
     /// The newest commit that was read whole, if any.
-    pub loaded: Option<Loaded>,
+    pub loaded: Option<Arc<Loaded>>,
 }
 
 impl Source {
@@ -70,17 +100,13 @@ impl Source {
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> Result<bool, GitError> {
-        let reference = spec.reference.clone().unwrap_or(GitRef {
-            branch: Some("main".into()),
-            tag: None,
-            commit: None,
-        });
-        let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        let wanted =
-            Coordinates { url: spec.url.clone(), reference, path: spec.path.clone(), timeout };
+        let wanted = Coordinates::of(spec);
         if self.coordinates.as_ref() != Some(&wanted) {
-            // The old result answers another question.
-            self.loaded = None;
+            if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
+                // The old result answers another question.
+                self.loaded = None;
+            }
+            // Two remotes must not work in one folder.
             self.remote = None;
             self.coordinates = Some(wanted.clone());
         }
@@ -88,7 +114,7 @@ impl Source {
             Some(remote) => remote,
             None => self.remote.insert(Remote::new(RemoteOptions {
                 url: wanted.url.clone(),
-                reference: wanted.reference,
+                reference: wanted.reference.clone(),
                 timeout: wanted.timeout,
                 allow_insecure: self.allow_insecure,
                 store: self.store.clone(),
@@ -99,6 +125,7 @@ impl Source {
         let start = Instant::now();
         let revision = remote.resolve().await?;
         *attempted = Some(revision.clone());
+        let found = Instant::now();
         stages.resolve_ms = millis(start);
         if self.loaded.as_ref().is_some_and(|loaded| loaded.revision.commit == revision.commit) {
             return Ok(false);
@@ -123,9 +150,38 @@ impl Source {
         let builds = build_sources(&desired, &snapshot, &key.name, &wanted.url, &revision.commit)?;
         stages.load_ms = millis(start);
         let input_key = format!("{} {}", revision.commit, wanted.path);
-        self.loaded = Some(Loaded { revision, info, catalog, desired, input_key, builds });
+        let last_paths = if catalog.has_errors() {
+            last_paths(self.loaded.as_deref(), &desired)
+        } else {
+            // Absence is proven.
+            BTreeMap::new()
+        };
+        self.loaded = Some(Arc::new(Loaded {
+            revision,
+            info,
+            catalog,
+            desired,
+            input_key,
+            builds,
+            found,
+            last_paths,
+            coordinates: wanted,
+        }));
         Ok(true)
     }
+}
+
+/// What earlier commits wanted and this one does not, with the file that wanted it last.
+fn last_paths(previous: Option<&Loaded>, desired: &DesiredSet) -> BTreeMap<ObjectId, String> {
+    let Some(previous) = previous else { return BTreeMap::new() };
+    let wanted = previous.desired.iter().map(|(id, want)| (id, &want.definition.path));
+    previous
+        .last_paths
+        .iter()
+        .chain(wanted)
+        .filter(|(id, _)| !desired.contains_key(id))
+        .map(|(id, path)| (id.clone(), path.clone()))
+        .collect()
 }
 
 /// The tree ids that the AgentBuilds of a commit are made from.

@@ -19,6 +19,10 @@ const MOST_PROBLEMS: usize = 100;
 const MOST_NAMES: usize = 100;
 const MOST_HISTORY: usize = 10;
 const MOST_MESSAGE: usize = 600;
+const MOST_PATH: usize = 512;
+
+/// The reason while it is not known yet whether the newest commit is applied.
+pub const PROGRESSING: &str = "Progressing";
 
 /// Why a sync is not Ready, or that it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +95,10 @@ pub struct Report<'a> {
 pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncStatus {
     let mut status = previous.cloned().unwrap_or_default();
     let Report { generation, verdict, now, .. } = report;
-    status.observed_generation = Some(generation);
+    if !report.suspended {
+        // A suspended sync does not act on its spec: what it says stays about the spec that it acted on.
+        status.observed_generation = Some(generation);
+    }
     if report.attempted.is_some() {
         status.last_attempted_revision = report.attempted;
     }
@@ -111,7 +118,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         }
     };
     flag("Stalled", verdict.stalled, &verdict.reason, &message);
-    flag("Reconciling", verdict.reconciling, "Retrying", &message);
+    let progressing = verdict.reason == PROGRESSING;
+    let reason = if progressing { PROGRESSING } else { "Retrying" };
+    flag("Reconciling", verdict.reconciling, reason, &message);
     flag(
         "Suspended",
         report.suspended,
@@ -123,7 +132,11 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
     }
     if !report.suspended {
-        let state = if verdict.ready { "True" } else { "False" };
+        let state = match (verdict.ready, progressing) {
+            (true, _) => "True",
+            (false, true) => "Unknown",
+            (false, false) => "False",
+        };
         conditions::set(
             &mut status.conditions,
             "Ready",
@@ -154,7 +167,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
                 let object = id.to_string();
                 let since =
                     known.get(object.as_str()).map_or_else(|| since.clone(), |s| (*s).to_owned());
-                Quarantined { object, path: path.clone(), since }
+                Quarantined { object, path: path.as_deref().map(|p| cut(p, MOST_PATH)), since }
             })
             .collect();
     }
@@ -239,26 +252,48 @@ fn counts(live: &LiveSet, uid: &str, failed: usize) -> ObjectCounts {
     }
 }
 
+/// What became of a plan, as far as the verdict needs it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Writes that are tried again.
+    pub transient: usize,
+    /// Deletes that did not happen and are tried again.
+    pub undeleted: usize,
+    /// GitSyncs of the namespace that are asked what they want before something is decided.
+    pub asked: Vec<String>,
+    /// Deletes that wait for GitSyncs that cannot be read: how many, and for whom.
+    pub unknown: Option<(usize, String)>,
+}
+
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
-pub fn verdict(
-    revision: &str,
-    problems: &[Problem],
-    plan: &Plan,
-    transient: usize,
-    undeleted: usize,
-) -> Verdict {
+pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let busy = transient + undeleted > 0 || !plan.terminating.is_empty();
+    let Carried { transient, undeleted, asked, unknown } = carried;
+    let (transient, undeleted) = (*transient, *undeleted);
+    let busy = transient + undeleted > 0
+        || !plan.terminating.is_empty()
+        || !plan.given.is_empty()
+        || !asked.is_empty()
+        || unknown.is_some();
     let (reason, message, ready) = if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
         ("ProblemsFound", format!("{errors} error(s) at {revision}; first: {first}"), false)
+    } else if !asked.is_empty() {
+        let names = asked.join(", ");
+        let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");
+        (PROGRESSING, message, false)
     } else if transient > 0 {
         (
             "ApplyFailed",
             format!("{transient} object(s) of {revision} could not be written; trying again"),
             false,
         )
+    } else if let Some((count, names)) = unknown {
+        let message = format!(
+            "{count} delete(s) wait: GitSync {names} cannot be read, so it is not known whether it wants these objects"
+        );
+        ("PruneWaiting", message, false)
     } else if let Some(held) = &plan.held {
         ("PruneHeld", held_message(held), false)
     } else if undeleted > 0 {
@@ -272,6 +307,11 @@ pub fn verdict(
             ),
             false,
         )
+    } else if let Some((id, to)) = plan.given.first() {
+        let count = plan.given.len();
+        let message =
+            format!("{count} object(s) are left to other GitSyncs; first: {id} to GitSync {to}");
+        ("HandingOver", message, false)
     } else {
         ("Succeeded", format!("Applied revision: {revision}"), true)
     };
@@ -294,6 +334,7 @@ pub fn place_and_message(problem: &Problem) -> String {
 }
 
 fn cap_problem(mut problem: Problem) -> Problem {
+    problem.path = problem.path.map(|path| cut(&path, MOST_PATH));
     problem.message = cut(&problem.message, MOST_MESSAGE);
     problem.hint = problem.hint.map(|hint| cut(&hint, MOST_MESSAGE));
     problem

@@ -79,14 +79,19 @@ impl<'a> Team<'a> {
 
     /// Creates the GitSync `main` and waits for nothing.
     pub async fn create_sync(&self, extra: Value) {
+        self.create_sync_named("main", extra).await;
+    }
+
+    /// The same under another name.
+    pub async fn create_sync_named(&self, name: &str, extra: Value) {
         // Polls are far apart: tests ask for a sync, so that each does just what it says.
         let mut spec = json!({"url": self.url(), "interval": "1h", "retryInterval": "1s"});
         if let (Some(spec), Value::Object(extra)) = (spec.as_object_mut(), extra) {
             spec.extend(extra);
         }
-        let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "main"}, "spec": spec});
+        let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": name}, "spec": spec});
         let params = PatchParams::apply("tester").force();
-        self.syncs.patch("main", &params, &Patch::Apply(&object)).await.expect("GitSync");
+        self.syncs.patch(name, &params, &Patch::Apply(&object)).await.expect("GitSync");
     }
 
     /// The GitSync.
@@ -114,10 +119,16 @@ impl<'a> Team<'a> {
 
     /// Asks for a sync and waits until it has been handled whole.
     pub async fn request(&self) -> GitSync {
+        self.request_of("main").await
+    }
+
+    /// The same of another GitSync.
+    pub async fn request_of(&self, name: &str) -> GitSync {
         let value = format!("request-{}", self.requests.fetch_add(1, Ordering::SeqCst));
-        self.annotate(&[(keys::REQUESTED_AT, &value)]).await;
+        let patch = json!({"metadata": {"annotations": {keys::REQUESTED_AT: value}}});
+        self.syncs.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.expect("ask");
         eventually(SOON, "the request is handled", || async {
-            let sync = self.get().await;
+            let sync = self.syncs.get(name).await.expect("GitSync");
             let handled = sync.status.as_ref().and_then(|s| s.last_handled_reconcile_at.clone());
             if handled.as_deref() == Some(value.as_str()) { Ok(sync) } else { Err(sync.status) }
         })
@@ -136,8 +147,13 @@ impl<'a> Team<'a> {
 
     /// Waits until Ready has this status, and gives the GitSync.
     pub async fn wait_ready(&self, status: &str) -> GitSync {
-        eventually(SOON, &format!("Ready={status}"), || async {
-            let sync = self.get().await;
+        self.wait_ready_of("main", status).await
+    }
+
+    /// The same of another GitSync.
+    pub async fn wait_ready_of(&self, name: &str, status: &str) -> GitSync {
+        eventually(SOON, &format!("{name}: Ready={status}"), || async {
+            let sync = self.syncs.get(name).await.expect("GitSync");
             let fresh = sync.status.as_ref().and_then(|s| s.observed_generation)
                 == sync.metadata.generation;
             if fresh && ready(&sync).status == status { Ok(sync) } else { Err(sync.status) }

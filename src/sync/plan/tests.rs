@@ -67,12 +67,34 @@ fn annotate(live: &mut Live, key: &str, value: &str) {
     meta.annotations.get_or_insert_default().insert(key.into(), value.into());
 }
 
+/// One other GitSync, `other`.
+#[derive(Default)]
+struct Neighbours {
+    wants: BTreeSet<ObjectId>,
+    gives: BTreeSet<ObjectId>,
+}
+
+impl Others for Neighbours {
+    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        (namespace, name, uid) == (NAMESPACE, "other", "uid-2")
+    }
+    fn wanted_by(&self, id: &ObjectId) -> Option<String> {
+        self.wants.contains(id).then(|| "other".to_owned())
+    }
+    fn gives(&self, name: &str, id: &ObjectId) -> bool {
+        name == "other" && self.gives.contains(id)
+    }
+}
+
 struct World {
     desired: DesiredSet,
     live: LiveSet,
     has_errors: bool,
     broken: BTreeMap<ObjectId, String>,
     broken_paths: BTreeSet<String>,
+    paths: BTreeSet<String>,
+    last_paths: BTreeMap<ObjectId, String>,
+    others: Neighbours,
     prune: Prune,
     approval: Option<String>,
     approved: Option<ApprovedPrune>,
@@ -86,6 +108,9 @@ fn world(desired: &[&str], live: &[&str]) -> World {
         has_errors: false,
         broken: BTreeMap::new(),
         broken_paths: BTreeSet::new(),
+        paths: desired.iter().map(|name| format!("{name}.yaml")).collect(),
+        last_paths: BTreeMap::new(),
+        others: Neighbours::default(),
         prune: Prune::default(),
         approval: None,
         approved: None,
@@ -103,12 +128,12 @@ impl World {
             has_errors: self.has_errors,
             broken: &self.broken,
             broken_paths: &self.broken_paths,
+            paths: &self.paths,
+            last_paths: &self.last_paths,
             prune: &self.prune,
             approval: self.approval.as_deref(),
             approved: self.approved.as_ref(),
-            sync_exists: &|namespace, name, uid| {
-                (namespace, name, uid) == (NAMESPACE, "other", "uid-2")
-            },
+            others: &self.others,
             settled: &self.settled,
         })
     }
@@ -138,10 +163,25 @@ fn g11_missing_is_created_and_different_is_updated() {
 #[test]
 fn an_apply_that_changed_nothing_is_remembered_as_equal() {
     let mut w = world(&["a"], &["a"]);
-    w.live.get_mut(&id("a")).expect("a").spec_hash = None;
+    let other = Some(hash_json(&json!("scaled")));
+    let applied = w.desired[&id("a")].applied.clone();
+    w.live.get_mut(&id("a")).expect("a").spec_hash = other;
     assert_eq!(w.plan().update.len(), 1);
-    w.settled.insert(id("a"), (7, w.desired[&id("a")].applied.clone()));
+    w.settled.insert(id("a"), Settling { applied: applied.clone(), spec_hash: other, version: 7 });
     assert!(w.plan().is_settled());
+    // A new version of the same spec (a status, say) changes nothing; another spec does.
+    w.live.get_mut(&id("a")).expect("a").version = 8;
+    assert!(w.plan().is_settled());
+    w.live.get_mut(&id("a")).expect("a").spec_hash = Some(hash_json(&json!("edited")));
+    assert_eq!(w.plan().update.len(), 1);
+
+    // A spec that does not parse: only this very version.
+    let a = w.live.get_mut(&id("a")).expect("a");
+    (a.spec_hash, a.version) = (None, 9);
+    w.settled.insert(id("a"), Settling { applied, spec_hash: None, version: 9 });
+    assert!(w.plan().is_settled());
+    w.live.get_mut(&id("a")).expect("a").version = 10;
+    assert_eq!(w.plan().update.len(), 1);
 }
 
 #[test]
@@ -204,15 +244,51 @@ fn g12_an_approval_releases_exactly_that_plan() {
     assert!(w.plan().prune.is_empty());
 }
 
+fn approval(input_key: &str, names: &[&str]) -> ApprovedPrune {
+    let uids = names.iter().map(|name| short(&format!("uid-of-{name}"))).collect();
+    ApprovedPrune { digest: "any".into(), input_key: input_key.into(), uids }
+}
+
 #[test]
 fn g12_an_approval_is_carried_to_its_end_after_a_crash() {
     let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
     w.prune.max_deletions = IntOrString::Int(0);
-    w.approved = Some(ApprovedPrune { digest: "any".into(), input_key: "abc .".into() });
+    w.approved = Some(approval("abc .", &["c", "d"]));
     w.live.remove(&id("c"));
     assert_eq!(pruned(&w.plan()), ["d"]);
-    w.approved = Some(ApprovedPrune { digest: "any".into(), input_key: "another commit".into() });
+    w.approved = Some(approval("another commit", &["c", "d"]));
     assert!(w.plan().prune.is_empty(), "an approval is for one input");
+}
+
+#[test]
+fn g12_an_approval_covers_no_object_that_joins_later() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.prune.max_deletions = IntOrString::Int(0);
+    w.approved = Some(approval("abc .", &["d"]));
+    let plan = w.plan();
+    assert_eq!(pruned(&plan), ["d"]);
+    let held = plan.held.expect("the one that joined waits");
+    assert_eq!(held.victims.iter().map(|v| v.id.name.as_str()).collect::<Vec<_>>(), ["c"]);
+
+    // Approved too, both go, and both are remembered.
+    w.approval = Some(held.digest.clone());
+    let plan = w.plan();
+    assert_eq!(pruned(&plan), ["d", "c"]);
+    assert_eq!(
+        plan.released,
+        Some(ApprovedPrune { digest: held.digest, ..approval("abc .", &["d", "c"]) })
+    );
+
+    // What was approved is gone: nothing is remembered any more.
+    w.approval = None;
+    w.live.remove(&id("d"));
+    let plan = w.plan();
+    assert_eq!((plan.prune.len(), plan.released), (0, None));
+}
+
+#[test]
+fn g12_short_uids_tell_objects_apart() {
+    assert_eq!(short("0a1b2c3d-4e5f-6789-abcd-ef0123456789"), "0a1b2c3d4e5f");
 }
 
 #[test]
@@ -250,6 +326,50 @@ fn g13_objects_of_a_broken_file_are_quarantined_even_from_an_approved_prune() {
         plan.quarantined,
         [(id("b"), Some("b.yaml".into())), (id("c"), Some("c.yaml".into()))]
     );
+}
+
+#[test]
+fn g13_an_object_that_had_moved_is_quarantined_with_the_file_that_is_broken_now() {
+    let mut w = world(&["a"], &["a", "b", "c", "d", "e"]);
+    w.has_errors = true;
+    // b moved to other.yaml without being written, then other.yaml broke; its old file lives on with other things.
+    w.paths.extend(["b.yaml".to_owned(), "c.yaml".to_owned(), "other.yaml".to_owned()]);
+    w.broken_paths.insert("other.yaml".into());
+    w.last_paths.insert(id("b"), "other.yaml".into());
+    let plan = w.plan();
+    assert_eq!(plan.quarantined, [(id("b"), Some("other.yaml".into()))]);
+    assert_eq!(plan.held.expect("held").victims.len(), 3);
+
+    // A broken file that nothing is known to come from: d and e, whose files are gone, may be in it. The file of c
+    // is there and good, and c is not in it.
+    w.broken_paths.insert("new.yaml".into());
+    let plan = w.plan();
+    assert_eq!(plan.quarantined[1..], [(id("d"), None), (id("e"), None)]);
+    assert_eq!(plan.held.expect("held").victims[0].id, id("c"));
+}
+
+#[test]
+fn g22_what_another_sync_wants_is_left_to_it() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.others.wants.extend([id("c"), id("d")]);
+    let plan = w.plan();
+    assert_eq!(plan.given, [(id("c"), "other".into()), (id("d"), "other".into())]);
+    assert!(plan.prune.is_empty() && plan.held.is_none(), "nothing is counted as a delete");
+    w.has_errors = true;
+    let plan = w.plan();
+    assert!(plan.given.is_empty() && plan.held.is_none(), "an unproven absence gives nothing away");
+}
+
+#[test]
+fn g22_what_another_sync_gives_is_taken_over_in_place() {
+    let other = SyncRef { uid: "uid-2".into(), name: "other".into(), ..sync() };
+    let mut w = world(&["a", "b"], &["a"]);
+    w.live.extend([live("b", Some(&other.mark(&id("b")).to_string()))]);
+    assert_eq!(w.plan().conflicts[0].sibling.as_deref(), Some("other"));
+    w.others.gives.insert(id("b"));
+    let plan = w.plan();
+    assert!(plan.conflicts.is_empty() && plan.create.is_empty());
+    assert_eq!((plan.update[0].uid.as_str(), plan.update[0].adopted), ("uid-of-b", true));
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! Planning and writing: from what was read and what there is to what was done.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::apply::{Failure, Outcome, Writer, apply};
+use super::desired::SyncRef;
+use super::engine::{Engine, EngineError, Subject};
+use super::plan::{Inputs, LiveSet, Plan, plan};
+use super::problems::{leave_refused, write_problems};
+use super::siblings::View;
+use super::source::{Loaded, millis};
+use super::state::State;
+use super::status::Carried;
+use crate::api::git_sync::{ApprovedPrune, Problem, Stages};
+use crate::api::keys;
+use crate::cluster::store::Key;
+use crate::definition::{check_references, diagnostic};
+
+/// What a plan became.
+pub(super) struct Carry {
+    pub plan: Plan,
+    pub outcome: Outcome,
+    /// Writes that the server refused before and that were not sent again.
+    pub blocked: usize,
+    /// Deletes of the plan that were not begun.
+    pub postponed: usize,
+    pub carried: Carried,
+    pub approved: Option<ApprovedPrune>,
+    pub problems: Vec<Problem>,
+    pub stages: Stages,
+}
+
+impl Engine {
+    /// Plans and writes.
+    pub(super) async fn carry_out(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        loaded: &Arc<Loaded>,
+        live: &LiveSet,
+    ) -> Result<Carry, EngineError> {
+        let Subject { key, entry, sync, generation } = subject;
+        let plan_start = Instant::now();
+        let reference = SyncRef {
+            uid: entry.uid.clone(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            generation: *generation,
+        };
+        let mut problems = loaded.catalog.problems.clone();
+        problems.extend(check_references(&loaded.catalog, &|id| live.contains_key(id)));
+        let others = self.siblings.view(key, loaded.found, &self.stores.git_syncs);
+        // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
+        let input_key = format!("{} {generation}", loaded.input_key);
+        let approved = subject.status().and_then(|status| status.approved_prune.as_ref());
+        let mut made = plan(&Inputs {
+            sync: &reference,
+            input_key: &input_key,
+            desired: &loaded.desired,
+            live,
+            has_errors: loaded.catalog.has_errors(),
+            broken: &loaded.catalog.broken,
+            broken_paths: &loaded.catalog.broken_paths,
+            paths: &loaded.catalog.paths,
+            last_paths: &loaded.last_paths,
+            prune: &sync.spec.prune,
+            approval: subject.annotation(keys::APPROVE_PRUNE),
+            approved,
+            others: &others,
+            settled: &state.settled,
+        });
+        // What the server refused is not sent again until its content changes or somebody asks.
+        let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
+        let mut carried = self.consult(key, &others, &mut made);
+        // While the newest commit cannot be read, an older one proves no absence.
+        let unproven = blocked > 0
+            || state.source_error.is_some()
+            || !carried.asked.is_empty()
+            || carried.unknown.is_some();
+        let postponed = if unproven { std::mem::take(&mut made.prune).len() } else { 0 };
+        // An older commit gives nothing away either.
+        let gives = if unproven { &[] } else { made.given.as_slice() };
+        for taker in self.siblings.give(key, gives) {
+            self.queue.add(Key::new(&key.namespace, taker));
+        }
+        let mut stages = Stages { plan_ms: millis(plan_start), ..state.stages.clone() };
+
+        // Remember an approval before the first delete: after a crash the rest is still approved.
+        if made.released.is_some() && approved != made.released.as_ref() {
+            let released = made.released.clone();
+            self.write_status(subject, |old| {
+                let mut status = old.cloned().unwrap_or_default();
+                status.approved_prune = released;
+                status
+            })
+            .await?;
+        }
+
+        let apply_start = Instant::now();
+        let current = || {
+            let newest = self.stores.git_syncs.get(key);
+            newest.is_some_and(|newest| newest.value.same_input(&entry.value))
+        };
+        let writer = Writer {
+            client: &self.client,
+            stores: &self.stores,
+            sync: &reference,
+            commit: &loaded.revision.commit,
+            go_on: &current,
+        };
+        let outcome = if made.is_settled() {
+            Outcome::default()
+        } else {
+            apply(&writer, &loaded.desired, &made, &mut state.settled).await
+        };
+        stages.apply_ms = millis(apply_start);
+        for (id, failure) in &outcome.failures {
+            match (failure, loaded.desired.get(id)) {
+                (Failure::Refused(message), Some(want)) => {
+                    state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
+                }
+                _ => carried.transient += 1,
+            }
+        }
+        carried.undeleted = outcome.undeleted.len();
+        if carried.asked.is_empty() && carried.unknown.is_none() {
+            carried.undeleted += postponed;
+        }
+        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused));
+        diagnostic::sort(&mut problems);
+        let approved = made.released.clone();
+        Ok(Carry { plan: made, outcome, blocked, postponed, carried, approved, problems, stages })
+    }
+
+    /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard.
+    fn consult(&self, key: &Key, others: &View<'_>, made: &mut Plan) -> Carried {
+        let mut carried = Carried::default();
+        let deletes = made.prune.len() + made.held.as_ref().map_or(0, |held| held.victims.len());
+        let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+        if deletes == 0 && made.given.is_empty() && !contested {
+            return carried;
+        }
+        for other in &others.unknown {
+            self.siblings.wait(other, key, true);
+            self.queue.add(other.clone());
+            carried.asked.push(other.name.clone());
+        }
+        for other in &others.failed {
+            self.siblings.wait(other, key, false);
+        }
+        if !carried.asked.is_empty() {
+            // It may be about to give these up.
+            made.conflicts
+                .retain(|c| c.sibling.as_ref().is_none_or(|s| !carried.asked.contains(s)));
+            made.held = None;
+        } else if deletes > 0 && !others.failed.is_empty() {
+            let names: Vec<_> = others.failed.iter().map(|other| other.name.as_str()).collect();
+            carried.unknown = Some((deletes, names.join(", ")));
+            made.held = None;
+        }
+        carried
+    }
+}

@@ -1,0 +1,99 @@
+//! The engine's look at a remote, which runs beside the reconciles.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::engine::{Engine, Subject};
+use super::siblings::Told;
+use super::source::parse_duration;
+use super::state::{Answer, Question, State};
+use crate::api::git_sync::Stages;
+use crate::api::keys;
+use crate::cluster::store::Key;
+use crate::controllers::runtime::jitter;
+
+impl Engine {
+    /// Takes in what a look at the remote found, and begins another one if it is time.
+    pub(super) fn look(&self, state: &mut State, subject: &Subject<'_>) {
+        let Subject { key, entry, sync, generation } = subject;
+        if let Some(answer) = state.take_answer() {
+            self.learn(state, subject, answer);
+        }
+        if state.polling().is_some() {
+            return;
+        }
+        let request = subject.annotation(keys::REQUESTED_AT);
+        let asked = self.siblings.take_asked(key);
+        let Some(trigger) = state.due(*generation, request, asked) else { return };
+        let began = Instant::now();
+        let question = Question {
+            trigger,
+            generation: *generation,
+            request: request.map(str::to_owned),
+            began,
+        };
+        // If the look ends without an answer, it is begun again.
+        let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
+        state.next_poll = Some(began + jitter(retry));
+        let (source, polls) = (state.source.clone(), self.polls.clone());
+        let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
+        let look = async move {
+            // Never closed, so this cannot fail.
+            let _turn = polls.acquire_owned().await;
+            let mut source = source.lock().await;
+            let (mut stages, mut attempted) = (Stages::default(), None);
+            let result = source.refresh(&sync.spec, &mine, &mut stages, &mut attempted).await;
+            let (changed, failure) = match result {
+                Ok(changed) => (changed, None),
+                Err(error) => {
+                    tracing::warn!(object = %mine, reason = error.reason(), %error, "cannot read the repository");
+                    (false, Some(error.into()))
+                }
+            };
+            let loaded = source.loaded.clone();
+            Answer { question: asking, attempted, stages, changed, failure, loaded }
+        };
+        let (queue, mine) = (self.queue.clone(), (*key).clone());
+        tracing::debug!(object = %key, uid = entry.uid, trigger, "looking at the remote");
+        state.poll(question, look, move || queue.add(mine));
+    }
+
+    fn learn(&self, state: &mut State, subject: &Subject<'_>, answer: Answer) {
+        let Subject { key, entry, sync, .. } = subject;
+        let Answer { question, attempted, stages, changed, failure, loaded } = answer;
+        state.trigger = question.trigger;
+        state.started = Some(question.began);
+        state.generation = question.generation;
+        if attempted.is_some() {
+            state.attempted = attempted;
+        }
+        if changed {
+            if let Some(loaded) = &loaded {
+                for (build, source) in &loaded.builds {
+                    self.builds.set(Key::new(&key.namespace, build), source.clone());
+                }
+            }
+            state.attempts = 0;
+            state.stages = stages;
+        }
+        // A new look is also a new try of what the server refused: a policy or a CRD may have changed.
+        if question.trigger != "Sibling" {
+            state.refused.clear();
+        }
+        let interval =
+            if failure.is_some() { &sync.spec.retry_interval } else { &sync.spec.interval };
+        let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
+        state.next_poll = Some(Instant::now() + jitter(interval));
+        state.request = question.request;
+        state.loaded = loaded;
+        state.source_error = failure;
+        let told = Told {
+            uid: entry.uid.clone(),
+            generation: question.generation,
+            polled: question.began,
+            loaded: state.loaded.clone(),
+            failed: state.source_error.is_some(),
+        };
+        self.wake(self.siblings.tell(key, told));
+    }
+}

@@ -1,0 +1,177 @@
+//! What the GitSyncs of one namespace know of each other, so that an object that moves from one to another is handed
+//! over in place and never deleted and made anew.
+//!
+//! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
+//! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::plan::Others;
+use super::source::Loaded;
+use crate::api::{GitSync, ObjectId};
+use crate::cluster::live::Managed;
+use crate::cluster::store::{Key, Store};
+
+/// What a GitSync has told of itself.
+#[derive(Clone)]
+pub struct Told {
+    /// Its uid.
+    pub uid: String,
+    /// Generation of the spec that was read with.
+    pub generation: i64,
+    /// When its newest look at the remote began.
+    pub polled: Instant,
+    /// The newest commit that it has read whole, for this spec.
+    pub loaded: Option<Arc<Loaded>>,
+    /// Whether that look failed: then it is not known what it wants now.
+    pub failed: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    told: HashMap<Key, Told>,
+    /// Objects that a GitSync leaves to others: by name of the taker.
+    gives: HashMap<Key, BTreeMap<ObjectId, String>>,
+    /// Who is asked to look at its remote at once.
+    asked: HashSet<Key>,
+    /// Who waits for a look of another one.
+    waiters: HashMap<Key, HashSet<Key>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Siblings(Mutex<Inner>);
+
+impl Siblings {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A GitSync has looked at its remote. Returns those that waited for it.
+    #[must_use]
+    pub fn tell(&self, key: &Key, told: Told) -> Vec<Key> {
+        let mut inner = self.lock();
+        inner.told.insert(key.clone(), told);
+        inner.waiters.remove(key).into_iter().flatten().collect()
+    }
+
+    /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
+    #[must_use]
+    pub fn give(&self, key: &Key, gives: &[(ObjectId, String)]) -> Vec<String> {
+        let gives: BTreeMap<_, _> = gives.iter().cloned().collect();
+        let mut inner = self.lock();
+        let old = if gives.is_empty() {
+            inner.gives.remove(key)
+        } else {
+            inner.gives.insert(key.clone(), gives.clone())
+        }
+        .unwrap_or_default();
+        let new = gives.iter().filter(|(id, to)| old.get(id) != Some(to));
+        let mut takers: Vec<_> = new.map(|(_, to)| to.clone()).collect();
+        takers.sort();
+        takers.dedup();
+        takers
+    }
+
+    /// A GitSync is gone. Returns those that waited for it.
+    #[must_use]
+    pub fn forget(&self, key: &Key) -> Vec<Key> {
+        let mut inner = self.lock();
+        inner.told.remove(key);
+        inner.gives.remove(key);
+        inner.asked.remove(key);
+        inner.waiters.remove(key).into_iter().flatten().collect()
+    }
+
+    /// Wakes `waiter` at the next look of `whom`; with `now` that look is to be at once.
+    pub fn wait(&self, whom: &Key, waiter: &Key, now: bool) {
+        let mut inner = self.lock();
+        inner.waiters.entry(whom.clone()).or_default().insert(waiter.clone());
+        if now {
+            inner.asked.insert(whom.clone());
+        }
+    }
+
+    /// Whether somebody waits for a look of this one; asking takes the question away.
+    #[must_use]
+    pub fn take_asked(&self, key: &Key) -> bool {
+        self.lock().asked.remove(key)
+    }
+
+    /// The others of the namespace, as seen by `key`, whose commit was found at `since`.
+    #[must_use]
+    pub fn view<'a>(
+        &self,
+        key: &Key,
+        since: Instant,
+        syncs: &'a Store<Managed<GitSync>>,
+    ) -> View<'a> {
+        let mut view = View {
+            me: key.name.clone(),
+            syncs,
+            known: BTreeMap::new(),
+            gives: BTreeMap::new(),
+            unknown: Vec::new(),
+            failed: Vec::new(),
+        };
+        let inner = self.lock();
+        for (other, entry) in syncs.list(&key.namespace) {
+            if other == *key || entry.value.meta.deletion_timestamp.is_some() {
+                continue;
+            }
+            let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);
+            let suspended = entry.value.object().is_some_and(|sync| sync.spec.suspend);
+            let fresh = told.filter(|told| {
+                suspended
+                    || (told.polled >= since
+                        && Some(told.generation) == entry.value.meta.generation)
+            });
+            match fresh {
+                Some(told) if !told.failed => {
+                    if let Some(gives) = inner.gives.get(&other) {
+                        view.gives.insert(other.name.clone(), gives.clone());
+                    }
+                }
+                Some(_) if !suspended => view.failed.push(other.clone()),
+                None if !suspended => view.unknown.push(other.clone()),
+                _ => {}
+            }
+            // What is not fresh still counts as wanted: that keeps objects, and deletes wait anyway.
+            if let Some(loaded) = told.and_then(|told| told.loaded.clone()) {
+                view.known.insert(other.name.clone(), loaded);
+            }
+        }
+        view
+    }
+}
+
+/// The other GitSyncs of a namespace at one moment.
+pub struct View<'a> {
+    me: String,
+    syncs: &'a Store<Managed<GitSync>>,
+    known: BTreeMap<String, Arc<Loaded>>,
+    gives: BTreeMap<String, BTreeMap<ObjectId, String>>,
+    /// Those that have not looked at their remotes yet.
+    pub unknown: Vec<Key>,
+    /// Those whose last look failed.
+    pub failed: Vec<Key>,
+}
+
+impl Others for View<'_> {
+    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        self.syncs.get(&Key::new(namespace, name)).is_some_and(|entry| entry.uid == uid)
+    }
+
+    fn wanted_by(&self, id: &ObjectId) -> Option<String> {
+        let wants = |loaded: &Loaded| {
+            loaded.desired.contains_key(id) || loaded.catalog.broken.contains_key(id)
+        };
+        self.known.iter().find(|(_, loaded)| wants(loaded)).map(|(name, _)| name.clone())
+    }
+
+    fn gives(&self, name: &str, id: &ObjectId) -> bool {
+        self.gives.get(name).and_then(|gives| gives.get(id)) == Some(&self.me)
+    }
+}

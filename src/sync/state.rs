@@ -1,0 +1,186 @@
+//! What the engine keeps of a GitSync between two reconciles. All of it can be made anew.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use super::plan::Settled;
+use super::problems::Refused;
+use super::source::{Loaded, Source};
+use crate::api::git_sync::Stages;
+use crate::git::{GitError, Revision};
+
+/// Why the newest commit could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFailure {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// Error and hint, for people.
+    pub message: String,
+    /// Whether only a change of the spec helps.
+    pub terminal: bool,
+}
+
+impl From<GitError> for SourceFailure {
+    fn from(error: GitError) -> Self {
+        let message = match error.hint() {
+            Some(hint) => format!("{error}; hint: {hint}"),
+            None => error.to_string(),
+        };
+        Self { reason: error.reason(), message, terminal: error.is_terminal() }
+    }
+}
+
+/// Why and for what the remote is looked at.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// What started it.
+    pub trigger: &'static str,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Value of `requestedAt`.
+    pub request: Option<String>,
+    /// When it began.
+    pub began: Instant,
+}
+
+/// What a look at the remote found.
+pub struct Answer {
+    /// What was asked.
+    pub question: Question,
+    /// Newest commit that was tried.
+    pub attempted: Option<Revision>,
+    /// Timings.
+    pub stages: Stages,
+    /// Whether something new was read.
+    pub changed: bool,
+    /// Why not.
+    pub failure: Option<SourceFailure>,
+    /// The newest commit that was read whole, if it answers this spec.
+    pub loaded: Option<Arc<Loaded>>,
+}
+
+/// A look at the remote that runs beside the reconciles: a slow remote never delays the undoing of drift.
+struct Poll {
+    question: Question,
+    answer: Arc<Mutex<Option<Answer>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// See the module.
+pub struct State {
+    /// UID of the GitSync: one of the same name made anew starts from nothing.
+    pub uid: String,
+    /// Reads the repository; locked while it does.
+    pub source: Arc<tokio::sync::Mutex<Source>>,
+    poll: Option<Poll>,
+    /// The newest commit that was read whole.
+    pub loaded: Option<Arc<Loaded>>,
+    /// When the remote is asked next; `None` before the first time.
+    pub next_poll: Option<Instant>,
+    /// Generation that the source was last asked for.
+    pub generation: i64,
+    /// Value of `requestedAt` that was last acted on.
+    pub request: Option<String>,
+    /// Why the newest commit could not be read.
+    pub source_error: Option<SourceFailure>,
+    /// Newest commit that was tried.
+    pub attempted: Option<Revision>,
+    /// Writes that changed nothing.
+    pub settled: Settled,
+    /// Plans with failed writes, in a row.
+    pub attempts: u32,
+    /// Content that the server refused: not sent again until it changes, or somebody asks.
+    pub refused: Refused,
+    /// What started the work that is being done.
+    pub trigger: &'static str,
+    /// Timings of the last commit that was read.
+    pub stages: Stages,
+    /// When the work that is being done began.
+    pub started: Option<Instant>,
+}
+
+impl State {
+    /// Nothing known yet.
+    pub fn new(uid: &str, source: Source) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            source: Arc::new(tokio::sync::Mutex::new(source)),
+            poll: None,
+            loaded: None,
+            next_poll: None,
+            generation: 0,
+            request: None,
+            source_error: None,
+            attempted: None,
+            settled: Settled::new(),
+            attempts: 0,
+            refused: Refused::new(),
+            trigger: "Start",
+            stages: Stages::default(),
+            started: None,
+        }
+    }
+
+    /// Why the remote is to be looked at now, if it is.
+    pub fn due(&self, generation: i64, request: Option<&str>, asked: bool) -> Option<&'static str> {
+        let Some(next) = self.next_poll else { return Some("Start") };
+        if self.generation != generation {
+            Some("Spec")
+        } else if request.is_some() && self.request.as_deref() != request {
+            Some("Request")
+        } else if asked {
+            Some("Sibling")
+        } else if next <= Instant::now() {
+            Some(if self.source_error.is_some() { "Retry" } else { "Interval" })
+        } else {
+            None
+        }
+    }
+
+    /// The look that is under way.
+    pub fn polling(&self) -> Option<&Question> {
+        self.poll.as_ref().map(|poll| &poll.question)
+    }
+
+    /// Starts a look at the remote; `done` is called when its answer is there.
+    pub fn poll(
+        &mut self,
+        question: Question,
+        look: impl Future<Output = Answer> + Send + 'static,
+        done: impl FnOnce() + Send + 'static,
+    ) {
+        let answer = Arc::new(Mutex::new(None));
+        let slot = answer.clone();
+        let task = tokio::spawn(async move {
+            let found = look.await;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            done();
+        });
+        self.poll = Some(Poll { question, answer, task });
+    }
+
+    /// The answer of the look that was under way, once it is there.
+    pub fn take_answer(&mut self) -> Option<Answer> {
+        let poll = self.poll.as_ref()?;
+        let answer = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A look that ended without an answer panicked: it is begun again when it is due.
+        if answer.is_some() || poll.task.is_finished() {
+            self.poll = None;
+        }
+        answer
+    }
+
+    /// Time until the remote is asked next.
+    pub fn until_poll(&self) -> Duration {
+        let now = Instant::now();
+        self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
+    }
+}

@@ -1,0 +1,133 @@
+//! Several GitSyncs in one namespace: what moves from one to another is handed over in place.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod support;
+
+use convoke::api::{Kind, Mark, keys};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use support::team::{SOON, Team, condition, model, places, ready, shared_operator};
+use support::{cluster, eventually};
+
+/// A namespace with the GitSyncs `one` (folder a) and `two` (folder b) of one repository, both Ready.
+async fn two(prefix: &str) -> Team<'static> {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let files: Vec<_> = ["a/p", "a/q", "a/r", "a/s", "b/x", "b/y", "b/z"]
+        .iter()
+        .map(|path| (format!("{path}.yaml"), model(&path[2..])))
+        .collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let team = Team::new(cluster, prefix, &files).await;
+    for (name, path) in [("one", "a"), ("two", "b")] {
+        team.create_sync_named(name, json!({"path": path})).await;
+    }
+    for name in ["one", "two"] {
+        team.wait_ready_of(name, "True").await;
+    }
+    team
+}
+
+/// The GitSync that an object is marked with.
+async fn owner(team: &Team<'_>, name: &str) -> String {
+    let live = team.api(Kind::ModelAPI).get(name).await.expect(name);
+    let annotations = live.metadata.annotations.expect("annotations");
+    Mark::parse(&annotations[keys::OWNER]).expect("a mark").sync_name
+}
+
+async fn wait_for_owner(team: &Team<'_>, name: &str, sync: &str) {
+    eventually(SOON, &format!("{name} belongs to {sync}"), || async {
+        let owner = owner(team, name).await;
+        if owner == sync { Ok(()) } else { Err(owner) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g22_a_file_that_moves_to_another_sync_is_handed_over_in_place() {
+    let team = two("handover").await;
+    let before = team.objects(Kind::ModelAPI).await;
+    let mark = team.cluster.audit_mark();
+
+    // The one that loses it looks first.
+    team.repo.change("move p", &[("b/p.yaml", &model("p"))], &["a/p.yaml"]);
+    team.request_of("one").await;
+    wait_for_owner(&team, "p", "two").await;
+    for name in ["one", "two"] {
+        team.wait_ready_of(name, "True").await;
+    }
+
+    // The one that gets it looks first.
+    team.repo.change("move q", &[("b/q.yaml", &model("q"))], &["a/q.yaml"]);
+    team.request_of("two").await;
+    wait_for_owner(&team, "q", "two").await;
+    for name in ["one", "two"] {
+        let sync = team.wait_ready_of(name, "True").await;
+        assert_eq!(sync.status.expect("status").problems, []);
+    }
+
+    assert_eq!(team.objects(Kind::ModelAPI).await, before, "the same objects, with the same uids");
+    assert_eq!(team.writes(mark), ["patch modelapis/p", "patch modelapis/q"]);
+
+    // What nobody wants any more still goes.
+    team.repo.change("remove r", &[], &["a/r.yaml"]);
+    team.request_of("one").await;
+    eventually(SOON, "r is deleted", || async {
+        (!team.models().await.contains(&"r".to_owned())).then_some(())
+    })
+    .await;
+    team.wait_ready_of("one", "True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g22_nothing_is_handed_over_or_deleted_on_an_unproven_absence() {
+    let team = two("unproven").await;
+    let before = team.objects(Kind::ModelAPI).await;
+    // Moved, and the folder that it left is broken: its absence is not proven there.
+    let broken = "kind: [unclosed";
+    team.repo.change(
+        "move p, break q",
+        &[("b/p.yaml", &model("p")), ("a/q.yaml", broken)],
+        &["a/p.yaml"],
+    );
+    team.request_of("one").await;
+    team.request_of("two").await;
+    let sync = team.wait_ready_of("two", "False").await;
+    assert_eq!(places(&sync.status.expect("status").problems), ["b/p.yaml:1:1 CVK0901"]);
+    assert_eq!(owner(&team, "p").await, "one");
+    assert_eq!(team.objects(Kind::ModelAPI).await, before);
+
+    // Mended: handed over.
+    team.repo.change("mend q", &[("a/q.yaml", &model("q"))], &[]);
+    team.request_of("one").await;
+    wait_for_owner(&team, "p", "two").await;
+    team.wait_ready_of("two", "True").await;
+    assert_eq!(team.objects(Kind::ModelAPI).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g22_deletes_wait_for_a_sync_that_cannot_be_read() {
+    let team = two("waits").await;
+    let set = |branch: &'static str| async move { json!({"spec": {"ref": {"branch": branch}}}) };
+    let params = PatchParams::default();
+    let lost = set("lost").await;
+    team.syncs.patch("two", &params, &Patch::Merge(&lost)).await.expect("patch");
+    let sync = team.wait_ready_of("two", "False").await;
+    assert_eq!(ready(&sync).reason, "RefNotFound");
+
+    team.repo.change("remove p", &[], &["a/p.yaml"]);
+    team.request_of("one").await;
+    let sync = eventually(SOON, "the delete waits", || async {
+        let sync = team.syncs.get("one").await.expect("one");
+        if ready(&sync).reason == "PruneWaiting" { Ok(sync) } else { Err(sync.status) }
+    })
+    .await;
+    assert!(ready(&sync).message.contains("GitSync two"), "{:?}", ready(&sync));
+    assert!(condition(&sync, "Reconciling").is_some());
+    assert!(team.models().await.contains(&"p".to_owned()));
+
+    let back = set("main").await;
+    team.syncs.patch("two", &params, &Patch::Merge(&back)).await.expect("patch");
+    team.wait_ready_of("one", "True").await;
+    assert!(!team.models().await.contains(&"p".to_owned()));
+}

@@ -1,0 +1,77 @@
+//! A TCP gate before a server: while it is shut, connections are accepted and nothing is answered, as behind a
+//! firewall that drops packets.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// See the module.
+pub struct Gate {
+    port: u16,
+    shut: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Gate {
+    /// An open gate before the server at this port of loopback.
+    pub fn before(server: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind");
+        let port = listener.local_addr().expect("address").port();
+        let (shut, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_shut, has_ended) = (shut.clone(), ended.clone());
+        std::thread::spawn(move || {
+            let mut waiting = Vec::new();
+            for stream in listener.incoming().map_while(Result::ok) {
+                if has_ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                if is_shut.load(Ordering::SeqCst) {
+                    waiting.push(stream);
+                } else {
+                    waiting.clear();
+                    pass(stream, server);
+                }
+            }
+        });
+        Self { port, shut, ended }
+    }
+
+    /// The port of the gate.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on connections stay unanswered.
+    pub fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        // The listener sees one more connection, and ends.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn pass(near: TcpStream, server: u16) {
+    let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else { return };
+    for (from, to) in [(&near, &far), (&far, &near)] {
+        let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
+        let _ = from.set_read_timeout(Some(Duration::from_secs(60)));
+        std::thread::spawn(move || copy(from, to));
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = [0; 16 * 1024];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
