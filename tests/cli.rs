@@ -88,6 +88,19 @@ fn path(folder: &TempDir) -> &str {
 }
 
 #[test]
+fn validate_shows_where_a_file_is_not_utf8() {
+    let folder = folder(&[("models/shared.yaml", MODEL)]);
+    let latin1 = b"apiVersion: convoke.dev/v1alpha1\nkind: Mod\xe9l\n";
+    std::fs::write(folder.path().join("latin1.yaml"), latin1).expect("write");
+    let run = convoke(&["validate", path(&folder)]);
+    assert!(
+        run.out.contains("latin1.yaml:2:10: error[CVK0005]: the file is not UTF-8"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
 fn validate_shows_place_line_and_hint_of_every_problem() {
     let agent = AGENT.replace("  model: small", "  modl: small").replace("clock", "clok");
     let clock = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: clock\nspec:\n  remote:\n    url: https://c.example/mcp\n";

@@ -111,10 +111,22 @@ impl Document {
 pub struct Parsed {
     /// Documents that are not empty and have no fault.
     pub documents: Vec<Document>,
-    /// Everything that is wrong, over all documents.
+    /// What is wrong with the file itself: syntax and budgets.
     pub faults: Vec<Fault>,
-    /// Documents with a fault of their own, as far as they could be read: their identity may still be known.
-    pub faulty: Vec<Document>,
+    /// Documents with faults of their own.
+    pub faulty: Vec<Faulty>,
+}
+
+/// A document with faults of its own, as far as it could be read: its identity may still be known.
+#[derive(Debug)]
+pub struct Faulty {
+    /// What could be read.
+    pub document: Document,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+    /// Whether a fault may hide which project's object this is: one in the keys of the document itself, or in the
+    /// value of a key that says it.
+    pub in_head: bool,
 }
 
 /// A character that no YAML may hold. The parser takes NUL for the end of the text: what follows would be hidden.
@@ -183,18 +195,18 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
 }
 
 fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
-    let Builder { root, places, mut faults, explicit, .. } = builder;
+    let Builder { root, places, faults, in_head, explicit, .. } = builder;
     let value = root.unwrap_or(Value::Null);
     let document = Document { value, places };
     if !faults.is_empty() {
-        parsed.faults.append(&mut faults);
-        parsed.faulty.push(document);
+        parsed.faulty.push(Faulty { document, faults, in_head });
     } else if explicit || !document.value.is_null() {
         parsed.documents.push(document);
     }
 }
 
-fn at(line: usize, column_from_zero: usize) -> Place {
+/// A place from a line (from 1) and a column (from 0).
+pub(super) fn at(line: usize, column_from_zero: usize) -> Place {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Place { line: number(line.max(1)), column: number(column_from_zero + 1) }
 }
@@ -223,6 +235,7 @@ struct Builder<'a> {
     places: Places,
     anchors: HashMap<usize, (Value, usize)>,
     faults: Vec<Fault>,
+    in_head: bool,
     nodes: usize,
     _text: std::marker::PhantomData<&'a str>,
 }
@@ -237,6 +250,7 @@ impl Builder<'_> {
             places: Places::default(),
             anchors: HashMap::new(),
             faults: Vec::new(),
+            in_head: false,
             nodes: 0,
             _text: std::marker::PhantomData,
         }
@@ -318,6 +332,9 @@ impl Builder<'_> {
     }
 
     fn fault(&mut self, place: Place, code: &'static str, message: String, hint: &str) {
+        let root_key = self.stack.first().and_then(|open| open.key.as_ref());
+        self.in_head |=
+            root_key.is_none_or(|(key, _)| matches!(key.as_str(), "apiVersion" | "kind" | "items"));
         self.faults.push(Fault { place, code, message, hint: Some(hint.to_owned()) });
     }
 

@@ -9,12 +9,15 @@ const BUDGET: Budget = Budget { documents: 5, depth: 10, nodes: 1000 };
 fn one(text: &str) -> Document {
     let parsed = parse(text, BUDGET);
     assert_eq!(parsed.faults, [], "{text}");
+    assert!(parsed.faulty.is_empty(), "{text}: {:?}", parsed.faulty);
     assert_eq!(parsed.documents.len(), 1, "{text}");
     parsed.documents.into_iter().next().expect("one")
 }
 
 fn faults(text: &str) -> Vec<(u32, u32, &'static str)> {
-    parse(text, BUDGET).faults.iter().map(|f| (f.place.line, f.place.column, f.code)).collect()
+    let parsed = parse(text, BUDGET);
+    let own = parsed.faulty.iter().flat_map(|faulty| &faulty.faults);
+    parsed.faults.iter().chain(own).map(|f| (f.place.line, f.place.column, f.code)).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::diagnostic::{code, nearest, sort};
-use super::document::{Budget, Document, Place, parse};
+use super::document::{Budget, Document, Fault, Faulty, Place, at, parse};
 use super::identify::{Identity, identify};
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
@@ -151,32 +151,35 @@ impl Loader {
         };
         let text = match self.text(tree, entry) {
             Ok(text) => text,
-            Err((code, message, hint)) => {
+            Err(problem) => {
                 result.unknown = true;
-                result.again = code == code::UNREADABLE;
-                result.problems.push(error_at(&entry.path, None, code, &message, hint));
+                result.again = problem.code == code::UNREADABLE;
+                result.problems.push(problem);
                 return result;
             }
         };
         let Limits { documents, depth, nodes, .. } = self.limits;
         let parsed = parse(&text, Budget { documents, depth, nodes });
-        for fault in parsed.faults {
-            result.problems.push(error_at(
-                &entry.path,
-                Some(fault.place),
-                fault.code,
-                &fault.message,
-                fault.hint,
-            ));
-        }
-        // A document with a fault of its own may still say who it is. But it may say so twice, or have lost a part:
-        // whatever came from this file is held too.
-        let faulty = parsed.faulty.len();
-        result.unknown |= faulty > 0;
-        for document in &parsed.faulty {
-            if let Identity::Ours { id: Some(id), .. } = identify(&document.value, None) {
+        let mut faults = parsed.faults;
+        let mut faulty = 0;
+        for Faulty { document, faults: own, in_head } in parsed.faulty {
+            let identity = identify(&document.value, None);
+            if identity == Identity::Foreign && !in_head {
+                // Another project's object, and how it is written is not our business.
+                continue;
+            }
+            // A document with a fault of its own may still say who it is. But it may say so twice, or have lost a
+            // part: whatever came from this file is held too.
+            faulty += 1;
+            result.unknown = true;
+            if let Identity::Ours { id: Some(id), .. } = identity {
                 result.broken.push(id);
             }
+            faults.extend(own);
+        }
+        for fault in faults {
+            let Fault { place, code, message, hint } = fault;
+            result.problems.push(error_at(&entry.path, Some(place), code, &message, hint));
         }
         result.unknown |=
             result.problems.iter().any(|p| matches!(p.code.as_str(), code::SYNTAX | code::BUDGET));
@@ -212,35 +215,32 @@ impl Loader {
         result
     }
 
-    fn text(
-        &self,
-        tree: &dyn RepositoryTree,
-        entry: &TreeEntry,
-    ) -> Result<String, (&'static str, String, Option<String>)> {
+    fn text(&self, tree: &dyn RepositoryTree, entry: &TreeEntry) -> Result<String, Problem> {
+        let refuse = |place, code, message: &str, hint: Option<&str>| {
+            error_at(&entry.path, place, code, message, hint.map(str::to_owned))
+        };
         let data = tree.read(entry, self.limits.file_bytes).map_err(|error| match error {
-            TreeError::TooLarge { limit, .. } => (
-                code::BUDGET,
-                format!("the file is larger than {limit} bytes"),
-                Some("split it".to_owned()),
-            ),
+            TreeError::TooLarge { limit, .. } => {
+                let message = format!("the file is larger than {limit} bytes");
+                refuse(None, code::BUDGET, &message, Some("split it"))
+            }
             TreeError::Unreadable { reason, .. } => {
-                (code::UNREADABLE, format!("the file cannot be read: {reason}"), None)
+                let message = format!("the file cannot be read: {reason}");
+                refuse(None, code::UNREADABLE, &message, None)
             }
         })?;
         if data.starts_with(b"version https://git-lfs.github.com/spec/") {
-            let hint = "keep definitions out of Git LFS".to_owned();
-            return Err((code::ENTRY, "the file is a Git LFS pointer".to_owned(), Some(hint)));
+            let hint = Some("keep definitions out of Git LFS");
+            return Err(refuse(None, code::ENTRY, "the file is a Git LFS pointer", hint));
         }
         match std::str::from_utf8(&data) {
             Ok(text) => Ok(text.to_owned()),
             Err(error) => {
-                let line =
-                    String::from_utf8_lossy(&data[..error.valid_up_to()]).matches('\n').count() + 1;
-                Err((
-                    code::ENCODING,
-                    format!("the file is not UTF-8 (line {line})"),
-                    Some("save it as UTF-8".to_owned()),
-                ))
+                let good = String::from_utf8_lossy(&data[..error.valid_up_to()]);
+                let column = good.rsplit('\n').next().map_or(0, |line| line.chars().count());
+                let place = at(good.matches('\n').count() + 1, column);
+                let hint = Some("save it as UTF-8");
+                Err(refuse(Some(place), code::ENCODING, "the file is not UTF-8", hint))
             }
         }
     }

@@ -195,6 +195,25 @@ fn g13_a_faulty_document_that_says_who_it_is_is_held_by_name() {
 }
 
 #[test]
+fn g7_how_other_projects_write_their_yaml_is_not_our_business() {
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  base: &base {a: 1}\n  merged:\n    <<: *base\n  twice: 1\n  twice: 2\n  mode: 0644\n  big: 99999999999999999999\n  tagged: !Ref x\n";
+    let catalog = load(&[("d.yaml", deployment), ("m.yaml", MODEL)]);
+    assert_eq!(places(&catalog), Vec::<String>::new());
+    assert_eq!(ids(&catalog), ["ModelAPI/m"]);
+    assert!(catalog.broken_paths.is_empty());
+    // What says whose it is must be beyond doubt.
+    for (line, place) in [
+        ("apiVersion: convoke.dev/v1alpha1\n", "13:1 CVK0002"),
+        ("<<: *base\n", "13:1 CVK0003"),
+        ("kind: !Agent x\n", "13:1 CVK0002"),
+    ] {
+        let catalog = load(&[("d.yaml", &format!("{deployment}{line}")), ("m.yaml", MODEL)]);
+        assert!(places(&catalog).contains(&format!("d.yaml:{place}")), "{:?}", places(&catalog));
+        assert!(catalog.broken_paths.contains("d.yaml"));
+    }
+}
+
+#[test]
 fn g8_files_are_found_beside_the_definition_or_from_the_root_and_nowhere_else() {
     let with = |file: &str| AGENT.replace("prompts/a.md", file);
     for (named, ok) in [
