@@ -338,9 +338,15 @@ async fn g1_suspend_stops_everything_and_resume_catches_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_remote_that_is_gone_keeps_everything_and_says_why() {
     let team = team("gone", &["a"]).await;
+    team.repo.git(&["push", "-q", "origin", "HEAD:refs/heads/other"]);
     team.repo.delete_branch("main");
     let sync = team.request().await;
     assert_eq!(ready(&sync).reason, "RefNotFound", "{:?}", ready(&sync));
+    assert_eq!(team.models().await, ["a"]);
+    // Not even a repository that lost everything deletes anything.
+    team.repo.delete_branch("other");
+    let sync = team.request().await;
+    assert_eq!(ready(&sync).reason, "EmptyRepository", "{:?}", ready(&sync));
     assert_eq!(team.models().await, ["a"]);
 }
 

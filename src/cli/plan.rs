@@ -11,8 +11,7 @@ use super::{FOUND, Failure, USAGE, count, print, validate};
 use crate::api::ObjectId;
 use crate::api::git_sync::Severity;
 use crate::definition::{Catalog, Limits, Loader, diagnostic};
-use crate::git::local::repository_root;
-use crate::git::{GitError, open_local};
+use crate::git::{GitError, open_local, repository_root};
 
 /// Show what a folder changes.
 #[derive(Debug, ClapArgs)]
@@ -38,10 +37,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let root = repository_root(&path);
     let below = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
     let below = if below.is_empty() { ".".to_owned() } else { below };
-    let old = match open_local(&root, &args.against, &below, &crate::git::Limits::default()) {
+    let old = match open_local(&root, &args.against, &below, crate::git::Limits::default()) {
         Ok(tree) => Loader::new(Limits::default()).load(&tree, None),
         // The folder is new: everything in it is.
-        Err(GitError::PathMissing(_)) => Catalog::default(),
+        Err(GitError::PathMissing { .. }) => Catalog::default(),
         Err(error) => {
             return Err(Failure::new(USAGE, format!("cannot read {}: {error}", args.against)));
         }

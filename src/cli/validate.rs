@@ -8,7 +8,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use super::{FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::Severity;
 use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic};
-use crate::git::local::{Folder, repository_root};
+use crate::git::{Folder, repository_root};
 
 /// Check the definitions of a folder.
 #[derive(Debug, ClapArgs)]
@@ -41,7 +41,7 @@ pub(super) fn load(path: &std::path::Path) -> Result<(Folder, Catalog), Failure>
     let root = repository_root(&path);
     let below = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
     let below = if below.is_empty() { ".".to_owned() } else { below };
-    let folder = Folder::open(&root, &below, &crate::git::Limits::default())
+    let folder = Folder::open(&root, &below, crate::git::Limits::default())
         .map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let mut catalog = Loader::new(Limits::default()).load(&folder, None);
     // Offline, what is not in the folder may still be in the cluster: a warning.

@@ -97,6 +97,7 @@ impl Loader {
             if !result.again {
                 cache.insert(entry.path.clone(), cached);
             }
+            catalog.again |= result.again;
             catalog.documents += result.documents;
             catalog.files += usize::from(result.documents > 0);
             catalog.problems.extend(result.problems.iter().cloned());
@@ -154,7 +155,7 @@ impl Loader {
             Err(problem) => {
                 result.unknown = true;
                 result.again = problem.code == code::UNREADABLE;
-                result.problems.push(problem);
+                result.problems.push(*problem);
                 return result;
             }
         };
@@ -215,9 +216,9 @@ impl Loader {
         result
     }
 
-    fn text(&self, tree: &dyn RepositoryTree, entry: &TreeEntry) -> Result<String, Problem> {
+    fn text(&self, tree: &dyn RepositoryTree, entry: &TreeEntry) -> Result<String, Box<Problem>> {
         let refuse = |place, code, message: &str, hint: Option<&str>| {
-            error_at(&entry.path, place, code, message, hint.map(str::to_owned))
+            Box::new(error_at(&entry.path, place, code, message, hint.map(str::to_owned)))
         };
         let data = tree.read(entry, self.limits.file_bytes).map_err(|error| match error {
             TreeError::TooLarge { limit, .. } => {
@@ -227,6 +228,9 @@ impl Loader {
             TreeError::Unreadable { reason, .. } => {
                 let message = format!("the file cannot be read: {reason}");
                 refuse(None, code::UNREADABLE, &message, None)
+            }
+            TreeError::NotAFile { .. } => {
+                refuse(None, code::ENTRY, "this is no regular file", None)
             }
         })?;
         if data.starts_with(b"version https://git-lfs.github.com/spec/") {
@@ -374,7 +378,9 @@ impl Loader {
     ) -> Result<String, (&'static str, String, Option<String>)> {
         let refused = |message: String, hint| Err((code::INCLUDE, message, hint));
         let unreadable = |error: TreeError| match error {
-            TreeError::TooLarge { .. } => (code::INCLUDE, error.to_string(), None),
+            TreeError::TooLarge { .. } | TreeError::NotAFile { .. } => {
+                (code::INCLUDE, error.to_string(), None)
+            }
             TreeError::Unreadable { .. } => (code::UNREADABLE, error.to_string(), None),
         };
         if named.len() > MOST_PATH {

@@ -101,6 +101,8 @@ pub struct Catalog {
     pub broken_paths: BTreeSet<String>,
     /// The definition files of the commit; filled only while `broken_paths` is not empty.
     pub paths: BTreeSet<String>,
+    /// Whether something could not be read for a reason that may pass: the same commit is worth another try.
+    pub again: bool,
     /// Documents of ours.
     pub documents: usize,
     /// Files with documents of ours.

@@ -49,6 +49,12 @@ pub enum TreeError {
         /// The budget, in bytes.
         limit: u64,
     },
+    /// It is a folder, a link or something else that has no content.
+    #[error("{path} is no regular file")]
+    NotAFile {
+        /// Where.
+        path: String,
+    },
     /// It cannot be read.
     #[error("{path} cannot be read: {reason}")]
     Unreadable {

@@ -1,111 +1,321 @@
-//! What can go wrong with a repository, in words for a status.
+//! Everything that can go wrong between a repository URL and a tree of files.
 
-/// Why a repository could not be read.
+use std::time::Duration;
+
+/// Why a repository cannot be asked, fetched or read.
+///
+/// Texts from the remote are stripped of control characters and capped; no text holds a credential or file content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitError {
-    /// The URL, ref or path is not one that can be used.
-    #[error("{0}")]
-    InvalidSource(String),
-    /// Plain http or loopback without the operator's flag.
-    #[error("{0} is not allowed: the operator runs without --allow-insecure-git")]
-    Insecure(String),
-    /// The remote has no such branch, tag or commit.
-    #[error("the repository has no {what}")]
-    RefNotFound {
-        /// For example: branch "main".
+    /// The URL is malformed, or of a kind that is never dialled.
+    #[error("the repository URL is refused: {reason}")]
+    InvalidUrl {
+        /// Why, without the URL itself (it may hold a password).
+        reason: String,
+    },
+    /// Plain HTTP or a loopback address, and the operator does not allow them.
+    #[error("{what} is not allowed")]
+    InsecureConnection {
+        /// What is not allowed.
         what: String,
-        /// Names that the remote has.
-        near: Option<String>,
+    },
+    /// The host resolves only to addresses that must not be dialled.
+    #[error("{host} has no address that may be dialled ({why})")]
+    AddressRefused {
+        /// The host of the URL.
+        host: String,
+        /// What is wrong with its addresses.
+        why: String,
+    },
+    /// The branch, tag or commit is no valid name.
+    #[error("the ref {name:?} is refused: {reason}")]
+    InvalidRef {
+        /// What was asked for.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The path is no valid path inside of a repository.
+    #[error("the path {path:?} is refused: {reason}")]
+    InvalidPath {
+        /// What was asked for.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The remote has no such branch or tag, or a local repository no such revision.
+    #[error("the repository has no {kind} {name:?}")]
+    RefNotFound {
+        /// `branch`, `tag`, `commit` or `revision`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Names that look alike, best first.
+        nearest: Vec<String>,
+    },
+    /// The repository has no commit yet.
+    #[error("the repository is empty")]
+    EmptyRepository,
+    /// The ref moved between listing and fetching, and the server no longer hands out the commit. Resolve again at once.
+    #[error("the commit {commit} is gone from the remote")]
+    CommitGone {
+        /// The commit that was wanted.
+        commit: String,
+    },
+    /// The server does not hand out the commit that the spec pins.
+    #[error("the server does not hand out the commit {commit}")]
+    CommitRefused {
+        /// The commit that was wanted.
+        commit: String,
+    },
+    /// The ref leads to something else than a commit.
+    #[error("{id} is a {kind}, not a commit")]
+    NotACommit {
+        /// The object.
+        id: String,
+        /// `tree`, `blob` or `tag`.
+        kind: String,
     },
     /// The commit has no such folder.
-    #[error("path {0:?} does not exist at this commit")]
-    PathMissing(String),
-    /// The remote wants other credentials.
-    #[error("the remote refuses access: {0}")]
-    Authentication(String),
-    /// No end within the time.
-    #[error("no answer within {0} s")]
-    Timeout(u64),
-    /// The remote cannot be reached, or hangs up.
-    #[error("cannot talk to the remote: {0}")]
-    Connection(String),
-    /// The fetch is larger than the budget.
-    #[error("the fetch is larger than {0} bytes")]
-    TooLarge(u64),
-    /// What was read makes no sense.
-    #[error("the data of the repository cannot be used: {0}")]
-    Corrupt(String),
-    /// The commit went away between asking and fetching.
-    #[error("commit {0} is not offered any more")]
-    CommitGone(String),
-    /// The local store cannot be used.
-    #[error("the local store cannot be used: {0}")]
-    Storage(String),
+    #[error("the commit has no folder {path:?}")]
+    PathMissing {
+        /// The path, relative to the root.
+        path: String,
+        /// Folders that look alike, best first.
+        nearest: Vec<String>,
+    },
+    /// The path is there, but it is a file, a link or a submodule.
+    #[error("{path:?} is a {kind}, not a folder")]
+    PathNotAFolder {
+        /// The path, relative to the root.
+        path: String,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The server wants (other) credentials.
+    #[error("the server refused access (HTTP {status})")]
+    AuthenticationFailed {
+        /// 401 or 403.
+        status: u16,
+    },
+    /// The server knows no such repository.
+    #[error("the server has no such repository (HTTP {status})")]
+    RepositoryNotFound {
+        /// 404 or 410.
+        status: u16,
+    },
+    /// The server answered with a redirect. None is followed.
+    #[error("the server redirects to {to}; redirects are not followed")]
+    Redirected {
+        /// Where to: scheme and host only.
+        to: String,
+    },
+    /// Something answers there, but it does not speak Git's smart protocol.
+    #[error("there is no Git server at that URL: {detail}")]
+    NotAGitServer {
+        /// What was found instead.
+        detail: String,
+    },
+    /// The server answered with an error.
+    #[error("the server answered with HTTP {status}")]
+    ServerFailed {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// No connection, or it broke.
+    #[error("the connection failed: {detail}")]
+    ConnectionFailed {
+        /// What happened.
+        detail: String,
+    },
+    /// The time for one attempt is over.
+    #[error("{what} took longer than {}s", .after.as_secs_f64())]
+    Timeout {
+        /// What was being done.
+        what: &'static str,
+        /// The time it had.
+        after: Duration,
+    },
+    /// An earlier attempt was given up but has not ended yet.
+    #[error("an earlier attempt has not ended yet")]
+    Busy,
+    /// The pack, or one object in it, exceeds the budget.
+    #[error("the commit is too large: {detail}")]
+    PackTooLarge {
+        /// Which budget.
+        detail: String,
+    },
+    /// The server lists more refs than the budget allows.
+    #[error("the server's answer is larger than {limit} bytes")]
+    AnswerTooLarge {
+        /// The budget, in bytes.
+        limit: u64,
+    },
+    /// What was received, or what is in the store, is damaged. The store is rebuilt by the next fetch.
+    #[error("the Git data is damaged: {detail}")]
+    CorruptData {
+        /// What is damaged.
+        detail: String,
+    },
+    /// The local disk failed.
+    #[error("the local store failed: {detail}")]
+    StorageFailed {
+        /// What failed.
+        detail: String,
+    },
 }
 
 impl GitError {
-    /// The condition's reason.
+    /// CamelCase, for conditions and events. Stable.
     #[must_use]
-    pub const fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
-            Self::InvalidSource(_) => "InvalidSource",
-            Self::Insecure(_) => "InsecureConnectionsDisallowed",
+            Self::InvalidUrl { .. } => "InvalidURL",
+            Self::InsecureConnection { .. } => "InsecureConnectionsDisallowed",
+            Self::AddressRefused { .. } => "AddressRefused",
+            Self::InvalidRef { .. } => "InvalidRef",
+            Self::InvalidPath { .. } => "InvalidPath",
             Self::RefNotFound { .. } => "RefNotFound",
-            Self::PathMissing(_) => "PathMissing",
-            Self::Authentication(_) => "AuthenticationFailed",
-            Self::Timeout(_) => "Timeout",
-            Self::Connection(_) => "ConnectionFailed",
-            Self::TooLarge(_) => "PackTooLarge",
-            Self::Corrupt(_) => "CorruptData",
-            Self::CommitGone(_) => "CommitGone",
-            Self::Storage(_) => "StorageFailed",
+            Self::EmptyRepository => "EmptyRepository",
+            Self::CommitGone { .. } => "CommitGone",
+            Self::CommitRefused { .. } => "CommitRefused",
+            Self::NotACommit { .. } => "NotACommit",
+            Self::PathMissing { .. } => "PathMissing",
+            Self::PathNotAFolder { .. } => "PathNotAFolder",
+            Self::AuthenticationFailed { .. } => "AuthenticationFailed",
+            Self::RepositoryNotFound { .. } => "RepositoryNotFound",
+            Self::Redirected { .. } => "RedirectRefused",
+            Self::NotAGitServer { .. } => "NotAGitServer",
+            Self::ServerFailed { .. } => "ServerFailed",
+            Self::ConnectionFailed { .. } => "ConnectionFailed",
+            Self::Timeout { .. } => "Timeout",
+            Self::Busy => "Busy",
+            Self::PackTooLarge { .. } => "PackTooLarge",
+            Self::AnswerTooLarge { .. } => "AnswerTooLarge",
+            Self::CorruptData { .. } => "CorruptData",
+            Self::StorageFailed { .. } => "StorageFailed",
         }
     }
 
-    /// Whether only a change of the spec (or of the operator's flags) helps.
+    /// Whether only a change of the spec (or of the operator's flags) can help.
     #[must_use]
-    pub const fn is_terminal(&self) -> bool {
-        matches!(self, Self::InvalidSource(_) | Self::Insecure(_))
+    pub fn is_terminal(&self) -> bool {
+        matches!(
+            self,
+            Self::InvalidUrl { .. }
+                | Self::InsecureConnection { .. }
+                | Self::InvalidRef { .. }
+                | Self::InvalidPath { .. }
+        )
     }
 
-    /// What to do.
+    /// What to do next, where that can be said.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::RefNotFound { near: Some(near), .. } => Some(format!("it has {near}")),
-            Self::TooLarge(_) => {
-                Some("move large files out of the repository, or raise the operator's limit".into())
+        let text = match self {
+            Self::InvalidUrl { .. } => "use a URL like https://git.example.com/team/repository.git",
+            Self::InsecureConnection { .. } => {
+                "use https, or start the operator with --allow-insecure-git for tests"
             }
-            _ => None,
-        }
+            Self::AddressRefused { .. } => "check the host name and what it resolves to",
+            Self::InvalidRef { .. } => {
+                "name one branch, tag or full commit id, without refs/heads/"
+            }
+            Self::InvalidPath { .. } => {
+                "use a folder relative to the root of the repository, such as ./prod"
+            }
+            Self::RefNotFound { nearest, .. } | Self::PathMissing { nearest, .. } => {
+                return (!nearest.is_empty())
+                    .then(|| format!("did you mean {}?", nearest.join(", ")));
+            }
+            Self::EmptyRepository => "push a first commit",
+            Self::CommitRefused { .. } => {
+                "follow a branch or tag, or set uploadpack.allowAnySHA1InWant on the server"
+            }
+            Self::PathNotAFolder { .. } => "name a folder; links are never followed",
+            Self::AuthenticationFailed { .. } => "check that the repository can be read",
+            Self::RepositoryNotFound { .. } => {
+                "check the URL; many servers answer like this to private repositories, too"
+            }
+            Self::Redirected { .. } => "put the new address into the spec",
+            Self::NotAGitServer { .. } => {
+                "check that the URL is that of a repository, not of a web page"
+            }
+            Self::PackTooLarge { .. } => {
+                "move large files to another repository, or raise the operator's budget"
+            }
+            Self::AnswerTooLarge { .. } => "delete refs that nobody needs",
+            Self::Timeout { .. } => "raise spec.timeout if the repository is large",
+            Self::NotACommit { .. }
+            | Self::CommitGone { .. }
+            | Self::ServerFailed { .. }
+            | Self::ConnectionFailed { .. }
+            | Self::Busy
+            | Self::CorruptData { .. }
+            | Self::StorageFailed { .. } => return None,
+        };
+        Some(text.to_owned())
     }
 
-    /// From a library error, by its class.
-    pub(super) fn from_gix(error: &gix::Error) -> Self {
-        // The first sources say what failed, the last why; both help, and neither holds content.
-        let text = chain(error);
-        if error.is_unauthenticated() || error.is_permission_denied() {
-            Self::Authentication(text)
-        } else if error.is_corrupted() {
-            Self::Corrupt(text)
-        } else if error.is_resource_exhausted() {
-            Self::Corrupt(format!("{text} (too much memory)"))
-        } else {
-            Self::Connection(text)
-        }
+    /// A failure of the local disk.
+    pub(super) fn storage(doing: &str, error: &std::io::Error) -> Self {
+        Self::StorageFailed { detail: format!("cannot {doing}: {error}") }
+    }
+
+    /// Damaged data, described by a text that may come from the remote.
+    pub(super) fn corrupt(detail: impl AsRef<str>) -> Self {
+        Self::CorruptData { detail: printable(detail.as_ref()) }
     }
 }
 
-/// An error and its sources, each said once, at most 400 characters.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        if !parts.iter().any(|part| part.contains(&text)) {
-            parts.push(text.lines().next().unwrap_or_default().to_owned());
-        }
-        next = error.source();
+/// A text from outside, fit for a status: one line, no control characters, at most 300 characters.
+pub(super) fn printable(text: &str) -> String {
+    let mut out: String = text
+        .chars()
+        .map(|c| if c.is_control() || is_invisible(c) { ' ' } else { c })
+        .take(300)
+        .collect();
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// Characters that change how the text around them looks (bidirectional overrides, zero width).
+pub(super) fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Names that look like `wanted`, best first, at most three.
+pub(super) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut scored: Vec<(f64, &str)> = names
+        .into_iter()
+        .take(2000)
+        .map(|name| (strsim::jaro_winkler(wanted, name), name))
+        .filter(|(score, _)| *score > 0.7)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    scored.into_iter().take(3).map(|(_, name)| printable(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_from_outside_lose_control_characters_and_length() {
+        assert_eq!(printable("a\r\nb\u{202e}c\u{1b}[31m"), "a  b c [31m");
+        assert_eq!(printable(&"x".repeat(1000)).len(), 300);
     }
-    parts.join(": ").chars().take(400).collect()
+
+    #[test]
+    fn nearest_names_come_best_first() {
+        assert_eq!(nearest("mian", ["release", "main", "maint"]), ["main", "maint"]);
+        assert!(nearest("main", ["zzz"]).is_empty());
+    }
+
+    #[test]
+    fn only_errors_of_the_spec_are_terminal() {
+        assert!(GitError::InvalidUrl { reason: String::new() }.is_terminal());
+        assert!(!GitError::AuthenticationFailed { status: 401 }.is_terminal());
+        assert!(!GitError::EmptyRepository.is_terminal());
+    }
 }

@@ -1,30 +1,489 @@
-//! All that knows Git: ask a remote, fetch shallow into a bare store, read trees. No checkout, no subprocess.
+//! Everything that knows Git: which commit a ref is, fetching it, and reading its tree without a checkout.
+//!
+//! ```text
+//! Remote::resolve ─► ls-refs, one listing of one ref            (protocol, http)
+//! Remote::fetch ───► exactly that commit, depth 1, into a store (protocol, http, store)
+//! Remote::snapshot ► the tree below a path, within budgets      (snapshot); blobs are read on demand
+//! open_local, Folder: the same view of a local repository's commit, or of a plain folder
+//! ```
+//! No `git` binary is run, no configuration of the machine is read, nothing from a repository is executed, links and
+//! submodules are never followed. gix blocks, so it runs on blocking threads; each attempt has a deadline that ends its
+//! network waits and sets gix's interrupt flag. At most one attempt per remote can be in flight.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is where Git, the disk and the clock are touched"
+)]
 
+mod address;
+mod check;
 mod error;
-pub mod local;
-mod remote;
+mod http;
+mod local;
+mod protocol;
 mod snapshot;
-mod url;
+mod store;
 
-pub use error::GitError;
-pub use remote::{Remote, RemoteOptions, Revision};
-pub use snapshot::{CommitInfo, Snapshot, open_local};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-/// Budgets on what a remote may make us read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use gix::ObjectId;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+pub use self::check::path as check_path;
+pub use self::error::GitError;
+pub use self::local::{Folder, open_local, repository_root};
+pub use self::snapshot::{CommitInfo, Snapshot};
+
+use self::check::Target;
+use self::http::{Bounds, Session};
+use self::store::{Generation, Store};
+use crate::api::git_sync::GitRef;
+
+/// How long an attempt may take to notice that its time is over, before its thread is left behind.
+const GRACE: Duration = Duration::from_secs(1);
+/// Sideband framing and progress messages around a pack.
+const FRAMING_BYTES: u64 = 1024 * 1024;
+
+/// What a repository may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one fetch on disk.
+    /// Bytes of one received pack. One object may take twice as much in memory.
     pub pack_bytes: u64,
-    /// Entries below the path.
+    /// Files (and, counted apart, folders) below the synced path.
     pub files: usize,
     /// Bytes of one file.
     pub file_bytes: u64,
-    /// Folders in folders.
+    /// Levels of folders below the synced path.
     pub depth: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self { pack_bytes: 64 << 20, files: 10_000, file_bytes: 1 << 20, depth: 32 }
+    }
+}
+
+/// What [`Remote::new`] needs.
+#[derive(Debug, Clone)]
+pub struct RemoteOptions {
+    /// `https://…` (or `http://…` with `allow_insecure`).
+    pub url: String,
+    /// What to follow; nothing set means branch `main`.
+    pub reference: GitRef,
+    /// How long one resolve, fetch or snapshot may take.
+    pub timeout: Duration,
+    /// Allows plain HTTP and loopback addresses.
+    pub allow_insecure: bool,
+    /// A folder that belongs to this remote alone. Made when needed; survives restarts.
+    pub store: PathBuf,
+    /// Budgets.
+    pub limits: Limits,
+}
+
+/// A commit, and the name that led to it. Shown as `main@sha1:<hex>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Revision {
+    /// 40 or 64 lower-case hex digits.
+    pub commit: String,
+    /// Branch or tag; empty when the commit itself is followed.
+    pub name: String,
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.name.is_empty() {
+            write!(f, "{}@", self.name)?;
+        }
+        write!(f, "{}:{}", if self.commit.len() == 64 { "sha256" } else { "sha1" }, self.commit)
+    }
+}
+
+/// One repository and ref, its connection and its store. Cheap to keep between polls; `Clone` shares all of it.
+#[derive(Clone)]
+pub struct Remote {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("url", &self.inner.url).finish_non_exhaustive()
+    }
+}
+
+struct Inner {
+    url: String,
+    target: Target,
+    timeout: Duration,
+    limits: Limits,
+    client: reqwest::Client,
+    store: Store,
+    /// Held by the attempt in flight, on its blocking thread.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// The attempt in flight was left behind.
+    abandoned: AtomicBool,
+    /// The last snapshot: asking for it again costs nothing.
+    last: Mutex<Option<Cached>>,
+}
+
+struct Cached {
+    commit: ObjectId,
+    path: String,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Remote {
+    /// Checks URL and ref. Dials nothing and touches no disk.
+    ///
+    /// # Errors
+    /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`]: all terminal.
+    pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
+        let RemoteOptions { url, reference, timeout, allow_insecure, store, limits } = options;
+        let url = check::url(&url, allow_insecure)?;
+        let target = check::target(&reference)?;
+        let client = http::client(allow_insecure)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                url: url.into(),
+                target,
+                timeout,
+                limits,
+                client,
+                store: Store::new(store, object_bytes(&limits)),
+                turn: Arc::default(),
+                abandoned: AtomicBool::new(false),
+                last: Mutex::new(None),
+            }),
+        })
+    }
+
+    /// The commit that the ref is now: one `ls-refs`, filtered to the ref. A pinned commit asks nobody.
+    ///
+    /// # Errors
+    /// [`GitError::RefNotFound`], [`GitError::EmptyRepository`], [`GitError::Timeout`] and what a connection can meet.
+    pub async fn resolve(&self) -> Result<Revision, GitError> {
+        let (tag, name) = match &self.inner.target {
+            Target::Commit(id) => {
+                return Ok(Revision { commit: id.to_string(), name: String::new() });
+            }
+            Target::Branch(name) => (false, name.clone()),
+            Target::Tag(name) => (true, name.clone()),
+        };
+        self.attempt("asking the server for the ref", move |inner, control| {
+            let limit = protocol::LISTING_BYTES;
+            let too_large = GitError::AnswerTooLarge { limit };
+            let session = control.session(inner, limit, too_large);
+            let commit = protocol::resolve(session, &inner.url, tag, &name)?.to_string();
+            Ok(Revision { commit, name })
+        })
+        .await
+    }
+
+    /// Brings the commit into the store, with its tree and without history. Does nothing when it is there.
+    ///
+    /// # Errors
+    /// [`GitError::CommitGone`]: resolve again at once (the ref moved meanwhile). [`GitError::CommitRefused`] for a pinned
+    /// commit that the server does not hand out. [`GitError::PackTooLarge`], [`GitError::CorruptData`],
+    /// [`GitError::StorageFailed`], [`GitError::Timeout`] and what a connection can meet.
+    pub async fn fetch(&self, revision: &Revision) -> Result<(), GitError> {
+        let want = check::commit_id(&revision.commit)?;
+        self.attempt("fetching the commit", move |inner, control| inner.fetch(want, control))
+            .await
+            .map_err(|error| match (error, &self.inner.target) {
+                (GitError::CommitGone { commit }, Target::Commit(_)) => {
+                    GitError::CommitRefused { commit }
+                }
+                (error, _) => error,
+            })
+    }
+
+    /// Lists the tree of a fetched commit below `path`.
+    ///
+    /// # Errors
+    /// [`GitError::InvalidPath`], [`GitError::PathMissing`], [`GitError::PathNotAFolder`], [`GitError::CommitGone`]
+    /// (not fetched), [`GitError::CorruptData`] (fetch again: the store heals), [`GitError::Timeout`].
+    pub async fn snapshot(&self, commit: &str, path: &str) -> Result<Arc<Snapshot>, GitError> {
+        let commit = check::commit_id(commit)?;
+        let path = check::path(path)?;
+        self.attempt("reading the tree", move |inner, control| {
+            inner.snapshot(commit, path, control)
+        })
+        .await
+    }
+
+    /// Runs blocking work with a deadline, one at a time.
+    async fn attempt<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Inner, &Control) -> Result<T, GitError> + Send + 'static,
+    ) -> Result<T, GitError> {
+        let inner = Arc::clone(&self.inner);
+        let after = inner.timeout;
+        let deadline = Instant::now() + after;
+        let turn = match Arc::clone(&inner.turn).try_lock_owned() {
+            Ok(turn) => turn,
+            Err(_) if inner.abandoned.load(Ordering::Acquire) => return Err(GitError::Busy),
+            Err(_) => timeout_at(deadline, Arc::clone(&inner.turn).lock_owned())
+                .await
+                .map_err(|_| GitError::Busy)?,
+        };
+        let (stop, stopped) = watch::channel(false);
+        let interrupt = Arc::new(AtomicBool::new(false));
+        // Also stops the work when the caller gives up: this future is dropped.
+        let guard = StopOnDrop { stop, interrupt: Arc::clone(&interrupt) };
+        let bounds = Bounds { deadline, timeout: after, stop: stopped, what };
+        let control = Control { bounds, interrupt };
+        let mut task = tokio::task::spawn_blocking(move || {
+            let result = work(&inner, &control);
+            inner.abandoned.store(false, Ordering::Release);
+            drop(turn);
+            result
+        });
+        if let Ok(joined) = timeout_at(deadline, &mut task).await {
+            return self.joined(joined);
+        }
+        guard.stop();
+        let timed_out = GitError::Timeout { what, after };
+        if let Ok(joined) = timeout(GRACE, &mut task).await {
+            return self.joined(joined).map_err(|_| timed_out);
+        }
+        self.inner.abandoned.store(true, Ordering::Release);
+        // It may have ended right before the flag was set.
+        if task.is_finished() {
+            self.inner.abandoned.store(false, Ordering::Release);
+        }
+        Err(timed_out)
+    }
+
+    fn joined<T>(
+        &self,
+        joined: Result<Result<T, GitError>, tokio::task::JoinError>,
+    ) -> Result<T, GitError> {
+        joined.unwrap_or_else(|error| {
+            if error.is_cancelled() {
+                let detail = "the operator is shutting down".to_owned();
+                return Err(GitError::ConnectionFailed { detail });
+            }
+            // gix trusts offsets in files on disk; a damaged file can make it panic.
+            self.inner.distrust_store();
+            Err(GitError::corrupt("reading it failed badly"))
+        })
+    }
+}
+
+/// Memory that one decoded object may take.
+fn object_bytes(limits: &Limits) -> usize {
+    usize::try_from(limits.pack_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
+}
+
+struct StopOnDrop {
+    stop: watch::Sender<bool>,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl StopOnDrop {
+    fn stop(&self) {
+        self.interrupt.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What blocking work is bounded and stopped by.
+struct Control {
+    bounds: Bounds,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Control {
+    fn session(&self, inner: &Inner, answer_bytes: u64, too_large: GitError) -> Session {
+        Session::new(inner.client.clone(), self.bounds.clone(), answer_bytes, too_large)
+    }
+}
+
+impl Inner {
+    fn fetch(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
+        let current = self.store.current(&control.interrupt)?;
+        let current = current.filter(|now| now.kind() == want.kind() && !now.is_damaged());
+        if let Some(now) = &current {
+            if now.holds(&want) {
+                return Ok(());
+            }
+            if let Some(have) = now.usable_tip() {
+                match self.fetch_into(now, want, have, control) {
+                    Ok(()) => return Ok(()),
+                    // Whatever is wrong with building on what we have, a fresh store does not have it.
+                    Err(GitError::CorruptData { detail }) => {
+                        tracing::warn!(
+                            url = self.url,
+                            detail,
+                            "incremental fetch failed, starting anew"
+                        );
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.fetch_anew(want, control)
+    }
+
+    /// Adds what the commit has beyond `have`.
+    fn fetch_into(
+        &self,
+        now: &Generation,
+        want: ObjectId,
+        have: ObjectId,
+        control: &Control,
+    ) -> Result<(), GitError> {
+        let staging = self.store.incoming()?.join("pack");
+        let pack = self.receive(want, Some(have), now.objects(), &staging, control)?;
+        now.add(&pack, &want)?;
+        if now.holds(&want) {
+            return Ok(());
+        }
+        Err(GitError::corrupt("the server left out objects of the commit"))
+    }
+
+    fn fetch_anew(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
+        let incoming = self.store.incoming()?;
+        let nothing = gix::objs::find::Never;
+        self.receive(want, None, nothing, &incoming.join("pack"), control)?;
+        let new = self.store.replace(&incoming, &want)?;
+        snapshot::expect_commit(&new.objects(), &want)?;
+        if new.holds(&want) {
+            return Ok(());
+        }
+        new.mark_damaged();
+        Err(GitError::corrupt("the server left out objects of the commit"))
+    }
+
+    fn receive(
+        &self,
+        want: ObjectId,
+        have: Option<ObjectId>,
+        base: impl gix::objs::Find,
+        staging: &std::path::Path,
+        control: &Control,
+    ) -> Result<protocol::Pack, GitError> {
+        let pack_bytes = self.limits.pack_bytes;
+        let too_large = GitError::PackTooLarge {
+            detail: format!("its pack is larger than {pack_bytes} bytes"),
+        };
+        let session = control.session(self, pack_bytes.saturating_add(FRAMING_BYTES), too_large);
+        let order = protocol::Fetch {
+            want,
+            have,
+            base,
+            staging,
+            object_bytes: object_bytes(&self.limits),
+            pack_bytes,
+            bounds: &control.bounds,
+            interrupt: &control.interrupt,
+        };
+        protocol::fetch(session, &self.url, order)
+    }
+
+    fn snapshot(
+        &self,
+        commit: ObjectId,
+        path: String,
+        control: &Control,
+    ) -> Result<Arc<Snapshot>, GitError> {
+        let current = self.store.current(&control.interrupt)?;
+        let Some(now) = current.filter(|now| now.kind() == commit.kind()) else {
+            return Err(GitError::CommitGone { commit: commit.to_string() });
+        };
+        if let Some(cached) = self.last().as_ref()
+            && cached.commit == commit
+            && cached.path == path
+            && !now.is_damaged()
+        {
+            return Ok(Arc::clone(&cached.snapshot));
+        }
+        let snapshot = Snapshot::take(now, commit, &path, self.limits, &control.interrupt)
+            .map_err(|error| {
+                if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
+            })?;
+        let snapshot = Arc::new(snapshot);
+        *self.last() = Some(Cached { commit, path, snapshot: Arc::clone(&snapshot) });
+        Ok(snapshot)
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<Cached>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn distrust_store(&self) {
+        if let Ok(Some(now)) = self.store.current(&AtomicBool::new(true)) {
+            now.mark_damaged();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_are_shown_with_their_hash() {
+        let show = |commit: &str, name: &str| {
+            Revision { commit: commit.into(), name: name.into() }.to_string()
+        };
+        let (short, long) = ("a".repeat(40), "b".repeat(64));
+        assert_eq!(show(&short, "main"), format!("main@sha1:{short}"));
+        assert_eq!(show(&long, "v1.2"), format!("v1.2@sha256:{long}"));
+        assert_eq!(show(&short, ""), format!("sha1:{short}"));
+    }
+
+    #[tokio::test]
+    async fn c09_at_most_one_attempt_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let with_timeout = |timeout| {
+            Remote::new(RemoteOptions {
+                url: "https://git.example.com/x".into(),
+                reference: GitRef { branch: None, tag: None, commit: None },
+                timeout,
+                allow_insecure: false,
+                store: dir.path().join("store"),
+                limits: Limits::default(),
+            })
+            .unwrap()
+        };
+        let remote = with_timeout(Duration::from_millis(20));
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let hung = remote.attempt("hanging", move |_, _| held.recv().map_err(|_| GitError::Busy));
+        assert_eq!(hung.await.unwrap_err().reason(), "Timeout");
+        let started = Instant::now();
+        assert_eq!(remote.attempt("next", |_, _| Ok(())).await, Err(GitError::Busy));
+        assert!(started.elapsed() < GRACE, "it waited for the hanging one");
+        release.send(()).unwrap();
+        while remote.inner.abandoned.load(Ordering::Acquire) {
+            tokio::task::yield_now().await;
+        }
+
+        let remote = with_timeout(Duration::from_secs(60));
+        assert_eq!(remote.attempt("last", |_, _| Ok(7)).await, Ok(7));
+        let panicked: Result<(), _> = remote.attempt("worst", |_, _| panic!("on purpose")).await;
+        assert_eq!(panicked.unwrap_err().reason(), "CorruptData");
+        assert_eq!(remote.attempt("after", |_, _| Ok(8)).await, Ok(8));
+    }
+
+    #[test]
+    fn everything_crosses_threads() {
+        fn crosses<T: Send + Sync + 'static>() {}
+        crosses::<Remote>();
+        crosses::<Snapshot>();
+        crosses::<Folder>();
+        crosses::<GitError>();
     }
 }

@@ -1,157 +1,153 @@
-//! A commit, read from the object database: its tree below one path, and single blobs on demand.
+//! One commit's tree, read from an object database: a listing below the synced path, blobs on demand.
+//!
+//! What no honest tree holds (`..`, `.git`, a name twice, a strange mode) is listed as [`EntryKind::Odd`] and not
+//! followed. What exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the
+//! whole snapshot, so that nobody mistakes it for an absent file.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use gix::objs::tree::EntryKind as Mode;
+use gix::ObjectId;
+use gix::objs::tree::EntryMode;
+use gix::objs::{FindExt, FindHeader, Kind, TreeRefIter};
+use gix::odb::HandleArc;
+use gix::odb::pack::cache::lru::StaticLinkedList;
 
-use super::error::chain;
-use super::url::clean_path;
-use super::{GitError, Limits};
+use super::error::{nearest, printable};
+use super::protocol::cause;
+use super::store::Generation;
+use super::{GitError, Limits, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 
-/// Author and subject of a commit.
+/// One tree object (10,000 entries with long names take less than 3 MiB).
+const TREE_BYTES: u64 = 8 << 20;
+/// One commit object: messages are not read beyond their first line.
+const COMMIT_BYTES: u64 = 4 << 20;
+/// Decoded delta bases kept while walking and reading.
+const CACHE_BYTES: usize = 8 << 20;
+const SUBJECT_CHARS: usize = 120;
+
+/// What a status says about a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitInfo {
-    /// Full id.
+    /// 40 or 64 hex digits.
     pub id: String,
-    /// Name of the author, without the address.
+    /// Name of the author, without address.
     pub author: String,
     /// First line of the message, at most 120 characters.
     pub subject: String,
-    /// Commit time, in seconds since 1970.
+    /// When it was committed: seconds since 1970.
     pub time_seconds: i64,
 }
 
-/// One commit.
+/// The tree of one commit below a path. Holds on to its part of the store until it is dropped.
 pub struct Snapshot {
-    repository: gix::ThreadSafeRepository,
-    root: gix::ObjectId,
     commit: CommitInfo,
+    root: ObjectId,
     entries: Vec<TreeEntry>,
     problems: Vec<TreeProblem>,
+    file_bytes: u64,
+    objects: Mutex<HandleArc>,
+    /// Absent for local repositories.
+    generation: Option<Arc<Generation>>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("commit", &self.commit.id).finish_non_exhaustive()
+    }
 }
 
 impl Snapshot {
-    /// Reads the listing below `path` of a commit that the repository holds.
-    pub(super) fn read_commit(
-        repository: gix::ThreadSafeRepository,
-        commit: gix::ObjectId,
+    pub(super) fn take(
+        generation: Arc<Generation>,
+        commit: ObjectId,
         path: &str,
-        limits: &Limits,
+        limits: Limits,
+        interrupt: &AtomicBool,
     ) -> Result<Self, GitError> {
-        let path = clean_path(path)?;
-        let repo = repository.to_thread_local();
-        let corrupt = |error: gix::Error| GitError::Corrupt(chain(&error));
-        let object = repo.find_commit(commit).map_err(corrupt)?;
-        let root = object.tree_id().map_err(|e| GitError::Corrupt(chain(&e)))?.detach();
-        let info = info(&object)?;
-        let mut snapshot =
-            Self { repository, root, commit: info, entries: Vec::new(), problems: Vec::new() };
-        let Some((Mode::Tree, tree)) = snapshot.find(&repo, &path)? else {
-            return Err(GitError::PathMissing(if path.is_empty() { ".".into() } else { path }));
-        };
-        snapshot.list(&repo, tree, &path, 0, limits)?;
-        snapshot.entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(snapshot)
+        let result = Self::read_from(generation.objects(), commit, path, limits, interrupt);
+        match result {
+            Ok(mut snapshot) => {
+                snapshot.generation = Some(generation);
+                Ok(snapshot)
+            }
+            Err(error) => {
+                if matches!(error, GitError::CorruptData { .. }) {
+                    generation.mark_damaged();
+                }
+                Err(error)
+            }
+        }
     }
 
-    /// Author, subject and id.
+    pub(super) fn read_from(
+        mut objects: HandleArc,
+        commit: ObjectId,
+        path: &str,
+        limits: Limits,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, GitError> {
+        objects.set_pack_cache(|| Box::new(StaticLinkedList::<64>::new(CACHE_BYTES)));
+        let (info, root) = read_commit(&objects, &commit)?;
+        let start = descend(&objects, root, path)?;
+        let mut walk = Walk {
+            objects: &objects,
+            limits,
+            interrupt,
+            entries: Vec::new(),
+            problems: Vec::new(),
+            folders: 0,
+        };
+        walk.run(start, path)?;
+        let Walk { mut entries, problems, .. } = walk;
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self {
+            commit: info,
+            root,
+            entries,
+            problems,
+            file_bytes: limits.file_bytes,
+            objects: Mutex::new(objects),
+            generation: None,
+        })
+    }
+
+    /// Who committed what, and when.
     #[must_use]
     pub fn commit(&self) -> &CommitInfo {
         &self.commit
     }
 
-    /// Id of the tree or blob at `path`; `None` when there is nothing, or a link or submodule.
+    /// The id of whatever is at `path` in the commit (folder, file, link, submodule): the same id means the same content.
+    /// `None` when there is nothing. The path is relative to the root of the repository, not to the synced path.
     ///
     /// # Errors
-    /// When a tree on the way cannot be read.
+    /// [`GitError::InvalidPath`], [`GitError::CorruptData`].
     pub fn tree_id(&self, path: &str) -> Result<Option<String>, GitError> {
-        let Ok(path) = clean_path(path) else { return Ok(None) };
-        let repo = self.repository.to_thread_local();
-        Ok(self.find(&repo, &path)?.and_then(|(mode, id)| match mode {
-            Mode::Tree | Mode::Blob | Mode::BlobExecutable => Some(id.to_string()),
-            Mode::Link | Mode::Commit => None,
-        }))
+        let path = check::path(path)?;
+        match self.guarded(|objects| find(objects, self.root, &path))? {
+            Found::Folder(id) | Found::Entry(_, id) => Ok(Some(id.to_string())),
+            Found::Missing { .. } => Ok(None),
+        }
     }
 
-    /// Mode and id at a clean path, component by component: a link is never gone through.
-    fn find(
+    /// Uses the object database; damage is remembered, also when it shows as a panic inside of gix.
+    fn guarded<T>(
         &self,
-        repo: &gix::Repository,
-        path: &str,
-    ) -> Result<Option<(Mode, gix::ObjectId)>, GitError> {
-        let mut at = (Mode::Tree, self.root);
-        for part in path.split('/').filter(|part| !part.is_empty()) {
-            if at.0 != Mode::Tree {
-                return Ok(None);
-            }
-            let tree = repo.find_tree(at.1).map_err(|e| GitError::Corrupt(chain(&e)))?;
-            let mut found = None;
-            for entry in tree.iter() {
-                let entry = entry.map_err(|e| GitError::Corrupt(e.to_string()))?;
-                if entry.filename() == part {
-                    found = Some((entry.mode().kind(), entry.oid().to_owned()));
-                    break;
-                }
-            }
-            match found {
-                Some(next) => at = next,
-                None => return Ok(None),
-            }
+        work: impl FnOnce(&HandleArc) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&objects)
+        }))
+        .unwrap_or_else(|_| Err(GitError::corrupt("an object cannot be decoded")));
+        if let (Err(GitError::CorruptData { .. }), Some(generation)) = (&result, &self.generation) {
+            generation.mark_damaged();
         }
-        Ok(Some(at))
-    }
-
-    fn list(
-        &mut self,
-        repo: &gix::Repository,
-        tree: gix::ObjectId,
-        prefix: &str,
-        depth: usize,
-        limits: &Limits,
-    ) -> Result<(), GitError> {
-        if depth > limits.depth {
-            self.problem(prefix, format!("folders are nested deeper than {}", limits.depth));
-            return Ok(());
-        }
-        let tree = repo.find_tree(tree).map_err(|e| GitError::Corrupt(chain(&e)))?;
-        let mut seen = std::collections::HashSet::new();
-        for entry in tree.iter() {
-            let entry = entry.map_err(|e| GitError::Corrupt(e.to_string()))?;
-            let name = entry.filename().to_string();
-            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
-            if self.entries.len() >= limits.files {
-                let message = format!("more than {} files: the rest is not read", limits.files);
-                if !self.problems.iter().any(|p| p.message == message) {
-                    self.problem(&path, message);
-                }
-                return Ok(());
-            }
-            let honest = !matches!(name.as_str(), "" | "." | "..")
-                && !name.eq_ignore_ascii_case(".git")
-                && !name.contains(['/', '\\', '\0'])
-                && seen.insert(name);
-            let kind = match entry.mode().kind() {
-                _ if !honest => EntryKind::Odd,
-                Mode::Tree => {
-                    self.list(repo, entry.oid().to_owned(), &path, depth + 1, limits)?;
-                    continue;
-                }
-                Mode::Blob | Mode::BlobExecutable => EntryKind::File,
-                Mode::Link => EntryKind::Symlink,
-                Mode::Commit => EntryKind::Submodule,
-            };
-            self.entries.push(TreeEntry { path, id: entry.oid().to_string(), kind });
-        }
-        Ok(())
-    }
-
-    fn problem(&mut self, path: &str, message: String) {
-        let hint = Some(
-            "put fewer files below spec.path, or split the folder over several GitSyncs".into(),
-        );
-        self.problems.push(TreeProblem { path: path.to_owned(), message, hint });
+        result
     }
 }
 
@@ -165,78 +161,301 @@ impl RepositoryTree for Snapshot {
     }
 
     fn lookup(&self, path: &str) -> Result<Option<TreeEntry>, TreeError> {
-        let Ok(clean) = clean_path(path) else { return Ok(None) };
-        let repo = self.repository.to_thread_local();
-        let unreadable = |error: GitError| TreeError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        };
-        Ok(self.find(&repo, &clean).map_err(unreadable)?.and_then(|(mode, id)| {
-            let kind = match mode {
-                Mode::Tree => return None,
-                Mode::Blob | Mode::BlobExecutable => EntryKind::File,
-                Mode::Link => EntryKind::Symlink,
-                Mode::Commit => EntryKind::Submodule,
-            };
-            Some(TreeEntry { path: clean, id: id.to_string(), kind })
-        }))
+        let Ok(clean) = check::path(path) else { return Ok(None) };
+        match self.guarded(|objects| find(objects, self.root, &clean)) {
+            Ok(Found::Entry(kind, id)) => {
+                Ok(Some(TreeEntry { path: clean, id: id.to_string(), kind }))
+            }
+            Ok(Found::Folder(_) | Found::Missing { .. }) => Ok(None),
+            Err(error) => Err(unreadable(path, &error)),
+        }
     }
 
     fn read(&self, entry: &TreeEntry, max_bytes: u64) -> Result<Arc<[u8]>, TreeError> {
-        let unreadable =
-            |reason: String| TreeError::Unreadable { path: entry.path.clone(), reason };
         if entry.kind != EntryKind::File {
-            return Err(unreadable("it is no regular file".into()));
+            return Err(TreeError::NotAFile { path: entry.path.clone() });
         }
-        let repo = self.repository.to_thread_local();
-        let id =
-            gix::ObjectId::from_hex(entry.id.as_bytes()).map_err(|e| unreadable(e.to_string()))?;
-        // The header tells the size before anything is unpacked.
-        let header = repo.find_header(id).map_err(|e| unreadable(chain(&e)))?;
-        if header.size() > max_bytes {
-            return Err(TreeError::TooLarge { path: entry.path.clone(), limit: max_bytes });
+        let id = check::commit_id(&entry.id).map_err(|error| unreadable(&entry.path, &error))?;
+        let limit = max_bytes.min(self.file_bytes);
+        let content = self.guarded(|objects| {
+            let header = header(objects, &id)?;
+            if header.kind != Kind::Blob {
+                return Err(GitError::corrupt(format!("{id} is not a blob")));
+            }
+            if header.size > limit {
+                return Ok(None);
+            }
+            let mut buffer = Vec::new();
+            let data = objects.find_blob(&id, &mut buffer).map_err(|error| damage(&error))?;
+            Ok(Some(Arc::from(data.data)))
+        });
+        match content {
+            Ok(Some(content)) => Ok(content),
+            Ok(None) => Err(TreeError::TooLarge { path: entry.path.clone(), limit }),
+            Err(error) => Err(unreadable(&entry.path, &error)),
         }
-        let mut object = repo.find_object(id).map_err(|e| unreadable(chain(&e)))?;
-        Ok(std::mem::take(&mut object.data).into())
     }
 }
 
-fn info(commit: &gix::Commit<'_>) -> Result<CommitInfo, GitError> {
-    let corrupt = |error: gix::Error| GitError::Corrupt(chain(&error));
-    let author = commit.author().map_err(|e| GitError::Corrupt(e.to_string()))?.name.to_string();
-    let time_seconds = commit.time().map_err(corrupt)?.seconds;
-    let message = commit.message_raw_sloppy().to_string();
-    let clean = |text: &str| text.chars().filter(|c| !c.is_control()).take(120).collect::<String>();
-    let subject = clean(message.trim_start().lines().next().unwrap_or_default());
-    Ok(CommitInfo { id: commit.id.to_string(), author: clean(&author), subject, time_seconds })
+fn unreadable(path: &str, error: &GitError) -> TreeError {
+    TreeError::Unreadable { path: printable(path), reason: error.to_string() }
 }
 
-/// How every repository is opened: no environment, no configuration of the system or the user.
-pub(super) fn options() -> gix::open::Options {
-    gix::open::Options::isolated().config_overrides([
-        "gitoxide.objects.allocLimit=256m",
-        "http.followRedirects=false",
-        "gitoxide.http.connectTimeout=10000",
-        "pack.threads=1",
-    ])
+/// An object that must be there.
+fn damage(error: &gix::Error) -> GitError {
+    GitError::corrupt(cause(error))
 }
 
-/// A commit of a repository on this disk, for comparing a folder with a ref.
-///
-/// # Errors
-/// When there is no repository, no such revision, or no such path.
-pub fn open_local(
-    repo_dir: &Path,
-    rev: &str,
-    path: &str,
-    limits: &Limits,
-) -> Result<Snapshot, GitError> {
-    let repository =
-        options().open(repo_dir.to_owned()).map_err(|error| GitError::Storage(chain(&error)))?;
-    let repo = repository.to_thread_local();
-    let missing = || GitError::RefNotFound { what: format!("revision {rev:?}"), near: None };
-    let id = repo.rev_parse_single(rev).map_err(|_| missing())?;
-    let commit = id.object().ok().and_then(|o| o.peel_to_commit().ok()).ok_or_else(missing)?.id;
-    drop(repo);
-    Snapshot::read_commit(repository, commit, path, limits)
+fn header(objects: &HandleArc, id: &ObjectId) -> Result<gix::objs::Header, GitError> {
+    FindHeader::try_header(objects, id)
+        .map_err(|error| damage(&error))?
+        .ok_or_else(|| GitError::corrupt(format!("object {id} is missing")))
+}
+
+/// Refuses anything but a commit.
+pub(super) fn expect_commit(objects: &HandleArc, id: &ObjectId) -> Result<(), GitError> {
+    let header = header(objects, id)?;
+    if header.kind != Kind::Commit {
+        return Err(GitError::NotACommit { id: id.to_string(), kind: header.kind.to_string() });
+    }
+    if header.size > COMMIT_BYTES {
+        return Err(GitError::PackTooLarge { detail: "the commit's message is too long".into() });
+    }
+    Ok(())
+}
+
+fn read_commit(objects: &HandleArc, id: &ObjectId) -> Result<(CommitInfo, ObjectId), GitError> {
+    if !gix::objs::Exists::exists(objects, id) {
+        return Err(GitError::CommitGone { commit: id.to_string() });
+    }
+    expect_commit(objects, id)?;
+    let mut buffer = Vec::new();
+    let commit = objects.find_commit(id, &mut buffer).map_err(|error| damage(&error))?;
+    let author = commit.author().map(|author| author.name.to_string()).unwrap_or_default();
+    let time_seconds =
+        commit.committer().ok().and_then(|who| who.time().ok()).map_or(0, |t| t.seconds);
+    let message = String::from_utf8_lossy(commit.message);
+    let subject = message.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let info = CommitInfo {
+        id: id.to_string(),
+        author: short(&author),
+        subject: short(subject),
+        time_seconds,
+    };
+    Ok((info, commit.tree()))
+}
+
+fn short(text: &str) -> String {
+    printable(text.trim()).chars().take(SUBJECT_CHARS).collect()
+}
+
+/// The bytes of a tree, or `None` when it is too large to be one of ours.
+fn tree_bytes(objects: &HandleArc, id: &ObjectId, buffer: &mut Vec<u8>) -> Result<bool, GitError> {
+    if *id == ObjectId::empty_tree(id.kind()) {
+        buffer.clear();
+        return Ok(true);
+    }
+    let header = header(objects, id)?;
+    if header.kind != Kind::Tree {
+        return Err(GitError::corrupt(format!("{id} is a {}, not a tree", header.kind)));
+    }
+    if header.size > TREE_BYTES {
+        return Ok(false);
+    }
+    objects.find_tree_iter(id, buffer).map_err(|error| damage(&error))?;
+    Ok(true)
+}
+
+/// One entry of one tree, judged.
+struct Item<'a> {
+    name: &'a [u8],
+    id: ObjectId,
+    /// `None` for a folder.
+    kind: Option<EntryKind>,
+}
+
+/// The entries of a tree. `None` when it does not parse: its id is right, so the author made it so.
+fn items(bytes: &[u8], hash: gix::hash::Kind) -> Option<Vec<Item<'_>>> {
+    let mut found = Vec::new();
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    for entry in TreeRefIter::from_bytes(bytes, hash) {
+        let entry = entry.ok()?;
+        let name: &[u8] = entry.filename;
+        let mut kind = kind_of(entry.mode);
+        if check::name_problem(name).is_some() {
+            kind = Some(EntryKind::Odd);
+        }
+        if let Some(twin) = seen.insert(name, found.len()) {
+            // Git would see one of them, another program the other.
+            let earlier: &mut Item<'_> = &mut found[twin];
+            earlier.kind = Some(EntryKind::Odd);
+            kind = Some(EntryKind::Odd);
+        }
+        found.push(Item { name, id: entry.oid.to_owned(), kind });
+    }
+    Some(found)
+}
+
+/// The name itself when it is harmless, otherwise something that can be printed.
+fn shown_name(name: &[u8]) -> String {
+    match std::str::from_utf8(name) {
+        Ok(text) if check::name_problem(name).is_none() => text.to_owned(),
+        _ => printable(&String::from_utf8_lossy(name)),
+    }
+}
+
+/// `None` for a folder.
+fn kind_of(mode: EntryMode) -> Option<EntryKind> {
+    match mode.value() {
+        0o40000 => None,
+        // 100664 was written by early versions of Git.
+        0o100_644 | 0o100_755 | 0o100_664 => Some(EntryKind::File),
+        0o120_000 => Some(EntryKind::Symlink),
+        0o160_000 => Some(EntryKind::Submodule),
+        _ => Some(EntryKind::Odd),
+    }
+}
+
+/// What is at a path.
+enum Found {
+    Folder(ObjectId),
+    Entry(EntryKind, ObjectId),
+    Missing {
+        /// Folders beside the first missing part.
+        beside: Vec<String>,
+    },
+}
+
+/// Looks a checked path up. Never passes through anything but folders; a link on the way is the answer itself.
+fn find(objects: &HandleArc, root: ObjectId, path: &str) -> Result<Found, GitError> {
+    let mut at = root;
+    let mut buffer = Vec::new();
+    let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
+    while let Some(part) = parts.next() {
+        if !tree_bytes(objects, &at, &mut buffer)? {
+            return Ok(Found::Missing { beside: Vec::new() });
+        }
+        let items = items(&buffer, root.kind()).unwrap_or_default();
+        let Some(item) = items.iter().find(|item| item.name == part.as_bytes()) else {
+            let folders = items.iter().filter(|item| item.kind.is_none());
+            let beside =
+                folders.map(|item| String::from_utf8_lossy(item.name).into_owned()).collect();
+            return Ok(Found::Missing { beside });
+        };
+        match item.kind {
+            None => at = item.id,
+            Some(EntryKind::File) if parts.peek().is_some() => {
+                return Ok(Found::Missing { beside: Vec::new() });
+            }
+            Some(kind) => return Ok(Found::Entry(kind, item.id)),
+        }
+    }
+    Ok(Found::Folder(at))
+}
+
+/// The tree at the synced path.
+fn descend(objects: &HandleArc, root: ObjectId, path: &str) -> Result<ObjectId, GitError> {
+    match find(objects, root, path)? {
+        Found::Folder(id) => Ok(id),
+        Found::Entry(kind, _) => {
+            let kind = match kind {
+                EntryKind::File => "file",
+                EntryKind::Symlink => "symbolic link",
+                EntryKind::Submodule => "submodule",
+                EntryKind::Odd => "entry of an unknown kind",
+            };
+            Err(GitError::PathNotAFolder { path: path.to_owned(), kind })
+        }
+        Found::Missing { beside } => {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let nearest = nearest(name, beside.iter().map(String::as_str));
+            Err(GitError::PathMissing { path: path.to_owned(), nearest })
+        }
+    }
+}
+
+/// Lists a tree within budgets.
+struct Walk<'a> {
+    objects: &'a HandleArc,
+    limits: Limits,
+    interrupt: &'a AtomicBool,
+    entries: Vec<TreeEntry>,
+    problems: Vec<TreeProblem>,
+    folders: usize,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, start: ObjectId, path: &str) -> Result<(), GitError> {
+        // A stack of its own: depth is the author's choice.
+        let mut open = vec![(start, path.to_owned(), 0)];
+        let mut buffer = Vec::new();
+        while let Some((id, at, depth)) = open.pop() {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(GitError::corrupt("reading was cut off"));
+            }
+            if !tree_bytes(self.objects, &id, &mut buffer)? {
+                self.leave_out(&at, "the folder has too many entries".into(), "split it");
+                continue;
+            }
+            let Some(items) = items(&buffer, id.kind()) else {
+                self.leave_out(
+                    &at,
+                    "the folder cannot be decoded".into(),
+                    "rewrite the commit that made it",
+                );
+                continue;
+            };
+            for item in items {
+                let name = shown_name(item.name);
+                let below = if at.is_empty() { name } else { format!("{at}/{name}") };
+                match item.kind {
+                    Some(_) if self.entries.len() >= self.limits.files => {
+                        let message = format!(
+                            "there are more than {} files; the rest is not read",
+                            self.limits.files
+                        );
+                        self.leave_out(
+                            path,
+                            message,
+                            "sync a smaller folder, or raise the operator's budget",
+                        );
+                        return Ok(());
+                    }
+                    Some(kind) => {
+                        self.entries.push(TreeEntry { path: below, id: item.id.to_string(), kind });
+                    }
+                    None if depth >= self.limits.depth => {
+                        let message = format!(
+                            "folders are nested deeper than {} levels; it is not read",
+                            self.limits.depth
+                        );
+                        self.leave_out(&below, message, "move it up");
+                    }
+                    None => {
+                        // Counted apart: folders that hold only folders can be many with few objects.
+                        self.folders += 1;
+                        if self.folders > self.limits.files {
+                            let message = format!(
+                                "there are more than {} folders; the rest is not read",
+                                self.limits.files
+                            );
+                            self.leave_out(
+                                path,
+                                message,
+                                "sync a smaller folder, or raise the operator's budget",
+                            );
+                            return Ok(());
+                        }
+                        open.push((item.id, below, depth + 1));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, path: &str, message: String, hint: &str) {
+        let path = if path.is_empty() { "." } else { path }.to_owned();
+        self.problems.push(TreeProblem { path, message, hint: Some(hint.to_owned()) });
+    }
 }

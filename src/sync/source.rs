@@ -68,6 +68,9 @@ impl Coordinates {
     }
 }
 
+/// How often a ref that moved while its commit was fetched is asked for again at once.
+const MOST_TRIES: u32 = 3;
+
 /// One GitSync's view of its repository.
 pub struct Source {
     store: PathBuf,
@@ -122,18 +125,29 @@ impl Source {
             })?),
         };
 
-        let start = Instant::now();
-        let revision = remote.resolve().await?;
-        *attempted = Some(revision.clone());
-        let found = Instant::now();
-        stages.resolve_ms = millis(start);
-        if self.loaded.as_ref().is_some_and(|loaded| loaded.revision.commit == revision.commit) {
-            return Ok(false);
-        }
-
-        let start = Instant::now();
-        remote.fetch(&revision).await?;
-        stages.fetch_ms = millis(start);
+        let mut tries = 0;
+        let (revision, found) = loop {
+            let start = Instant::now();
+            let revision = remote.resolve().await?;
+            *attempted = Some(revision.clone());
+            let found = Instant::now();
+            stages.resolve_ms = millis(start);
+            // What could not be read for a reason that may pass is read again.
+            let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
+            if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
+                return Ok(false);
+            }
+            let start = Instant::now();
+            match remote.fetch(&revision).await {
+                Ok(()) => {
+                    stages.fetch_ms = millis(start);
+                    break (revision, found);
+                }
+                // A forced push between the two.
+                Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+        };
 
         let start = Instant::now();
         let snapshot = remote.snapshot(&revision.commit, &wanted.path).await?;

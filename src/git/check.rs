@@ -1,0 +1,427 @@
+//! (pure) What a URL, a ref, a path and a name in a tree may look like before anything is dialled or read.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use super::GitError;
+use super::address;
+use super::error::{is_invisible, printable};
+use crate::api::git_sync::GitRef;
+
+const MAX_URL: usize = 2048;
+const MAX_REF: usize = 255;
+const MAX_PATH: usize = 1024;
+
+/// What to follow, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Branch(String),
+    Tag(String),
+    Commit(gix::ObjectId),
+}
+
+/// Parses and checks a repository URL. Only `https://`, and `http://` with `allow_insecure`; a host that is written as a
+/// loopback address needs `allow_insecure`, too. Never repeats the URL in an error: it may hold a password.
+pub(super) fn url(text: &str, allow_insecure: bool) -> Result<Url, GitError> {
+    let refuse = |reason: &str| Err(GitError::InvalidUrl { reason: reason.to_owned() });
+    if text.is_empty() || text.len() > MAX_URL {
+        return refuse("it is empty or longer than 2048 characters");
+    }
+    if text.starts_with('-') {
+        return refuse("it starts with a dash");
+    }
+    if !text.chars().all(|c| c.is_ascii_graphic()) {
+        return refuse("it holds a space, a control character or a character outside of ASCII");
+    }
+    if has_encoded_control(text) {
+        return refuse("it holds an encoded control character");
+    }
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return refuse(if text.contains("::") {
+            "remote helpers (ext::, fd::, …) are not supported"
+        } else if text.starts_with(['/', '.']) || text.as_bytes().get(1) == Some(&b':') {
+            "local paths are not supported"
+        } else if text.contains(':') {
+            "the scp form (user@host:path) is not supported; write https://host/path"
+        } else {
+            "it has no scheme"
+        });
+    };
+    match scheme {
+        "https" => {}
+        "http" if allow_insecure => {}
+        "http" => return Err(GitError::InsecureConnection { what: "plain http".into() }),
+        "ssh" => return refuse("ssh is not supported yet"),
+        _ => return refuse("only https is supported"),
+    }
+    if rest.contains('\\') {
+        return refuse("it holds a backslash");
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.is_empty() {
+        return refuse("it has no host");
+    }
+    if authority.contains('@') {
+        return refuse("it holds a user name or password");
+    }
+    if authority.starts_with('-') {
+        return refuse("its host starts with a dash");
+    }
+    if rest.contains(['?', '#']) {
+        return refuse("it holds a query or fragment");
+    }
+    let Ok(url) = Url::parse(text) else { return refuse("it cannot be parsed") };
+    let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
+        return refuse("it has no host");
+    };
+    if url.path() == "/" {
+        return refuse("it names no repository");
+    }
+    check_host(host, allow_insecure)?;
+    Ok(url)
+}
+
+/// Hosts written as an address (in any spelling that the URL standard knows: `127.1`, `0x7f000001`, `2130706433`) are
+/// judged here, names when they are resolved.
+fn check_host(host: &str, allow_insecure: bool) -> Result<(), GitError> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let lower = bare.trim_end_matches('.').to_ascii_lowercase();
+    let local = lower == "localhost" || lower.ends_with(".localhost");
+    if local && !allow_insecure {
+        return Err(GitError::InsecureConnection { what: "a loopback host".into() });
+    }
+    let Ok(ip) = bare.parse::<IpAddr>() else { return Ok(()) };
+    match address::verdict(ip) {
+        address::Verdict::Allowed => Ok(()),
+        address::Verdict::Loopback if allow_insecure => Ok(()),
+        address::Verdict::Loopback => {
+            Err(GitError::InsecureConnection { what: "a loopback address".into() })
+        }
+        address::Verdict::Refused(why) => {
+            Err(GitError::InvalidUrl { reason: format!("its host is a {why} address") })
+        }
+    }
+}
+
+fn has_encoded_control(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.windows(3).any(|window| {
+        window[0] == b'%'
+            && std::str::from_utf8(&window[1..])
+                .ok()
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+                .is_some_and(|byte| byte < 0x20 || byte == 0x7f)
+    })
+}
+
+/// Exactly one of branch, tag and commit; none means branch `main`.
+pub(super) fn target(reference: &GitRef) -> Result<Target, GitError> {
+    match (&reference.branch, &reference.tag, &reference.commit) {
+        (None, None, None) => Ok(Target::Branch("main".into())),
+        (Some(name), None, None) => ref_name(name).map(|()| Target::Branch(name.clone())),
+        (None, Some(name), None) => ref_name(name).map(|()| Target::Tag(name.clone())),
+        (None, None, Some(id)) => commit_id(id).map(Target::Commit),
+        _ => Err(GitError::InvalidRef {
+            name: String::new(),
+            reason: "exactly one of branch, tag and commit may be set".into(),
+        }),
+    }
+}
+
+/// A full commit id: 40 or 64 lower-case hex digits.
+pub(super) fn commit_id(id: &str) -> Result<gix::ObjectId, GitError> {
+    let lower_hex = id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if !lower_hex || !matches!(id.len(), 40 | 64) {
+        return Err(GitError::InvalidRef {
+            name: printable(id),
+            reason: "a commit id has 40 or 64 lower-case hex digits".into(),
+        });
+    }
+    gix::ObjectId::from_hex(id.as_bytes()).map_err(|_| GitError::InvalidRef {
+        name: id.to_owned(),
+        reason: "it is no commit id".into(),
+    })
+}
+
+/// Stricter than `git check-ref-format`: only characters that no shell, URL or log line can misread.
+pub(super) fn ref_name(name: &str) -> Result<(), GitError> {
+    let reason = if name.is_empty() || name.len() > MAX_REF {
+        "it is empty or longer than 255 characters"
+    } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+        "it must start with a letter, a digit or an underscore"
+    } else if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-._/+#".contains(c)) {
+        "only letters, digits and - . _ / + # are allowed"
+    } else if name.starts_with("refs/") {
+        "it is a full ref name; leave out refs/heads/ or refs/tags/"
+    } else if name.contains("..") || name.ends_with('.') {
+        "it holds .. or ends with a dot"
+    } else if name.split('/').any(|part| {
+        part.is_empty() || part.starts_with('.') || part.to_ascii_lowercase().ends_with(".lock")
+    }) {
+        "a part of it is empty, starts with a dot or ends with .lock"
+    } else {
+        return Ok(());
+    };
+    Err(GitError::InvalidRef { name: printable(name), reason: reason.into() })
+}
+
+/// Checks a path inside of the repository and brings it into the form of tree entries: `./prod/` → `prod`,
+/// `.` → the empty string.
+///
+/// # Errors
+/// [`GitError::InvalidPath`] for absolute paths, `..`, `.git` (in all its disguises), backslashes and control characters.
+pub fn path(path: &str) -> Result<String, GitError> {
+    let refuse = |reason: &str| {
+        Err(GitError::InvalidPath { path: printable(path), reason: reason.to_owned() })
+    };
+    if path.len() > MAX_PATH {
+        return refuse("it is longer than 1024 characters");
+    }
+    if path.starts_with('/') {
+        return refuse("it is absolute");
+    }
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            _ => match name_problem(part.as_bytes()) {
+                Some(problem) => return refuse(problem),
+                None => parts.push(part),
+            },
+        }
+    }
+    Ok(parts.join("/"))
+}
+
+/// What is wrong with the name of a tree entry, if anything. An honest tree has none of these: they aim at programs
+/// that check trees out, at terminals, and at people.
+pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
+    let Ok(text) = std::str::from_utf8(name) else { return Some("a name is not UTF-8") };
+    if text.is_empty() || text == "." || text == ".." {
+        return Some("a name is empty, . or ..");
+    }
+    if text.contains(['/', '\\']) {
+        return Some("a name holds a slash or backslash");
+    }
+    if text.chars().any(|c| c.is_control() || is_invisible(c)) {
+        return Some("a name holds control or invisible characters");
+    }
+    // NTFS ignores trailing dots and spaces and has short names; `.git` in any spelling is never content.
+    let plain = text.trim_end_matches(['.', ' ']).to_ascii_lowercase();
+    if plain == ".git" || plain == "git~1" || plain.starts_with(".git:") {
+        return Some("a name is .git");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> GitError {
+        url(text, true).expect_err(text)
+    }
+
+    #[test]
+    fn v01_v04_v05_v06_v07_urls_of_other_kinds_are_refused() {
+        for text in [
+            "--upload-pack=x",
+            "-x",
+            "",
+            "file:///etc",
+            "/etc",
+            "./x",
+            "../x",
+            r"C:\x",
+            "C:/x",
+            "ext::sh -c id",
+            "ext::sh",
+            "fd::17",
+            "foo::bar",
+            "git://h/r",
+            "ssh://h/r",
+            "git@example.com:team/repo.git",
+            "example.com:repo",
+            "repo",
+            "ftp://h/r",
+            "HTTPS//h/r",
+        ] {
+            assert_eq!(refused(text).reason(), "InvalidURL", "{text}");
+            assert!(refused(text).is_terminal());
+        }
+        let scp = refused("git@example.com:team/repo.git").to_string();
+        assert!(scp.contains("scp form"), "{scp}");
+        assert_eq!(url("http://h/r", false).unwrap_err().reason(), "InsecureConnectionsDisallowed");
+        assert!(url("http://h/r", true).is_ok());
+        assert!(url("https://git.example.com/team/agents.git", false).is_ok());
+        assert!(url("https://git.example.com:8443/agents", false).is_ok());
+    }
+
+    #[test]
+    fn v02_v03_dashes_in_host_and_user_are_refused() {
+        for text in [
+            "https://-oProxyCommand=x/r",
+            "https://-oProxyCommand=x@h/r",
+            "ssh://-oProxyCommand=x/r",
+            "ssh://-oProxyCommand=x@h/r",
+        ] {
+            assert_eq!(refused(text).reason(), "InvalidURL", "{text}");
+        }
+    }
+
+    #[test]
+    fn v08_control_characters_and_empty_hosts_are_refused() {
+        for text in [
+            "https://h/r\r\nx",
+            "https://h/\0",
+            "https://h/\t",
+            "https://h/ r",
+            "https://h/%0a",
+            "https://h/%0D%0Ax",
+            "https://h/%7f",
+            "https:///h/r",
+            "https://",
+            "https://h",
+            "https://h/",
+            r"https:\\h\r",
+            r"https://h\@x/r",
+            "https://h/r?a=b",
+            "https://h/r#x",
+            "https://hé/r",
+        ] {
+            assert_eq!(refused(text).reason(), "InvalidURL", "{text:?}");
+        }
+    }
+
+    #[test]
+    fn v09_credentials_in_the_url_are_refused_and_never_repeated() {
+        let error = refused("https://user:s3cret@h/r");
+        assert_eq!(error.reason(), "InvalidURL");
+        assert!(!format!("{error} {error:?} {:?}", error.hint()).contains("s3cret"));
+        assert_eq!(refused("https://token@h/r").reason(), "InvalidURL");
+    }
+
+    #[test]
+    fn v10_loopback_needs_the_flag_and_metadata_addresses_are_never_dialled() {
+        for host in [
+            "localhost",
+            "LOCALHOST.",
+            "a.localhost",
+            "127.0.0.1",
+            "127.1",
+            "0x7f000001",
+            "2130706433",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            let text = format!("https://{host}/r");
+            assert_eq!(
+                url(&text, false).unwrap_err().reason(),
+                "InsecureConnectionsDisallowed",
+                "{text}"
+            );
+            assert!(url(&text, true).is_ok(), "{text}");
+        }
+        for host in [
+            "169.254.169.254",
+            "[fd00:ec2::254]",
+            "100.100.100.200",
+            "[fe80::1]",
+            "0.0.0.0",
+            "[::]",
+            "224.0.0.1",
+            "255.255.255.255",
+            "[::ffff:169.254.169.254]",
+        ] {
+            assert_eq!(refused(&format!("https://{host}/r")).reason(), "InvalidURL", "{host}");
+        }
+    }
+
+    #[test]
+    fn v13_refs_that_git_or_a_shell_could_misread_are_refused() {
+        let long = "a".repeat(10_000);
+        for name in [
+            "",
+            "--upload-pack=x",
+            "-x",
+            "a..b",
+            "HEAD:f",
+            "@{-1}",
+            "@",
+            "a*",
+            "a?",
+            "a[",
+            "a b",
+            "a~1",
+            "a^",
+            "a\\b",
+            "a\nb",
+            "a\0",
+            ".a",
+            "a/.b",
+            "a.lock",
+            "a/b.LOCK/c",
+            "a//b",
+            "/a",
+            "a/",
+            "a.",
+            "refs/heads/main",
+            &long,
+            "ä",
+        ] {
+            assert_eq!(ref_name(name).expect_err(name).reason(), "InvalidRef", "{name:?}");
+        }
+        for name in ["main", "feature/x-1", "v1.2.3", "release_1+a#b", "_x"] {
+            assert_eq!(ref_name(name), Ok(()), "{name}");
+        }
+        for id in ["", "abc", &"A".repeat(40), &"g".repeat(40), &"a".repeat(41)] {
+            assert_eq!(commit_id(id).expect_err(id).reason(), "InvalidRef", "{id:?}");
+        }
+        assert!(commit_id(&"a".repeat(40)).is_ok());
+        assert!(commit_id(&"0".repeat(64)).is_ok());
+    }
+
+    #[test]
+    fn g3_exactly_one_target_and_main_by_default() {
+        let none = GitRef { branch: None, tag: None, commit: None };
+        assert_eq!(target(&none), Ok(Target::Branch("main".into())));
+        let two = GitRef { branch: Some("a".into()), tag: Some("b".into()), commit: None };
+        assert_eq!(target(&two).unwrap_err().reason(), "InvalidRef");
+    }
+
+    #[test]
+    fn v14_paths_outside_of_the_tree_are_refused() {
+        for bad in [
+            "..",
+            "a/../b",
+            "/etc",
+            "/",
+            ".git",
+            "a/.git/hooks",
+            ".GIT",
+            "a\\b",
+            "a\0b",
+            "a\nb",
+            "git~1",
+            ".git ",
+            ".git.",
+            ".git::$INDEX_ALLOCATION",
+            "a/\u{202e}b",
+            &"a/".repeat(600),
+        ] {
+            assert_eq!(path(bad).expect_err(bad).reason(), "InvalidPath", "{bad:?}");
+        }
+        for (given, wanted) in [
+            (".", ""),
+            ("", ""),
+            ("./prod", "prod"),
+            ("prod/", "prod"),
+            ("a//./b", "a/b"),
+            (".github", ".github"),
+        ] {
+            assert_eq!(path(given).as_deref(), Ok(wanted));
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The two questions we ask a server: which commit is this ref (`ls-refs`), and give me that commit (`fetch`).
+//!
+//! Fetching asks for the exact commit that was resolved before, at depth 1. So a ref that moves in between can't mix two
+//! states, and no refs are listed a second time. Protocol version 2 is spoken; servers that only know version 0
+//! or 1 list their refs unasked.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use gix::ObjectId;
+use gix::odb::pack;
+use gix::progress::Discard;
+use gix::protocol::fetch::{self, Arguments, Response, Shallow, Tags, negotiate};
+use gix::protocol::handshake::Ref;
+use gix::protocol::ls_refs::RefPrefixes;
+use gix::protocol::transport::client::blocking_io::http::Transport;
+use gix::protocol::transport::{Protocol, Service};
+use gix::protocol::{Handshake, LsRefsCommand};
+
+use super::GitError;
+use super::error::{nearest, printable};
+use super::http::{Bounds, Session};
+
+/// What one listing of refs may have. A ref takes about 100 bytes.
+pub(super) const LISTING_BYTES: u64 = 16 * 1024 * 1024;
+
+const BRANCHES: &str = "refs/heads/";
+const TAGS: &str = "refs/tags/";
+
+fn agent() -> (&'static str, Option<String>) {
+    ("agent", Some(concat!("git/convoke-", env!("CARGO_PKG_VERSION")).to_owned()))
+}
+
+struct Conversation {
+    transport: Transport<Session>,
+    session: Session,
+    handshake: Handshake,
+}
+
+impl Conversation {
+    fn open(session: Session, url: &str) -> Result<Self, GitError> {
+        let parsed = gix::url::parse(url)
+            .map_err(|_| GitError::InvalidUrl { reason: "it cannot be parsed".into() })?;
+        let mut transport = Transport::new_http(session.clone(), parsed, Protocol::V2, false);
+        let handshake = gix::protocol::handshake(
+            &mut transport,
+            Service::UploadPack,
+            |_| Ok(None),
+            Vec::new(),
+            &mut Discard,
+        )
+        .map_err(|error| {
+            session.fault().unwrap_or_else(|| GitError::NotAGitServer { detail: cause(&error) })
+        })?;
+        Ok(Self { transport, session, handshake })
+    }
+
+    /// Refs whose names start with `prefix`.
+    fn list(&mut self, prefix: &str) -> Result<Vec<Ref>, GitError> {
+        if let Some(refs) = &self.handshake.refs {
+            let wanted = |one: &&Ref| one.unpack().0.starts_with(prefix.as_bytes());
+            return Ok(refs.iter().filter(wanted).cloned().collect());
+        }
+        let mut prefixes = RefPrefixes::new();
+        prefixes.extend([prefix.into()]);
+        LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
+            .invoke_blocking(&mut self.transport, &mut Discard, false)
+            .map_err(|error| {
+                self.session
+                    .fault()
+                    .unwrap_or_else(|| GitError::NotAGitServer { detail: cause(&error) })
+            })
+    }
+}
+
+/// Asks for the commit of a branch or tag; annotated tags are peeled. One `ls-refs` when the ref exists.
+pub(super) fn resolve(
+    session: Session,
+    url: &str,
+    tag: bool,
+    name: &str,
+) -> Result<ObjectId, GitError> {
+    let (folder, kind) = if tag { (TAGS, "tag") } else { (BRANCHES, "branch") };
+    let full = format!("{folder}{name}");
+    let mut conversation = Conversation::open(session, url)?;
+    for one in conversation.list(&full)? {
+        let (found, target, peeled) = one.unpack();
+        if *found == full
+            && let Some(id) = peeled.or(target)
+        {
+            return Ok(id.to_owned());
+        }
+    }
+    // Not there: look around for the hint. What fails here hides nothing.
+    let all = conversation.list("refs/").unwrap_or_default();
+    if all.is_empty() {
+        return Err(GitError::EmptyRepository);
+    }
+    let names: Vec<String> = all
+        .iter()
+        .filter_map(|one| one.unpack().0.strip_prefix(folder.as_bytes()))
+        .map(|found| String::from_utf8_lossy(found).into_owned())
+        .collect();
+    let nearest = nearest(name, names.iter().map(String::as_str));
+    Err(GitError::RefNotFound { kind, name: name.to_owned(), nearest })
+}
+
+/// A received pack and its index, still in the staging folder.
+pub(super) struct Pack {
+    pub data: PathBuf,
+    pub index: PathBuf,
+}
+
+/// Where a fetch starts from and how it is bounded.
+pub(super) struct Fetch<'a, Base> {
+    /// The commit to fetch.
+    pub want: ObjectId,
+    /// A commit whose tree is complete in `base`: the server leaves out what it has in common.
+    pub have: Option<ObjectId>,
+    /// Objects that a thin pack may refer to.
+    pub base: Base,
+    /// An existing, empty folder.
+    pub staging: &'a Path,
+    /// Bytes that one object may take in memory.
+    pub object_bytes: usize,
+    /// What the pack may have, for the message.
+    pub pack_bytes: u64,
+    pub bounds: &'a Bounds,
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Fetches one commit with its tree and no history into `staging`.
+pub(super) fn fetch(
+    session: Session,
+    url: &str,
+    order: Fetch<'_, impl gix::objs::Find>,
+) -> Result<Pack, GitError> {
+    let Fetch { want, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } = order;
+    let mut conversation = Conversation::open(session, url)?;
+    let shallow_file = staging.join("shallow");
+    if let Some(have) = have {
+        std::fs::write(&shallow_file, format!("{have}\n"))
+            .map_err(|error| GitError::storage("write the shallow boundary", &error))?;
+    }
+    let options = pack::bundle::write::Options {
+        thread_limit: Some(2),
+        alloc_limit_bytes: Some(object_bytes),
+        ..Default::default()
+    };
+    let mut written = None;
+    let outcome = gix::protocol::fetch(
+        &mut Single { want, have },
+        |reader, progress, interrupt| {
+            written = Some(pack::Bundle::write_to_directory(
+                reader,
+                Some(staging),
+                progress,
+                interrupt,
+                Some(base),
+                want.kind(),
+                options,
+            )?);
+            Ok(true)
+        },
+        Discard,
+        interrupt,
+        fetch::Context {
+            handshake: &mut conversation.handshake,
+            transport: &mut conversation.transport,
+            user_agent: agent(),
+            trace_packetlines: false,
+        },
+        fetch::Options {
+            shallow_file,
+            shallow: &Shallow::DepthAtRemote(NonZeroU32::MIN),
+            tags: Tags::None,
+            reject_shallow_remote: false,
+        },
+    );
+    if let Err(error) = outcome {
+        return Err(explain(&error, &conversation.session, &want, pack_bytes, bounds));
+    }
+    match written {
+        Some(pack::bundle::write::Outcome {
+            data_path: Some(data),
+            index_path: Some(index),
+            ..
+        }) => Ok(Pack { data, index }),
+        _ => Err(GitError::corrupt("the server sent an empty pack")),
+    }
+}
+
+/// Wants one commit, has at most one: a negotiation of a single round.
+struct Single {
+    want: ObjectId,
+    have: Option<ObjectId>,
+}
+
+impl fetch::Negotiate for Single {
+    fn mark_complete_and_common_ref(&mut self) -> gix::Result<negotiate::Action> {
+        Ok(negotiate::Action::MustNegotiate { remote_ref_target_known: Vec::new() })
+    }
+
+    fn add_wants(&mut self, arguments: &mut Arguments, _known: &[bool]) -> bool {
+        arguments.want(self.want);
+        true
+    }
+
+    fn one_round(
+        &mut self,
+        _state: &mut negotiate::one_round::State,
+        arguments: &mut Arguments,
+        _previous: Option<&Response>,
+    ) -> gix::Result<(negotiate::Round, bool)> {
+        if let Some(have) = self.have {
+            arguments.have(have);
+        }
+        let round = negotiate::Round {
+            haves_sent: usize::from(self.have.is_some()),
+            in_vain: 0,
+            haves_to_send: 1,
+            previous_response_had_at_least_one_in_common: false,
+        };
+        Ok((round, true))
+    }
+}
+
+/// What a failed fetch means.
+fn explain(
+    error: &gix::Error,
+    session: &Session,
+    want: &ObjectId,
+    pack_bytes: u64,
+    bounds: &Bounds,
+) -> GitError {
+    if let Some(fault) = session.fault() {
+        return fault;
+    }
+    if *bounds.stop.borrow() || error.is_cancelled() {
+        return bounds.timed_out();
+    }
+    if is_refusal(&all_causes(error), want) {
+        return GitError::CommitGone { commit: want.to_string() };
+    }
+    if let Some(io) = error.iter_errors().find_map(storage_failure) {
+        return GitError::storage("write the pack", io);
+    }
+    let ended = |one: &(dyn std::error::Error + 'static)| {
+        let io = one.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof)
+    };
+    if error.iter_errors().any(ended) {
+        return GitError::corrupt("the server's answer ends early");
+    }
+    if error.is_resource_exhausted() {
+        let detail = format!(
+            "an object in it needs more memory than allowed (pack budget: {pack_bytes} bytes)"
+        );
+        return GitError::PackTooLarge { detail };
+    }
+    if !error.is_corrupted() && (error.is_unsupported() || error.is_validation()) {
+        return GitError::NotAGitServer { detail: cause(error) };
+    }
+    GitError::corrupt(cause(error))
+}
+
+/// Whether the server says that it does not hand out the commit. Git: `not our ref <id>`; `git` and GitLab, GitHub:
+/// `Server does not allow request for unadvertised object <id>`; `JGit` and Gerrit: `want <id> not valid`.
+fn is_refusal(text: &str, want: &ObjectId) -> bool {
+    let words = ["not our ref", "unadvertised object", "not valid", "not found"];
+    text.contains(&want.to_string()) && words.iter().any(|words| text.contains(words))
+}
+
+fn storage_failure<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
+    use std::io::ErrorKind as Kind;
+    error.downcast_ref::<std::io::Error>().filter(|io| {
+        matches!(
+            io.kind(),
+            Kind::StorageFull
+                | Kind::QuotaExceeded
+                | Kind::FileTooLarge
+                | Kind::ReadOnlyFilesystem
+                | Kind::PermissionDenied
+                | Kind::NotFound
+        )
+    })
+}
+
+fn all_causes(error: &gix::Error) -> String {
+    let texts: Vec<String> = error.iter_errors().map(ToString::to_string).collect();
+    texts.join(": ").to_ascii_lowercase()
+}
+
+/// The innermost cause of an error of gix.
+pub(super) fn cause(error: &gix::Error) -> String {
+    printable(&error.probable_cause().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_several_servers_are_recognised() {
+        let want = ObjectId::from_hex("0123456789".repeat(4).as_bytes()).unwrap();
+        for text in [
+            "upload-pack: not our ref 0123456789012345678901234567890123456789",
+            "server does not allow request for unadvertised object 0123456789012345678901234567890123456789",
+            "want 0123456789012345678901234567890123456789 not valid",
+        ] {
+            assert!(is_refusal(text, &want), "{text}");
+        }
+        assert!(!is_refusal("the pack is not valid", &want));
+    }
+}
