@@ -54,7 +54,7 @@ pub struct Args {
     /// Registry of builds that name none
     #[arg(long)]
     internal_registry: Option<String>,
-    /// Namespace of the operator: where shipped pipeline templates are
+    /// Namespace of the operator: where its key and the shipped pipeline templates are
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
     #[command(flatten)]
@@ -116,7 +116,14 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     };
     let builds = BuildSources::new();
     let engine = Engine::new(client.clone(), stores.clone(), settings, builds.clone(), &queue);
-    let children = controllers::start(&mut tasks, &client, &stores, args.defaults.resolve(), &set);
+    let children = controllers::start(
+        &mut tasks,
+        &client,
+        &stores,
+        args.defaults.resolve(),
+        args.operator_namespace.clone(),
+        &set,
+    );
     if set.has(Kind::AgentBuild) {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::children::{Children, Wanted};
 use super::defaults::Defaults;
+use super::inputs::Inputs;
 use super::runtime::Next;
 use super::stale::{kept, stale};
 use crate::api::{Kind, keys};
@@ -42,6 +43,8 @@ pub struct Context {
     pub writer: Arc<ChildWriter>,
     /// What specs leave open.
     pub defaults: Defaults,
+    /// What pods read besides children.
+    pub inputs: Arc<Inputs>,
 }
 
 impl Context {

@@ -6,6 +6,7 @@ pub mod build_sources;
 pub mod children;
 pub mod context;
 pub mod defaults;
+pub mod inputs;
 pub mod mcp_server;
 pub mod model_api;
 pub mod queue;

@@ -1,5 +1,6 @@
 //! Starts the controllers: one queue each, fed by the changes that concern it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::{Api, Client};
@@ -9,6 +10,7 @@ use super::ControllerSet;
 use super::agent::Agents;
 use super::context::Context;
 use super::defaults::Defaults;
+use super::inputs::Inputs;
 use super::mcp_server::McpServers;
 use super::model_api::ModelApis;
 use super::queue::Queue;
@@ -22,28 +24,34 @@ use crate::cluster::store::{Change, Key, Store};
 /// Objects of one kind that are worked on at once.
 const CONCURRENCY: usize = 16;
 
-/// Starts the controllers of `set` as tasks; gives the stores of children, for readiness.
+/// Starts the controllers of `set` as tasks; gives the stores of children, for readiness. `operator_namespace` holds
+/// the key for digests of what pods read.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     client: &Client,
     stores: &Stores,
     defaults: Defaults,
+    operator_namespace: String,
     set: &ControllerSet,
 ) -> Option<ChildStores> {
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
     let children = ChildStores::new();
+    let inputs = Inputs::new(client.clone(), operator_namespace);
+    let mut queues = BTreeMap::new();
     let context = Arc::new(Context {
         client: client.clone(),
         stores: stores.clone(),
         children: children.clone(),
         writer: ChildWriter::new(client.clone()),
         defaults,
+        inputs: inputs.clone(),
     });
 
     if set.has(Kind::ModelAPI) {
         let queue = Queue::new();
+        queues.insert(Kind::ModelAPI, queue.clone());
         own(&stores.model_apis, &queue);
         from_children(&children, Kind::ModelAPI, &queue);
         let reconciler = Arc::new(ModelApis(context.clone()));
@@ -51,6 +59,7 @@ pub fn start<E: Send + 'static>(
     }
     if set.has(Kind::MCPServer) {
         let queue = Queue::new();
+        queues.insert(Kind::MCPServer, queue.clone());
         own(&stores.mcp_servers, &queue);
         from_children(&children, Kind::MCPServer, &queue);
         let (sink, servers) = (queue.clone(), stores.mcp_servers.clone());
@@ -70,6 +79,7 @@ pub fn start<E: Send + 'static>(
     }
     if set.has(Kind::Agent) {
         let queue = Queue::new();
+        queues.insert(Kind::Agent, queue.clone());
         own(&stores.agents, &queue);
         from_children(&children, Kind::Agent, &queue);
         to_agents(stores, &stores.model_apis, &queue, |agent, name| {
@@ -104,6 +114,8 @@ pub fn start<E: Send + 'static>(
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
 
+    inputs.notify(queues);
+    spawn(tasks, inputs.run());
     // Children are watched by our label. The stores of our own kinds are watched by the caller.
     watch(tasks, client, &children.deployments);
     watch(tasks, client, &children.services);

@@ -26,13 +26,14 @@ impl Reconciler for Agents {
         let context = &self.0;
         context.wait_ready().await;
         let Some((uid, agent)) = context.object(&context.stores.agents, &key) else {
+            context.inputs.forget(Kind::Agent, &key);
             return Ok(Next::Forget);
         };
 
         let resolved =
             resolve::resolve(&agent, &context.stores, &context.children, &context.defaults);
         let mut outcome = status::Outcome::default();
-        let children = match validate::validate(&agent) {
+        let mut children = match validate::validate(&agent) {
             Ok(()) => desired::children(&agent, &resolved, &context.defaults),
             Err(invalid) => {
                 outcome.invalid = Some(invalid);
@@ -40,6 +41,10 @@ impl Reconciler for Agents {
             }
         };
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
+        let live = live_deployment(&context.children, &uid, &child);
+        let live = live.as_ref().map(|live| live.value.object.as_ref());
+        outcome.followed =
+            Some(context.inputs.follow(Kind::Agent, &key, live, &mut children).await);
         let applied = apply(&context.writer, &context.children, &uid, &child, &children).await;
 
         let (deployment, failure) = match applied {

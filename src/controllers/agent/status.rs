@@ -13,6 +13,7 @@ use crate::cluster::readiness::{Health, Observed};
 use crate::cluster::{conditions, meta};
 use crate::controllers::children::Failure;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::inputs::decide::Followed;
 
 /// What came of the writes.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Outcome {
     pub observed: Option<Observed>,
     /// The image that the Deployment names.
     pub image: Option<String>,
+    /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
+    pub followed: Option<Followed>,
 }
 
 /// The new status.
@@ -107,6 +110,10 @@ pub fn status(
             generation,
             now,
         );
+    }
+
+    if let Some(followed) = &outcome.followed {
+        followed.tell(list, generation, now);
     }
 
     let observed = outcome.observed.clone().unwrap_or_default();
