@@ -180,6 +180,99 @@ async fn a3_peers_never_block_and_are_wired_when_they_appear() {
     .await;
 }
 
+/// Waits until operators have written nothing in this namespace for three seconds: longer than anything is put off.
+async fn at_rest(team: &Team<'_>) {
+    let mut mark = team.cluster.audit_mark();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut writes = team.cluster.writes_by(AGENT, mark);
+        writes.retain(|r| r.namespace == team.namespace);
+        if writes.is_empty() {
+            return;
+        }
+        mark = team.cluster.audit_mark();
+    }
+    panic!("{} does not come to rest", team.namespace);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_agents_of_one_commit_that_name_each_other_are_wired_at_the_first_write() {
+    let circle = [("one", "two, three"), ("two", "one, three"), ("three", "one, two")];
+    let access = |peers: &str| format!("  agentNetwork:\n    access: [{peers}]\n");
+    let agents = circle.map(|(name, peers)| (format!("{name}.yaml"), agent(name, &access(peers))));
+    let gpt = model("gpt");
+    let mut files = vec![("m.yaml", gpt.as_str()), ("s.yaml", REMOTE), ("prompt.md", "p")];
+    files.extend(agents.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+    let team = team("circle", &files).await;
+    for (name, _) in circle {
+        team.agent_is(name, "all peers", |s| condition(s, "PeersResolved")["status"] == "True")
+            .await;
+    }
+    at_rest(&team).await;
+    for (name, peers) in circle {
+        let deployment = team.deployment(&format!("agent-{name}")).await;
+        for peer in peers.split(", ") {
+            let url = env(&deployment, &format!("PEER_AGENT_{}_CARD_URL", peer.to_uppercase()));
+            assert!(url.is_some_and(|url| url.starts_with(&format!("http://agent-{peer}."))));
+        }
+        assert_eq!(deployment.metadata.generation, Some(1), "{name} is written once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_peers_that_come_together_replace_the_pods_once() {
+    let hub = agent("hub", "  agentNetwork:\n    access: [x, y, z]\n");
+    let files =
+        [("m.yaml", &*model("gpt")), ("s.yaml", REMOTE), ("hub.yaml", &*hub), ("prompt.md", "p")];
+    let team = team("hub", &files).await;
+    team.agent_is("hub", "no peer", |s| condition(s, "PeersResolved")["status"] == "False").await;
+    at_rest(&team).await;
+    // Not by a commit, which would announce them: one after the other, within a moment.
+    for name in ["x", "y", "z"] {
+        let peer = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "metadata": {"name": name}, "spec": {"modelAPI": {"name": "gpt"}, "replicas": 0}});
+        let peer = serde_json::from_value(peer).expect("agent");
+        team.agents().create(&PostParams::default(), &peer).await.expect("create");
+    }
+    team.agent_is("hub", "all peers", |s| condition(s, "PeersResolved")["status"] == "True").await;
+    eventually(SOON, "the hub is wired", || async {
+        let told = env(&team.deployment("agent-hub").await, "PEER_AGENTS");
+        if told.as_deref() == Some("x,y,z") { Ok(()) } else { Err(told) }
+    })
+    .await;
+    assert_eq!(team.deployment("agent-hub").await.metadata.generation, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_loss_that_heals_at_once_is_not_told() {
+    let agent = agent("calm", "");
+    let team = team(
+        "blink",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")],
+    )
+    .await;
+    team.deployment("agent-calm").await;
+    team.agent_is("calm", "settled", |s| s["phase"] == "Pending").await;
+    at_rest(&team).await;
+    let mark = team.cluster.audit_mark();
+    let models: Api<ModelAPI> = Api::namespaced(team.client.clone(), &team.namespace);
+    let before = models.get("gpt").await.expect("model").metadata.uid;
+    // The sync brings it back.
+    models.delete("gpt", &DeleteParams::default()).await.expect("delete");
+    eventually(SOON, "the model is back", || async {
+        let now = models.get_opt("gpt").await.expect("get")?;
+        let ready = now.status.is_some_and(|s| s.conditions.iter().any(|c| c.status == "True"));
+        (ready && now.metadata.uid != before).then_some(())
+    })
+    .await;
+    at_rest(&team).await;
+    let writes = team.cluster.writes_by(AGENT, mark);
+    let told: Vec<_> = writes
+        .iter()
+        .filter(|r| r.namespace == team.namespace && r.name.contains("calm"))
+        .collect();
+    assert!(told.is_empty(), "{told:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a11_a_foreign_object_with_a_childs_name_is_left_alone() {
     let cluster = cluster().await;

@@ -17,6 +17,7 @@ use crate::cluster::reflector;
 use crate::controllers::agent_build;
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
+use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
@@ -115,13 +116,22 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         data_dir,
     };
     let builds = BuildSources::new();
-    let engine = Engine::new(client.clone(), stores.clone(), settings, builds.clone(), &queue);
+    let wanted = WantedAgents::new();
+    let engine = Engine::new(
+        client.clone(),
+        stores.clone(),
+        settings,
+        builds.clone(),
+        wanted.clone(),
+        &queue,
+    );
     let children = controllers::start(
         &mut tasks,
         &client,
         &stores,
         args.defaults.resolve(),
         args.operator_namespace.clone(),
+        wanted,
         &set,
     );
     if set.has(Kind::AgentBuild) {

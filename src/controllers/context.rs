@@ -12,6 +12,7 @@ use super::defaults::Defaults;
 use super::inputs::Inputs;
 use super::runtime::Next;
 use super::stale::{kept, stale};
+use super::wanted_agents::WantedAgents;
 use crate::api::{Kind, keys};
 use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::client::CallError;
@@ -45,6 +46,8 @@ pub struct Context {
     pub defaults: Defaults,
     /// What pods read besides children.
     pub inputs: Arc<Inputs>,
+    /// The agents that the newest commits want.
+    pub wanted: Arc<WantedAgents>,
 }
 
 impl Context {

@@ -14,6 +14,7 @@ pub mod runtime;
 pub mod serving;
 pub mod stale;
 mod start;
+pub mod wanted_agents;
 pub mod workload;
 
 pub use start::start;

@@ -15,6 +15,7 @@ use super::mcp_server::McpServers;
 use super::model_api::ModelApis;
 use super::queue::Queue;
 use super::runtime;
+use super::wanted_agents::WantedAgents;
 use crate::api::{Agent, Kind, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
 use crate::cluster::live::{Managed, Ours, Stores};
@@ -25,13 +26,14 @@ use crate::cluster::store::{Change, Key, Store};
 const CONCURRENCY: usize = 16;
 
 /// Starts the controllers of `set` as tasks; gives the stores of children, for readiness. `operator_namespace` holds
-/// the key for digests of what pods read.
+/// the key for digests of what pods read; the engine fills `wanted`.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     client: &Client,
     stores: &Stores,
     defaults: Defaults,
     operator_namespace: String,
+    wanted: Arc<WantedAgents>,
     set: &ControllerSet,
 ) -> Option<ChildStores> {
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
@@ -47,6 +49,7 @@ pub fn start<E: Send + 'static>(
         writer: ChildWriter::new(client.clone()),
         defaults,
         inputs: inputs.clone(),
+        wanted: wanted.clone(),
     });
 
     if set.has(Kind::ModelAPI) {
@@ -101,16 +104,12 @@ pub fn start<E: Send + 'static>(
                 entry.is_some_and(|entry| entry.value.object().is_some_and(|agent| exposed(agent)))
             };
             if there(change.old) != there(change.new) {
-                dependents(&agents, change.key, &sink, |agent, name| {
-                    agent
-                        .spec
-                        .agent_network
-                        .as_ref()
-                        .is_some_and(|network| network.access.iter().any(|peer| peer == name))
-                });
+                dependents(&agents, change.key, &sink, calls);
             }
         });
-        let reconciler = Arc::new(Agents(context));
+        let (sink, agents) = (queue.clone(), stores.agents.clone());
+        wanted.notify(move |peer| dependents(&agents, peer, &sink, calls));
+        let reconciler = Arc::new(Agents::new(context));
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
 
@@ -211,6 +210,12 @@ fn to_agents<K: Ours>(
             dependents(&agents, change.key, &sink, &refers);
         }
     });
+}
+
+/// Whether an agent is told of that peer.
+fn calls(agent: &Agent, peer: &str) -> bool {
+    let network = agent.spec.agent_network.as_ref();
+    network.is_some_and(|network| network.access.iter().any(|name| name == peer))
 }
 
 fn dependents(

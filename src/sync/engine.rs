@@ -25,6 +25,7 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler, backoff, jitter};
+use crate::controllers::wanted_agents::WantedAgents;
 use crate::definition::{check_references, diagnostic};
 use crate::git::{GitError, Revision};
 
@@ -87,6 +88,7 @@ pub struct Engine {
     stores: Stores,
     settings: Settings,
     builds: Arc<BuildSources>,
+    wanted: Arc<WantedAgents>,
     events: Events,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
 }
@@ -102,17 +104,26 @@ pub enum EngineError {
 impl Engine {
     /// An engine over these stores; `queue` hears of every change that concerns a GitSync.
     ///
-    /// It tells `builds` the source of every AgentBuild of each commit that it reads.
+    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents.
     pub fn new(
         client: Client,
         stores: Stores,
         settings: Settings,
         builds: Arc<BuildSources>,
+        wanted: Arc<WantedAgents>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         listen(&stores, queue);
         let events = Events::new(client.clone());
-        Arc::new(Self { client, stores, settings, builds, events, states: Mutex::default() })
+        Arc::new(Self {
+            client,
+            stores,
+            settings,
+            builds,
+            wanted,
+            events,
+            states: Mutex::default(),
+        })
     }
 
     fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
@@ -141,6 +152,7 @@ impl Engine {
     }
 
     fn forget(&self, key: &Key) {
+        self.wanted.forget(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
             state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))
@@ -220,6 +232,8 @@ impl Engine {
                         for (build, source) in &loaded.builds {
                             self.builds.set(Key::new(&key.namespace, build), source.clone());
                         }
+                        let agents = loaded.desired.iter().filter(|(id, _)| id.kind == Kind::Agent);
+                        self.wanted.set(key, agents.map(|(id, d)| (&*id.name, &d.definition.spec)));
                     }
                     state.refused.clear();
                     state.attempts = 0;

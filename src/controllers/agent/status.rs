@@ -28,6 +28,8 @@ pub struct Outcome {
     pub observed: Option<Observed>,
     /// The image that the Deployment names.
     pub image: Option<String>,
+    /// Whether a loss of dependencies is so young that it is not told yet.
+    pub young_loss: bool,
     /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
     pub followed: Option<Followed>,
 }
@@ -64,12 +66,14 @@ pub fn status(
     let moving = matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
     set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
     let waiting = resolved.waiting_for.join(", ");
-    set(
-        "DependenciesReady",
-        waiting.is_empty(),
-        if waiting.is_empty() { "AllReady" } else { "NotReady" },
-        &waiting,
-    );
+    if !outcome.young_loss {
+        set(
+            "DependenciesReady",
+            waiting.is_empty(),
+            if waiting.is_empty() { "AllReady" } else { "NotReady" },
+            &waiting,
+        );
+    }
     let missing: Vec<_> =
         resolved.peers.iter().filter(|(_, there)| !there).map(|(name, _)| name.as_str()).collect();
     let missing_text =
