@@ -378,7 +378,17 @@ async fn a5_u02_a_restarted_operator_writes_nothing_and_goes_on_following() {
     assert_eq!(cluster.writes_by(AGENT, mark), []);
 
     open.put_secret("keys", &[ALLOWED], json!({"k": "2"})).await;
-    assert_eq!(generation(&open.rolled(&before).await), generation(&before) + 1);
+    let rolled = open.rolled(&before).await;
+    assert_eq!(generation(&rolled), generation(&before) + 1);
+
+    // It comes back without the right: what it does not know replaces no pods.
+    open.quiet().await;
+    operator.kill9();
+    cluster.kubectl(&["-n", &open.namespace, "delete", "rolebinding", "convoke-secrets"]);
+    operator.restart();
+    open.condition(Kind::Agent, "one", "SecretsWatched", |c| c["status"] == "False").await;
+    let now = open.deployment("agent-one").await;
+    assert_eq!((inputs(&now), generation(&now)), (inputs(&rolled), generation(&rolled)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

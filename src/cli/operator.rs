@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=warn".into()),
+                .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=error".into()),
         )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

@@ -54,14 +54,17 @@ pub fn is_forbidden(error: &watcher::Error) -> bool {
 #[must_use]
 pub fn refusal(error: &watcher::Error) -> Option<&str> {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    let status = match error {
+    match error {
         InitialListFailed(kube::Error::Api(status))
         | WatchStartFailed(kube::Error::Api(status))
         | WatchFailed(kube::Error::Api(status))
-        | WatchError(status) => status,
-        _ => return None,
-    };
-    (status.code == 403).then_some(status.message.as_str())
+        | WatchError(status)
+            if status.code == 403 =>
+        {
+            Some(&status.message)
+        }
+        _ => None,
+    }
 }
 
 /// Pauses between tries: doubling with each failure in a row, ±10%.
@@ -154,7 +157,12 @@ pub async fn run_with<K, V>(
                     let refused = is_forbidden(&error);
                     let most = if refused { forbidden } else { LONGEST_PAUSE };
                     let pause = pauses.next(Instant::now(), most);
-                    tracing::warn!(kind = store.kind, %error, retry_in = ?pause, "watch failed, trying again");
+                    // A right may be missing for long, and somebody is told of it elsewhere.
+                    if refused && pauses.failures > 1 {
+                        tracing::debug!(kind = store.kind, %error, retry_in = ?pause, "still not allowed");
+                    } else {
+                        tracing::warn!(kind = store.kind, %error, retry_in = ?pause, "watch failed, trying again");
+                    }
                     tokio::time::sleep(pause).await;
                     if refused {
                         // A list says when the right is there; the watch alone would be silent.

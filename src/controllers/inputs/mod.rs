@@ -380,3 +380,42 @@ fn annotation(deployment: &Deployment) -> Option<&str> {
     let template = deployment.spec.as_ref()?.template.metadata.as_ref()?;
     template.annotations.as_ref()?.get(keys::INPUTS).map(String::as_str)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn references(secret: &str) -> References {
+        let env =
+            json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]);
+        let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
+        References::of(&serde_json::from_value(template).expect("template"), None)
+    }
+
+    #[tokio::test]
+    async fn a13_secrets_are_watched_only_while_somebody_reads_one() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let client = Client::try_from(nowhere).expect("client");
+        let inputs = Inputs::new(client, "ops".into());
+        let queue = Queue::new();
+        inputs.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
+        let watched =
+            |namespace: &str| inputs.namespaces().get(namespace).map(|here| here.secrets.is_some());
+        let (one, two) = (Key::new("team", "one"), Key::new("team", "two"));
+        inputs.refer(Kind::Agent, &one, references("s"));
+        inputs.refer(Kind::Agent, &two, references("t"));
+        assert_eq!((watched("team"), watched("other")), (Some(true), None));
+
+        let s = Reference { source: Source::Secret, name: "s".into() };
+        inputs.wake("team", |references| references.has(&s));
+        assert_eq!((queue.next().await, queue.len()), (one.clone(), 0), "only who reads it");
+
+        inputs.forget(Kind::Agent, &one);
+        assert_eq!(watched("team"), Some(true));
+        inputs.forget(Kind::Agent, &two);
+        assert_eq!(watched("team"), None, "nothing is left");
+    }
+}
