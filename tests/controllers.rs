@@ -134,8 +134,10 @@ async fn a1_a_commit_becomes_deployment_service_and_config_map() {
 async fn a3_an_agent_waits_for_a_late_model_and_heals() {
     let agent = agent("early", "");
     let team = team("late", &[("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")]).await;
-    let status = team.agent_is("early", "waiting", |s| s["phase"] == "Waiting").await;
-    assert_eq!(status["message"], "Waiting for ModelAPI gpt (missing)");
+    team.agent_is("early", "waiting", |s| {
+        s["phase"] == "Waiting" && s["message"] == "Waiting for ModelAPI gpt (missing)"
+    })
+    .await;
     assert!(team.deployments().get_opt("agent-early").await.expect("get").is_none());
     team.services().get("agent-early").await.expect("the Service is made at once");
 
@@ -227,12 +229,14 @@ async fn a3_peers_that_come_together_replace_the_pods_once() {
     let team = team("hub", &files).await;
     team.agent_is("hub", "no peer", |s| condition(s, "PeersResolved")["status"] == "False").await;
     at_rest(&team).await;
-    // Not by a commit, which would announce them: one after the other, within a moment.
-    for name in ["x", "y", "z"] {
+    // Not by a commit, which would announce them: three events, within a moment.
+    let agents = team.agents();
+    let peers = ["x", "y", "z"].map(|name| {
         let peer = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "metadata": {"name": name}, "spec": {"modelAPI": {"name": "gpt"}, "replicas": 0}});
-        let peer = serde_json::from_value(peer).expect("agent");
-        team.agents().create(&PostParams::default(), &peer).await.expect("create");
-    }
+        let (peer, agents) = (serde_json::from_value(peer).expect("agent"), &agents);
+        async move { agents.create(&PostParams::default(), &peer).await.expect("create") }
+    });
+    futures::future::join_all(peers).await;
     team.agent_is("hub", "all peers", |s| condition(s, "PeersResolved")["status"] == "True").await;
     eventually(SOON, "the hub is wired", || async {
         let told = env(&team.deployment("agent-hub").await, "PEER_AGENTS");
@@ -253,24 +257,28 @@ async fn a3_a_loss_that_heals_at_once_is_not_told() {
     team.deployment("agent-calm").await;
     team.agent_is("calm", "settled", |s| s["phase"] == "Pending").await;
     at_rest(&team).await;
-    let mark = team.cluster.audit_mark();
     let models: Api<ModelAPI> = Api::namespaced(team.client.clone(), &team.namespace);
-    let before = models.get("gpt").await.expect("model").metadata.uid;
-    // The sync brings it back.
-    models.delete("gpt", &DeleteParams::default()).await.expect("delete");
-    eventually(SOON, "the model is back", || async {
-        let now = models.get_opt("gpt").await.expect("get")?;
-        let ready = now.status.is_some_and(|s| s.conditions.iter().any(|c| c.status == "True"));
-        (ready && now.metadata.uid != before).then_some(())
-    })
-    .await;
-    at_rest(&team).await;
-    let writes = team.cluster.writes_by(AGENT, mark);
-    let told: Vec<_> = writes
-        .iter()
-        .filter(|r| r.namespace == team.namespace && r.name.contains("calm"))
-        .collect();
-    assert!(told.is_empty(), "{told:#?}");
+    for round in 0..5 {
+        let (mark, began) = (team.cluster.audit_mark(), std::time::Instant::now());
+        let before = models.get("gpt").await.expect("model").metadata.uid;
+        // The sync brings it back.
+        models.delete("gpt", &DeleteParams::default()).await.expect("delete");
+        eventually(SOON, "the model is back", || async {
+            let now = models.get_opt("gpt").await.expect("get")?;
+            let ready = now.status.is_some_and(|s| s.conditions.iter().any(|c| c.status == "True"));
+            (ready && now.metadata.uid != before).then_some(())
+        })
+        .await;
+        let took = began.elapsed();
+        at_rest(&team).await;
+        let mut told = team.cluster.writes_by(AGENT, mark);
+        told.retain(|r| r.namespace == team.namespace && r.name.contains("calm"));
+        // A busy machine may make it a loss that lasts: try again.
+        if took < Duration::from_millis(1500) || round == 4 {
+            assert!(told.is_empty(), "after {took:?}: {told:#?}");
+            return;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
