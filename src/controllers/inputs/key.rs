@@ -37,6 +37,19 @@ pub enum KeyError {
     Random,
 }
 
+impl KeyError {
+    /// Whether it stays so until somebody does something.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Read(_, error) | Self::Create(_, error) => {
+                error.is_forbidden() || error.is_not_found() || error.is_invalid()
+            }
+            Self::Content(_) | Self::Random => true,
+        }
+    }
+}
+
 /// Reads the key, and makes it when there is none.
 ///
 /// # Errors

@@ -47,6 +47,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 const FORBIDDEN: Duration = Duration::from_secs(60);
 /// The pause after the first failure to get the key.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Failures in a row to get the key until it is told, when they may pass.
+const FAILURES: u32 = 3;
 
 #[derive(Debug, Clone)]
 enum KeyState {
@@ -129,21 +131,17 @@ impl Inputs {
 
     /// Gets the key, then follows ConfigMaps, for ever.
     pub async fn run(self: Arc<Self>) {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         let key = loop {
             match key::obtain(&self.client, &self.operator_namespace).await {
                 Ok(key) => break Arc::new(key),
                 Err(error) => {
+                    failures += 1;
                     let retry_in = jitter(pause);
                     tracing::warn!(%error, ?retry_in, "changes of ConfigMaps and Secrets replace no pods");
-                    let why = error.to_string();
-                    let news = self.key.send_if_modified(|state| {
-                        let news = !matches!(state, KeyState::None(have) if *have == why);
-                        *state = KeyState::None(why);
-                        news
-                    });
-                    if news {
-                        self.wake_all(|references| !references.is_empty());
+                    // What passes at once is not worth a condition on every object.
+                    if error.is_lasting() || failures >= FAILURES {
+                        self.tell_no_key(error.to_string());
                     }
                     tokio::time::sleep(retry_in).await;
                     pause = (2 * pause).min(FORBIDDEN);
@@ -162,6 +160,17 @@ impl Inputs {
         };
         let view = |map: WatchedConfigMap| map.digests(&key);
         reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
+    }
+
+    fn tell_no_key(&self, why: String) {
+        let news = self.key.send_if_modified(|state| {
+            let news = !matches!(state, KeyState::None(have) if *have == why);
+            *state = KeyState::None(why);
+            news
+        });
+        if news {
+            self.wake_all(|references| !references.is_empty());
+        }
     }
 
     /// Follows the Secrets of one namespace, for ever.
