@@ -134,8 +134,10 @@ async fn a1_a_commit_becomes_deployment_service_and_config_map() {
 async fn a3_an_agent_waits_for_a_late_model_and_heals() {
     let agent = agent("early", "");
     let team = team("late", &[("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")]).await;
-    let status = team.agent_is("early", "waiting", |s| s["phase"] == "Waiting").await;
-    assert_eq!(status["message"], "Waiting for ModelAPI gpt (missing)");
+    team.agent_is("early", "waiting", |s| {
+        s["phase"] == "Waiting" && s["message"] == "Waiting for ModelAPI gpt (missing)"
+    })
+    .await;
     assert!(team.deployments().get_opt("agent-early").await.expect("get").is_none());
     team.services().get("agent-early").await.expect("the Service is made at once");
 
@@ -178,6 +180,105 @@ async fn a3_peers_never_block_and_are_wired_when_they_appear() {
         wired.then_some(())
     })
     .await;
+}
+
+/// Waits until operators have written nothing in this namespace for three seconds: longer than anything is put off.
+async fn at_rest(team: &Team<'_>) {
+    let mut mark = team.cluster.audit_mark();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut writes = team.cluster.writes_by(AGENT, mark);
+        writes.retain(|r| r.namespace == team.namespace);
+        if writes.is_empty() {
+            return;
+        }
+        mark = team.cluster.audit_mark();
+    }
+    panic!("{} does not come to rest", team.namespace);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_agents_of_one_commit_that_name_each_other_are_wired_at_the_first_write() {
+    let circle = [("one", "two, three"), ("two", "one, three"), ("three", "one, two")];
+    let access = |peers: &str| format!("  agentNetwork:\n    access: [{peers}]\n");
+    let agents = circle.map(|(name, peers)| (format!("{name}.yaml"), agent(name, &access(peers))));
+    let gpt = model("gpt");
+    let mut files = vec![("m.yaml", gpt.as_str()), ("s.yaml", REMOTE), ("prompt.md", "p")];
+    files.extend(agents.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+    let team = team("circle", &files).await;
+    for (name, _) in circle {
+        team.agent_is(name, "all peers", |s| condition(s, "PeersResolved")["status"] == "True")
+            .await;
+    }
+    at_rest(&team).await;
+    for (name, peers) in circle {
+        let deployment = team.deployment(&format!("agent-{name}")).await;
+        for peer in peers.split(", ") {
+            let url = env(&deployment, &format!("PEER_AGENT_{}_CARD_URL", peer.to_uppercase()));
+            assert!(url.is_some_and(|url| url.starts_with(&format!("http://agent-{peer}."))));
+        }
+        assert_eq!(deployment.metadata.generation, Some(1), "{name} is written once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_peers_that_come_together_replace_the_pods_once() {
+    let hub = agent("hub", "  agentNetwork:\n    access: [x, y, z]\n");
+    let files =
+        [("m.yaml", &*model("gpt")), ("s.yaml", REMOTE), ("hub.yaml", &*hub), ("prompt.md", "p")];
+    let team = team("hub", &files).await;
+    team.agent_is("hub", "no peer", |s| condition(s, "PeersResolved")["status"] == "False").await;
+    at_rest(&team).await;
+    // Not by a commit, which would announce them: three events, within a moment.
+    let agents = team.agents();
+    let peers = ["x", "y", "z"].map(|name| {
+        let peer = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "metadata": {"name": name}, "spec": {"modelAPI": {"name": "gpt"}, "replicas": 0}});
+        let (peer, agents) = (serde_json::from_value(peer).expect("agent"), &agents);
+        async move { agents.create(&PostParams::default(), &peer).await.expect("create") }
+    });
+    futures::future::join_all(peers).await;
+    team.agent_is("hub", "all peers", |s| condition(s, "PeersResolved")["status"] == "True").await;
+    eventually(SOON, "the hub is wired", || async {
+        let told = env(&team.deployment("agent-hub").await, "PEER_AGENTS");
+        if told.as_deref() == Some("x,y,z") { Ok(()) } else { Err(told) }
+    })
+    .await;
+    assert_eq!(team.deployment("agent-hub").await.metadata.generation, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_loss_that_heals_at_once_is_not_told() {
+    let agent = agent("calm", "");
+    let team = team(
+        "blink",
+        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")],
+    )
+    .await;
+    team.deployment("agent-calm").await;
+    team.agent_is("calm", "settled", |s| s["phase"] == "Pending").await;
+    at_rest(&team).await;
+    let models: Api<ModelAPI> = Api::namespaced(team.client.clone(), &team.namespace);
+    for round in 0..5 {
+        let (mark, began) = (team.cluster.audit_mark(), std::time::Instant::now());
+        let before = models.get("gpt").await.expect("model").metadata.uid;
+        // The sync brings it back.
+        models.delete("gpt", &DeleteParams::default()).await.expect("delete");
+        eventually(SOON, "the model is back", || async {
+            let now = models.get_opt("gpt").await.expect("get")?;
+            let ready = now.status.is_some_and(|s| s.conditions.iter().any(|c| c.status == "True"));
+            (ready && now.metadata.uid != before).then_some(())
+        })
+        .await;
+        let took = began.elapsed();
+        at_rest(&team).await;
+        let mut told = team.cluster.writes_by(AGENT, mark);
+        told.retain(|r| r.namespace == team.namespace && r.name.contains("calm"));
+        // A busy machine may make it a loss that lasts: try again.
+        if took < Duration::from_millis(1500) || round == 4 {
+            assert!(told.is_empty(), "after {took:?}: {told:#?}");
+            return;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -226,7 +226,8 @@ pub struct AgentStatus {
     /// One word for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; Conflict only while true.
+    /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; SecretsWatched only when the pods
+    /// read Secrets; Conflict, ModelServed and InputsFollowed only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where its peers reach it.

@@ -55,6 +55,12 @@ pub mod keys {
     pub const OWNER_NAME: &str = "convoke.dev/name";
     /// Annotation on every child: hash of what was applied.
     pub const CHILD_HASH: &str = "convoke.dev/child-hash";
+    /// Annotation on pods: a keyed digest of each ConfigMap and Secret that they read.
+    pub const INPUTS: &str = "convoke.dev/inputs";
+    /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
+    pub const AGENTS: &str = "convoke.dev/agents";
+    /// The value of [`AGENTS`].
+    pub const ALLOW: &str = "allow";
     /// The one annotation of ours that a document in Git may carry.
     pub const FROM_GIT: &[&str] = &[PRUNE];
 }

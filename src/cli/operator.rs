@@ -17,6 +17,7 @@ use crate::cluster::reflector;
 use crate::controllers::agent_build;
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
+use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
@@ -54,7 +55,7 @@ pub struct Args {
     /// Registry of builds that name none
     #[arg(long)]
     internal_registry: Option<String>,
-    /// Namespace of the operator: where shipped pipeline templates are
+    /// Namespace of the operator: where its key and the shipped pipeline templates are
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
     #[command(flatten)]
@@ -65,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=warn".into()),
+                .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=error".into()),
         )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
@@ -115,8 +116,24 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         data_dir,
     };
     let builds = BuildSources::new();
-    let engine = Engine::new(client.clone(), stores.clone(), settings, builds.clone(), &queue);
-    let children = controllers::start(&mut tasks, &client, &stores, args.defaults.resolve(), &set);
+    let wanted = WantedAgents::new();
+    let engine = Engine::new(
+        client.clone(),
+        stores.clone(),
+        settings,
+        builds.clone(),
+        wanted.clone(),
+        &queue,
+    );
+    let children = controllers::start(
+        &mut tasks,
+        &client,
+        &stores,
+        args.defaults.resolve(),
+        args.operator_namespace.clone(),
+        wanted,
+        &set,
+    );
     if set.has(Kind::AgentBuild) {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,

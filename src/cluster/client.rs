@@ -1,6 +1,7 @@
 //! The Kubernetes client: configuration, user agent, and the deadline around every call.
 
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -102,6 +103,14 @@ pub async fn call<T>(future: impl Future<Output = Result<T, kube::Error>>) -> Re
         Ok(result) => result.map_err(CallError::from),
         Err(_) => Err(CallError::Deadline),
     }
+}
+
+/// `duration` ±10%, so that many objects do not wake at once.
+#[must_use]
+pub fn jitter(duration: Duration) -> Duration {
+    // A fresh RandomState is seeded by the system: enough for spreading load.
+    let thousandths = u32::try_from(RandomState::new().hash_one(0u8) % 201).unwrap_or(100);
+    duration.mul_f64(0.9 + f64::from(thousandths) / 1000.0)
 }
 
 /// A client from `$KUBECONFIG` or the pod's ServiceAccount.

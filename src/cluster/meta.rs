@@ -90,7 +90,8 @@ pub fn child_meta<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// Puts the hash of the whole object into its annotation. Provenance is left out: it must not cause a write.
+/// Puts the hash of the whole object into its annotation, over an earlier one. Provenance is left out: it must not
+/// cause a write.
 #[must_use]
 pub fn with_hash<K: Resource<DynamicType = ()> + Serialize>(mut child: K) -> K {
     let mut value = serde_json::to_value(&child).unwrap_or(Value::Null);
@@ -99,6 +100,7 @@ pub fn with_hash<K: Resource<DynamicType = ()> + Serialize>(mut child: K) -> K {
     {
         annotations.remove(keys::COMMIT);
         annotations.remove(keys::SOURCE);
+        annotations.remove(keys::CHILD_HASH);
     }
     let hash = hash_json(&value);
     let hash = format!("{}{}", hex8(&hash), hex8(&hash[4..]));

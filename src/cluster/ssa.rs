@@ -4,7 +4,7 @@
 //! the object exists (even with force); one that carries a `uid` never touches another object of that name
 //! (422 when it exists, 409 when nothing does).
 
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
@@ -94,6 +94,18 @@ pub async fn replace_spec(
     let mut params = PatchParams::default().validation_strict();
     params.field_manager = Some(SYNC_MANAGER.into());
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
+}
+
+/// Creates `object` (a whole manifest with `metadata.name`) and gives nothing back. Needs no right but `create`, where
+/// an apply needs `patch`, too.
+///
+/// # Errors
+/// The call's error; a 409 means that an object has the name.
+pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallError> {
+    let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+    let params =
+        PostParams { field_manager: Some(CONTROLLER_MANAGER.to_owned()), ..PostParams::default() };
+    call(api.create(&params, &object)).await.map(drop)
 }
 
 /// Replaces the status of the object with this uid. Fields that are left out are removed.

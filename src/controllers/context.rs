@@ -9,8 +9,10 @@ use serde::Serialize;
 
 use super::children::{Children, Wanted};
 use super::defaults::Defaults;
+use super::inputs::Inputs;
 use super::runtime::Next;
 use super::stale::{kept, stale};
+use super::wanted_agents::WantedAgents;
 use crate::api::{Kind, keys};
 use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::client::CallError;
@@ -42,6 +44,10 @@ pub struct Context {
     pub writer: Arc<ChildWriter>,
     /// What specs leave open.
     pub defaults: Defaults,
+    /// What pods read besides children.
+    pub inputs: Arc<Inputs>,
+    /// The agents that the newest commits want.
+    pub wanted: Arc<WantedAgents>,
 }
 
 impl Context {

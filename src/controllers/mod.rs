@@ -6,6 +6,7 @@ pub mod build_sources;
 pub mod children;
 pub mod context;
 pub mod defaults;
+pub mod inputs;
 pub mod mcp_server;
 pub mod model_api;
 pub mod queue;
@@ -13,6 +14,7 @@ pub mod runtime;
 pub mod serving;
 pub mod stale;
 mod start;
+pub mod wanted_agents;
 pub mod workload;
 
 pub use start::start;

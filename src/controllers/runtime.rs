@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{Id, JoinSet};
 
 use super::queue::Queue;
+pub use crate::cluster::client::jitter;
 use crate::cluster::store::Key;
 
 /// Longest time for one reconcile.
@@ -48,14 +48,6 @@ pub trait Reconciler: Send + Sync + 'static {
 #[must_use]
 pub fn backoff(attempt: u32) -> Duration {
     jitter(FIRST_BACKOFF.saturating_mul(1u32 << attempt.min(16)).min(LAST_BACKOFF))
-}
-
-/// `duration` ±10%, so that many objects do not wake at once.
-#[must_use]
-pub fn jitter(duration: Duration) -> Duration {
-    // A fresh RandomState is seeded by the system: enough for spreading load.
-    let thousandths = u32::try_from(RandomState::new().hash_one(0u8) % 201).unwrap_or(100);
-    duration.mul_f64(0.9 + f64::from(thousandths) / 1000.0)
 }
 
 /// Works on the queue until the task is dropped.

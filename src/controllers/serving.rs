@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::children::Failure;
+use super::inputs::decide::Followed;
 use crate::api::common::Phase;
 use crate::cluster::conditions;
 use crate::cluster::readiness::{Health, Observed};
@@ -22,6 +23,8 @@ pub struct Outcome {
     pub elsewhere: bool,
     /// The build that its image waits for.
     pub waiting_for_build: Option<String>,
+    /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
+    pub followed: Option<Followed>,
 }
 
 /// Sets the conditions; gives phase and one sentence.
@@ -64,6 +67,9 @@ pub fn judge(
             generation,
             now,
         );
+    }
+    if let Some(followed) = &outcome.followed {
+        followed.tell(list, generation, now);
     }
     (phase, message)
 }

@@ -1,5 +1,6 @@
 //! Starts the controllers: one queue each, fed by the changes that concern it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::{Api, Client};
@@ -9,10 +10,12 @@ use super::ControllerSet;
 use super::agent::Agents;
 use super::context::Context;
 use super::defaults::Defaults;
+use super::inputs::Inputs;
 use super::mcp_server::McpServers;
 use super::model_api::ModelApis;
 use super::queue::Queue;
 use super::runtime;
+use super::wanted_agents::WantedAgents;
 use crate::api::{Agent, Kind, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
 use crate::cluster::live::{Managed, Ours, Stores};
@@ -22,28 +25,36 @@ use crate::cluster::store::{Change, Key, Store};
 /// Objects of one kind that are worked on at once.
 const CONCURRENCY: usize = 16;
 
-/// Starts the controllers of `set` as tasks; gives the stores of children, for readiness.
+/// Starts the controllers of `set` as tasks; gives the stores of children, for readiness. `operator_namespace` holds
+/// the key for digests of what pods read; the engine fills `wanted`.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     client: &Client,
     stores: &Stores,
     defaults: Defaults,
+    operator_namespace: String,
+    wanted: Arc<WantedAgents>,
     set: &ControllerSet,
 ) -> Option<ChildStores> {
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
     let children = ChildStores::new();
+    let inputs = Inputs::new(client.clone(), operator_namespace);
+    let mut queues = BTreeMap::new();
     let context = Arc::new(Context {
         client: client.clone(),
         stores: stores.clone(),
         children: children.clone(),
         writer: ChildWriter::new(client.clone()),
         defaults,
+        inputs: inputs.clone(),
+        wanted: wanted.clone(),
     });
 
     if set.has(Kind::ModelAPI) {
         let queue = Queue::new();
+        queues.insert(Kind::ModelAPI, queue.clone());
         own(&stores.model_apis, &queue);
         from_children(&children, Kind::ModelAPI, &queue);
         let reconciler = Arc::new(ModelApis(context.clone()));
@@ -51,6 +62,7 @@ pub fn start<E: Send + 'static>(
     }
     if set.has(Kind::MCPServer) {
         let queue = Queue::new();
+        queues.insert(Kind::MCPServer, queue.clone());
         own(&stores.mcp_servers, &queue);
         from_children(&children, Kind::MCPServer, &queue);
         let (sink, servers) = (queue.clone(), stores.mcp_servers.clone());
@@ -70,6 +82,7 @@ pub fn start<E: Send + 'static>(
     }
     if set.has(Kind::Agent) {
         let queue = Queue::new();
+        queues.insert(Kind::Agent, queue.clone());
         own(&stores.agents, &queue);
         from_children(&children, Kind::Agent, &queue);
         to_agents(stores, &stores.model_apis, &queue, |agent, name| {
@@ -91,19 +104,17 @@ pub fn start<E: Send + 'static>(
                 entry.is_some_and(|entry| entry.value.object().is_some_and(|agent| exposed(agent)))
             };
             if there(change.old) != there(change.new) {
-                dependents(&agents, change.key, &sink, |agent, name| {
-                    agent
-                        .spec
-                        .agent_network
-                        .as_ref()
-                        .is_some_and(|network| network.access.iter().any(|peer| peer == name))
-                });
+                dependents(&agents, change.key, &sink, calls);
             }
         });
-        let reconciler = Arc::new(Agents(context));
+        let (sink, agents) = (queue.clone(), stores.agents.clone());
+        wanted.notify(move |peer| dependents(&agents, peer, &sink, calls));
+        let reconciler = Arc::new(Agents::new(context));
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
 
+    inputs.notify(queues);
+    spawn(tasks, inputs.run());
     // Children are watched by our label. The stores of our own kinds are watched by the caller.
     watch(tasks, client, &children.deployments);
     watch(tasks, client, &children.services);
@@ -199,6 +210,12 @@ fn to_agents<K: Ours>(
             dependents(&agents, change.key, &sink, &refers);
         }
     });
+}
+
+/// Whether an agent is told of that peer.
+fn calls(agent: &Agent, peer: &str) -> bool {
+    let network = agent.spec.agent_network.as_ref();
+    network.is_some_and(|network| network.access.iter().any(|name| name == peer))
 }
 
 fn dependents(

@@ -26,6 +26,7 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler, backoff};
+use crate::controllers::wanted_agents::WantedAgents;
 
 /// Remotes that are looked at at once.
 const POLLS: usize = 16;
@@ -49,6 +50,7 @@ pub struct Engine {
     pub(super) stores: Stores,
     settings: Settings,
     pub(super) builds: Arc<BuildSources>,
+    pub(super) wanted: Arc<WantedAgents>,
     pub(super) queue: Arc<Queue>,
     events: Events,
     pub(super) siblings: Siblings,
@@ -105,12 +107,13 @@ impl<'a> Subject<'a> {
 impl Engine {
     /// An engine over these stores; `queue` hears of every change that concerns a GitSync.
     ///
-    /// It tells `builds` the source of every AgentBuild of each commit that it reads.
+    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents.
     pub fn new(
         client: Client,
         stores: Stores,
         settings: Settings,
         builds: Arc<BuildSources>,
+        wanted: Arc<WantedAgents>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         listen(&stores, queue);
@@ -120,6 +123,7 @@ impl Engine {
             stores,
             settings,
             builds,
+            wanted,
             queue: queue.clone(),
             events,
             siblings: Siblings::default(),
@@ -140,6 +144,7 @@ impl Engine {
 
     fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
+        self.wanted.forget(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
             state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))

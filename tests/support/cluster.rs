@@ -166,7 +166,8 @@ impl Cluster {
         path
     }
 
-    /// Binds the shipped roles as `deploy/rbac.yaml` does, but to the ServiceAccount of that namespace.
+    /// Binds the shipped roles as `deploy/rbac.yaml` does, but to the ServiceAccount of that namespace. The key stays
+    /// where the operator looks for it by default.
     fn bind(&self, namespace: &str) {
         let subjects =
             json!([{"kind": "ServiceAccount", "name": "convoke", "namespace": namespace}]);
@@ -185,7 +186,27 @@ impl Cluster {
             "metadata": {"name": "convoke-lease", "namespace": namespace},
             "roleRef": reference("convoke-lease"), "subjects": subjects,
         }));
+        items.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": format!("convoke-hmac-{namespace}"), "namespace": "convoke-system"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"},
+            "subjects": subjects,
+        }));
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    }
+
+    /// Lets operators see the Secrets of a namespace, as its owner would.
+    pub fn grant_secrets(&self, namespace: &str, operators: &[&Operator]) {
+        let subjects: Vec<_> = operators
+            .iter()
+            .map(|o| json!({"kind": "ServiceAccount", "name": "convoke", "namespace": o.namespace}))
+            .collect();
+        self.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "convoke-secrets", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "convoke-secrets"},
+            "subjects": subjects,
+        }));
     }
 
     /// Applies one object or a `List` of any kinds with `kubectl apply --server-side`.
@@ -199,7 +220,9 @@ impl Cluster {
     pub async fn operator(&self, args: &[&str]) -> Operator {
         let namespace = self.namespace("convoke").await;
         let kubeconfig = self.operator_kubeconfig(&namespace).await;
-        Operator::start(&kubeconfig, &self.dir(), args)
+        let mut operator = Operator::start(&kubeconfig, &self.dir(), args);
+        operator.namespace = namespace;
+        operator
     }
 
     /// Runs kubectl as admin and gives its output; panics when it fails.

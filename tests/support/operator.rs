@@ -20,6 +20,8 @@ const WATCHDOG: &str =
 /// counts writes or kills its operator starts its own [`super::Cluster`].
 #[derive(Debug)]
 pub struct Operator {
+    /// Where its ServiceAccount is; empty when it runs on a kubeconfig of the test's own.
+    pub namespace: String,
     kubeconfig: PathBuf,
     args: Vec<String>,
     log: PathBuf,
@@ -40,6 +42,7 @@ impl Operator {
     pub fn start(kubeconfig: &Path, dir: &Path, args: &[&str]) -> Self {
         let (health, metrics) = (free_port(), free_port());
         let mut operator = Self {
+            namespace: String::new(),
             kubeconfig: kubeconfig.to_owned(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             log: dir.join(format!("operator-{health}.log")),

@@ -185,12 +185,9 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
             env.push(literal(&server_variable(name), url));
         }
     }
-    let peers: Vec<_> =
-        resolved.peers.iter().filter(|(_, there)| *there).map(|(name, _)| name).collect();
-    if !peers.is_empty() {
-        let names: Vec<_> = peers.iter().map(|name| name.as_str()).collect();
-        env.push(literal("PEER_AGENTS", names.join(",")));
-        for peer in peers {
+    if !resolved.wired.is_empty() {
+        env.push(literal("PEER_AGENTS", resolved.wired.join(",")));
+        for peer in &resolved.wired {
             let card =
                 format!("{}/.well-known/agent-card.json", endpoint(peer, namespace, defaults));
             env.push(literal(&format!("PEER_AGENT_{}_CARD_URL", upper_snake(peer)), card));

@@ -1,38 +1,95 @@
 //! Agents: resolve → validate → desired → apply → status.
 
+mod debounce;
 pub mod desired;
 pub mod resolve;
 pub mod status;
 pub mod validate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use self::debounce::Debounce;
+use self::resolve::Resolved;
 use super::children::{Children, Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::workload::image_of;
 use crate::api::{Agent, Kind};
+use crate::cluster::conditions;
 use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
 
 /// The reconciler of Agents.
-pub struct Agents(pub Arc<Context>);
+pub struct Agents {
+    context: Arc<Context>,
+    /// Dependencies that were lost a moment ago.
+    losses: Debounce,
+    /// Peers that came or went a moment ago.
+    peers: Debounce,
+}
+
+impl Agents {
+    /// A reconciler with these means.
+    #[must_use]
+    pub fn new(context: Arc<Context>) -> Self {
+        Self { context, losses: Debounce::default(), peers: Debounce::default() }
+    }
+
+    /// Goes on as before for a moment after a loss of dependencies, and after a change of peers: several that come
+    /// together replace the pods once. A spec that has just changed does that anyway. Gives the time to look again.
+    fn debounce(
+        &self,
+        key: &Key,
+        agent: &Agent,
+        resolved: &mut Resolved,
+        outcome: &mut status::Outcome,
+    ) -> Option<Duration> {
+        let now = Instant::now();
+        let known =
+            agent.status.as_ref().filter(|s| s.observed_generation == agent.metadata.generation);
+        let was_ready =
+            known.is_some_and(|s| conditions::is_true(&s.conditions, "DependenciesReady"));
+        let lost = resolved.deployment_exists && was_ready && !resolved.waiting_for.is_empty();
+        let loss = self.losses.hold(key, lost, now);
+        outcome.young_loss = loss.is_some();
+
+        let before = resolved.wired_now.take().filter(|_| known.is_some());
+        let changed = before.filter(|before| *before != resolved.wired);
+        let change = self.peers.hold(key, changed.is_some(), now);
+        if let (Some(before), Some(_)) = (changed, change) {
+            resolved.wired = before;
+        }
+        loss.into_iter().chain(change).min()
+    }
+}
 
 impl Reconciler for Agents {
     type Error = ReconcileError;
     const KIND: &'static str = "Agent";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, ReconcileError> {
-        let context = &self.0;
+        let context = &self.context;
         context.wait_ready().await;
         let Some((uid, agent)) = context.object(&context.stores.agents, &key) else {
+            context.inputs.forget(Kind::Agent, &key);
+            self.losses.hold(&key, false, Instant::now());
+            self.peers.hold(&key, false, Instant::now());
             return Ok(Next::Forget);
         };
 
-        let resolved =
-            resolve::resolve(&agent, &context.stores, &context.children, &context.defaults);
+        let mut resolved = resolve::resolve(
+            &agent,
+            &context.stores,
+            &context.children,
+            &context.wanted,
+            &context.defaults,
+        );
         let mut outcome = status::Outcome::default();
-        let children = match validate::validate(&agent) {
+        let again = self.debounce(&key, &agent, &mut resolved, &mut outcome);
+        let mut children = match validate::validate(&agent) {
             Ok(()) => desired::children(&agent, &resolved, &context.defaults),
             Err(invalid) => {
                 outcome.invalid = Some(invalid);
@@ -40,6 +97,10 @@ impl Reconciler for Agents {
             }
         };
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
+        let live = live_deployment(&context.children, &uid, &child);
+        let live = live.as_ref().map(|live| live.value.object.as_ref());
+        outcome.followed =
+            Some(context.inputs.follow(Kind::Agent, &key, live, &mut children).await);
         let applied = apply(&context.writer, &context.children, &uid, &child, &children).await;
 
         let (deployment, failure) = match applied {
@@ -76,6 +137,6 @@ impl Reconciler for Agents {
         }
         let observed = outcome.observed.as_ref();
         context.remove_stale_config(Kind::Agent, &key, &uid, &children, observed).await?;
-        Ok(Next::Settled)
+        Ok(again.map_or(Next::Settled, Next::After))
     }
 }

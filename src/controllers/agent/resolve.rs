@@ -9,6 +9,7 @@ use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::workload::{image_of, unescaped};
 use crate::controllers::{mcp_server, model_api};
 
@@ -28,6 +29,10 @@ pub struct Resolved {
     pub mcp_servers: Vec<(String, Option<String>)>,
     /// Peers: name, and whether there is an exposed agent of that name.
     pub peers: Vec<(String, bool)>,
+    /// Peers that the pods are told of: those that are there, or about to be.
+    pub wired: Vec<String>,
+    /// Peers that the pods of the live Deployment are told of; `None` without a Deployment.
+    pub wired_now: Option<Vec<String>>,
     /// What is not there or not ready, for people: `ModelAPI gpt (missing)`.
     pub waiting_for: Vec<String>,
     /// The image to run, once it is known.
@@ -77,6 +82,7 @@ pub fn resolve(
     agent: &Agent,
     stores: &Stores,
     children: &ChildStores,
+    wanted: &WantedAgents,
     defaults: &Defaults,
 ) -> Resolved {
     let namespace = agent.metadata.namespace.clone().unwrap_or_default();
@@ -134,6 +140,15 @@ pub fn resolve(
     let mut peers =
         spec.agent_network.as_ref().map(|network| network.access.clone()).unwrap_or_default();
     peers.sort();
+    resolved.wired_now = live.is_some().then(|| {
+        let names = told("PEER_AGENTS").unwrap_or_default();
+        names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    });
+    // Right after a start it is not known yet what is wanted: then what the pods were told stands.
+    let unknown = stores.git_syncs.list(&namespace).iter().any(|(sync, entry)| {
+        let active = entry.value.object().is_some_and(|sync| !sync.spec.suspend);
+        active && !wanted.knows(sync)
+    });
     for peer in peers {
         let entry = stores.agents.get(&Key::new(&namespace, &peer));
         let there = entry.is_some_and(|entry| {
@@ -142,6 +157,10 @@ pub fn resolve(
                 .object()
                 .is_some_and(|a| a.spec.agent_network.as_ref().is_none_or(|network| network.expose))
         });
+        let before = || resolved.wired_now.as_ref().is_some_and(|names| names.contains(&peer));
+        if there || wanted.has(&namespace, &peer) || (unknown && before()) {
+            resolved.wired.push(peer.clone());
+        }
         resolved.peers.push((peer, there));
     }
 

@@ -15,6 +15,7 @@ use crate::controllers::agent::desired;
 struct World {
     stores: Stores,
     children: ChildStores,
+    wanted: Arc<WantedAgents>,
     defaults: Defaults,
 }
 
@@ -34,6 +35,7 @@ impl World {
         let world = Self {
             stores: Stores::new(),
             children: ChildStores::new(),
+            wanted: WantedAgents::new(),
             defaults: Defaults::for_tests(),
         };
         let proxy = json!({"mode": "Proxy", "proxy": {"models": ["gpt-5"]}});
@@ -49,7 +51,7 @@ impl World {
     }
 
     fn resolve(&self, agent: &Agent) -> Resolved {
-        resolve(agent, &self.stores, &self.children, &self.defaults)
+        resolve(agent, &self.stores, &self.children, &self.wanted, &self.defaults)
     }
 
     /// Makes the Deployment that the agent is to have now, and gives it.
@@ -115,6 +117,39 @@ fn a3_two_agents_may_name_each_other() {
     let other = object("Agent", "b", network("a"));
     let other: Agent = serde_json::from_value(other).expect("agent");
     assert_eq!(world.resolve(&other).peers, [("a".to_owned(), true)]);
+}
+
+#[test]
+fn a3_a_peer_of_the_same_commit_is_wired_before_it_is_there() {
+    let world = World::new();
+    let network = |peers: [&str; 2]| json!({"modelAPI": {"name": "m"}, "agentNetwork": {"access": peers}, "waitForDependencies": false});
+    let (agent, sync) = (world.agent(network(["c", "b"])), Key::new("team", "main"));
+    let (open, hidden) = (json!({}), json!({"agentNetwork": {"expose": false}}));
+    world.wanted.set(&sync, [("b", &open), ("c", &hidden)].into_iter());
+    let resolved = world.resolve(&agent);
+    assert_eq!(resolved.peers, [("b".to_owned(), false), ("c".to_owned(), false)], "honestly");
+    assert_eq!(resolved.wired, ["b"]);
+    let first = world.deploy(&agent);
+    put(&world.stores.agents, object("Agent", "b", network(["a", "c"])));
+    assert_eq!(world.deploy(&agent), first, "its coming replaces no pods");
+    assert_eq!(world.resolve(&agent).wired_now, Some(vec!["b".to_owned()]));
+}
+
+#[test]
+fn a3_u02_after_a_start_what_the_pods_were_told_stands_until_a_commit_is_read() {
+    let world = World::new();
+    let spec = json!({"modelAPI": {"name": "m"}, "agentNetwork": {"access": ["b"]}, "waitForDependencies": false});
+    let (mut agent, sync) = (world.agent(spec), Key::new("team", "main"));
+    agent.metadata.uid = Some("u-a".into());
+    let open = json!({});
+    world.wanted.set(&sync, std::iter::once(("b", &open)));
+    world.deploy(&agent);
+    // Started again, with a GitSync whose commit is not read yet.
+    world.wanted.forget(&sync);
+    put(&world.stores.git_syncs, object("GitSync", "main", json!({"url": "https://g.example/r"})));
+    assert_eq!(world.resolve(&agent).wired, ["b"]);
+    world.wanted.set(&sync, std::iter::empty());
+    assert!(world.resolve(&agent).wired.is_empty(), "now it is known to be gone");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::cluster::readiness::{Health, Observed};
 use crate::cluster::{conditions, meta};
 use crate::controllers::children::Failure;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::inputs::decide::Followed;
 
 /// What came of the writes.
 #[derive(Debug, Default)]
@@ -27,6 +28,10 @@ pub struct Outcome {
     pub observed: Option<Observed>,
     /// The image that the Deployment names.
     pub image: Option<String>,
+    /// Whether a loss of dependencies is so young that it is not told yet.
+    pub young_loss: bool,
+    /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
+    pub followed: Option<Followed>,
 }
 
 /// The new status.
@@ -61,12 +66,14 @@ pub fn status(
     let moving = matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
     set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
     let waiting = resolved.waiting_for.join(", ");
-    set(
-        "DependenciesReady",
-        waiting.is_empty(),
-        if waiting.is_empty() { "AllReady" } else { "NotReady" },
-        &waiting,
-    );
+    if !outcome.young_loss {
+        set(
+            "DependenciesReady",
+            waiting.is_empty(),
+            if waiting.is_empty() { "AllReady" } else { "NotReady" },
+            &waiting,
+        );
+    }
     let missing: Vec<_> =
         resolved.peers.iter().filter(|(_, there)| !there).map(|(name, _)| name.as_str()).collect();
     let missing_text =
@@ -107,6 +114,10 @@ pub fn status(
             generation,
             now,
         );
+    }
+
+    if let Some(followed) = &outcome.followed {
+        followed.tell(list, generation, now);
     }
 
     let observed = outcome.observed.clone().unwrap_or_default();

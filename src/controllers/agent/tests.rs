@@ -21,6 +21,7 @@ fn ready() -> Resolved {
         model: Some("gpt".into()),
         mcp_servers: vec![("web-search".into(), Some("https://s.example/mcp".into()))],
         peers: vec![("missing".into(), false), ("writer".into(), true)],
+        wired: vec!["writer".into()],
         image: Some("agent:1".into()),
         ..Resolved::default()
     }

@@ -9,6 +9,7 @@ use super::children::{Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::serving::Outcome;
+use crate::api::Kind;
 use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
 
@@ -23,6 +24,7 @@ impl Reconciler for McpServers {
         let context = &self.0;
         context.wait_ready().await;
         let Some((uid, server)) = context.object(&context.stores.mcp_servers, &key) else {
+            context.inputs.forget(Kind::MCPServer, &key);
             return Ok(Next::Forget);
         };
 
@@ -39,12 +41,16 @@ impl Reconciler for McpServers {
             desired::running_image(&live.value.object)
         });
         let image = desired::image(&server, built.as_deref(), &context.defaults);
-        let children = desired::children(&server, image.as_deref(), &context.defaults);
+        let mut children = desired::children(&server, image.as_deref(), &context.defaults);
         let mut outcome = Outcome {
             elsewhere: server.spec.remote.is_some(),
             waiting_for_build: waiting,
             ..Outcome::default()
         };
+        let live = live_deployment(&context.children, &uid, &child);
+        let live = live.as_ref().map(|live| live.value.object.as_ref());
+        outcome.followed =
+            Some(context.inputs.follow(Kind::MCPServer, &key, live, &mut children).await);
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {

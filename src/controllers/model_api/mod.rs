@@ -25,13 +25,18 @@ impl Reconciler for ModelApis {
         let context = &self.0;
         context.wait_ready().await;
         let Some((uid, api)) = context.object(&context.stores.model_apis, &key) else {
+            context.inputs.forget(Kind::ModelAPI, &key);
             return Ok(Next::Forget);
         };
 
-        let children = desired::children(&api, &context.defaults);
+        let mut children = desired::children(&api, &context.defaults);
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
         let mut outcome =
             Outcome { elsewhere: api.spec.mode == ModelMode::External, ..Outcome::default() };
+        let live = live_deployment(&context.children, &uid, &child);
+        let live = live.as_ref().map(|live| live.value.object.as_ref());
+        outcome.followed =
+            Some(context.inputs.follow(Kind::ModelAPI, &key, live, &mut children).await);
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {

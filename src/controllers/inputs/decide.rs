@@ -1,0 +1,339 @@
+//! (pure) From what pods read and what is known of it to their annotation and to what people are told.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::digest::Components;
+use super::references::{Reference, References, Source};
+use crate::api::keys;
+use crate::cluster::conditions;
+
+/// Objects that a message names; the rest is counted.
+const NAMED: usize = 8;
+
+/// What is known of one object that pods read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing: it is not watched (yet), or may not be.
+    Unknown,
+    /// It is not among the labelled ones: missing, or without the label.
+    Absent,
+    /// It is missing for sure, and pods start without it.
+    Gone,
+    /// The digest of what is read of it.
+    Holds(String),
+}
+
+/// How an object's pods get their annotation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// What the pods are to say of what they read.
+    pub components: Components,
+    /// Objects that are missing or lack the label.
+    pub absent: Vec<Reference>,
+}
+
+/// Decides on the annotation. `live` is what the pods say now.
+///
+/// What is not known stays as the pods say: not knowing replaces no pods. The same for an object that is away and that
+/// pods need: new ones could not start, and if it comes back unchanged nothing has changed. An object that pods can
+/// do without is left out when it is gone.
+#[must_use]
+pub fn decide(
+    references: &References,
+    live: &Components,
+    found: impl Fn(&Reference) -> Found,
+) -> Decision {
+    let mut decision = Decision::default();
+    for (reference, _) in references.iter() {
+        let found = found(reference);
+        if matches!(found, Found::Absent | Found::Gone) {
+            decision.absent.push(reference.clone());
+        }
+        let component = match found {
+            Found::Holds(digest) => Some(digest),
+            Found::Gone => None,
+            Found::Unknown | Found::Absent => live.0.get(reference).cloned(),
+        };
+        if let Some(component) = component {
+            decision.components.0.insert(reference.clone(), component);
+        }
+    }
+    decision
+}
+
+/// How well the objects of one kind are followed in one namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum State {
+    /// It is not known yet.
+    #[default]
+    Starting,
+    /// The first list failed for a reason that passes.
+    Failing,
+    /// Every change is seen.
+    Watching,
+    /// The right is missing.
+    Forbidden {
+        /// Whom the API server refused, as it says.
+        user: Option<String>,
+    },
+    /// There is no key for digests: why.
+    NoKey(String),
+}
+
+impl State {
+    /// The state after the API server refused a list or a watch, from what it said.
+    #[must_use]
+    pub fn forbidden(said: &str) -> Self {
+        let user = said.split_once("User \"").and_then(|(_, rest)| rest.split_once('"'));
+        let user = user.map(|(user, _)| user.to_owned());
+        // It goes into a command that people run.
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '.' | '_' | '@');
+        Self::Forbidden { user: user.filter(|user| !user.is_empty() && user.chars().all(plain)) }
+    }
+
+    const fn is_settled(&self) -> bool {
+        !matches!(self, Self::Starting | Self::Failing)
+    }
+}
+
+/// What becomes of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Say {
+    /// As it is: nothing new is known.
+    Keep,
+    /// It does not apply.
+    Remove,
+    /// Status, reason, message.
+    Set(&'static str, &'static str, String),
+}
+
+/// What people are told: the conditions `SecretsWatched` and `InputsFollowed`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    secrets_watched: Say,
+    inputs_followed: Say,
+}
+
+impl Followed {
+    /// Nothing was looked at: what was told stands.
+    #[must_use]
+    pub const fn unchanged() -> Self {
+        Self { secrets_watched: Say::Keep, inputs_followed: Say::Keep }
+    }
+
+    /// Pods that read nothing, or no pods.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self { secrets_watched: Say::Remove, inputs_followed: Say::Remove }
+    }
+
+    /// What is told of pods that read `references` in `namespace`; `operator` is the operator's own namespace.
+    #[must_use]
+    pub fn of(
+        references: &References,
+        absent: &[Reference],
+        config_maps: &State,
+        secrets: &State,
+        namespace: &str,
+        operator: &str,
+    ) -> Self {
+        let (reads_maps, reads_secrets) =
+            (references.any(Source::ConfigMap), references.any(Source::Secret));
+        let secrets_watched = if reads_secrets {
+            match secrets {
+                State::Starting | State::Failing => Say::Keep,
+                State::Watching => Say::Set("True", "Watching", String::new()),
+                State::NoKey(why) => Say::Set("False", "NoKey", no_key(why)),
+                State::Forbidden { user } => {
+                    let command = grant(namespace, user.as_deref(), operator);
+                    let text = format!(
+                        "changes of Secrets are not seen, and replace no pods; to allow it: {command}"
+                    );
+                    Say::Set("False", "Forbidden", text)
+                }
+            }
+        } else {
+            Say::Remove
+        };
+        let inputs_followed = match config_maps {
+            State::NoKey(why) if reads_maps => Say::Set("False", "NoKey", no_key(why)),
+            State::Forbidden { .. } if reads_maps => {
+                let text = "the operator may not watch ConfigMaps: apply deploy/rbac.yaml";
+                Say::Set("False", "Forbidden", text.to_owned())
+            }
+            _ if !absent.is_empty() => Say::Set("False", "NotFollowed", label(absent, namespace)),
+            State::Starting | State::Failing if reads_maps => Say::Keep,
+            _ if reads_secrets && !secrets.is_settled() => Say::Keep,
+            _ => Say::Remove,
+        };
+        Self { secrets_watched, inputs_followed }
+    }
+
+    /// Brings the conditions where they should be.
+    pub fn tell(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
+        let Self { secrets_watched, inputs_followed } = self;
+        for (type_, say) in
+            [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs_followed)]
+        {
+            match say {
+                Say::Keep => {}
+                Say::Remove => conditions::remove(list, type_),
+                Say::Set(status, reason, message) => {
+                    conditions::set(list, type_, status, reason, message, generation, now);
+                }
+            }
+        }
+    }
+}
+
+fn no_key(why: &str) -> String {
+    format!("changes of ConfigMaps and Secrets replace no pods: {why}")
+}
+
+/// The command that lets the operator watch the Secrets of a namespace.
+fn grant(namespace: &str, user: Option<&str>, operator: &str) -> String {
+    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
+    let subject = match (account, user) {
+        (Some(account), _) => format!("--serviceaccount={account}"),
+        (None, Some(user)) => format!("--user={user}"),
+        (None, None) => format!("--serviceaccount={operator}:convoke"),
+    };
+    format!(
+        "kubectl -n {namespace} create rolebinding convoke-secrets --clusterrole=convoke-secrets {subject}"
+    )
+}
+
+/// What is not followed, and the command that changes that.
+fn label(absent: &[Reference], namespace: &str) -> String {
+    let list = |one: fn(&Reference) -> String, by: &str| {
+        absent.iter().take(NAMED).map(one).collect::<Vec<_>>().join(by)
+    };
+    let more = match absent.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let names = list(Reference::to_string, ", ");
+    let objects = list(|r| format!("{}/{}", r.source.as_str().to_lowercase(), r.name), " ");
+    format!(
+        "{names}{more}: missing or not labelled, so changes replace no pods; to label: kubectl -n {namespace} label {objects} {}={}",
+        keys::AGENTS,
+        keys::ALLOW
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn references() -> References {
+        let key = |kind: &str, name: &str, optional: bool| json!({"name": name, "valueFrom": {kind: {"name": name, "key": "k", "optional": optional}}});
+        let env = [
+            key("configMapKeyRef", "map", false),
+            key("secretKeyRef", "keys", false),
+            key("secretKeyRef", "maybe", true),
+        ];
+        let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
+        References::of(&serde_json::from_value(template).expect("template"), None)
+    }
+
+    fn digest(of: char) -> String {
+        std::iter::repeat_n(of, 32).collect()
+    }
+
+    /// What is found, by name.
+    fn decided(live: &str, found: &[(&str, Found)]) -> (String, Vec<String>) {
+        let look = |reference: &Reference| {
+            let found = found.iter().find(|(name, _)| *name == reference.name);
+            found.map_or(Found::Unknown, |(_, found)| found.clone())
+        };
+        let Decision { components, absent } = decide(&references(), &Components::parse(live), look);
+        (components.text().unwrap_or_default(), absent.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a5_what_is_not_known_replaces_no_pods() {
+        let live = format!("ConfigMap/map={},Secret/keys={}", digest('1'), digest('2'));
+        assert_eq!(decided(&live, &[]), (live.clone(), vec![]));
+        assert_eq!(decided("", &[]), (String::new(), vec![]));
+        let (changed, _) = decided(&live, &[("map", Found::Holds(digest('9')))]);
+        assert_eq!(changed, live.replace(&digest('1'), &digest('9')), "the others stay");
+        let (rest, _) = decided(&format!("{live},Secret/unread={}", digest('3')), &[]);
+        assert_eq!(rest, live, "what is no longer read goes");
+    }
+
+    #[test]
+    fn a5_what_is_away_replaces_no_pods_unless_they_can_do_without() {
+        let live = format!("Secret/keys={},Secret/maybe={}", digest('2'), digest('3'));
+        let found = [("keys", Found::Absent), ("maybe", Found::Absent)];
+        let absent = vec!["Secret keys".to_owned(), "Secret maybe".to_owned()];
+        assert_eq!(decided(&live, &found), (live.clone(), absent.clone()));
+        let found = [("keys", Found::Absent), ("maybe", Found::Gone)];
+        assert_eq!(decided(&live, &found), (format!("Secret/keys={}", digest('2')), absent));
+    }
+
+    fn told(absent: &[Reference], config_maps: &State, secrets: &State) -> Vec<String> {
+        let told = Followed::of(&references(), absent, config_maps, secrets, "team", "ops");
+        let mut list = Vec::new();
+        told.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
+        list.iter()
+            .map(|c| format!("{}={} {} {}", c.type_, c.status, c.reason, c.message))
+            .collect()
+    }
+
+    #[test]
+    fn a13_a_missing_right_is_told_with_the_command_that_gives_it() {
+        let said = r#"secrets is forbidden: User "system:serviceaccount:ops-1:convoke" cannot list resource "secrets" in API group "" in the namespace "team""#;
+        let told_of = |said: &str| told(&[], &State::Watching, &State::forbidden(said)).remove(0);
+        let command =
+            "kubectl -n team create rolebinding convoke-secrets --clusterrole=convoke-secrets";
+        let text = "SecretsWatched=False Forbidden changes of Secrets are not seen, and replace no pods; to allow it:";
+        assert_eq!(told_of(said), format!("{text} {command} --serviceaccount=ops-1:convoke"));
+        assert_eq!(
+            told_of(r#"User "jo@x.org" cannot"#),
+            format!("{text} {command} --user=jo@x.org")
+        );
+        let fallback = format!("{text} {command} --serviceaccount=ops:convoke");
+        assert_eq!(told_of("no"), fallback);
+        assert_eq!(told_of(r#"User "a; rm" cannot"#), fallback, "nothing odd in a command");
+    }
+
+    #[test]
+    fn a13_what_is_not_followed_is_named_with_the_label_to_add() {
+        let absent: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+        let told = told(&absent, &State::Watching, &State::Watching);
+        let text = "InputsFollowed=False NotFollowed ConfigMap map, Secret keys, Secret maybe: missing or not labelled, so changes replace no pods; to label: kubectl -n team label configmap/map secret/keys secret/maybe convoke.dev/agents=allow";
+        assert_eq!(told, [text, "SecretsWatched=True Watching "]);
+    }
+
+    #[test]
+    fn a13_conditions_are_there_only_when_they_apply_and_stand_while_nothing_is_known() {
+        assert_eq!(
+            told(&[], &State::Watching, &State::Watching),
+            ["SecretsWatched=True Watching "]
+        );
+        let nothing =
+            Followed::of(&References::default(), &[], &State::Watching, &State::Starting, "t", "o");
+        assert_eq!(nothing, Followed::nothing());
+        let why = State::NoKey("why".into());
+        let text = "NoKey changes of ConfigMaps and Secrets replace no pods: why";
+        let expected =
+            [format!("InputsFollowed=False {text}"), format!("SecretsWatched=False {text}")];
+        assert_eq!(told(&[], &why, &why), expected);
+
+        let mut list = Vec::new();
+        let stand = Followed::of(&references(), &[], &why, &why, "t", "o");
+        stand.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
+        let before = list.clone();
+        let starting =
+            Followed::of(&references(), &[], &State::Starting, &State::Failing, "t", "o");
+        assert_eq!(starting, Followed::unchanged());
+        starting.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(list, before);
+        Followed::nothing().tell(&mut list, 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(list, []);
+    }
+}

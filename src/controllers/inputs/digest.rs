@@ -1,0 +1,193 @@
+//! (pure) Keyed digests of what pods read: proof that something changed, and no help in guessing what it is.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use aws_lc_rs::hmac;
+
+use super::references::{Reference, Source, Use};
+
+/// Bytes of the key.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of a digest that are shown: enough that no two values meet, and short in an annotation.
+const SHOWN_BYTES: usize = 16;
+
+type Digest = [u8; 32];
+
+fn bytes(tag: &hmac::Tag) -> Digest {
+    let mut digest = [0; 32];
+    digest.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
+    digest
+}
+
+/// The operator's key. Not printable.
+pub struct MacKey(hmac::Key);
+
+impl MacKey {
+    /// A key from its bytes.
+    #[must_use]
+    pub fn new(bytes: &[u8; KEY_BYTES]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    }
+
+    /// What is kept of one object: the digest of each of its values.
+    #[must_use]
+    pub fn digests<'a>(&self, data: impl IntoIterator<Item = (String, &'a [u8])>) -> Digests {
+        let digest = |value| {
+            let mut all = hmac::Context::with_key(&self.0);
+            all.update(b"value");
+            all.update(value);
+            bytes(&all.sign())
+        };
+        Digests(data.into_iter().map(|(key, value)| (key, digest(value))).collect())
+    }
+
+    /// The digest of what is read of one object, in hexadecimal digits. A key that the object lacks counts as that.
+    #[must_use]
+    pub fn component(
+        &self,
+        namespace: &str,
+        reference: &Reference,
+        used: &Use,
+        object: &Digests,
+    ) -> String {
+        let mut all = hmac::Context::with_key(&self.0);
+        all.update(b"component");
+        // Each part with its length: no two lists of parts look the same.
+        let mut add = |part: &[u8]| {
+            all.update(&(part.len() as u64).to_be_bytes());
+            all.update(part);
+        };
+        add(reference.source.as_str().as_bytes());
+        add(namespace.as_bytes());
+        add(reference.name.as_bytes());
+        let mut read: BTreeMap<&str, Option<&Digest>> =
+            used.keys.iter().map(|key| (key.as_str(), object.0.get(key))).collect();
+        if used.all {
+            read.extend(object.0.iter().map(|(key, digest)| (key.as_str(), Some(digest))));
+        }
+        for (key, digest) in read {
+            add(key.as_bytes());
+            add(digest.map_or(&[], |digest| &digest[..]));
+        }
+        let digest = bytes(&all.sign());
+        digest[..SHOWN_BYTES].iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MacKey(…)")
+    }
+}
+
+/// What is kept of a ConfigMap or Secret: a digest of each value, by key.
+#[derive(PartialEq, Eq)]
+pub struct Digests(BTreeMap<String, Digest>);
+
+impl fmt::Debug for Digests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// The annotation: for each object that pods read its digest, as far as it was ever known.
+///
+/// `ConfigMap/<name>=<32 hexadecimal digits>,Secret/<name>=…`, sorted. Names hold neither `=` nor `,`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Components(pub BTreeMap<Reference, String>);
+
+impl Components {
+    /// Reads an annotation. What is not ours is left out.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let one = |part: &str| {
+            let (object, digest) = part.split_once('=')?;
+            let (kind, name) = object.split_once('/')?;
+            let source =
+                [Source::ConfigMap, Source::Secret].into_iter().find(|s| s.as_str() == kind)?;
+            let hex =
+                digest.len() == 2 * SHOWN_BYTES && digest.bytes().all(|b| b.is_ascii_hexdigit());
+            hex.then(|| (Reference { source, name: name.to_owned() }, digest.to_owned()))
+        };
+        Self(text.split(',').filter_map(one).collect())
+    }
+
+    /// The annotation; `None` when there is nothing to say.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        let one = |(r, digest): (&Reference, &String)| {
+            format!("{}/{}={digest}", r.source.as_str(), r.name)
+        };
+        (!self.0.is_empty()).then(|| self.0.iter().map(one).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> MacKey {
+        MacKey::new(&[7; KEY_BYTES])
+    }
+
+    fn secret() -> Reference {
+        Reference { source: Source::Secret, name: "keys".into() }
+    }
+
+    fn keys(keys: &[&str]) -> Use {
+        let keys = keys.iter().map(|&key| key.to_owned()).collect();
+        Use { keys, all: false, required: true }
+    }
+
+    fn object(data: &[(&str, &str)]) -> Digests {
+        key().digests(data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes())))
+    }
+
+    #[test]
+    fn a5_only_what_is_read_counts() {
+        let of = |used: &Use, data: &[(&str, &str)]| {
+            key().component("team", &secret(), used, &object(data))
+        };
+        let one = keys(&["a"]);
+        let before = of(&one, &[("a", "1"), ("b", "1")]);
+        assert_eq!(before.len(), 32);
+        assert_eq!(of(&one, &[("a", "1"), ("b", "2"), ("c", "3")]), before);
+        assert_ne!(of(&one, &[("a", "2"), ("b", "1")]), before);
+        assert_ne!(of(&one, &[("b", "1")]), before, "a key that is gone");
+        assert_ne!(of(&one, &[("a", "")]), of(&one, &[]), "empty is not missing");
+        let all = Use { all: true, ..Use::default() };
+        assert_ne!(of(&all, &[("a", "1"), ("b", "1")]), of(&all, &[("a", "1"), ("b", "2")]));
+        assert_ne!(of(&all, &[("ab", "1")]), of(&all, &[("a", "1"), ("b", "1")]));
+    }
+
+    #[test]
+    fn a5_the_digest_needs_the_key_and_tells_nothing_of_another_place() {
+        let (used, data) = (keys(&["a"]), object(&[("a", "1")]));
+        let here = key().component("team", &secret(), &used, &data);
+        assert_ne!(key().component("other", &secret(), &used, &data), here);
+        let other = MacKey::new(&[8; KEY_BYTES]);
+        let theirs = other.digests([("a".to_owned(), &b"1"[..])]);
+        assert_ne!(other.component("team", &secret(), &used, &theirs), here);
+        assert_eq!(format!("{:?} {data:?}", key()), "MacKey(…) {\"a\"}");
+        assert!(data == object(&[("a", "1")]) && data != object(&[("a", "2")]));
+    }
+
+    #[test]
+    fn a5_the_annotation_is_read_as_it_is_written() {
+        let mut all = Components::default();
+        assert_eq!(all.text(), None);
+        all.0.insert(secret(), "0123456789abcdef0123456789abcdef".into());
+        let map = Reference { source: Source::ConfigMap, name: "a.b".into() };
+        all.0.insert(map, "f".repeat(32));
+        let text = all.text().expect("text");
+        let expected = format!(
+            "ConfigMap/a.b={},Secret/keys=0123456789abcdef0123456789abcdef",
+            "f".repeat(32)
+        );
+        assert_eq!(text, expected);
+        assert_eq!(Components::parse(&text), all);
+        assert_eq!(Components::parse("Pod/a=1,Secret/x=short,,by hand"), Components::default());
+    }
+}

@@ -1,0 +1,430 @@
+//! What pods read besides our own children: ConfigMaps and Secrets of their namespace. When one changes, the pods that
+//! read it are replaced, and no others.
+//!
+//! ```text
+//! pod template ──references──► what is read ─┐
+//! watches (digests of values only) ──────────┼─► decide ─► annotation on the pods, conditions on the owner
+//! annotation of the live Deployment ─────────┘
+//! ```
+//!
+//! Only objects with the label `convoke.dev/agents=allow` are followed: ConfigMaps by one watch, Secrets by one watch a
+//! namespace, only where a RoleBinding allows it, and only while somebody there reads a Secret. Values are hashed with
+//! the operator's key as they arrive, and dropped.
+
+pub mod decide;
+pub mod digest;
+pub mod key;
+pub mod references;
+mod watched;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::decide::{Decision, Followed, Found, State, decide};
+use self::digest::{Components, Digests, MacKey};
+use self::references::{Reference, References, Source, Use};
+use self::watched::{WatchedConfigMap, WatchedSecret};
+use super::children::{Children, Wanted};
+use super::queue::Queue;
+use crate::api::{Kind, keys};
+use crate::cluster::client::{call, jitter};
+use crate::cluster::meta;
+use crate::cluster::reflector::{self, Heard};
+use crate::cluster::store::{Change, Key, Store};
+
+/// What is followed.
+const LABELS: &str = "convoke.dev/agents=allow";
+/// Longest time that a reconcile waits for a watch that has just begun: else its first Deployment would be changed
+/// again at once.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Longest pause between two tries while a right is missing.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+/// The pause after the first failure to get the key.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Failures in a row to get the key until it is told, when they may pass.
+const FAILURES: u32 = 3;
+
+#[derive(Debug, Clone)]
+enum KeyState {
+    Starting,
+    Known(Arc<MacKey>),
+    None(String),
+}
+
+/// One watch: what it has shown, and how it is.
+struct Watch {
+    source: Source,
+    store: Arc<Store<Digests>>,
+    state: watch::Sender<State>,
+}
+
+impl Watch {
+    fn new(source: Source) -> Arc<Self> {
+        let (store, state) = (Store::new(source.as_str()), watch::Sender::default());
+        Arc::new(Self { source, store, state })
+    }
+
+    /// Takes what the watch tells; says whether that is news.
+    fn heard(&self, heard: &Heard<'_>) -> bool {
+        self.state.send_if_modified(|state| {
+            let new = match heard {
+                Heard::Listed => State::Watching,
+                Heard::Failed(error) => match reflector::refusal(error) {
+                    Some(said) => State::forbidden(said),
+                    None if *state == State::Starting => State::Failing,
+                    None => return false,
+                },
+            };
+            let news = *state != new;
+            *state = new;
+            news
+        })
+    }
+}
+
+#[derive(Default)]
+struct Namespace {
+    /// What the pods of each of our objects read.
+    owners: HashMap<(Kind, String), References>,
+    /// Its Secrets, while somebody reads one. Dropping the tasks ends the watch.
+    secrets: Option<(Arc<Watch>, JoinSet<()>)>,
+}
+
+/// See the module.
+pub struct Inputs {
+    client: Client,
+    operator_namespace: String,
+    key: watch::Sender<KeyState>,
+    config_maps: Arc<Watch>,
+    namespaces: Mutex<HashMap<String, Namespace>>,
+    queues: OnceLock<BTreeMap<Kind, Arc<Queue>>>,
+}
+
+impl Inputs {
+    /// Nothing is followed until [`Inputs::run`] runs. `operator_namespace` holds the key.
+    #[must_use]
+    pub fn new(client: Client, operator_namespace: String) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            operator_namespace,
+            key: watch::Sender::new(KeyState::Starting),
+            config_maps: Watch::new(Source::ConfigMap),
+            namespaces: Mutex::default(),
+            queues: OnceLock::new(),
+        })
+    }
+
+    /// Where objects are put whose pods read something that changed. Only the first call counts.
+    pub fn notify(&self, queues: BTreeMap<Kind, Arc<Queue>>) {
+        let _ = self.queues.set(queues);
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<String, Namespace>> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gets the key, then follows ConfigMaps, for ever.
+    pub async fn run(self: Arc<Self>) {
+        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
+        let key = loop {
+            match key::obtain(&self.client, &self.operator_namespace).await {
+                Ok(key) => break Arc::new(key),
+                Err(error) => {
+                    failures += 1;
+                    let retry_in = jitter(pause);
+                    tracing::warn!(%error, ?retry_in, "changes of ConfigMaps and Secrets replace no pods");
+                    // What passes at once is not worth a condition on every object.
+                    if error.is_lasting() || failures >= FAILURES {
+                        self.tell_no_key(error.to_string());
+                    }
+                    tokio::time::sleep(retry_in).await;
+                    pause = (2 * pause).min(FORBIDDEN);
+                }
+            }
+        };
+        self.key.send_replace(KeyState::Known(key.clone()));
+        self.wake_all(|references| !references.is_empty());
+        let watch = self.config_maps.clone();
+        self.listen(&watch);
+        let api: Api<WatchedConfigMap> = Api::all(self.client.clone());
+        let heard = |heard: Heard<'_>| {
+            if watch.heard(&heard) {
+                self.wake_all(|references| references.any(Source::ConfigMap));
+            }
+        };
+        let view = |map: WatchedConfigMap| map.digests(&key);
+        reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
+    }
+
+    fn tell_no_key(&self, why: String) {
+        let news = self.key.send_if_modified(|state| {
+            let news = !matches!(state, KeyState::None(have) if *have == why);
+            *state = KeyState::None(why);
+            news
+        });
+        if news {
+            self.wake_all(|references| !references.is_empty());
+        }
+    }
+
+    /// Follows the Secrets of one namespace, for ever.
+    async fn run_secrets(self: Arc<Self>, namespace: String, watch: Arc<Watch>) {
+        let mut keys = self.key.subscribe();
+        // The sender lives as long as self, so this cannot fail.
+        let Ok(state) =
+            keys.wait_for(|key| matches!(key, KeyState::Known(_))).await.map(|k| k.clone())
+        else {
+            return;
+        };
+        let KeyState::Known(key) = state else { return };
+        self.listen(&watch);
+        let api: Api<WatchedSecret> = Api::namespaced(self.client.clone(), &namespace);
+        let heard = |heard: Heard<'_>| {
+            if watch.heard(&heard) {
+                self.wake(&namespace, |references| references.any(Source::Secret));
+            }
+        };
+        let view = |secret: WatchedSecret| secret.digests(&key);
+        reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
+    }
+
+    /// Changes of values wake whoever reads the object. Labels and annotations are no values.
+    fn listen(self: &Arc<Self>, watch: &Watch) {
+        let (inputs, source) = (Arc::downgrade(self), watch.source);
+        watch.store.on_change(move |change: &Change<'_, Digests>| {
+            let same = matches!((change.old, change.new), (Some(old), Some(new)) if old.value == new.value);
+            if let Some(inputs) = inputs.upgrade().filter(|_| !same) {
+                let reference = Reference { source, name: change.key.name.clone() };
+                inputs.wake(&change.key.namespace, |references| references.has(&reference));
+            }
+        });
+    }
+
+    fn wake(&self, namespace: &str, reads: impl Fn(&References) -> bool) {
+        let namespaces = self.namespaces();
+        let (Some(here), Some(queues)) = (namespaces.get(namespace), self.queues.get()) else {
+            return;
+        };
+        for ((kind, name), references) in &here.owners {
+            if reads(references)
+                && let Some(queue) = queues.get(kind)
+            {
+                queue.add(Key::new(namespace, name));
+            }
+        }
+    }
+
+    fn wake_all(&self, reads: impl Fn(&References) -> bool) {
+        let names: Vec<_> = self.namespaces().keys().cloned().collect();
+        for name in names {
+            self.wake(&name, &reads);
+        }
+    }
+
+    /// The object is gone, or runs no pods.
+    pub fn forget(self: &Arc<Self>, kind: Kind, key: &Key) {
+        self.refer(kind, key, References::default());
+    }
+
+    /// Remembers what the pods of an object read, so that changes wake it; begins or ends the watch of Secrets.
+    fn refer(self: &Arc<Self>, kind: Kind, key: &Key, references: References) {
+        let mut namespaces = self.namespaces();
+        let owner = (kind, key.name.clone());
+        if references.is_empty() {
+            let Some(here) = namespaces.get_mut(&key.namespace) else { return };
+            here.owners.remove(&owner);
+        } else {
+            namespaces.entry(key.namespace.clone()).or_default().owners.insert(owner, references);
+        }
+        let Some(here) = namespaces.get_mut(&key.namespace) else { return };
+        if !here.owners.values().any(|references| references.any(Source::Secret)) {
+            here.secrets = None;
+        } else if here.secrets.is_none() {
+            let (watch, mut tasks) = (Watch::new(Source::Secret), JoinSet::new());
+            tasks.spawn(self.clone().run_secrets(key.namespace.clone(), watch.clone()));
+            here.secrets = Some((watch, tasks));
+        }
+        if here.owners.is_empty() {
+            namespaces.remove(&key.namespace);
+        }
+    }
+
+    /// Puts into the wanted Deployment of an object what its pods read, and says what to tell of it. `live` is the
+    /// Deployment as it is, if it belongs to the object.
+    pub async fn follow(
+        self: &Arc<Self>,
+        kind: Kind,
+        key: &Key,
+        live: Option<&Deployment>,
+        children: &mut Children,
+    ) -> Followed {
+        let own = children.config_map.get().and_then(|map| map.metadata.name.clone());
+        let deployment = match &mut children.deployment {
+            Wanted::Bring(deployment) => deployment,
+            // What runs goes on with what it reads.
+            Wanted::Keep => return Followed::unchanged(),
+            Wanted::Remove => {
+                self.forget(kind, key);
+                return Followed::nothing();
+            }
+        };
+        let Some(spec) = &mut deployment.spec else { return Followed::unchanged() };
+        let references = References::of(&spec.template, own.as_deref());
+        // Before the stores are read: a change that comes in between wakes the object again.
+        self.refer(kind, key, references.clone());
+        if references.is_empty() {
+            return Followed::nothing();
+        }
+        let namespace = key.namespace.as_str();
+        let secrets = self
+            .namespaces()
+            .get(namespace)
+            .and_then(|here| Some(here.secrets.as_ref()?.0.clone()));
+        let key = self.settled(&references, secrets.as_deref()).await;
+        let live = live.and_then(annotation).map(Components::parse).unwrap_or_default();
+
+        let mut found = BTreeMap::new();
+        for (reference, used) in references.iter() {
+            let watch = match reference.source {
+                Source::ConfigMap => Some(&self.config_maps),
+                Source::Secret => secrets.as_ref(),
+            };
+            let mut state = look(&key, watch, namespace, reference, used);
+            if state == Found::Absent
+                && !used.required
+                && live.0.contains_key(reference)
+                && self.is_missing(namespace, reference).await
+            {
+                state = Found::Gone;
+            }
+            found.insert(reference, state);
+        }
+        let Decision { components, absent } = decide(&references, &live, |reference| {
+            found.get(reference).cloned().unwrap_or(Found::Unknown)
+        });
+        if let Some(text) = components.text() {
+            let metadata = spec.template.metadata.get_or_insert_default();
+            metadata.annotations.get_or_insert_default().insert(keys::INPUTS.to_owned(), text);
+            *deployment = meta::with_hash(std::mem::take(deployment));
+        }
+        let state = |watch: Option<&Arc<Watch>>| match &key {
+            KeyState::Starting => State::Starting,
+            KeyState::None(why) => State::NoKey(why.clone()),
+            KeyState::Known(_) => {
+                watch.map(|watch| watch.state.borrow().clone()).unwrap_or_default()
+            }
+        };
+        let (config_maps, secrets) = (state(Some(&self.config_maps)), state(secrets.as_ref()));
+        Followed::of(
+            &references,
+            &absent,
+            &config_maps,
+            &secrets,
+            namespace,
+            &self.operator_namespace,
+        )
+    }
+
+    /// Waits a moment for watches that have just begun, and gives the key.
+    async fn settled(&self, references: &References, secrets: Option<&Watch>) -> KeyState {
+        let maps = references.any(Source::ConfigMap).then_some(self.config_maps.as_ref());
+        let mut keys = self.key.subscribe();
+        let wait = async {
+            let known = keys.wait_for(|key| !matches!(key, KeyState::Starting)).await;
+            if known.is_ok_and(|key| matches!(*key, KeyState::Known(_))) {
+                for watch in [maps, secrets].into_iter().flatten() {
+                    let mut state = watch.state.subscribe();
+                    let _ = state.wait_for(|state| *state != State::Starting).await;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE, wait).await;
+        self.key.borrow().clone()
+    }
+
+    /// Whether an object is missing, and not just without the label. Its data is not asked for.
+    async fn is_missing(&self, namespace: &str, reference: &Reference) -> bool {
+        let (client, name) = (self.client.clone(), reference.name.as_str());
+        let found = match reference.source {
+            Source::ConfigMap => {
+                let api: Api<WatchedConfigMap> = Api::namespaced(client, namespace);
+                call(api.get_metadata_opt(name)).await.map(|found| found.is_some())
+            }
+            Source::Secret => {
+                let api: Api<WatchedSecret> = Api::namespaced(client, namespace);
+                call(api.get_metadata_opt(name)).await.map(|found| found.is_some())
+            }
+        };
+        // A failure proves nothing.
+        matches!(found, Ok(false))
+    }
+}
+
+/// What is known of one object.
+fn look(
+    key: &KeyState,
+    watch: Option<&Arc<Watch>>,
+    namespace: &str,
+    reference: &Reference,
+    used: &Use,
+) -> Found {
+    let (KeyState::Known(key), Some(watch)) = (key, watch) else { return Found::Unknown };
+    if *watch.state.borrow() != State::Watching {
+        return Found::Unknown;
+    }
+    match watch.store.get(&Key::new(namespace, &reference.name)) {
+        Some(entry) => Found::Holds(key.component(namespace, reference, used, &entry.value)),
+        None => Found::Absent,
+    }
+}
+
+/// What the pods of a Deployment say of what they read.
+fn annotation(deployment: &Deployment) -> Option<&str> {
+    let template = deployment.spec.as_ref()?.template.metadata.as_ref()?;
+    template.annotations.as_ref()?.get(keys::INPUTS).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn references(secret: &str) -> References {
+        let env =
+            json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]);
+        let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
+        References::of(&serde_json::from_value(template).expect("template"), None)
+    }
+
+    #[tokio::test]
+    async fn a13_secrets_are_watched_only_while_somebody_reads_one() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let client = Client::try_from(nowhere).expect("client");
+        let inputs = Inputs::new(client, "ops".into());
+        let queue = Queue::new();
+        inputs.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
+        let watched =
+            |namespace: &str| inputs.namespaces().get(namespace).map(|here| here.secrets.is_some());
+        let (one, two) = (Key::new("team", "one"), Key::new("team", "two"));
+        inputs.refer(Kind::Agent, &one, references("s"));
+        inputs.refer(Kind::Agent, &two, references("t"));
+        assert_eq!((watched("team"), watched("other")), (Some(true), None));
+
+        let s = Reference { source: Source::Secret, name: "s".into() };
+        inputs.wake("team", |references| references.has(&s));
+        assert_eq!((queue.next().await, queue.len()), (one.clone(), 0), "only who reads it");
+
+        inputs.forget(Kind::Agent, &one);
+        assert_eq!(watched("team"), Some(true));
+        inputs.forget(Kind::Agent, &two);
+        assert_eq!(watched("team"), None, "nothing is left");
+    }
+}

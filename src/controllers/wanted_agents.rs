@@ -1,0 +1,103 @@
+//! What the engine tells the Agent controller: the agents that the newest commit of each GitSync wants.
+//!
+//! The address of a peer follows from its name. So an agent is wired to a peer of the same commit at its first write,
+//! whichever of the two is applied first. Kept in memory only: the engine fills it again from the commit that it reads
+//! first.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use serde_json::Value;
+
+use crate::cluster::store::Key;
+
+type Listener = Box<dyn Fn(&Key) + Send + Sync>;
+
+/// See the module.
+#[derive(Default)]
+pub struct WantedAgents {
+    /// GitSync → names of the agents that its newest commit wants, and that have a Service.
+    syncs: RwLock<HashMap<Key, BTreeSet<String>>>,
+    listener: OnceLock<Listener>,
+}
+
+impl WantedAgents {
+    /// Nothing is known to be wanted.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// Calls `listener` with each agent that begins or ends to be wanted. Only the first call counts.
+    pub fn notify(&self, listener: impl Fn(&Key) + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// The engine has read a commit: name and spec of each agent in it.
+    pub fn set<'a>(&self, sync: &Key, agents: impl Iterator<Item = (&'a str, &'a Value)>) {
+        let exposed =
+            |spec: &Value| spec.pointer("/agentNetwork/expose") != Some(&Value::Bool(false));
+        let names: BTreeSet<_> =
+            agents.filter(|(_, spec)| exposed(spec)).map(|(name, _)| name.to_owned()).collect();
+        let old = self.write().insert(sync.clone(), names.clone()).unwrap_or_default();
+        self.tell(sync, old.symmetric_difference(&names));
+    }
+
+    /// The GitSync is gone: it wants nothing.
+    pub fn forget(&self, sync: &Key) {
+        let old = self.write().remove(sync).unwrap_or_default();
+        self.tell(sync, old.iter());
+    }
+
+    /// Whether some GitSync of the namespace wants an agent of that name that can be called.
+    #[must_use]
+    pub fn has(&self, namespace: &str, name: &str) -> bool {
+        let syncs = self.syncs.read().unwrap_or_else(PoisonError::into_inner);
+        syncs.iter().any(|(sync, names)| sync.namespace == namespace && names.contains(name))
+    }
+
+    /// Whether the engine has read any commit of that GitSync since it started.
+    #[must_use]
+    pub fn knows(&self, sync: &Key) -> bool {
+        self.syncs.read().unwrap_or_else(PoisonError::into_inner).contains_key(sync)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, BTreeSet<String>>> {
+        self.syncs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell<'a>(&self, sync: &Key, names: impl Iterator<Item = &'a String>) {
+        if let Some(listener) = self.listener.get() {
+            names.for_each(|name| listener(&Key::new(&sync.namespace, name)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a3_wanted_agents_are_known_by_namespace_and_changes_are_told() {
+        let (wanted, heard) = (WantedAgents::new(), Arc::new(Mutex::new(Vec::new())));
+        let sink = heard.clone();
+        wanted.notify(move |key| sink.lock().expect("lock").push(key.name.clone()));
+        let told = || std::mem::take(&mut *heard.lock().expect("lock"));
+        let sync = Key::new("team", "main");
+        let (open, hidden) = (json!({}), json!({"agentNetwork": {"expose": false}}));
+        assert!(!wanted.knows(&sync));
+        wanted.set(&sync, [("a", &open), ("b", &open), ("h", &hidden)].into_iter());
+        assert!(wanted.knows(&sync) && wanted.has("team", "a") && !wanted.has("other", "a"));
+        assert!(!wanted.has("team", "h"), "nobody can call it");
+        assert_eq!(told(), ["a", "b"]);
+        wanted.set(&sync, [("b", &open), ("c", &open)].into_iter());
+        assert_eq!(told(), ["a", "c"]);
+        wanted.forget(&sync);
+        assert_eq!(told(), ["b", "c"]);
+        assert!(!wanted.knows(&sync) && !wanted.has("team", "b"));
+    }
+}
