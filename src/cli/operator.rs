@@ -9,6 +9,7 @@ use clap::{ArgAction, Args as ClapArgs};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 
+use super::budgets::BudgetArgs;
 use super::{CLUSTER, Failure, USAGE};
 use crate::api::Kind;
 use crate::cluster::client::connect;
@@ -21,6 +22,7 @@ use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
+use crate::sync::source::Rules;
 
 /// Syncs that are worked on at once.
 const SYNCS: usize = 8;
@@ -58,6 +60,8 @@ pub struct Args {
     /// Namespace of the operator: where its key and the shipped pipeline templates are
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
+    #[command(flatten)]
+    budgets: BudgetArgs,
     #[command(flatten)]
     defaults: controllers::defaults::DefaultArgs,
 }
@@ -110,8 +114,9 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
     let queue = Queue::new();
+    let (git, definition) = args.budgets.resolve();
     let settings = Settings {
-        allow_insecure_git: args.allow_insecure_git,
+        source: Rules { allow_insecure: args.allow_insecure_git, git, definition },
         single_tenant: args.single_tenant,
         data_dir,
     };

@@ -279,6 +279,7 @@ fn g6_links_lfs_pointers_large_and_foreign_encodings_are_errors() {
         ["large.yaml:?:? CVK0004", "lfs.yaml:?:? CVK0006", "link:?:? CVK0006"]
     );
     assert_eq!(ids(&catalog), ["ModelAPI/m"]);
+    assert!(!catalog.again, "reading them again changes nothing");
 }
 
 #[test]
@@ -453,8 +454,10 @@ fn g7_what_could_not_be_read_once_is_read_again() {
         let mut loader = Loader::new(Limits::default());
         let catalog = loader.load(&Flaky(tree(&files), unreadable), None);
         assert_eq!(catalog.problems[0].code, code::UNREADABLE, "{unreadable}");
+        assert!(catalog.again, "{unreadable}");
         let catalog = loader.load(&tree(&files), None);
         assert_eq!(catalog.problems, [], "{unreadable}");
+        assert!(!catalog.again, "{unreadable}");
         assert_eq!(catalog.definitions.len(), 2);
     }
 }

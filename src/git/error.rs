@@ -27,6 +27,12 @@ pub enum GitError {
         /// What is wrong with its addresses.
         why: String,
     },
+    /// The extra authorities are no certificates.
+    #[error("the extra certificate authorities are refused: {reason}")]
+    InvalidRoots {
+        /// Why.
+        reason: String,
+    },
     /// The branch, tag or commit is no valid name.
     #[error("the ref {name:?} is refused: {reason}")]
     InvalidRef {
@@ -122,6 +128,12 @@ pub enum GitError {
         /// The HTTP status.
         status: u16,
     },
+    /// The server's certificate proves nothing to us, so nothing was asked.
+    #[error("the server's certificate is not trusted: {why}")]
+    CertificateNotTrusted {
+        /// What is wrong with it.
+        why: String,
+    },
     /// No connection, or it broke.
     #[error("the connection failed: {detail}")]
     ConnectionFailed {
@@ -173,6 +185,7 @@ impl GitError {
             Self::InvalidUrl { .. } => "InvalidURL",
             Self::InsecureConnection { .. } => "InsecureConnectionsDisallowed",
             Self::AddressRefused { .. } => "AddressRefused",
+            Self::InvalidRoots { .. } => "InvalidRoots",
             Self::InvalidRef { .. } => "InvalidRef",
             Self::InvalidPath { .. } => "InvalidPath",
             Self::RefNotFound { .. } => "RefNotFound",
@@ -187,6 +200,7 @@ impl GitError {
             Self::Redirected { .. } => "RedirectRefused",
             Self::NotAGitServer { .. } => "NotAGitServer",
             Self::ServerFailed { .. } => "ServerFailed",
+            Self::CertificateNotTrusted { .. } => "CertificateNotTrusted",
             Self::ConnectionFailed { .. } => "ConnectionFailed",
             Self::Timeout { .. } => "Timeout",
             Self::Busy => "Busy",
@@ -204,6 +218,7 @@ impl GitError {
             self,
             Self::InvalidUrl { .. }
                 | Self::InsecureConnection { .. }
+                | Self::InvalidRoots { .. }
                 | Self::InvalidRef { .. }
                 | Self::InvalidPath { .. }
         )
@@ -218,6 +233,10 @@ impl GitError {
                 "use https, or start the operator with --allow-insecure-git for tests"
             }
             Self::AddressRefused { .. } => "check the host name and what it resolves to",
+            Self::InvalidRoots { .. } => "use PEM: blocks that begin with BEGIN CERTIFICATE",
+            Self::CertificateNotTrusted { .. } => {
+                "the operator's machine must trust the authority that signed it"
+            }
             Self::InvalidRef { .. } => {
                 "name one branch, tag or full commit id, without refs/heads/"
             }
@@ -242,7 +261,7 @@ impl GitError {
                 "check that the URL is that of a repository, not of a web page"
             }
             Self::PackTooLarge { .. } => {
-                "move large files to another repository, or raise the operator's budget"
+                "move large files to another repository, or raise the operator's --git-max-pack"
             }
             Self::AnswerTooLarge { .. } => "delete refs that nobody needs",
             Self::Timeout { .. } => "raise spec.timeout if the repository is large",

@@ -1,90 +1,28 @@
-//! The HTTP side of Git: one client per remote, kept between polls, and a [`Session`] per attempt.
+//! The HTTP side of Git under gix: a [`Session`] per attempt, over the client that its remote keeps between polls.
 //!
 //! gix drives the protocol from a blocking thread; every wait on the network goes through [`Session::wait`], which ends
 //! at the deadline and when the attempt is given up, so that no thread hangs on a silent server. Answers have a budget
-//! in bytes. Nothing is retried, no redirect is followed, no proxy or netrc is read from the environment.
+//! in bytes. Nothing is retried.
 
 use std::future::Future;
 use std::io::{self, BufRead, Read, Write};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
 };
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Request, Response, StatusCode, Url};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::GitError;
-use super::address::{self, Verdict};
+use super::client::classify;
 use super::error::printable;
 
-const CONNECT: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(90);
 /// What we ask with is small: wants, haves and prefixes.
 const QUESTION_BYTES: usize = 1024 * 1024;
-
-/// Builds the client of one remote.
-pub(super) fn client(allow_insecure: bool) -> Result<reqwest::Client, GitError> {
-    reqwest::Client::builder()
-        .user_agent(concat!("git/convoke-", env!("CARGO_PKG_VERSION")))
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .referer(false)
-        .https_only(!allow_insecure)
-        .connect_timeout(CONNECT)
-        .pool_idle_timeout(IDLE)
-        .pool_max_idle_per_host(1)
-        .dns_resolver(Arc::new(Resolver { allow_insecure }))
-        .build()
-        .map_err(|error| GitError::ConnectionFailed { detail: describe(&error) })
-}
-
-/// Checks addresses where they are used, so that a name can't change its meaning between check and connect.
-struct Resolver {
-    allow_insecure: bool,
-}
-
-/// All addresses of a host are refused.
-#[derive(Debug, thiserror::Error)]
-#[error("{host}: {why}")]
-struct Refused {
-    host: String,
-    why: String,
-}
-
-impl Resolve for Resolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let allow_insecure = self.allow_insecure;
-        Box::pin(async move {
-            let host = name.as_str().to_owned();
-            let mut why = None;
-            let allowed: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0))
-                .await?
-                .filter(|addr| match address::verdict(addr.ip()) {
-                    Verdict::Allowed => true,
-                    Verdict::Loopback => {
-                        why = Some("loopback");
-                        allow_insecure
-                    }
-                    Verdict::Refused(kind) => {
-                        why = Some(kind);
-                        false
-                    }
-                })
-                .collect();
-            if allowed.is_empty() {
-                let why = why.unwrap_or("it has none").to_owned();
-                return Err(Refused { host, why }.into());
-            }
-            Ok(Box::new(allowed.into_iter()) as Addrs)
-        })
-    }
-}
 
 /// How one attempt is bounded and stopped. Cheap to clone.
 #[derive(Clone)]
@@ -117,6 +55,8 @@ pub(super) struct Session {
     too_large: GitError,
     /// The first thing that went wrong here: gix's errors keep less of it.
     fault: Arc<Mutex<Option<GitError>>>,
+    /// What the server said instead of an answer. gix does not look for it in answers of protocol version 0.
+    complaint: Arc<Mutex<Option<String>>>,
 }
 
 impl Session {
@@ -128,12 +68,34 @@ impl Session {
         too_large: GitError,
     ) -> Self {
         let runtime = tokio::runtime::Handle::current();
-        Self { client, runtime, bounds, answer_bytes, too_large, fault: Arc::default() }
+        Self {
+            client,
+            runtime,
+            bounds,
+            answer_bytes,
+            too_large,
+            fault: Arc::default(),
+            complaint: Arc::default(),
+        }
     }
 
     /// What went wrong in the conversation, if anything.
     pub fn fault(&self) -> Option<GitError> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The error line that an answer began with, if any.
+    pub fn complaint(&self) -> Option<String> {
+        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note of an answer that begins with an error: `ERR` and a text in one packet line, after its length in hex.
+    fn hear(&self, first: &[u8]) {
+        let Some((_, line)) = first.split_at_checked(4) else { return };
+        if let Some(text) = line.strip_prefix(b"ERR ") {
+            let text = printable(&String::from_utf8_lossy(text));
+            *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        }
     }
 
     fn fail(&self, error: GitError) -> io::Error {
@@ -216,33 +178,6 @@ fn redirect_origin(response: &Response) -> String {
         .and_then(|value| value.to_str().ok())
         .and_then(|value| response.url().join(value).ok())
         .map_or_else(|| "an unknown place".into(), |url| url.origin().ascii_serialization())
-}
-
-fn classify(error: &reqwest::Error) -> GitError {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(Refused { host, why }) = cause.downcast_ref() {
-            return GitError::AddressRefused { host: printable(host), why: why.clone() };
-        }
-        source = cause.source();
-    }
-    GitError::ConnectionFailed { detail: describe(error) }
-}
-
-/// The innermost cause: the outer ones repeat the URL.
-fn describe(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    let kind = if error.is_connect() {
-        "cannot connect"
-    } else if error.is_body() || error.is_decode() {
-        "the answer ended early"
-    } else {
-        "no usable answer"
-    };
-    printable(&format!("{kind}: {cause}"))
 }
 
 impl Http for Session {
@@ -447,6 +382,9 @@ impl Stream {
         while self.used >= self.chunk.len() && !self.ended {
             match self.session.wait(self.response.chunk())? {
                 Some(bytes) => {
+                    if self.received == 0 {
+                        self.session.hear(&bytes);
+                    }
                     self.received += bytes.len() as u64;
                     if self.received > self.session.answer_bytes {
                         return Err(self.session.fail(self.session.too_large.clone()));
@@ -459,21 +397,5 @@ impl Stream {
             }
         }
         Ok(self.chunk.get(self.used..).unwrap_or_default())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn v12_addresses_are_judged_when_a_name_is_resolved() {
-        let resolve = |allow_insecure| {
-            Resolver { allow_insecure }.resolve("localhost".parse().expect("a name"))
-        };
-        let Err(error) = resolve(false).await else { panic!("loopback was handed out") };
-        assert_eq!(error.to_string(), "localhost: loopback");
-        let mut allowed = resolve(true).await.expect("allowed");
-        assert!(allowed.all(|address| address.ip().is_loopback()));
     }
 }

@@ -1,14 +1,14 @@
 //! Everything that knows Git: which commit a ref is, fetching it, and reading its tree without a checkout.
 //!
 //! ```text
-//! Remote::resolve ─► ls-refs, one listing of one ref            (protocol, http)
+//! Remote::resolve ─► ls-refs, one listing of one ref            (protocol, http, client)
 //! Remote::fetch ───► exactly that commit, depth 1, into a store (protocol, http, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot); blobs are read on demand
 //! open_local, Folder: the same view of a local repository's commit, or of a plain folder
 //! ```
 //! No `git` binary is run, no configuration of the machine is read, nothing from a repository is executed, links and
 //! submodules are never followed. gix blocks, so it runs on blocking threads; each attempt has a deadline that ends its
-//! network waits and sets gix's interrupt flag. At most one attempt per remote can be in flight.
+//! network waits and sets gix's interrupt flag. At most one attempt per store folder can be in flight (attempt).
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -16,7 +16,9 @@
 )]
 
 mod address;
+mod attempt;
 mod check;
+mod client;
 mod error;
 mod http;
 mod local;
@@ -26,26 +28,23 @@ mod store;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gix::ObjectId;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::check::path as check_path;
 pub use self::error::GitError;
 pub use self::local::{Folder, open_local, repository_root};
 pub use self::snapshot::{CommitInfo, Snapshot};
 
+use self::attempt::{Control, Turn};
 use self::check::Target;
-use self::http::{Bounds, Session};
+use self::http::Session;
 use self::store::{Generation, Store};
 use crate::api::git_sync::GitRef;
 
-/// How long an attempt may take to notice that its time is over, before its thread is left behind.
-const GRACE: Duration = Duration::from_secs(1);
 /// Sideband framing and progress messages around a pack.
 const FRAMING_BYTES: u64 = 1024 * 1024;
 
@@ -79,6 +78,9 @@ pub struct RemoteOptions {
     pub timeout: Duration,
     /// Allows plain HTTP and loopback addresses.
     pub allow_insecure: bool,
+    /// Authorities that may sign the server's certificate, beside those of the machine: certificates in PEM, one after
+    /// the other. Empty for none.
+    pub extra_roots: Vec<u8>,
     /// A folder that belongs to this remote alone. Made when needed; survives restarts.
     pub store: PathBuf,
     /// Budgets.
@@ -122,10 +124,8 @@ struct Inner {
     limits: Limits,
     client: reqwest::Client,
     store: Store,
-    /// Held by the attempt in flight, on its blocking thread.
-    turn: Arc<tokio::sync::Mutex<()>>,
-    /// The attempt in flight was left behind.
-    abandoned: AtomicBool,
+    /// Shared with every remote of the same store folder.
+    turn: Arc<Turn>,
     /// The last snapshot: asking for it again costs nothing.
     last: Mutex<Option<Cached>>,
 }
@@ -140,12 +140,14 @@ impl Remote {
     /// Checks URL and ref. Dials nothing and touches no disk.
     ///
     /// # Errors
-    /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`]: all terminal.
+    /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`], [`GitError::InvalidRoots`]: all
+    /// terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions { url, reference, timeout, allow_insecure, store, limits } = options;
+        let RemoteOptions { url, reference, timeout, allow_insecure, extra_roots, store, limits } =
+            options;
         let url = check::url(&url, allow_insecure)?;
         let target = check::target(&reference)?;
-        let client = http::client(allow_insecure)?;
+        let client = client::build(allow_insecure, &extra_roots)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 url: url.into(),
@@ -153,9 +155,8 @@ impl Remote {
                 timeout,
                 limits,
                 client,
+                turn: Turn::of(&store),
                 store: Store::new(store, object_bytes(&limits)),
-                turn: Arc::default(),
-                abandoned: AtomicBool::new(false),
                 last: Mutex::new(None),
             }),
         })
@@ -176,7 +177,7 @@ impl Remote {
         self.attempt("asking the server for the ref", move |inner, control| {
             let limit = protocol::LISTING_BYTES;
             let too_large = GitError::AnswerTooLarge { limit };
-            let session = control.session(inner, limit, too_large);
+            let session = inner.session(control, limit, too_large);
             let commit = protocol::resolve(session, &inner.url, tag, &name)?.to_string();
             Ok(Revision { commit, name })
         })
@@ -222,56 +223,10 @@ impl Remote {
         work: impl FnOnce(&Inner, &Control) -> Result<T, GitError> + Send + 'static,
     ) -> Result<T, GitError> {
         let inner = Arc::clone(&self.inner);
-        let after = inner.timeout;
-        let deadline = Instant::now() + after;
-        let turn = match Arc::clone(&inner.turn).try_lock_owned() {
-            Ok(turn) => turn,
-            Err(_) if inner.abandoned.load(Ordering::Acquire) => return Err(GitError::Busy),
-            Err(_) => timeout_at(deadline, Arc::clone(&inner.turn).lock_owned())
-                .await
-                .map_err(|_| GitError::Busy)?,
-        };
-        let (stop, stopped) = watch::channel(false);
-        let interrupt = Arc::new(AtomicBool::new(false));
-        // Also stops the work when the caller gives up: this future is dropped.
-        let guard = StopOnDrop { stop, interrupt: Arc::clone(&interrupt) };
-        let bounds = Bounds { deadline, timeout: after, stop: stopped, what };
-        let control = Control { bounds, interrupt };
-        let mut task = tokio::task::spawn_blocking(move || {
-            let result = work(&inner, &control);
-            inner.abandoned.store(false, Ordering::Release);
-            drop(turn);
-            result
-        });
-        if let Ok(joined) = timeout_at(deadline, &mut task).await {
-            return self.joined(joined);
-        }
-        guard.stop();
-        let timed_out = GitError::Timeout { what, after };
-        if let Ok(joined) = timeout(GRACE, &mut task).await {
-            return self.joined(joined).map_err(|_| timed_out);
-        }
-        self.inner.abandoned.store(true, Ordering::Release);
-        // It may have ended right before the flag was set.
-        if task.is_finished() {
-            self.inner.abandoned.store(false, Ordering::Release);
-        }
-        Err(timed_out)
-    }
-
-    fn joined<T>(
-        &self,
-        joined: Result<Result<T, GitError>, tokio::task::JoinError>,
-    ) -> Result<T, GitError> {
-        joined.unwrap_or_else(|error| {
-            if error.is_cancelled() {
-                let detail = "the operator is shutting down".to_owned();
-                return Err(GitError::ConnectionFailed { detail });
-            }
-            // gix trusts offsets in files on disk; a damaged file can make it panic.
-            self.inner.distrust_store();
-            Err(GitError::corrupt("reading it failed badly"))
-        })
+        let work = move |control: &Control| work(&inner, control);
+        // gix trusts offsets in files on disk; a damaged file can make it panic.
+        let panicked = || self.inner.distrust_store();
+        self.inner.turn.run(what, self.inner.timeout, work, panicked).await
     }
 }
 
@@ -280,37 +235,11 @@ fn object_bytes(limits: &Limits) -> usize {
     usize::try_from(limits.pack_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
 }
 
-struct StopOnDrop {
-    stop: watch::Sender<bool>,
-    interrupt: Arc<AtomicBool>,
-}
-
-impl StopOnDrop {
-    fn stop(&self) {
-        self.interrupt.store(true, Ordering::Relaxed);
-        self.stop.send_replace(true);
-    }
-}
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// What blocking work is bounded and stopped by.
-struct Control {
-    bounds: Bounds,
-    interrupt: Arc<AtomicBool>,
-}
-
-impl Control {
-    fn session(&self, inner: &Inner, answer_bytes: u64, too_large: GitError) -> Session {
-        Session::new(inner.client.clone(), self.bounds.clone(), answer_bytes, too_large)
-    }
-}
-
 impl Inner {
+    fn session(&self, control: &Control, answer_bytes: u64, too_large: GitError) -> Session {
+        Session::new(self.client.clone(), control.bounds.clone(), answer_bytes, too_large)
+    }
+
     fn fetch(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
         let current = self.store.current(&control.interrupt)?;
         let current = current.filter(|now| now.kind() == want.kind() && !now.is_damaged());
@@ -378,7 +307,7 @@ impl Inner {
         let too_large = GitError::PackTooLarge {
             detail: format!("its pack is larger than {pack_bytes} bytes"),
         };
-        let session = control.session(self, pack_bytes.saturating_add(FRAMING_BYTES), too_large);
+        let session = self.session(control, pack_bytes.saturating_add(FRAMING_BYTES), too_large);
         let order = protocol::Fetch {
             want,
             have,
@@ -405,6 +334,7 @@ impl Inner {
         if let Some(cached) = self.last().as_ref()
             && cached.commit == commit
             && cached.path == path
+            && cached.snapshot.is_of(&now)
             && !now.is_damaged()
         {
             return Ok(Arc::clone(&cached.snapshot));
@@ -443,39 +373,6 @@ mod tests {
         assert_eq!(show(&short, "main"), format!("main@sha1:{short}"));
         assert_eq!(show(&long, "v1.2"), format!("v1.2@sha256:{long}"));
         assert_eq!(show(&short, ""), format!("sha1:{short}"));
-    }
-
-    #[tokio::test]
-    async fn c09_at_most_one_attempt_hangs() {
-        let dir = tempfile::tempdir().unwrap();
-        let with_timeout = |timeout| {
-            Remote::new(RemoteOptions {
-                url: "https://git.example.com/x".into(),
-                reference: GitRef { branch: None, tag: None, commit: None },
-                timeout,
-                allow_insecure: false,
-                store: dir.path().join("store"),
-                limits: Limits::default(),
-            })
-            .unwrap()
-        };
-        let remote = with_timeout(Duration::from_millis(20));
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let hung = remote.attempt("hanging", move |_, _| held.recv().map_err(|_| GitError::Busy));
-        assert_eq!(hung.await.unwrap_err().reason(), "Timeout");
-        let started = Instant::now();
-        assert_eq!(remote.attempt("next", |_, _| Ok(())).await, Err(GitError::Busy));
-        assert!(started.elapsed() < GRACE, "it waited for the hanging one");
-        release.send(()).unwrap();
-        while remote.inner.abandoned.load(Ordering::Acquire) {
-            tokio::task::yield_now().await;
-        }
-
-        let remote = with_timeout(Duration::from_secs(60));
-        assert_eq!(remote.attempt("last", |_, _| Ok(7)).await, Ok(7));
-        let panicked: Result<(), _> = remote.attempt("worst", |_, _| panic!("on purpose")).await;
-        assert_eq!(panicked.unwrap_err().reason(), "CorruptData");
-        assert_eq!(remote.attempt("after", |_, _| Ok(8)).await, Ok(8));
     }
 
     #[test]

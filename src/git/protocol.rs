@@ -56,6 +56,20 @@ impl Conversation {
         Ok(Self { transport, session, handshake })
     }
 
+    /// What to ask for to get a commit. Servers of version 0 and 1 hand out only what they list, and for an annotated tag
+    /// that is the tag object, not the commit that it leads to.
+    fn listed(&self, commit: ObjectId) -> ObjectId {
+        let refs = self.handshake.refs.as_deref().unwrap_or_default();
+        if refs.iter().any(|one| one.unpack().1.is_some_and(|target| *target == *commit)) {
+            return commit;
+        }
+        let tag = refs.iter().find_map(|one| match one.unpack() {
+            (_, Some(tag), Some(peeled)) if *peeled == *commit => Some(tag.to_owned()),
+            _ => None,
+        });
+        tag.unwrap_or(commit)
+    }
+
     /// Refs whose names start with `prefix`.
     fn list(&mut self, prefix: &str) -> Result<Vec<Ref>, GitError> {
         if let Some(refs) = &self.handshake.refs {
@@ -149,8 +163,9 @@ pub(super) fn fetch(
         ..Default::default()
     };
     let mut written = None;
+    let asked = conversation.listed(want);
     let outcome = gix::protocol::fetch(
-        &mut Single { want, have },
+        &mut Single { want: asked, have },
         |reader, progress, interrupt| {
             written = Some(pack::Bundle::write_to_directory(
                 reader,
@@ -179,7 +194,7 @@ pub(super) fn fetch(
         },
     );
     if let Err(error) = outcome {
-        return Err(explain(&error, &conversation.session, &want, pack_bytes, bounds));
+        return Err(explain(&error, &conversation.session, [&want, &asked], pack_bytes, bounds));
     }
     match written {
         Some(pack::bundle::write::Outcome {
@@ -230,7 +245,7 @@ impl fetch::Negotiate for Single {
 fn explain(
     error: &gix::Error,
     session: &Session,
-    want: &ObjectId,
+    [want, asked]: [&ObjectId; 2],
     pack_bytes: u64,
     bounds: &Bounds,
 ) -> GitError {
@@ -240,8 +255,13 @@ fn explain(
     if *bounds.stop.borrow() || error.is_cancelled() {
         return bounds.timed_out();
     }
-    if is_refusal(&all_causes(error), want) {
+    let complaint = session.complaint();
+    let text = complaint.clone().unwrap_or_else(|| all_causes(error)).to_ascii_lowercase();
+    if is_refusal(&text, asked) {
         return GitError::CommitGone { commit: want.to_string() };
+    }
+    if let Some(text) = complaint {
+        return GitError::ConnectionFailed { detail: format!("the server says: {text}") };
     }
     if let Some(io) = error.iter_errors().find_map(storage_failure) {
         return GitError::storage("write the pack", io);
@@ -289,7 +309,7 @@ fn storage_failure<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&
 
 fn all_causes(error: &gix::Error) -> String {
     let texts: Vec<String> = error.iter_errors().map(ToString::to_string).collect();
-    texts.join(": ").to_ascii_lowercase()
+    texts.join(": ")
 }
 
 /// The innermost cause of an error of gix.

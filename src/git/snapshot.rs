@@ -13,7 +13,7 @@ use gix::ObjectId;
 use gix::objs::tree::EntryMode;
 use gix::objs::{FindExt, FindHeader, Kind, TreeRefIter};
 use gix::odb::HandleArc;
-use gix::odb::pack::cache::lru::StaticLinkedList;
+use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
 use super::protocol::cause;
@@ -90,7 +90,7 @@ impl Snapshot {
         limits: Limits,
         interrupt: &AtomicBool,
     ) -> Result<Self, GitError> {
-        objects.set_pack_cache(|| Box::new(StaticLinkedList::<64>::new(CACHE_BYTES)));
+        objects.set_pack_cache(|| Box::new(MemoryCappedHashmap::new(CACHE_BYTES)));
         let (info, root) = read_commit(&objects, &commit)?;
         let start = descend(&objects, root, path)?;
         let mut walk = Walk {
@@ -113,6 +113,11 @@ impl Snapshot {
             objects: Mutex::new(objects),
             generation: None,
         })
+    }
+
+    /// Whether it reads from this part of the store: what replaced a damaged one has to be read anew.
+    pub(super) fn is_of(&self, generation: &Arc<Generation>) -> bool {
+        self.generation.as_ref().is_some_and(|own| Arc::ptr_eq(own, generation))
     }
 
     /// Who committed what, and when.
@@ -417,7 +422,7 @@ impl Walk<'_> {
                         self.leave_out(
                             path,
                             message,
-                            "sync a smaller folder, or raise the operator's budget",
+                            "sync a smaller folder, or raise the operator's --git-max-files",
                         );
                         return Ok(());
                     }
@@ -442,7 +447,7 @@ impl Walk<'_> {
                             self.leave_out(
                                 path,
                                 message,
-                                "sync a smaller folder, or raise the operator's budget",
+                                "sync a smaller folder, or raise the operator's --git-max-files",
                             );
                             return Ok(());
                         }

@@ -13,7 +13,7 @@ use super::carry::Carry;
 use super::listen::listen;
 use super::plan::{LiveSet, Plan};
 use super::siblings::Siblings;
-use super::source::{Loaded, Source, millis};
+use super::source::{Loaded, Rules, Source, millis};
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use crate::api::git_sync::GitSyncStatus;
@@ -36,8 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How the operator was started, as far as syncing is concerned.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Plain `http://` and loopback addresses are allowed.
-    pub allow_insecure_git: bool,
+    /// What repositories may be, and may cost.
+    pub source: Rules,
     /// The operator's own rights are used for writes.
     pub single_tenant: bool,
     /// Folder for bare stores; everything in it can be made anew.
@@ -136,7 +136,7 @@ impl Engine {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
-            let source = Source::new(store, self.settings.allow_insecure_git);
+            let source = Source::new(store, self.settings.source.clone());
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };
         states.entry(key.clone()).or_insert_with(fresh).clone()

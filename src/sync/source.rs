@@ -71,10 +71,21 @@ impl Coordinates {
 /// How often a ref that moved while its commit was fetched is asked for again at once.
 const MOST_TRIES: u32 = 3;
 
+/// What the operator lets a source do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Plain `http://` and loopback addresses are allowed.
+    pub allow_insecure: bool,
+    /// Budgets on what is fetched and listed.
+    pub git: crate::git::Limits,
+    /// Budgets on what is parsed.
+    pub definition: Limits,
+}
+
 /// One GitSync's view of its repository.
 pub struct Source {
     store: PathBuf,
-    allow_insecure: bool,
+    rules: Rules,
     coordinates: Option<Coordinates>,
     remote: Option<Remote>,
     loader: Loader,
@@ -85,9 +96,9 @@ pub struct Source {
 impl Source {
     /// A source that keeps its objects below `store`.
     #[must_use]
-    pub fn new(store: PathBuf, allow_insecure: bool) -> Self {
-        let loader = Loader::new(Limits::default());
-        Self { store, allow_insecure, coordinates: None, remote: None, loader, loaded: None }
+    pub fn new(store: PathBuf, rules: Rules) -> Self {
+        let loader = Loader::new(rules.definition.clone());
+        Self { store, rules, coordinates: None, remote: None, loader, loaded: None }
     }
 
     /// Asks the remote, and reads the commit if it is new. Returns whether something new was read.
@@ -119,9 +130,10 @@ impl Source {
                 url: wanted.url.clone(),
                 reference: wanted.reference.clone(),
                 timeout: wanted.timeout,
-                allow_insecure: self.allow_insecure,
+                allow_insecure: self.rules.allow_insecure,
+                extra_roots: Vec::new(),
                 store: self.store.clone(),
-                limits: crate::git::Limits::default(),
+                limits: self.rules.git,
             })?),
         };
 
@@ -150,7 +162,15 @@ impl Source {
         };
 
         let start = Instant::now();
-        let snapshot = remote.snapshot(&revision.commit, &wanted.path).await?;
+        let snapshot = match remote.snapshot(&revision.commit, &wanted.path).await {
+            // The store was damaged, which shows only now: fetching makes it anew.
+            Err(GitError::CorruptData { detail }) => {
+                tracing::warn!(object = %key, detail, "the store is damaged, fetching anew");
+                remote.fetch(&revision).await?;
+                remote.snapshot(&revision.commit, &wanted.path).await?
+            }
+            other => other?,
+        };
         let info = snapshot.commit().clone();
         let catalog = {
             // Parsing is pure and quick (30 ms for 1,000 files), but long enough to leave the executor alone.

@@ -29,6 +29,16 @@ async fn g01_answers_that_are_no_git_have_their_own_reasons() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let closed = world.remote_with(|options| options.url = format!("http://127.0.0.1:{port}/x"));
     assert_eq!(closed.resolve().await.unwrap_err().reason(), "ConnectionFailed");
+    // Something that speaks no HTTP.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let babbler = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"nonsense\r\n\r\n").await.unwrap();
+    });
+    let odd = world.remote_with(|options| options.url = format!("http://127.0.0.1:{port}/x"));
+    assert_eq!(odd.resolve().await.unwrap_err().reason(), "ConnectionFailed");
+    babbler.await.unwrap();
     // TLS with something that speaks no TLS.
     let plain = world.server.url("team.git").replace("http://", "https://");
     let tls = world.remote_with(|options| options.url = plain);

@@ -5,8 +5,11 @@
 #[path = "../support/git_faults.rs"]
 mod git_faults;
 
+mod damage;
 mod faults;
 mod refs;
+mod source;
+mod tls;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +51,7 @@ impl World {
             reference,
             timeout: Duration::from_secs(20),
             allow_insecure: true,
+            extra_roots: Vec::new(),
             store: self.store(),
             limits: Limits::default(),
         }

@@ -227,6 +227,42 @@ async fn g3_servers_of_protocol_version_0_work() {
 }
 
 #[tokio::test]
+async fn g3_servers_of_protocol_version_0_hand_out_tagged_commits() {
+    let world = World::new().await;
+    world.server.only_version_0();
+    let first = world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    world.repo.annotated_tag("v1", &first);
+    world.repo.git(&["tag", "-a", "-m", "nested", "v1-nested", "v1"]);
+    let second = world.repo.commit("main", &[("a.yaml", "a: 2")]);
+    world.repo.annotated_tag("v2", &second);
+    let third = world.repo.commit("main", &[("a.yaml", "a: 3")]);
+    world.repo.tag("light", &third);
+    // No branch ends at what v1 and v2 tag, and such a server hands out only what it lists.
+    for (name, commit, text) in [
+        ("v1", &first, "a: 1"),
+        ("v1-nested", &first, "a: 1"),
+        ("v2", &second, "a: 2"),
+        ("light", &third, "a: 3"),
+    ] {
+        let fresh = world.remote_with(|options| {
+            options.reference = tag(name);
+            options.store = world.dir.path().join(name);
+        });
+        // Alone, and on top of what another tag brought.
+        for remote in [fresh, Remote::new(world.options(tag(name))).unwrap()] {
+            let snapshot = sync(&remote, "").await.unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert_eq!(snapshot.commit().id, *commit, "{name}");
+            assert_eq!(content(&snapshot, "a.yaml"), text, "{name}");
+        }
+    }
+    // What it does not list, it does not hand out.
+    let fourth = world.repo.commit("main", &[("a.yaml", "a: 4")]);
+    world.repo.commit("main", &[("a.yaml", "a: 5")]);
+    let error = sync(&Remote::new(world.options(commit(&fourth))).unwrap(), "").await.unwrap_err();
+    assert_eq!(error, GitError::CommitRefused { commit: fourth });
+}
+
+#[tokio::test]
 async fn g3_sha256_repositories_work() {
     let world = World::with_hash("sha256").await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);

@@ -71,6 +71,8 @@ pub struct Asked {
     pub body: String,
     /// The value of `Authorization`, if any.
     pub authorization: Option<String>,
+    /// Whether it came over HTTP/2.
+    pub http2: bool,
     /// Bytes of the answer before any fault.
     pub answered: usize,
 }
@@ -138,7 +140,7 @@ impl GitServer {
         self.shared.faults.lock().unwrap().clear();
     }
 
-    /// Behaves like an old server that knows only version 0 of the protocol.
+    /// Behaves like an old server that knows only version 0 of the protocol, and hands out only what it lists.
     pub fn only_version_0(&self) {
         *self.shared.only_version_0.lock().unwrap() = true;
     }
@@ -179,12 +181,27 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         ("REMOTE_ADDR", "127.0.0.1".to_owned()),
     ];
     let output = tokio::task::spawn_blocking(move || backend(&cgi, &body)).await.expect("git runs");
-    let (status, kind, content) = parse_cgi(&output);
+    let (status, kind, mut content) = parse_cgi(&output);
+    if *shared.only_version_0.lock().unwrap()
+        && let Some(id) = unlisted(&shared.root, parts.uri.path(), &text)
+    {
+        let line = format!("ERR upload-pack: not our ref {id}");
+        content = format!("{:04x}{line}", line.len() + 4).into_bytes();
+    }
     let authorization = Some(header("authorization")).filter(|value| !value.is_empty());
     let path = parts.uri.path().to_owned();
-    let asked = Asked { step, path, body: text, authorization, answered: content.len() };
+    let http2 = parts.version == axum::http::Version::HTTP_2;
+    let asked = Asked { step, path, body: text, authorization, http2, answered: content.len() };
     shared.asked.lock().unwrap().push(asked);
     respond(status, &kind, content, fault).await
+}
+
+/// The first wanted object that no ref names.
+fn unlisted(root: &Path, path: &str, body: &str) -> Option<String> {
+    let repo = Repo { dir: root.join(path.trim_start_matches('/').split('/').next()?) };
+    let wants = body.split("want ").skip(1).filter_map(|rest| rest.split_whitespace().next());
+    let listed = repo.git(&["for-each-ref", "--format=%(objectname)"]);
+    wants.map(str::to_owned).find(|id| !listed.lines().any(|one| one == id))
 }
 
 fn take_fault(shared: &Shared, step: Step) -> Option<Fault> {

@@ -1,0 +1,148 @@
+//! What a GitSync reads over time: the last good commit is kept, what moved is followed: G1, G3, G08.
+
+use convoke::api::git_sync::{GitSyncSpec, Stages};
+use convoke::cluster::store::Key;
+use convoke::sync::source::{Rules, Source};
+
+use super::*;
+
+/// The source of one GitSync, as the operator keeps it.
+pub struct Reader {
+    pub spec: GitSyncSpec,
+    source: Source,
+}
+
+impl Reader {
+    pub fn new(world: &World) -> Self {
+        let spec = serde_json::json!({"url": world.server.url("team.git"), "timeout": "20s"});
+        let rules = Rules { allow_insecure: true, ..Rules::default() };
+        Self {
+            spec: serde_json::from_value(spec).unwrap(),
+            source: Source::new(world.store(), rules),
+        }
+    }
+
+    pub async fn refresh(&mut self) -> Result<bool, GitError> {
+        let key = Key::new("team", "main");
+        self.source.refresh(&self.spec, &key, &mut Stages::default(), &mut None).await
+    }
+
+    /// Names that the commit wants.
+    pub fn objects(&self) -> Vec<&str> {
+        let loaded = self.source.loaded.as_ref().expect("something is loaded");
+        loaded.desired.keys().map(|id| &*id.name).collect()
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.source.loaded.as_ref().is_some_and(|loaded| loaded.catalog.has_errors())
+    }
+}
+
+pub fn model(name: &str) -> String {
+    format!(
+        "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: {name}\nspec:\n  mode: External\n  external:\n    url: https://models.example.com/v1\n"
+    )
+}
+
+/// What a server says when it no longer has what it listed.
+fn not_our_ref(id: &str) -> Fault {
+    let line = format!("ERR upload-pack: not our ref {id}");
+    Fault::Replace(format!("{:04x}{line}", line.len() + 4).into_bytes())
+}
+
+fn count(world: &World, step: Step) -> usize {
+    world.server.steps().into_iter().filter(|one| *one == step).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g08_a_ref_that_moves_while_it_is_fetched_is_asked_for_again_at_once() {
+    let world = World::new().await;
+    let id = world.repo.commit("main", &[("a.yaml", &model("a"))]);
+    let mut reader = Reader::new(&world);
+    for _ in 0..3 {
+        world.server.inject(Step::Fetch, not_our_ref(&id));
+    }
+    assert_eq!(reader.refresh().await, Ok(true));
+    assert_eq!((count(&world, Step::LsRefs), count(&world, Step::Fetch)), (4, 4));
+    assert_eq!(reader.objects(), ["a"]);
+
+    // But not for ever, and what was read stays.
+    let id = world.repo.commit("main", &[("b.yaml", &model("b"))]);
+    world.server.inject_always(Step::Fetch, not_our_ref(&id));
+    world.server.forget();
+    assert_eq!(reader.refresh().await, Err(GitError::CommitGone { commit: id }));
+    assert_eq!((count(&world, Step::LsRefs), count(&world, Step::Fetch)), (4, 4));
+    assert_eq!(reader.objects(), ["a"]);
+    world.server.heal();
+    assert_eq!(reader.refresh().await, Ok(true));
+    assert_eq!(reader.objects(), ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_other_coordinates_read_the_same_store_anew() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", &model("a")), ("sub/s.yaml", &model("s"))]);
+    world.repo.change("next").orphan().file("n.yaml", model("n")).commit("next");
+    let other = Repo::init(&world.dir.path().join("server"), "other.git");
+    other.commit("main", &[("o.yaml", &model("o"))]);
+    let mut reader = Reader::new(&world);
+    let first = reader.spec.clone();
+    for _ in 0..2 {
+        reader.spec = first.clone();
+        assert_eq!(reader.refresh().await, Ok(true));
+        assert_eq!(reader.objects(), ["a", "s"]);
+        reader.spec.path = "sub".into();
+        assert_eq!(reader.refresh().await, Ok(true));
+        assert_eq!(reader.objects(), ["s"]);
+        reader.spec.reference = Some(branch("next"));
+        reader.spec.path = ".".into();
+        assert_eq!(reader.refresh().await, Ok(true));
+        assert_eq!(reader.objects(), ["n"]);
+        reader.spec = GitSyncSpec { url: world.server.url("other.git"), ..first.clone() };
+        assert_eq!(reader.refresh().await, Ok(true));
+        assert_eq!(reader.objects(), ["o"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c09_a_refresh_that_is_given_up_does_not_disturb_the_next_coordinates() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", &model("a"))]);
+    world.repo.change("next").orphan().file("n.yaml", model("n")).commit("next");
+    let mut reader = Reader::new(&world);
+    world.server.inject(Step::Fetch, Fault::Stall(40));
+    let given_up = tokio::time::timeout(Duration::from_millis(300), reader.refresh()).await;
+    assert!(given_up.is_err());
+    reader.spec.reference = Some(branch("next"));
+    assert_eq!(reader.refresh().await, Ok(true));
+    assert_eq!(reader.objects(), ["n"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g6_the_operators_budgets_hold() {
+    let world = World::new().await;
+    let two = format!("{}---\n{}", model("b"), model("c"));
+    world.repo.commit("main", &[("a.yaml", &model("a")), ("two.yaml", &two)]);
+    let refresh = async |change: &dyn Fn(&mut Rules)| {
+        let mut rules = Rules { allow_insecure: true, ..Rules::default() };
+        change(&mut rules);
+        let mut reader = Reader::new(&world);
+        reader.source = Source::new(world.dir.path().join("budgets"), rules);
+        let read = reader.refresh().await;
+        let problems = reader.source.loaded.map_or(Vec::new(), |loaded| {
+            loaded.catalog.problems.iter().map(|problem| problem.code.clone()).collect()
+        });
+        read.map(|_| problems)
+    };
+    let nothing: Vec<String> = Vec::new();
+    assert_eq!(refresh(&|_| ()).await, Ok(nothing));
+    let budget = Ok(vec!["CVK0004".to_owned()]);
+    assert_eq!(refresh(&|rules| rules.definition.documents = 1).await, budget);
+    assert_eq!(refresh(&|rules| rules.git.files = 1).await, budget);
+    assert_eq!(refresh(&|rules| rules.git.file_bytes = model("a").len() as u64).await, budget);
+    let error = {
+        world.repo.change("main").file("big.bin", noise(300_000)).commit("big");
+        refresh(&|rules| rules.git.pack_bytes = 1000).await.unwrap_err()
+    };
+    assert_eq!(error.reason(), "PackTooLarge");
+}
