@@ -59,6 +59,8 @@ pub struct Args {
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
     #[command(flatten)]
+    budgets: crate::sync::budgets::BudgetArgs,
+    #[command(flatten)]
     defaults: controllers::defaults::DefaultArgs,
 }
 
@@ -114,6 +116,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         allow_insecure_git: args.allow_insecure_git,
         single_tenant: args.single_tenant,
         data_dir,
+        budgets: args.budgets.resolve(),
     };
     let builds = BuildSources::new();
     let wanted = WantedAgents::new();

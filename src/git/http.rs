@@ -28,9 +28,15 @@ const IDLE: Duration = Duration::from_secs(90);
 /// What we ask with is small: wants, haves and prefixes.
 const QUESTION_BYTES: usize = 1024 * 1024;
 
-/// Builds the client of one remote.
-pub(super) fn client(allow_insecure: bool) -> Result<reqwest::Client, GitError> {
+/// Builds the client of one remote. `roots` (PEM) are trusted beside those of the system.
+pub(super) fn client(
+    allow_insecure: bool,
+    roots: Option<&[u8]>,
+) -> Result<reqwest::Client, GitError> {
+    let roots = reqwest::Certificate::from_pem_bundle(roots.unwrap_or_default())
+        .map_err(|error| GitError::ConnectionFailed { detail: describe(&error) })?;
     reqwest::Client::builder()
+        .tls_certs_merge(roots)
         .user_agent(concat!("git/convoke-", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()

@@ -79,6 +79,8 @@ pub struct RemoteOptions {
     pub timeout: Duration,
     /// Allows plain HTTP and loopback addresses.
     pub allow_insecure: bool,
+    /// Certificates (PEM) of authorities that are trusted beside those of the system.
+    pub roots: Option<Vec<u8>>,
     /// A folder that belongs to this remote alone. Made when needed; survives restarts.
     pub store: PathBuf,
     /// Budgets.
@@ -142,10 +144,11 @@ impl Remote {
     /// # Errors
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`]: all terminal.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions { url, reference, timeout, allow_insecure, store, limits } = options;
+        let RemoteOptions { url, reference, timeout, allow_insecure, roots, store, limits } =
+            options;
         let url = check::url(&url, allow_insecure)?;
         let target = check::target(&reference)?;
-        let client = http::client(allow_insecure)?;
+        let client = http::client(allow_insecure, roots.as_deref())?;
         Ok(Self {
             inner: Arc::new(Inner {
                 url: url.into(),
@@ -454,6 +457,7 @@ mod tests {
                 reference: GitRef { branch: None, tag: None, commit: None },
                 timeout,
                 allow_insecure: false,
+                roots: None,
                 store: dir.path().join("store"),
                 limits: Limits::default(),
             })

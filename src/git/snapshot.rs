@@ -13,7 +13,7 @@ use gix::ObjectId;
 use gix::objs::tree::EntryMode;
 use gix::objs::{FindExt, FindHeader, Kind, TreeRefIter};
 use gix::odb::HandleArc;
-use gix::odb::pack::cache::lru::StaticLinkedList;
+use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
 use super::protocol::cause;
@@ -90,7 +90,7 @@ impl Snapshot {
         limits: Limits,
         interrupt: &AtomicBool,
     ) -> Result<Self, GitError> {
-        objects.set_pack_cache(|| Box::new(StaticLinkedList::<64>::new(CACHE_BYTES)));
+        objects.set_pack_cache(|| Box::new(MemoryCappedHashmap::new(CACHE_BYTES)));
         let (info, root) = read_commit(&objects, &commit)?;
         let start = descend(&objects, root, path)?;
         let mut walk = Walk {

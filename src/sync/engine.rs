@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::Semaphore;
 
+use super::budgets::Budgets;
 use super::carry::Carry;
 use super::listen::listen;
 use super::plan::{LiveSet, Plan};
@@ -42,6 +43,8 @@ pub struct Settings {
     pub single_tenant: bool,
     /// Folder for bare stores; everything in it can be made anew.
     pub data_dir: PathBuf,
+    /// What one repository may cost.
+    pub budgets: Budgets,
 }
 
 /// The engine: the reconciler of GitSyncs.
@@ -136,7 +139,8 @@ impl Engine {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
-            let source = Source::new(store, self.settings.allow_insecure_git);
+            let Settings { allow_insecure_git, budgets, .. } = self.settings;
+            let source = Source::new(store, allow_insecure_git, budgets);
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };
         states.entry(key.clone()).or_insert_with(fresh).clone()

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set};
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
 use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
-use crate::definition::{Catalog, Limits, Loader};
+use crate::definition::{Catalog, Loader};
 use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
 /// The newest commit that was read whole.
@@ -75,6 +76,7 @@ const MOST_TRIES: u32 = 3;
 pub struct Source {
     store: PathBuf,
     allow_insecure: bool,
+    limits: crate::git::Limits,
     coordinates: Option<Coordinates>,
     remote: Option<Remote>,
     loader: Loader,
@@ -85,9 +87,11 @@ pub struct Source {
 impl Source {
     /// A source that keeps its objects below `store`.
     #[must_use]
-    pub fn new(store: PathBuf, allow_insecure: bool) -> Self {
-        let loader = Loader::new(Limits::default());
-        Self { store, allow_insecure, coordinates: None, remote: None, loader, loaded: None }
+    pub fn new(store: PathBuf, allow_insecure: bool, budgets: Budgets) -> Self {
+        let Budgets { git: limits, definition } = budgets;
+        let loader = Loader::new(definition);
+        let (coordinates, remote, loaded) = (None, None, None);
+        Self { store, allow_insecure, limits, coordinates, remote, loader, loaded }
     }
 
     /// Asks the remote, and reads the commit if it is new. Returns whether something new was read.
@@ -120,8 +124,9 @@ impl Source {
                 reference: wanted.reference.clone(),
                 timeout: wanted.timeout,
                 allow_insecure: self.allow_insecure,
+                roots: None,
                 store: self.store.clone(),
-                limits: crate::git::Limits::default(),
+                limits: self.limits,
             })?),
         };
 

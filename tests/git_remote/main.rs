@@ -6,6 +6,7 @@
 mod git_faults;
 
 mod faults;
+mod https;
 mod refs;
 mod tree;
 
@@ -48,6 +49,7 @@ impl World {
             reference,
             timeout: Duration::from_secs(20),
             allow_insecure: true,
+            roots: None,
             store: self.store(),
             limits: Limits::default(),
         }
