@@ -6,6 +6,7 @@ use crate::{definition, git};
 
 /// Flags of `convoke operator`.
 #[derive(Debug, Clone, ClapArgs)]
+#[allow(clippy::struct_field_names)] // they are the names of the flags
 pub struct BudgetArgs {
     /// Mebibytes of one fetched pack
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
