@@ -2,7 +2,6 @@
 //!
 //! Exit codes: 0 done, 1 problems found, 2 wrong usage, 3 the cluster or a remote could not be reached.
 
-mod budgets;
 mod crds;
 mod operator;
 mod plan;

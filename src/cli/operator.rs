@@ -9,7 +9,6 @@ use clap::{ArgAction, Args as ClapArgs};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 
-use super::budgets::BudgetArgs;
 use super::{CLUSTER, Failure, USAGE};
 use crate::api::Kind;
 use crate::cluster::client::connect;
@@ -22,7 +21,6 @@ use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
-use crate::sync::source::Rules;
 
 /// Syncs that are worked on at once.
 const SYNCS: usize = 8;
@@ -61,7 +59,7 @@ pub struct Args {
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
     #[command(flatten)]
-    budgets: BudgetArgs,
+    budgets: crate::sync::budgets::BudgetArgs,
     #[command(flatten)]
     defaults: controllers::defaults::DefaultArgs,
 }
@@ -114,11 +112,11 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
     let queue = Queue::new();
-    let (git, definition) = args.budgets.resolve();
     let settings = Settings {
-        source: Rules { allow_insecure: args.allow_insecure_git, git, definition },
+        allow_insecure_git: args.allow_insecure_git,
         single_tenant: args.single_tenant,
         data_dir,
+        budgets: args.budgets.resolve(),
     };
     let builds = BuildSources::new();
     let wanted = WantedAgents::new();

@@ -26,7 +26,7 @@ use diagnostic::{code, nearest};
 pub use load::Loader;
 
 /// Budgets on what is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one definition file.
     pub file_bytes: u64,

@@ -18,9 +18,12 @@ use super::error::printable;
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(90);
 
-/// Builds the client of one remote, which trusts the machine's authorities and the ones in `extra_roots` (PEM).
-pub(super) fn build(allow_insecure: bool, extra_roots: &[u8]) -> Result<reqwest::Client, GitError> {
-    let roots = roots(extra_roots)?;
+/// Builds the client of one remote, which trusts the machine's authorities and the ones in `extra` (PEM).
+pub(super) fn build(
+    allow_insecure: bool,
+    extra: Option<&[u8]>,
+) -> Result<reqwest::Client, GitError> {
+    let roots = extra.map_or(Ok(Vec::new()), authorities)?;
     let own = !roots.is_empty();
     reqwest::Client::builder()
         .tls_certs_merge(roots)
@@ -40,10 +43,7 @@ pub(super) fn build(allow_insecure: bool, extra_roots: &[u8]) -> Result<reqwest:
         })
 }
 
-fn roots(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, GitError> {
-    if pem.is_empty() {
-        return Ok(Vec::new());
-    }
+fn authorities(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, GitError> {
     let refused = |reason: &str| GitError::InvalidRoots { reason: reason.to_owned() };
     let found = reqwest::Certificate::from_pem_bundle(pem)
         .map_err(|_| refused("they cannot be decoded"))?;
@@ -170,12 +170,13 @@ mod tests {
     #[test]
     fn g1_extra_authorities_must_be_certificates() {
         let garbage = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
-        for pem in ["hello", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", garbage]
+        for pem in
+            ["", "hello", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", garbage]
         {
-            let error = build(false, pem.as_bytes()).expect_err(pem);
+            let error = build(false, Some(pem.as_bytes())).expect_err(pem);
             assert_eq!(error.reason(), "InvalidRoots", "{pem}: {error}");
             assert!(error.is_terminal());
         }
-        assert!(build(false, b"").is_ok());
+        assert!(build(false, None).is_ok());
     }
 }

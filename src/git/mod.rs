@@ -78,9 +78,8 @@ pub struct RemoteOptions {
     pub timeout: Duration,
     /// Allows plain HTTP and loopback addresses.
     pub allow_insecure: bool,
-    /// Authorities that may sign the server's certificate, beside those of the machine: certificates in PEM, one after
-    /// the other. Empty for none.
-    pub extra_roots: Vec<u8>,
+    /// Certificates (PEM, one after the other) of authorities that are trusted beside those of the system.
+    pub roots: Option<Vec<u8>>,
     /// A folder that belongs to this remote alone. Made when needed; survives restarts.
     pub store: PathBuf,
     /// Budgets.
@@ -143,11 +142,11 @@ impl Remote {
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`], [`GitError::InvalidRoots`]: all
     /// terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions { url, reference, timeout, allow_insecure, extra_roots, store, limits } =
+        let RemoteOptions { url, reference, timeout, allow_insecure, roots, store, limits } =
             options;
         let url = check::url(&url, allow_insecure)?;
         let target = check::target(&reference)?;
-        let client = client::build(allow_insecure, &extra_roots)?;
+        let client = client::build(allow_insecure, roots.as_deref())?;
         Ok(Self {
             inner: Arc::new(Inner {
                 url: url.into(),

@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::Semaphore;
 
+use super::budgets::Budgets;
 use super::carry::Carry;
 use super::listen::listen;
 use super::plan::{LiveSet, Plan};
 use super::siblings::Siblings;
-use super::source::{Loaded, Rules, Source, millis};
+use super::source::{Loaded, Source, millis};
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use crate::api::git_sync::GitSyncStatus;
@@ -36,12 +37,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How the operator was started, as far as syncing is concerned.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What repositories may be, and may cost.
-    pub source: Rules,
+    /// Plain `http://` and loopback addresses are allowed.
+    pub allow_insecure_git: bool,
     /// The operator's own rights are used for writes.
     pub single_tenant: bool,
     /// Folder for bare stores; everything in it can be made anew.
     pub data_dir: PathBuf,
+    /// What one repository may cost.
+    pub budgets: Budgets,
 }
 
 /// The engine: the reconciler of GitSyncs.
@@ -136,7 +139,8 @@ impl Engine {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
-            let source = Source::new(store, self.settings.source.clone());
+            let Settings { allow_insecure_git, budgets, .. } = self.settings;
+            let source = Source::new(store, allow_insecure_git, budgets);
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };
         states.entry(key.clone()).or_insert_with(fresh).clone()

@@ -9,6 +9,7 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+pub mod budgets;
 mod carry;
 pub mod desired;
 pub mod engine;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set};
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
 use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
-use crate::definition::{Catalog, Limits, Loader};
+use crate::definition::{Catalog, Loader};
 use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
 /// The newest commit that was read whole.
@@ -71,21 +72,11 @@ impl Coordinates {
 /// How often a ref that moved while its commit was fetched is asked for again at once.
 const MOST_TRIES: u32 = 3;
 
-/// What the operator lets a source do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// Plain `http://` and loopback addresses are allowed.
-    pub allow_insecure: bool,
-    /// Budgets on what is fetched and listed.
-    pub git: crate::git::Limits,
-    /// Budgets on what is parsed.
-    pub definition: Limits,
-}
-
 /// One GitSync's view of its repository.
 pub struct Source {
     store: PathBuf,
-    rules: Rules,
+    allow_insecure: bool,
+    limits: crate::git::Limits,
     coordinates: Option<Coordinates>,
     remote: Option<Remote>,
     loader: Loader,
@@ -96,9 +87,11 @@ pub struct Source {
 impl Source {
     /// A source that keeps its objects below `store`.
     #[must_use]
-    pub fn new(store: PathBuf, rules: Rules) -> Self {
-        let loader = Loader::new(rules.definition.clone());
-        Self { store, rules, coordinates: None, remote: None, loader, loaded: None }
+    pub fn new(store: PathBuf, allow_insecure: bool, budgets: Budgets) -> Self {
+        let Budgets { git: limits, definition } = budgets;
+        let loader = Loader::new(definition);
+        let (coordinates, remote, loaded) = (None, None, None);
+        Self { store, allow_insecure, limits, coordinates, remote, loader, loaded }
     }
 
     /// Asks the remote, and reads the commit if it is new. Returns whether something new was read.
@@ -130,10 +123,10 @@ impl Source {
                 url: wanted.url.clone(),
                 reference: wanted.reference.clone(),
                 timeout: wanted.timeout,
-                allow_insecure: self.rules.allow_insecure,
-                extra_roots: Vec::new(),
+                allow_insecure: self.allow_insecure,
+                roots: None,
                 store: self.store.clone(),
-                limits: self.rules.git,
+                limits: self.limits,
             })?),
         };
 

@@ -7,9 +7,9 @@ mod git_faults;
 
 mod damage;
 mod faults;
+mod https;
 mod refs;
 mod source;
-mod tls;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl World {
             reference,
             timeout: Duration::from_secs(20),
             allow_insecure: true,
-            extra_roots: Vec::new(),
+            roots: None,
             store: self.store(),
             limits: Limits::default(),
         }

@@ -2,7 +2,8 @@
 
 use convoke::api::git_sync::{GitSyncSpec, Stages};
 use convoke::cluster::store::Key;
-use convoke::sync::source::{Rules, Source};
+use convoke::sync::budgets::Budgets;
+use convoke::sync::source::Source;
 
 use super::*;
 
@@ -15,10 +16,9 @@ pub struct Reader {
 impl Reader {
     pub fn new(world: &World) -> Self {
         let spec = serde_json::json!({"url": world.server.url("team.git"), "timeout": "20s"});
-        let rules = Rules { allow_insecure: true, ..Rules::default() };
         Self {
             spec: serde_json::from_value(spec).unwrap(),
-            source: Source::new(world.store(), rules),
+            source: Source::new(world.store(), true, Budgets::default()),
         }
     }
 
@@ -123,11 +123,11 @@ async fn g6_the_operators_budgets_hold() {
     let world = World::new().await;
     let two = format!("{}---\n{}", model("b"), model("c"));
     world.repo.commit("main", &[("a.yaml", &model("a")), ("two.yaml", &two)]);
-    let refresh = async |change: &dyn Fn(&mut Rules)| {
-        let mut rules = Rules { allow_insecure: true, ..Rules::default() };
-        change(&mut rules);
+    let refresh = async |change: &dyn Fn(&mut Budgets)| {
+        let mut budgets = Budgets::default();
+        change(&mut budgets);
         let mut reader = Reader::new(&world);
-        reader.source = Source::new(world.dir.path().join("budgets"), rules);
+        reader.source = Source::new(world.dir.path().join("budgets"), true, budgets);
         let read = reader.refresh().await;
         let problems = reader.source.loaded.map_or(Vec::new(), |loaded| {
             loaded.catalog.problems.iter().map(|problem| problem.code.clone()).collect()
@@ -137,12 +137,12 @@ async fn g6_the_operators_budgets_hold() {
     let nothing: Vec<String> = Vec::new();
     assert_eq!(refresh(&|_| ()).await, Ok(nothing));
     let budget = Ok(vec!["CVK0004".to_owned()]);
-    assert_eq!(refresh(&|rules| rules.definition.documents = 1).await, budget);
-    assert_eq!(refresh(&|rules| rules.git.files = 1).await, budget);
-    assert_eq!(refresh(&|rules| rules.git.file_bytes = model("a").len() as u64).await, budget);
+    assert_eq!(refresh(&|budgets| budgets.definition.documents = 1).await, budget);
+    assert_eq!(refresh(&|budgets| budgets.git.files = 1).await, budget);
+    assert_eq!(refresh(&|budgets| budgets.git.file_bytes = model("a").len() as u64).await, budget);
     let error = {
         world.repo.change("main").file("big.bin", noise(300_000)).commit("big");
-        refresh(&|rules| rules.git.pack_bytes = 1000).await.unwrap_err()
+        refresh(&|budgets| budgets.git.pack_bytes = 1000).await.unwrap_err()
     };
     assert_eq!(error.reason(), "PackTooLarge");
 }

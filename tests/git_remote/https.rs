@@ -77,10 +77,10 @@ impl Front {
         Self { port, task }
     }
 
-    fn remote(&self, world: &World, host: &str, extra_roots: &str) -> Remote {
+    fn remote(&self, world: &World, host: &str, roots: Option<&str>) -> Remote {
         world.remote_with(|options| {
             options.url = format!("https://{host}:{}/team.git", self.port);
-            options.extra_roots = extra_roots.into();
+            options.roots = roots.map(|pem| pem.as_bytes().to_vec());
         })
     }
 }
@@ -101,7 +101,7 @@ async fn g1_https_with_an_authority_of_ones_own() {
         world.repo.change("main").file("big.bin", noise(300_000)).commit("big");
         for host in ["localhost", "127.0.0.1"] {
             let front = Front::start(&world, authority.sign(host, |_| ()), protocol).await;
-            let remote = front.remote(&world, host, &bundle);
+            let remote = front.remote(&world, host, Some(&bundle));
             for round in 0..3 {
                 let text = format!("a: {protocol} {host} {round}");
                 world.repo.commit("main", &[("a.yaml", &text)]);
@@ -126,10 +126,10 @@ async fn g1_https_with_a_certificate_that_proves_nothing_asks_nothing() {
         |params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2020, 1, 1);
     let expired = Front::start(&world, ours.sign("localhost", expired), "http/1.1").await;
     for (front, host, roots, why) in [
-        (&honest, "localhost", "", "no authority known here signed it"),
-        (&honest, "localhost", &*other.pem, "no authority known here signed it"),
-        (&honest, "127.0.0.1", &*ours.pem, "it is for another host"),
-        (&expired, "localhost", &*ours.pem, "it has expired"),
+        (&honest, "localhost", None, "no authority known here signed it"),
+        (&honest, "localhost", Some(&*other.pem), "no authority known here signed it"),
+        (&honest, "127.0.0.1", Some(&*ours.pem), "it is for another host"),
+        (&expired, "localhost", Some(&*ours.pem), "it has expired"),
     ] {
         let error = front.remote(&world, host, roots).resolve().await.unwrap_err();
         assert_eq!(error, GitError::CertificateNotTrusted { why: why.into() });
@@ -138,7 +138,7 @@ async fn g1_https_with_a_certificate_that_proves_nothing_asks_nothing() {
     }
     assert!(world.server.requests().is_empty());
     assert_eq!(
-        paths(&sync(&honest.remote(&world, "localhost", &ours.pem), "").await.unwrap()),
+        paths(&sync(&honest.remote(&world, "localhost", Some(&ours.pem)), "").await.unwrap()),
         ["a.yaml"]
     );
 }
