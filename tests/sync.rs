@@ -321,6 +321,11 @@ async fn g1_suspend_stops_everything_and_resume_catches_up() {
         condition(&team.get().await, "Suspended").map(|_| ())
     })
     .await;
+    // What it says is still about the spec that it acted on.
+    let sync = team.get().await;
+    let seen = sync.status.as_ref().and_then(|status| status.observed_generation);
+    assert_eq!(seen.map(|seen| seen + 1), sync.metadata.generation);
+    assert_eq!((ready(&sync).status.as_str(), ready(&sync).observed_generation), ("True", seen));
     team.repo.change("two", &[("b.yaml", &model("b"))], &[]);
     team.annotate(&[(keys::REQUESTED_AT, "while-suspended")]).await;
     let mark = team.cluster.audit_mark();

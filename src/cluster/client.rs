@@ -126,3 +126,28 @@ pub async fn connect() -> Result<Client, kube::Error> {
     config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));
     Client::try_from(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_404_of_an_object_is_not_that_of_a_kind() {
+        let error = |status: serde_json::Value| {
+            let status: kube::core::Status = serde_json::from_value(status).expect("a status");
+            CallError::from(kube::Error::Api(Box::new(status)))
+        };
+        let object = error(serde_json::json!({
+            "status": "Failure", "code": 404, "reason": "NotFound",
+            "message": "agents.convoke.dev \"a\" not found",
+            "details": {"name": "a", "group": "convoke.dev", "kind": "agents"},
+        }));
+        assert!(object.is_not_found() && object.is_gone());
+        // While a CRD is not served, every object of it is a 404 that says nothing about the object.
+        let kind = error(serde_json::json!({
+            "status": "Failure", "code": 404, "reason": "NotFound",
+            "message": "the server could not find the requested resource", "details": {},
+        }));
+        assert!(kind.is_not_found() && !kind.is_gone());
+    }
+}

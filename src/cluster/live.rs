@@ -143,8 +143,6 @@ impl Live {
 pub trait ManagedStore: Send + Sync {
     /// All live objects of one namespace.
     fn live(&self, namespace: &str) -> Vec<Live>;
-    /// One live object.
-    fn live_one(&self, key: &Key) -> Option<Live>;
     /// The reply to a write of ours, as JSON. Gives the version and the spec's hash of just this reply.
     fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>);
     /// The reply to a delete of ours.
@@ -165,10 +163,6 @@ fn live_of<K: Ours>(key: &Key, entry: &Entry<Managed<K>>) -> Live {
 impl<K: Ours> ManagedStore for Store<Managed<K>> {
     fn live(&self, namespace: &str) -> Vec<Live> {
         self.list(namespace).iter().map(|(key, entry)| live_of(key, entry)).collect()
-    }
-
-    fn live_one(&self, key: &Key) -> Option<Live> {
-        self.get(key).map(|entry| live_of(key, &entry))
     }
 
     fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>) {

@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::diagnostic::{code, quote};
+use super::scalar::resolve;
 
 /// A place in a file, both from 1, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -281,7 +282,10 @@ impl Builder<'_> {
                 }
                 self.explicit |= self.stack.is_empty() && span.start.index() != span.end.index();
                 let value = if plain {
-                    self.resolve(&text, place)
+                    resolve(&text).unwrap_or_else(|(message, hint)| {
+                        self.fault(place, code::YAML, message, hint);
+                        Value::Null
+                    })
                 } else {
                     Value::String(text.into_owned())
                 };
@@ -452,72 +456,6 @@ impl Builder<'_> {
         if anchor > 0 {
             self.anchors.insert(anchor, (value.clone(), nodes));
         }
-    }
-
-    /// A plain scalar by the core schema.
-    fn resolve(&mut self, text: &str, place: Place) -> Value {
-        match text {
-            "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-            "true" | "True" | "TRUE" => return Value::Bool(true),
-            "false" | "False" | "FALSE" => return Value::Bool(false),
-            _ => {}
-        }
-        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-            if digits.len() > 1 && digits.starts_with('0') {
-                self.fault(
-                    place,
-                    code::YAML,
-                    format!("the number {} begins with 0", quote(text)),
-                    "quote it if it is a text",
-                );
-                return Value::Null;
-            }
-            let number = text.strip_prefix('+').unwrap_or(text);
-            if let Ok(number) = number.parse::<i64>() {
-                return Value::Number(number.into());
-            }
-            self.fault(
-                place,
-                code::YAML,
-                format!("the number {} is too large", quote(text)),
-                "quote it if it is a text",
-            );
-            return Value::Null;
-        }
-        let based = [("0x", 16), ("0o", 8)].into_iter().find_map(|(prefix, base)| {
-            let digits = text.strip_prefix(prefix)?;
-            i64::from_str_radix(digits, base).ok().filter(|_| !digits.starts_with(['+', '-']))
-        });
-        if let Some(number) = based {
-            return Value::Number(number.into());
-        }
-        let lower = digits.to_ascii_lowercase();
-        if matches!(lower.as_str(), ".inf" | ".nan") {
-            self.fault(
-                place,
-                code::YAML,
-                format!("{} is no usable number", quote(text)),
-                "write a finite number",
-            );
-            return Value::Null;
-        }
-        let numeric = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-            && lower.bytes().any(|b| b.is_ascii_digit())
-            && lower.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'+' | b'-'));
-        if numeric && let Ok(number) = text.parse::<f64>() {
-            if let Some(number) = Number::from_f64(number) {
-                return Value::Number(number);
-            }
-            self.fault(
-                place,
-                code::YAML,
-                format!("the number {} is too large", quote(text)),
-                "write a finite number",
-            );
-            return Value::Null;
-        }
-        Value::String(text.to_owned())
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::diagnostic::{code, nearest, sort};
+use super::diagnostic::{code, sort};
 use super::document::{Budget, Document, Fault, Faulty, Place, at, parse};
 use super::identify::{Identity, identify};
+use super::include::{Includes, included, still};
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 use super::{Catalog, Definition, Limits, Reference, file_fields};
@@ -29,9 +30,6 @@ struct FileResult {
     /// Whether something could not be read that may be readable the next time.
     again: bool,
 }
-
-/// What a result depends on besides the file itself: files that it includes, by path and content id.
-type Includes = Vec<(String, Option<String>)>;
 
 struct Cached {
     id: String,
@@ -349,7 +347,7 @@ impl Loader {
                     format!("{plain} and {field} exclude each other"),
                     Some("keep one of the two".to_owned()),
                 )),
-                Some(named) => self.included(tree, path, named, includes),
+                Some(named) => included(tree, path, named, self.limits.include_bytes, includes),
             };
             let content = match content {
                 Ok(content) => Some(content),
@@ -368,91 +366,12 @@ impl Loader {
         }
         findings
     }
-
-    fn included(
-        &self,
-        tree: &dyn RepositoryTree,
-        path: &str,
-        named: &str,
-        includes: &mut Includes,
-    ) -> Result<String, (&'static str, String, Option<String>)> {
-        let refused = |message: String, hint| Err((code::INCLUDE, message, hint));
-        let unreadable = |error: TreeError| match error {
-            TreeError::TooLarge { .. } | TreeError::NotAFile { .. } => {
-                (code::INCLUDE, error.to_string(), None)
-            }
-            TreeError::Unreadable { .. } => (code::UNREADABLE, error.to_string(), None),
-        };
-        if named.len() > MOST_PATH {
-            return refused(format!("a path has at most {MOST_PATH} bytes"), None);
-        }
-        let Some(target) = resolve(path, named) else {
-            return refused("the file lies outside of the repository".into(), None);
-        };
-        let entry = tree.lookup(&target).map_err(unreadable)?;
-        includes.push((target.clone(), entry.as_ref().map(|entry| entry.id.clone())));
-        let Some(entry) = entry else {
-            let folder = target.rsplit_once('/').map_or("", |(folder, _)| folder);
-            let near = tree.entries().iter().filter_map(|entry| {
-                let (parent, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
-                (parent == folder).then_some(name)
-            });
-            let wanted = target.rsplit('/').next().unwrap_or_default();
-            let hint = nearest(wanted, near).map(|name| format!("did you mean {name}?"));
-            return refused(format!("there is no file {target}"), hint);
-        };
-        if entry.kind != EntryKind::File {
-            let hint = "links are never followed".to_owned();
-            return refused(format!("{target} is a link or no regular file"), Some(hint));
-        }
-        let data = tree.read(&entry, self.limits.include_bytes).map_err(unreadable)?;
-        if data.starts_with(b"version https://git-lfs.github.com/spec/") {
-            return refused(format!("{target} is a Git LFS pointer"), None);
-        }
-        match std::str::from_utf8(&data) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(_) => refused(format!("{target} is not UTF-8"), None),
-        }
-    }
-}
-
-/// Bytes of the longest path that a `*File` field may hold; as many as Linux takes.
-const MOST_PATH: usize = 4096;
-
-/// The path that `named` means in a file at `path`; `None` when it leaves the repository.
-fn resolve(path: &str, named: &str) -> Option<String> {
-    if named.is_empty() || named.contains(|c: char| c == '\\' || c.is_control()) {
-        return None;
-    }
-    let mut parts: Vec<&str> = match named.strip_prefix('/') {
-        Some(_) => Vec::new(),
-        None => {
-            path.rsplit_once('/').map(|(folder, _)| folder.split('/').collect()).unwrap_or_default()
-        }
-    };
-    for part in named.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            part if part.eq_ignore_ascii_case(".git") => return None,
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
 }
 
 fn is_definition_file(path: &str) -> bool {
     // In any case: a file that is renamed to X.YAML must not take its objects with it in silence.
     let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
-}
-
-fn still(includes: &Includes, tree: &dyn RepositoryTree) -> bool {
-    includes
-        .iter()
-        .all(|(path, id)| tree.lookup(path).is_ok_and(|entry| entry.map(|entry| entry.id) == *id))
 }
 
 fn error_at(

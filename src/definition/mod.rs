@@ -10,7 +10,9 @@
 pub mod diagnostic;
 pub mod document;
 mod identify;
+mod include;
 mod load;
+mod scalar;
 pub mod schema;
 pub mod tree;
 

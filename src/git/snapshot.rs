@@ -415,15 +415,7 @@ impl Walk<'_> {
                 let below = if at.is_empty() { name } else { format!("{at}/{name}") };
                 match item.kind {
                     Some(_) if self.entries.len() >= self.limits.files => {
-                        let message = format!(
-                            "there are more than {} files; the rest is not read",
-                            self.limits.files
-                        );
-                        self.leave_out(
-                            path,
-                            message,
-                            "sync a smaller folder, or raise the operator's --git-max-files",
-                        );
+                        self.too_many(path, "files");
                         return Ok(());
                     }
                     Some(kind) => {
@@ -440,15 +432,7 @@ impl Walk<'_> {
                         // Counted apart: folders that hold only folders can be many with few objects.
                         self.folders += 1;
                         if self.folders > self.limits.files {
-                            let message = format!(
-                                "there are more than {} folders; the rest is not read",
-                                self.limits.files
-                            );
-                            self.leave_out(
-                                path,
-                                message,
-                                "sync a smaller folder, or raise the operator's --git-max-files",
-                            );
+                            self.too_many(path, "folders");
                             return Ok(());
                         }
                         open.push((item.id, below, depth + 1));
@@ -457,6 +441,13 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    fn too_many(&mut self, path: &str, what: &str) {
+        let most = self.limits.files;
+        let message = format!("there are more than {most} {what}; the rest is not read");
+        let hint = "sync a smaller folder, or raise the operator's --git-max-files";
+        self.leave_out(path, message, hint);
     }
 
     fn leave_out(&mut self, path: &str, message: String, hint: &str) {
