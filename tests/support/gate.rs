@@ -1,5 +1,5 @@
-//! A TCP gate before a server: while it is shut, connections are accepted and nothing is answered, as behind a
-//! firewall that drops packets.
+//! A TCP gate before a server: while it is shut, connections are accepted and nothing passes, not on open
+//! connections either, as behind a firewall that drops packets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -31,7 +31,7 @@ impl Gate {
                     waiting.push(stream);
                 } else {
                     waiting.clear();
-                    pass(stream, server);
+                    pass(stream, server, &is_shut);
                 }
             }
         });
@@ -43,7 +43,7 @@ impl Gate {
         self.port
     }
 
-    /// From now on connections stay unanswered.
+    /// From now on nothing passes.
     pub fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
     }
@@ -57,18 +57,22 @@ impl Drop for Gate {
     }
 }
 
-fn pass(near: TcpStream, server: u16) {
+fn pass(near: TcpStream, server: u16, shut: &Arc<AtomicBool>) {
     let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else { return };
     for (from, to) in [(&near, &far), (&far, &near)] {
         let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
         let _ = from.set_read_timeout(Some(Duration::from_secs(60)));
-        std::thread::spawn(move || copy(from, to));
+        let shut = shut.clone();
+        std::thread::spawn(move || copy(from, to, &shut));
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
+fn copy(mut from: TcpStream, mut to: TcpStream, shut: &AtomicBool) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
+        if shut.load(Ordering::SeqCst) {
+            continue;
+        }
         if to.write_all(&buffer[..n]).is_err() {
             break;
         }
