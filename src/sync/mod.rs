@@ -9,6 +9,7 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+pub mod board;
 pub mod budgets;
 mod carry;
 pub mod desired;
@@ -17,7 +18,9 @@ mod listen;
 mod look;
 pub mod plan;
 mod problems;
+mod references;
 mod siblings;
 pub mod source;
 mod state;
 pub mod status;
+mod touched;

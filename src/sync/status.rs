@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{Held, LiveSet, Plan};
+use super::board::Count;
+use super::plan::{Held, Plan};
 use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
     Quarantined, Severity, Stages,
 };
-use crate::api::{Kind, Mark, keys};
+use crate::api::{Kind, keys};
 use crate::cluster::conditions;
 
 /// Longest lists in a status: it must stay far below etcd's limit.
@@ -74,8 +75,8 @@ pub struct Report<'a> {
     pub problems: &'a [Problem],
     /// The plan, when there is one.
     pub plan: Option<&'a Plan>,
-    /// The live objects after the writes.
-    pub live: Option<(&'a LiveSet, &'a str)>,
+    /// Live objects with our mark after the writes.
+    pub counts: Option<&'a BTreeMap<Kind, Count>>,
     /// How many objects could not be written.
     pub failed: usize,
     /// An approved prune that is not finished.
@@ -171,8 +172,8 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             })
             .collect();
     }
-    if let Some((live, uid)) = report.live {
-        status.objects = Some(counts(live, uid, report.failed));
+    if let Some(by_kind) = report.counts {
+        status.objects = Some(counts(by_kind, report.failed));
     }
     if let Some(done) = report.done {
         status.history.insert(0, entry(done, now));
@@ -228,26 +229,19 @@ pub fn held_message(held: &Held) -> String {
     )
 }
 
-/// Live objects that carry our mark, by kind.
-fn counts(live: &LiveSet, uid: &str, failed: usize) -> ObjectCounts {
-    let mut by_kind: BTreeMap<Kind, (i64, i64)> = BTreeMap::new();
-    for (id, object) in live {
-        let ours = object.annotation(keys::OWNER).and_then(Mark::parse).is_some_and(|mark| {
-            mark.sync_uid == uid && mark.name == id.name && mark.kind == id.kind
-        });
-        if ours {
-            let count = by_kind.entry(id.kind).or_default();
-            count.0 += 1;
-            count.1 += i64::from(object.ready);
-        }
-    }
+fn counts(by_kind: &BTreeMap<Kind, Count>, failed: usize) -> ObjectCounts {
+    let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     ObjectCounts {
-        total: by_kind.values().map(|c| c.0).sum(),
-        ready: by_kind.values().map(|c| c.1).sum(),
-        failed: i64::try_from(failed).unwrap_or(i64::MAX),
+        total: by_kind.values().map(|count| number(count.total)).sum(),
+        ready: by_kind.values().map(|count| number(count.ready)).sum(),
+        failed: number(failed),
         by_kind: by_kind
-            .into_iter()
-            .map(|(kind, (total, ready))| KindCount { kind: kind.to_string(), total, ready })
+            .iter()
+            .map(|(kind, Count { total, ready })| KindCount {
+                kind: kind.to_string(),
+                total: number(*total),
+                ready: number(*ready),
+            })
             .collect(),
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
 use super::*;
 use crate::api::Kind;
-use crate::cluster::live::hash_json;
+use crate::cluster::live::{Facts, LiveObject, hash_json};
+use crate::cluster::packed::Pairs;
 use crate::definition::Definition;
 
 const NAMESPACE: &str = "team";
@@ -36,35 +36,48 @@ fn want(name: &str) -> (ObjectId, Desired) {
     (id(name), Desired::new(Arc::new(definition)))
 }
 
-/// The live object as an apply of `want(name)` leaves it.
-fn live(name: &str, mark: Option<&str>) -> (ObjectId, Live) {
-    let (id, want) = want(name);
-    let mut annotations = BTreeMap::from([
-        (keys::APPLIED.to_owned(), want.applied.clone()),
-        (keys::SOURCE.to_owned(), format!("{name}.yaml:1")),
-    ]);
-    if let Some(mark) = mark {
-        annotations.insert(keys::OWNER.into(), mark.into());
-    }
-    let meta = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
-    let live = Live {
-        name: name.into(),
-        uid: format!("uid-of-{name}"),
-        version: 7,
-        meta: Arc::new(meta),
-        spec_hash: Some(want.spec_hash),
-        ready: true,
-    };
-    (id, live)
+/// A live object.
+#[derive(Debug, Clone)]
+struct Object {
+    uid: String,
+    version: u64,
+    facts: Facts,
+    annotations: BTreeMap<String, String>,
 }
 
-fn ours(name: &str) -> (ObjectId, Live) {
+impl LiveObject for Object {
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+/// The live object as an apply of `want(name)` leaves it.
+fn live(name: &str, mark: Option<&str>) -> (ObjectId, Object) {
+    let (id, want) = want(name);
+    let facts = Facts { spec_hash: Some(want.spec_hash), ready: true, ..Facts::default() };
+    let (uid, annotations) = (format!("uid-of-{name}"), BTreeMap::new());
+    let mut object = Object { uid, version: 7, facts, annotations };
+    annotate(&mut object, keys::APPLIED, &want.applied);
+    annotate(&mut object, keys::SOURCE, &format!("{name}.yaml:1"));
+    if let Some(mark) = mark {
+        annotate(&mut object, keys::OWNER, mark);
+    }
+    (id, object)
+}
+
+fn ours(name: &str) -> (ObjectId, Object) {
     live(name, Some(&sync().mark(&id(name)).to_string()))
 }
 
-fn annotate(live: &mut Live, key: &str, value: &str) {
-    let meta = Arc::make_mut(&mut live.meta);
-    meta.annotations.get_or_insert_default().insert(key.into(), value.into());
+fn annotate(object: &mut Object, key: &str, value: &str) {
+    object.annotations.insert(key.into(), value.into());
+    object.facts.annotations = Pairs::of(Some(object.annotations.clone()));
 }
 
 /// One other GitSync, `other`.
@@ -88,7 +101,7 @@ impl Others for Neighbours {
 
 struct World {
     desired: DesiredSet,
-    live: LiveSet,
+    live: BTreeMap<ObjectId, Object>,
     has_errors: bool,
     broken: BTreeMap<ObjectId, String>,
     broken_paths: BTreeSet<String>,
@@ -120,11 +133,15 @@ fn world(desired: &[&str], live: &[&str]) -> World {
 
 impl World {
     fn plan(&self) -> Plan {
+        let live: BTreeMap<ObjectId, Live> =
+            self.live.iter().map(|(id, o)| (id.clone(), Arc::new(o.clone()) as Live)).collect();
+        let sync = sync();
         plan(&Inputs {
-            sync: &sync(),
+            sync: &sync,
             input_key: "abc .",
             desired: &self.desired,
-            live: &self.live,
+            live: &live,
+            board: &Board::new(&sync, &self.desired, &live, &self.settled),
             has_errors: self.has_errors,
             broken: &self.broken,
             broken_paths: &self.broken_paths,
@@ -153,7 +170,7 @@ fn a_settled_system_has_an_empty_plan() {
 #[test]
 fn g11_missing_is_created_and_different_is_updated() {
     let mut w = world(&["a", "b"], &["b"]);
-    w.live.get_mut(&id("b")).expect("b").spec_hash = Some(hash_json(&json!("edited")));
+    w.live.get_mut(&id("b")).expect("b").facts.spec_hash = Some(hash_json(&json!("edited")));
     let plan = w.plan();
     assert_eq!(plan.create, [id("a")]);
     assert_eq!(plan.update.len(), 1);
@@ -165,19 +182,19 @@ fn an_apply_that_changed_nothing_is_remembered_as_equal() {
     let mut w = world(&["a"], &["a"]);
     let other = Some(hash_json(&json!("scaled")));
     let applied = w.desired[&id("a")].applied.clone();
-    w.live.get_mut(&id("a")).expect("a").spec_hash = other;
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = other;
     assert_eq!(w.plan().update.len(), 1);
     w.settled.insert(id("a"), Settling { applied: applied.clone(), spec_hash: other, version: 7 });
     assert!(w.plan().is_settled());
     // A new version of the same spec (a status, say) changes nothing; another spec does.
     w.live.get_mut(&id("a")).expect("a").version = 8;
     assert!(w.plan().is_settled());
-    w.live.get_mut(&id("a")).expect("a").spec_hash = Some(hash_json(&json!("edited")));
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = Some(hash_json(&json!("edited")));
     assert_eq!(w.plan().update.len(), 1);
 
     // A spec that does not parse: only this very version.
     let a = w.live.get_mut(&id("a")).expect("a");
-    (a.spec_hash, a.version) = (None, 9);
+    (a.facts.spec_hash, a.version) = (None, 9);
     w.settled.insert(id("a"), Settling { applied, spec_hash: None, version: 9 });
     assert!(w.plan().is_settled());
     w.live.get_mut(&id("a")).expect("a").version = 10;
@@ -375,8 +392,7 @@ fn g22_what_another_sync_gives_is_taken_over_in_place() {
 #[test]
 fn a_copied_object_is_not_ours_and_is_never_pruned() {
     let mut w = world(&["a", "b", "c"], &["a", "b", "c"]);
-    let (_, mut copy) = live("copy", Some(&sync().mark(&id("a")).to_string()));
-    copy.name = "copy".into();
+    let (_, copy) = live("copy", Some(&sync().mark(&id("a")).to_string()));
     w.live.insert(id("copy"), copy);
     let plan = w.plan();
     assert!(plan.is_settled());
@@ -433,10 +449,8 @@ fn an_object_of_a_living_sync_stays_its_own_even_with_adopt_by() {
 #[test]
 fn an_object_that_is_being_deleted_is_waited_for() {
     let mut w = world(&["a"], &["a", "b", "c", "d"]);
-    let now = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     for name in ["a", "b", "c", "d"] {
-        Arc::make_mut(&mut w.live.get_mut(&id(name)).expect("live").meta).deletion_timestamp =
-            now.clone();
+        w.live.get_mut(&id(name)).expect("live").facts.deleting = true;
     }
     let plan = w.plan();
     assert_eq!(plan.terminating, [id("a")]);
