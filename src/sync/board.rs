@@ -34,6 +34,12 @@ pub fn mark(live: &Live, id: &ObjectId, sync: &SyncRef) -> Option<Mark> {
     mark.names(id.kind, &sync.namespace, &id.name).then_some(mark)
 }
 
+/// Whether a live object is to be left as it is.
+#[must_use]
+pub fn is_paused(live: &Live) -> bool {
+    live.facts().annotations.get(keys::RECONCILE) == Some(keys::DISABLED)
+}
+
 /// What is remembered of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Seen {
@@ -104,6 +110,7 @@ impl Board {
                 let facts = live.facts();
                 let equal = ours
                     && !facts.deleting
+                    && !is_paused(live)
                     && want.is_some_and(|want| is_equal(want, live, settled, id));
                 let open = !equal && (want.is_some() || ours || namesake);
                 Seen { ours, ready: ours && facts.ready, equal, open }

@@ -15,7 +15,7 @@ use super::siblings;
 use super::source::{Loaded, millis};
 use super::state::{State, View};
 use super::status::Carried;
-use crate::api::git_sync::{ApprovedPrune, Problem, Stages};
+use crate::api::git_sync::{ApprovedPrune, FailurePolicy, Problem, Stages};
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::live::{Live, Stores};
 use crate::cluster::store::Key;
@@ -90,6 +90,8 @@ impl Engine {
             paths: &loaded.catalog.paths,
             last_paths: &loaded.last_paths,
             prune: &sync.spec.prune,
+            drift: sync.spec.drift,
+            failure_policy: sync.spec.failure_policy,
             approval: subject.annotation(keys::APPROVE_PRUNE),
             approved,
             others: &others,
@@ -97,6 +99,11 @@ impl Engine {
         });
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
+        let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
+        if atomic && blocked > 0 {
+            made.wait();
+        }
+        let fought = state.fights.hold(&mut made, Instant::now());
         let mut carried = self.consult(key, &others, &mut made);
         // While the newest commit cannot be read, an older one proves no absence.
         let unproven = blocked > 0
@@ -134,6 +141,7 @@ impl Engine {
             stores: &self.stores,
             sync: &reference,
             commit: &loaded.revision.commit,
+            atomic,
             go_on: &current,
         };
         let outcome = if made.is_settled() {
@@ -149,6 +157,11 @@ impl Engine {
         }
         let counts = view.board.counts().clone();
         state.view = Some(view);
+        for (id, drift) in &outcome.drifts {
+            if let Some(want) = loaded.desired.get(id) {
+                state.fights.reverted(id, &want.applied, drift.to_string(), Instant::now());
+            }
+        }
         for (id, failure) in &outcome.failures {
             match (failure, loaded.desired.get(id)) {
                 (Failure::Refused(message), Some(want)) => {
@@ -158,10 +171,11 @@ impl Engine {
             }
         }
         carried.undeleted = outcome.undeleted.len();
+        carried.wait = fought.iter().map(|fought| fought.wait).min();
         if carried.asked.is_empty() && carried.unknown.is_none() {
             carried.undeleted += postponed;
         }
-        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused));
+        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused, &fought));
         diagnostic::sort(&mut problems);
         let approved = made.released.clone();
         Ok(Carry {

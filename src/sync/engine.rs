@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
+use super::drift::Drift;
 use super::listen::listen;
 use super::plan::Plan;
 use super::siblings::Siblings;
@@ -18,8 +19,8 @@ use super::source::{Loaded, Source, millis};
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use super::touched::Touched;
-use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
+use crate::api::{GitSync, ObjectId};
 use crate::cluster::client::CallError;
 use crate::cluster::events::Events;
 use crate::cluster::live::{Managed, Stores};
@@ -352,11 +353,13 @@ impl Engine {
             );
             self.events.tell(sync.as_ref(), said.ready, &said.reason, &note).await;
         }
+        self.tell_drift(sync, &outcome.drifts).await;
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
             || postponed > 0
             || !plan.terminating.is_empty();
         let retry = carried.transient + carried.undeleted > 0;
+        let fought = carried.wait;
         let report = Report {
             generation: *generation,
             verdict: said,
@@ -378,8 +381,21 @@ impl Engine {
         state.trigger = "Cluster";
         state.started = None;
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
-        let wait = state.until_poll();
+        let wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
         Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
+    }
+
+    /// Says what was changed by hand and is undone.
+    async fn tell_drift(&self, sync: &GitSync, drifts: &[(ObjectId, Drift)]) {
+        let Some((first, drift)) = drifts.first() else { return };
+        for (id, drift) in drifts {
+            tracing::info!(namespace = sync.metadata.namespace, %id, %drift, "undone");
+        }
+        let mut note = format!("{first}: {drift}; undone");
+        if drifts.len() > 1 {
+            note = format!("{note}; so were {} more", drifts.len() - 1);
+        }
+        self.events.tell(sync, true, "DriftCorrected", &note).await;
     }
 }
 

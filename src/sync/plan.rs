@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
-use super::board::{Board, Namespace, mark};
+use super::board::{Board, Namespace, is_paused, mark};
 use super::desired::{Desired, DesiredSet, SyncRef, hex};
-use crate::api::git_sync::{ApprovedPrune, Prune};
+use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, Prune};
 use crate::api::{ObjectId, keys};
 use crate::cluster::live::{Live, SpecHash};
 
@@ -52,6 +52,10 @@ pub struct Inputs<'a> {
     pub last_paths: &'a BTreeMap<ObjectId, String>,
     /// Pruning rules.
     pub prune: &'a Prune,
+    /// What becomes of changes by hand.
+    pub drift: DriftPolicy,
+    /// What an error means for the rest.
+    pub failure_policy: FailurePolicy,
     /// Value of `convoke.dev/approve-prune`.
     pub approval: Option<&'a str>,
     /// The approval that is being carried out.
@@ -116,6 +120,8 @@ pub struct Update {
     pub version: u64,
     /// Whether it comes from a vanished GitSync or from a person (`adopt-by`).
     pub adopted: bool,
+    /// Whether it was applied as it is wanted, and somebody changed it since.
+    pub drifted: bool,
 }
 
 /// What to do.
@@ -141,6 +147,12 @@ pub struct Plan {
     pub given: Vec<(ObjectId, String)>,
     /// Ours, kept at their last good state because their file is broken: object and file.
     pub quarantined: Vec<(ObjectId, Option<String>)>,
+    /// Ours or wanted, and left as they are because their annotation says so.
+    pub paused: Vec<ObjectId>,
+    /// Changed by hand, and left so.
+    pub drifted: Vec<ObjectId>,
+    /// Not created or changed because something else of the commit is wrong (`failurePolicy: Atomic`).
+    pub waiting: Vec<ObjectId>,
     /// Marked by a vanished GitSync of the same name, and not wanted.
     pub orphans: Vec<ObjectId>,
     /// How many live objects carry our mark.
@@ -152,6 +164,19 @@ impl Plan {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.create.is_empty() && self.update.is_empty() && self.prune.is_empty()
+    }
+}
+
+impl Plan {
+    /// Applies nothing of this commit, because something of it is wrong (`failurePolicy: Atomic`). What is already
+    /// applied as it is wanted and was changed by hand is still brought back.
+    pub fn wait(&mut self) {
+        let (drifted, changed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.update).into_iter().partition(|update| update.drifted);
+        self.update = drifted;
+        self.waiting.append(&mut self.create);
+        self.waiting.extend(changed.into_iter().map(|update| update.id));
+        self.waiting.sort();
     }
 }
 
@@ -229,6 +254,10 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
             (None, None) => {}
         }
     }
+    let faulty = inputs.has_errors || !plan.conflicts.is_empty();
+    if inputs.failure_policy == FailurePolicy::Atomic && faulty {
+        plan.wait();
+    }
     if inputs.prune.enabled && !victims.is_empty() {
         brake(&mut plan, victims, inputs);
     }
@@ -260,15 +289,18 @@ fn bring(
     }
     if live.facts().deleting {
         plan.terminating.push(id.clone());
+    } else if is_paused(live) {
+        plan.paused.push(id.clone());
     } else if !adopted && is_equal(desired, live, inputs.settled, id) {
         plan.unchanged += 1;
     } else {
-        plan.update.push(Update {
-            id: id.clone(),
-            uid: live.uid().to_owned(),
-            version: live.version(),
-            adopted,
-        });
+        let drifted = !adopted && annotation(live, keys::APPLIED) == Some(desired.applied.as_str());
+        if drifted && inputs.drift == DriftPolicy::Report {
+            plan.drifted.push(id.clone());
+            return;
+        }
+        let (uid, version) = (live.uid().to_owned(), live.version());
+        plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
     }
 }
 
@@ -294,12 +326,14 @@ fn leave(
     }
     if let Some(file) = broken_file(id, live, inputs, strangers) {
         plan.quarantined.push((id.clone(), file));
+    } else if is_paused(live) {
+        plan.paused.push(id.clone());
     } else if let Some(other) = inputs.others.wanted_by(id) {
         // An absence that is not proven gives nothing away; the object stays, whatever is approved.
         if !inputs.has_errors {
             plan.given.push((id.clone(), other));
         }
-    } else if annotation(live, keys::PRUNE) != Some("disabled") {
+    } else if annotation(live, keys::PRUNE) != Some(keys::DISABLED) {
         let (uid, version) = (live.uid().to_owned(), live.version());
         return Some(Victim { id: id.clone(), uid, version });
     }

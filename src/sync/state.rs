@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use super::board::Board;
+use super::fights::Fights;
 use super::plan::Settled;
 use super::problems::Refused;
 use super::references::References;
@@ -113,6 +114,8 @@ pub struct State {
     pub view: Option<View>,
     /// Content that the server refused: not sent again until it changes, or somebody asks.
     pub refused: Refused,
+    /// Objects that somebody changes again and again.
+    pub fights: Fights,
     /// What started the work that is being done.
     pub trigger: &'static str,
     /// Timings of the last commit that was read.
@@ -138,6 +141,7 @@ impl State {
             attempts: 0,
             view: None,
             refused: Refused::new(),
+            fights: Fights::default(),
             trigger: "Start",
             stages: Stages::default(),
             started: None,

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,7 +13,7 @@ use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
     Quarantined, Severity, Stages,
 };
-use crate::api::{Kind, keys};
+use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::conditions;
 
 /// Longest lists in a status: it must stay far below etcd's limit.
@@ -131,6 +132,12 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     if let Some(plan) = report.plan {
         let held = plan.held.as_ref().map(held_message).unwrap_or_default();
         flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
+        let first = plan.drifted.first().map(ToString::to_string).unwrap_or_default();
+        let drifted = format!(
+            "{} object(s) differ from Git and are left so (drift: Report); first: {first}",
+            plan.drifted.len()
+        );
+        flag("Drifted", !plan.drifted.is_empty(), "ChangedByHand", &drifted);
     }
     if !report.suspended {
         let state = match (verdict.ready, progressing) {
@@ -155,7 +162,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             report.problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
         status.pending_prune = plan.held.as_ref().map(pending);
         status.approved_prune = report.approved;
-        status.orphans = plan.orphans.iter().take(MOST_NAMES).map(ToString::to_string).collect();
+        status.orphans = names(&plan.orphans);
+        status.paused = names(&plan.paused);
+        status.drifted = names(&plan.drifted);
         let known: BTreeMap<&str, &str> = previous
             .map(|p| p.quarantined.iter().map(|q| (q.object.as_str(), q.since.as_str())).collect())
             .unwrap_or_default();
@@ -181,6 +190,10 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.stages = report.stages;
     }
     status
+}
+
+fn names(ids: &[ObjectId]) -> Vec<String> {
+    ids.iter().take(MOST_NAMES).map(ToString::to_string).collect()
 }
 
 fn entry(done: Done, now: Timestamp) -> HistoryEntry {
@@ -257,15 +270,18 @@ pub struct Carried {
     pub asked: Vec<String>,
     /// Deletes that wait for GitSyncs that cannot be read: how many, and for whom.
     pub unknown: Option<(usize, String)>,
+    /// When an object that somebody changes again and again is brought back next.
+    pub wait: Option<Duration>,
 }
 
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, asked, unknown } = carried;
+    let Carried { transient, undeleted, asked, unknown, wait } = carried;
     let (transient, undeleted) = (*transient, *undeleted);
     let busy = transient + undeleted > 0
+        || wait.is_some()
         || !plan.terminating.is_empty()
         || !plan.given.is_empty()
         || !asked.is_empty()
@@ -307,7 +323,12 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
             format!("{count} object(s) are left to other GitSyncs; first: {id} to GitSync {to}");
         ("HandingOver", message, false)
     } else {
-        ("Succeeded", format!("Applied revision: {revision}"), true)
+        let mut message = format!("Applied revision: {revision}");
+        if let Some(first) = plan.paused.first() {
+            let count = plan.paused.len();
+            message = format!("{message}; {count} object(s) paused, first: {first}");
+        }
+        ("Succeeded", message, true)
     };
     Verdict { reason: reason.into(), message, ready, stalled: false, reconciling: busy }
 }

@@ -56,12 +56,11 @@ impl<V> Objects<V> {
             None => self.spaces.entry(key.namespace.as_str().into()).or_default(),
         };
         let new = (self.terms)(&entry.value);
-        let old = match space.objects.get_mut(key.name.as_str()) {
-            Some(place) => Some(std::mem::replace(place, entry)),
-            None => {
-                self.count += 1;
-                space.objects.insert(key.name.as_str().into(), entry)
-            }
+        let old = if let Some(place) = space.objects.get_mut(key.name.as_str()) {
+            Some(std::mem::replace(place, entry))
+        } else {
+            self.count += 1;
+            space.objects.insert(key.name.as_str().into(), entry)
         };
         let before = old.as_ref().map(|old| (self.terms)(&old.value)).unwrap_or_default();
         if before != new {

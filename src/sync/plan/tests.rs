@@ -109,6 +109,8 @@ struct World {
     last_paths: BTreeMap<ObjectId, String>,
     others: Neighbours,
     prune: Prune,
+    drift: DriftPolicy,
+    failure_policy: FailurePolicy,
     approval: Option<String>,
     approved: Option<ApprovedPrune>,
     settled: Settled,
@@ -125,6 +127,8 @@ fn world(desired: &[&str], live: &[&str]) -> World {
         last_paths: BTreeMap::new(),
         others: Neighbours::default(),
         prune: Prune::default(),
+        drift: DriftPolicy::default(),
+        failure_policy: FailurePolicy::default(),
         approval: None,
         approved: None,
         settled: Settled::new(),
@@ -148,6 +152,8 @@ impl World {
             paths: &self.paths,
             last_paths: &self.last_paths,
             prune: &self.prune,
+            drift: self.drift,
+            failure_policy: self.failure_policy,
             approval: self.approval.as_deref(),
             approved: self.approved.as_ref(),
             others: &self.others,
@@ -467,4 +473,56 @@ fn deletes_run_in_reverse_apply_order() {
     w.prune.max_deletions = IntOrString::Int(5);
     let order: Vec<_> = w.plan().prune.into_iter().map(|v| v.id.kind).collect();
     assert_eq!(order, [Kind::Agent, Kind::ModelAPI]);
+}
+
+fn names(ids: &[ObjectId]) -> Vec<&str> {
+    ids.iter().map(|id| id.name.as_str()).collect()
+}
+
+#[test]
+fn g14_drift_is_told_from_a_change_in_git() {
+    let mut w = world(&["a", "b"], &["a", "b"]);
+    let edited = Some(hash_json(&json!("edited")));
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = edited;
+    annotate(w.live.get_mut(&id("b")).expect("b"), keys::APPLIED, "an older definition");
+    let drifted: Vec<_> = w.plan().update.iter().map(|update| update.drifted).collect();
+    assert_eq!(drifted, [true, false]);
+    w.drift = DriftPolicy::Report;
+    let plan = w.plan();
+    assert_eq!((names(&plan.drifted), plan.update.len()), (vec!["a"], 1));
+    assert_eq!(plan.update[0].id, id("b"));
+}
+
+#[test]
+fn g14_a_paused_object_is_neither_changed_nor_deleted_and_is_shown() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    for name in ["a", "b", "d"] {
+        annotate(w.live.get_mut(&id(name)).expect("live"), keys::RECONCILE, "disabled");
+    }
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = None;
+    let plan = w.plan();
+    assert!(plan.is_settled() && plan.held.is_none());
+    assert_eq!((names(&plan.paused), plan.unchanged, plan.marked), (vec!["a", "b", "d"], 1, 4));
+    annotate(w.live.get_mut(&id("a")).expect("a"), keys::RECONCILE, "no");
+    assert_eq!(w.plan().update.len(), 1);
+}
+
+#[test]
+fn g10_atomic_applies_nothing_of_a_commit_with_an_error_but_undoes_drift() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "x"]);
+    w.failure_policy = FailurePolicy::Atomic;
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = Some(hash_json(&json!("edited")));
+    annotate(w.live.get_mut(&id("b")).expect("b"), keys::APPLIED, "an older definition");
+    let plan = w.plan();
+    assert!(plan.waiting.is_empty() && plan.create.len() == 1 && plan.update.len() == 2);
+    w.has_errors = true;
+    let plan = w.plan();
+    assert_eq!(names(&plan.waiting), ["b", "c"]);
+    assert!(plan.create.is_empty() && plan.prune.is_empty());
+    assert_eq!(plan.update.len(), 1);
+    assert_eq!(plan.update[0].id, id("a"));
+    // A conflict is as good as an error.
+    w.has_errors = false;
+    w.live.extend([live("c", None)]);
+    assert_eq!(names(&w.plan().waiting), ["b"]);
 }
