@@ -131,3 +131,50 @@ async fn g22_deletes_wait_for_a_sync_that_cannot_be_read() {
     team.wait_ready_of("one", "True").await;
     assert!(!team.models().await.contains(&"p".to_owned()));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g22_two_that_want_one_object_both_say_so_and_the_older_has_it() {
+    let team = two("rivals").await;
+    let mut syncs = Vec::new();
+    for name in ["one", "two"] {
+        let meta = team.syncs.get(name).await.expect(name).metadata;
+        syncs.push((meta.creation_timestamp.map(|t| t.0), meta.uid, name));
+    }
+    syncs.sort();
+    let (older, younger) = (syncs[0].2, syncs[1].2);
+    let folder = |sync: &str| if sync == "one" { "a" } else { "b" };
+    let before = team.objects(Kind::ModelAPI).await;
+
+    // The older one begins to want what the younger one has: it gets it in place.
+    let wanted = if younger == "one" { "p" } else { "x" };
+    assert_eq!(owner(&team, wanted).await, younger);
+    let copy = format!("{}/{wanted}.yaml", folder(older));
+    team.repo.change("want it twice", &[(&copy, &model(wanted))], &[]);
+    team.request_of(older).await;
+    team.request_of(younger).await;
+    wait_for_owner(&team, wanted, older).await;
+    let problems = async |sync: &str| {
+        let status = team.syncs.get(sync).await.expect(sync).status.unwrap_or_default();
+        places(&status.problems)
+    };
+    let (warned, refused) =
+        (format!("{copy}:1:1 CVK0906"), format!("{}/{wanted}.yaml:1:1 CVK0901", folder(younger)));
+    eventually(SOON, "both say so", || async {
+        let told = (problems(older).await, problems(younger).await);
+        if told == (vec![warned.clone()], vec![refused.clone()]) { Ok(()) } else { Err(told) }
+    })
+    .await;
+    team.wait_ready_of(older, "True").await;
+    team.wait_ready_of(younger, "False").await;
+
+    // The older one wants it no more: it goes back in place, and nobody complains.
+    team.repo.change("want it once", &[], &[&copy]);
+    team.request_of(older).await;
+    team.request_of(younger).await;
+    wait_for_owner(&team, wanted, younger).await;
+    for name in ["one", "two"] {
+        team.wait_ready_of(name, "True").await;
+        assert!(problems(name).await.is_empty());
+    }
+    assert_eq!(team.objects(Kind::ModelAPI).await, before, "the same objects all the time");
+}

@@ -66,6 +66,15 @@ pub struct Inputs<'a> {
     pub settled: &'a Settled,
 }
 
+/// Another GitSync of the namespace that wants the same object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rival {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the older of the two: then the object is its.
+    pub older: bool,
+}
+
 /// What a plan must know of the other GitSyncs.
 pub trait Others {
     /// Whether a GitSync of that namespace, name and uid exists.
@@ -74,6 +83,10 @@ pub trait Others {
     fn wanted_by(&self, id: &ObjectId) -> Option<String>;
     /// Whether the GitSync of that name in this namespace gives the object to the one that is planned.
     fn gives(&self, name: &str, id: &ObjectId) -> bool;
+    /// The objects that both the planned one and another one want, each with its oldest rival.
+    fn contested(&self) -> BTreeMap<ObjectId, Rival> {
+        BTreeMap::new()
+    }
 }
 
 /// An object to delete, as it was looked at.
@@ -143,6 +156,8 @@ pub struct Plan {
     pub released: Option<ApprovedPrune>,
     /// Wanted objects of others.
     pub conflicts: Vec<Conflict>,
+    /// Ours, and wanted by a younger GitSync of the namespace, too, by name.
+    pub contested: Vec<(ObjectId, String)>,
     /// Ours, not wanted, and wanted by another GitSync of the namespace: left to it, by name.
     pub given: Vec<(ObjectId, String)>,
     /// Ours, kept at their last good state because their file is broken: object and file.
@@ -258,6 +273,9 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     if inputs.failure_policy == FailurePolicy::Atomic && faulty {
         plan.wait();
     }
+    for (id, rival) in inputs.others.contested() {
+        contest(&mut plan, &id, rival, inputs);
+    }
     if inputs.prune.enabled && !victims.is_empty() {
         brake(&mut plan, victims, inputs);
     }
@@ -301,6 +319,24 @@ fn bring(
         }
         let (uid, version) = (live.uid().to_owned(), live.version());
         plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
+    }
+}
+
+/// Decides on an object that another GitSync wants, too: the older one has it.
+fn contest(plan: &mut Plan, id: &ObjectId, rival: Rival, inputs: &Inputs<'_>) {
+    let Some(live) = inputs.live.get(id) else { return };
+    let Rival { name, older } = rival;
+    if !inputs.desired.contains_key(id) || !matches!(owner(&live, id, inputs), Owner::Ours) {
+        // Whoever has it says so, or it is a conflict already.
+        return;
+    }
+    if older {
+        plan.update.retain(|update| update.id != *id);
+        let owner = format!("GitSync {}/{name}, which is older", inputs.sync.namespace);
+        plan.given.push((id.clone(), name.clone()));
+        plan.conflicts.push(Conflict { id: id.clone(), owner, sibling: Some(name) });
+    } else {
+        plan.contested.push((id.clone(), name));
     }
 }
 

@@ -49,6 +49,12 @@ pub fn write_problems(
             Some(hint),
         ));
     }
+    for (id, other) in &plan.contested {
+        let message = format!("{id} is also wanted by GitSync {other}, which is younger and waits");
+        let hint = "take the definition out of one of the two".to_owned();
+        let warning = problem(id, "CVK0906", message, Some(hint));
+        problems.push(Problem { severity: Severity::Warning, ..warning });
+    }
     for (id, failure) in &outcome.failures {
         match failure {
             Failure::Conflict => {

@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::plan::Others;
+use jiff::Timestamp;
+
+use super::plan::{Others, Rival};
 use super::source::Loaded;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
-use crate::cluster::store::{Key, Store};
+use crate::cluster::store::{Entry, Key, Store};
 
 /// What a GitSync has told of itself.
 #[derive(Clone)]
@@ -34,10 +36,47 @@ struct Inner {
     told: HashMap<Key, Told>,
     /// Objects that a GitSync leaves to others: by name of the taker.
     gives: HashMap<Key, BTreeMap<ObjectId, String>>,
+    /// What a GitSync and another one want, by the other's key. Found when either has read another commit.
+    contested: HashMap<Key, HashMap<Key, Vec<ObjectId>>>,
     /// Who is asked to look at its remote at once.
     asked: HashSet<Key>,
     /// Who waits for a look of another one.
     waiters: HashMap<Key, HashSet<Key>>,
+}
+
+impl Inner {
+    /// Finds anew what a GitSync and each other one of its namespace both want. Returns those for whom that changed.
+    fn compare(&mut self, key: &Key) -> Vec<Key> {
+        let desired = |told: &Told| told.loaded.clone();
+        let mine = self.told.get(key).and_then(desired);
+        let others: Vec<_> = self.told.keys().filter(|other| *other != key).cloned().collect();
+        let mut changed = Vec::new();
+        for other in others.into_iter().filter(|other| other.namespace == key.namespace) {
+            let theirs = self.told.get(&other).and_then(desired);
+            let both: Vec<ObjectId> = match (&mine, &theirs) {
+                (Some(mine), Some(theirs)) => {
+                    let ids = mine.desired.keys();
+                    ids.filter(|id| theirs.desired.contains_key(*id)).cloned().collect()
+                }
+                _ => Vec::new(),
+            };
+            let known = self.contested.entry(other.clone()).or_default();
+            let before = if both.is_empty() {
+                known.remove(key)
+            } else {
+                known.insert(key.clone(), both.clone())
+            };
+            if before.unwrap_or_default() != both {
+                changed.push(other.clone());
+            }
+            let own = self.contested.entry(key.clone()).or_default();
+            own.insert(other, both);
+        }
+        if mine.is_none() {
+            self.contested.remove(key);
+        }
+        changed
+    }
 }
 
 /// See the module.
@@ -53,8 +92,14 @@ impl Siblings {
     #[must_use]
     pub fn tell(&self, key: &Key, told: Told) -> Vec<Key> {
         let mut inner = self.lock();
+        let commit = |told: &Told| told.loaded.as_ref().map(Arc::as_ptr);
+        let news = inner.told.get(key).is_none_or(|old| commit(old) != commit(&told));
         inner.told.insert(key.clone(), told);
-        inner.waiters.remove(key).into_iter().flatten().collect()
+        let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
+        if news {
+            wake.extend(inner.compare(key));
+        }
+        wake
     }
 
     /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
@@ -82,7 +127,9 @@ impl Siblings {
         inner.told.remove(key);
         inner.gives.remove(key);
         inner.asked.remove(key);
-        inner.waiters.remove(key).into_iter().flatten().collect()
+        let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
+        wake.extend(inner.compare(key));
+        wake
     }
 
     /// Wakes `waiter` at the next look of `whom`; with `now` that look is to be at once.
@@ -113,10 +160,17 @@ impl Siblings {
             syncs,
             known: BTreeMap::new(),
             gives: BTreeMap::new(),
+            contested: BTreeMap::new(),
             unknown: Vec::new(),
             failed: Vec::new(),
         };
         let inner = self.lock();
+        let age = |entry: &Entry<Managed<GitSync>>| {
+            let created = entry.value.object()?.metadata.creation_timestamp.as_ref()?.0;
+            Some((created, entry.uid.clone()))
+        };
+        let my_age = syncs.get(key).as_deref().and_then(age);
+        let contested = inner.contested.get(key);
         for (other, entry) in syncs.list(&key.namespace) {
             if other == *key || entry.value.facts.deleting {
                 continue;
@@ -138,6 +192,16 @@ impl Siblings {
                 None if !suspended => view.unknown.push(other.clone()),
                 _ => {}
             }
+            let rivals = contested.and_then(|all| all.get(&other)).filter(|_| !suspended);
+            let older = age(&entry) < my_age;
+            for id in rivals.into_iter().flatten() {
+                let rival = Rival { name: other.name.clone(), older };
+                // The oldest of several rivals counts.
+                match view.contested.get(id) {
+                    Some((_, known)) if *known <= age(&entry) => {}
+                    _ => drop(view.contested.insert(id.clone(), (rival, age(&entry)))),
+                }
+            }
             // What is not fresh still counts as wanted: that keeps objects, and deletes wait anyway.
             if let Some(loaded) = told.and_then(|told| told.loaded.clone()) {
                 view.known.insert(other.name.clone(), loaded);
@@ -153,6 +217,7 @@ pub struct View<'a> {
     syncs: &'a Store<Managed<GitSync>>,
     known: BTreeMap<String, Arc<Loaded>>,
     gives: BTreeMap<String, BTreeMap<ObjectId, String>>,
+    contested: BTreeMap<ObjectId, (Rival, Option<(Timestamp, String)>)>,
     /// Those that have not looked at their remotes yet.
     pub unknown: Vec<Key>,
     /// Those whose last look failed.
@@ -173,5 +238,9 @@ impl Others for View<'_> {
 
     fn gives(&self, name: &str, id: &ObjectId) -> bool {
         self.gives.get(name).and_then(|gives| gives.get(id)) == Some(&self.me)
+    }
+
+    fn contested(&self) -> BTreeMap<ObjectId, Rival> {
+        self.contested.iter().map(|(id, (rival, _))| (id.clone(), rival.clone())).collect()
     }
 }
