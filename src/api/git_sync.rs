@@ -52,6 +52,11 @@ pub struct GitSyncSpec {
     /// Stops fetching, applying and pruning. Default false.
     #[serde(default)]
     pub suspend: bool,
+    /// ServiceAccount of this namespace with whose rights objects are written and deleted. Default: what the operator's
+    /// `--default-service-account` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub service_account_name: Option<String>,
     /// When objects that left the repository are deleted.
     #[serde(default)]
     pub prune: Prune,

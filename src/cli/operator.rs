@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::{CLUSTER, Failure, USAGE};
 use crate::api::Kind;
 use crate::cluster::client::connect;
+use crate::cluster::identity::is_dns_label;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
 use crate::controllers::agent_build;
@@ -34,9 +35,12 @@ pub struct Args {
     /// Allow http:// and loopback addresses for repositories
     #[arg(long)]
     allow_insecure_git: bool,
-    /// Write with the operator's own rights: everybody who may create a GitSync shares them
+    /// Write with the operator's own rights where no ServiceAccount is named: everybody who may create a GitSync shares them
     #[arg(long)]
     single_tenant: bool,
+    /// ServiceAccount, in the namespace of each GitSync, that writes for those that name none
+    #[arg(long, value_name = "NAME", value_parser = account_name)]
+    default_service_account: Option<String>,
     /// Wait for the lease before writing (not built yet: only one replica may run)
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     leader_elect: bool,
@@ -62,6 +66,11 @@ pub struct Args {
     budgets: crate::sync::budgets::BudgetArgs,
     #[command(flatten)]
     defaults: controllers::defaults::DefaultArgs,
+}
+
+fn account_name(text: &str) -> Result<String, String> {
+    let valid = is_dns_label(text);
+    if valid { Ok(text.to_owned()) } else { Err("it must be a DNS label".into()) }
 }
 
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -115,6 +124,8 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let settings = Settings {
         allow_insecure_git: args.allow_insecure_git,
         single_tenant: args.single_tenant,
+        default_service_account: args.default_service_account,
+        operator_namespace: args.operator_namespace.clone(),
         data_dir,
         budgets: args.budgets.resolve(),
     };

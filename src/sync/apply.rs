@@ -214,7 +214,7 @@ impl Writer<'_> {
         for _ in 0..DELETE_TRIES {
             match ssa::delete(&api, &victim.id.name, &victim.uid, version)
                 .await
-                .map_err(|e| e.to_string())?
+                .map_err(|e| e.words())?
             {
                 Deleted::Gone => {
                     store.deleted_uid(&key, &victim.uid);
@@ -230,7 +230,7 @@ impl Writer<'_> {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(true);
                 }
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.words()),
             };
             let annotation =
                 |key: &str| live.metadata.annotations.as_ref().and_then(|a| a.get(key));
@@ -253,6 +253,8 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
     } else if error.is_replaced() {
         // Deleted and made anew between plan and write: the next plan sees it.
         Failure::Transient(error.to_string())
+    } else if error.is_forbidden() {
+        Failure::Refused(error.words())
     } else if error.is_invalid() || error.is_denied() {
         Failure::Refused(error.to_string())
     } else {

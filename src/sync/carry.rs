@@ -8,6 +8,7 @@ use super::desired::SyncRef;
 use super::engine::{Engine, EngineError, Subject};
 use super::plan::{Inputs, LiveSet, Plan, plan};
 use super::problems::{leave_refused, write_problems};
+use super::rights::retry_after;
 use super::siblings::View;
 use super::source::{Loaded, millis};
 use super::state::State;
@@ -70,6 +71,7 @@ impl Engine {
             others: &others,
             settled: &state.settled,
         });
+        state.try_denied_again(retry_after(subject));
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
         let mut carried = self.consult(key, &others, &mut made);
@@ -102,17 +104,22 @@ impl Engine {
             let newest = self.stores.git_syncs.get(key);
             newest.is_some_and(|newest| newest.value.same_input(&entry.value))
         };
-        let writer = Writer {
-            client: &self.client,
+        let writer = |client| Writer {
+            client,
             stores: &self.stores,
             sync: &reference,
             commit: &loaded.revision.commit,
             go_on: &current,
         };
-        let outcome = if made.is_settled() {
-            Outcome::default()
-        } else {
-            apply(&writer, &loaded.desired, &made, &mut state.settled).await
+        let outcome = match self.writer(state, subject, made.is_settled()).await {
+            Ok(Some(client)) if !made.is_settled() => {
+                apply(&writer(&client), &loaded.desired, &made, &mut state.settled).await
+            }
+            Ok(_) => Outcome::default(),
+            Err(refusal) => {
+                carried.refusal = Some(refusal);
+                Outcome::default()
+            }
         };
         stages.apply_ms = millis(apply_start);
         for (id, failure) in &outcome.failures {
@@ -123,11 +130,18 @@ impl Engine {
                 _ => carried.transient += 1,
             }
         }
+        state.try_denied_again(retry_after(subject));
         carried.undeleted = outcome.undeleted.len();
         if carried.asked.is_empty() && carried.unknown.is_none() {
             carried.undeleted += postponed;
         }
-        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused));
+        problems.extend(write_problems(
+            &key.namespace,
+            &loaded.desired,
+            &made,
+            &outcome,
+            &state.refused,
+        ));
         diagnostic::sort(&mut problems);
         let approved = made.released.clone();
         Ok(Carry { plan: made, outcome, blocked, postponed, carried, approved, problems, stages })

@@ -13,6 +13,7 @@ use super::budgets::Budgets;
 use super::carry::Carry;
 use super::listen::listen;
 use super::plan::{LiveSet, Plan};
+use super::rights::retry_after;
 use super::siblings::Siblings;
 use super::source::{Loaded, Source, millis};
 use super::state::State;
@@ -39,8 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// Plain `http://` and loopback addresses are allowed.
     pub allow_insecure_git: bool,
-    /// The operator's own rights are used for writes.
+    /// The operator's own rights are used for writes where no ServiceAccount is named.
     pub single_tenant: bool,
+    /// ServiceAccount of each GitSync's namespace that is used where it names none.
+    pub default_service_account: Option<String>,
+    /// Where the operator runs, for hints.
+    pub operator_namespace: String,
     /// Folder for bare stores; everything in it can be made anew.
     pub data_dir: PathBuf,
     /// What one repository may cost.
@@ -51,7 +56,7 @@ pub struct Settings {
 pub struct Engine {
     pub(super) client: Client,
     pub(super) stores: Stores,
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) builds: Arc<BuildSources>,
     pub(super) wanted: Arc<WantedAgents>,
     pub(super) queue: Arc<Queue>,
@@ -139,7 +144,7 @@ impl Engine {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
-            let Settings { allow_insecure_git, budgets, .. } = self.settings;
+            let Settings { allow_insecure_git, budgets, .. } = self.settings.clone();
             let source = Source::new(store, allow_insecure_git, budgets);
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };
@@ -265,9 +270,9 @@ impl Engine {
             self.write_status(subject, |old| status(old, report)).await?;
             return Ok(Next::Settled);
         }
-        if !self.settings.single_tenant {
-            let message = "no ServiceAccount to write with: start the operator with --single-tenant to use its own rights";
-            let report = subject.blank(unready("ServiceAccountRequired", message, true), state);
+        let name = subject.sync.spec.service_account_name.as_deref();
+        if let Err(refusal) = self.settings.account(&subject.key.namespace, name) {
+            let report = subject.blank(unready(refusal.reason, &refusal.message, true), state);
             self.write_status(subject, |old| status(old, report)).await?;
             return Ok(Next::Settled);
         }
@@ -328,7 +333,8 @@ impl Engine {
             said.reconciling = !failure.terminal;
         }
         let writes = outcome.created + outcome.updated + outcome.pruned;
-        let result = outcome_word(&said, &plan, carried.transient);
+        let failed = carried.transient > 0 || carried.refusal.is_some();
+        let result = outcome_word(&said, &plan, failed);
         let last = subject.status().and_then(|status| status.history.first());
         let news = writes > 0
             || (said.reason != PROGRESSING
@@ -355,6 +361,7 @@ impl Engine {
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
             || postponed > 0
+            || carried.refusal.is_some()
             || !plan.terminating.is_empty();
         let retry = carried.transient + carried.undeleted > 0;
         let report = Report {
@@ -378,7 +385,10 @@ impl Engine {
         state.trigger = "Cluster";
         state.started = None;
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
-        let wait = state.until_poll();
+        let mut wait = state.until_poll();
+        if carried.refusal.is_some() || state.denied_until.is_some() {
+            wait = wait.min(retry_after(subject));
+        }
         Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
     }
 }
@@ -389,10 +399,10 @@ fn now() -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-fn outcome_word(verdict: &Verdict, plan: &Plan, transient: usize) -> &'static str {
+fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> &'static str {
     if verdict.ready {
         "Applied"
-    } else if transient > 0 {
+    } else if failed {
         "Failed"
     } else if plan.held.is_some() && verdict.reason == "PruneHeld" {
         "Held"

@@ -17,6 +17,7 @@ mod listen;
 mod look;
 pub mod plan;
 mod problems;
+pub mod rights;
 mod siblings;
 pub mod source;
 mod state;

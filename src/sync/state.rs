@@ -9,6 +9,7 @@ use super::plan::Settled;
 use super::problems::Refused;
 use super::source::{Loaded, Source};
 use crate::api::git_sync::Stages;
+use crate::cluster::identity::Account;
 use crate::git::{GitError, Revision};
 
 /// Why the newest commit could not be read.
@@ -99,6 +100,10 @@ pub struct State {
     pub attempts: u32,
     /// Content that the server refused: not sent again until it changes, or somebody asks.
     pub refused: Refused,
+    /// When content that was refused for a missing right is sent again.
+    pub denied_until: Option<Instant>,
+    /// As whom the last plan was written, if that was no trouble.
+    pub account: Option<Account>,
     /// What started the work that is being done.
     pub trigger: &'static str,
     /// Timings of the last commit that was read.
@@ -123,6 +128,8 @@ impl State {
             settled: Settled::new(),
             attempts: 0,
             refused: Refused::new(),
+            denied_until: None,
+            account: None,
             trigger: "Start",
             stages: Stages::default(),
             started: None,
