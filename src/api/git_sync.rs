@@ -60,6 +60,20 @@ pub struct GitSyncSpec {
     /// When objects that left the repository are deleted.
     #[serde(default)]
     pub prune: Prune,
+    /// What happens to the objects when this GitSync is deleted: `Orphan` leaves them as they are, `Delete` deletes them.
+    /// A suspended one always leaves them. Default Orphan.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// What happens to the objects of a GitSync that is deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// They stay as they are.
+    #[default]
+    Orphan,
+    /// They are deleted, and the GitSync stays until they are.
+    Delete,
 }
 
 /// What to follow in the repository.

@@ -206,7 +206,7 @@ impl Writer<'_> {
     }
 
     /// One delete. `false`: somebody took the object out of our hands meanwhile.
-    async fn delete(&self, victim: &Victim) -> Result<bool, String> {
+    pub(super) async fn delete(&self, victim: &Victim) -> Result<bool, String> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, victim.id.kind);
         let key = Key::new(&self.sync.namespace, &victim.id.name);
         let store = self.stores.managed(victim.id.kind);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::apply::{Failure, Outcome, Writer, apply};
-use super::desired::SyncRef;
 use super::engine::{Engine, EngineError, Subject};
 use super::plan::{Inputs, LiveSet, Plan, plan};
 use super::problems::{leave_refused, write_problems};
@@ -43,12 +42,7 @@ impl Engine {
     ) -> Result<Carry, EngineError> {
         let Subject { key, entry, sync, generation } = subject;
         let plan_start = Instant::now();
-        let reference = SyncRef {
-            uid: entry.uid.clone(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            generation: *generation,
-        };
+        let reference = subject.reference();
         let mut problems = loaded.catalog.problems.clone();
         problems.extend(check_references(&loaded.catalog, &|id| live.contains_key(id)));
         let others = self.siblings.view(key, loaded.found, &self.stores.git_syncs);
@@ -99,6 +93,7 @@ impl Engine {
             .await?;
         }
 
+        self.prepare_end_of(subject, &made).await?;
         let apply_start = Instant::now();
         let current = || {
             let newest = self.stores.git_syncs.get(key);

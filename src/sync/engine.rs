@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
+use super::desired::SyncRef;
 use super::listen::listen;
 use super::plan::{LiveSet, Plan};
 use super::rights::retry_after;
@@ -60,7 +61,7 @@ pub struct Engine {
     pub(super) builds: Arc<BuildSources>,
     pub(super) wanted: Arc<WantedAgents>,
     pub(super) queue: Arc<Queue>,
-    events: Events,
+    pub(super) events: Events,
     pub(super) siblings: Siblings,
     pub(super) polls: Arc<Semaphore>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -72,6 +73,9 @@ pub enum EngineError {
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] CallError),
+    /// The finalizer could not be set or taken away.
+    #[error("cannot write the finalizer: {0}")]
+    Finalizer(#[source] CallError),
 }
 
 /// One GitSync as a reconcile looks at it.
@@ -91,8 +95,17 @@ impl<'a> Subject<'a> {
         self.sync.status.as_ref()
     }
 
+    pub fn reference(&self) -> SyncRef {
+        SyncRef {
+            uid: self.entry.uid.clone(),
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+            generation: self.generation,
+        }
+    }
+
     /// A report that knows nothing but a verdict.
-    fn blank(&self, verdict: Verdict, state: &State) -> Report<'static> {
+    pub(super) fn blank(&self, verdict: Verdict, state: &State) -> Report<'static> {
         Report {
             generation: self.generation,
             verdict,
@@ -140,7 +153,7 @@ impl Engine {
         })
     }
 
-    fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
+    pub(super) fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
@@ -151,7 +164,7 @@ impl Engine {
         states.entry(key.clone()).or_insert_with(fresh).clone()
     }
 
-    fn forget(&self, key: &Key) {
+    pub(super) fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
@@ -176,7 +189,7 @@ impl Engine {
     }
 
     /// Every live object of our kinds in a namespace.
-    fn live(&self, namespace: &str) -> LiveSet {
+    pub(super) fn live(&self, namespace: &str) -> LiveSet {
         let mut set = LiveSet::new();
         for kind in Kind::ALL {
             for live in self.stores.managed(kind).live(namespace) {
@@ -228,6 +241,9 @@ impl Reconciler for Engine {
             self.forget(&key);
             return Ok(Next::Forget);
         };
+        if entry.value.meta.deletion_timestamp.is_some() {
+            return self.end(&key, &entry).await;
+        }
         let sync = match &entry.value.object {
             Ok(sync) => sync.clone(),
             Err(error) => {
@@ -235,10 +251,6 @@ impl Reconciler for Engine {
                 return Ok(Next::Settled);
             }
         };
-        if sync.metadata.deletion_timestamp.is_some() {
-            self.forget(&key);
-            return Ok(Next::Forget);
-        }
         let state = self.state(&key, &entry.uid);
         let mut state = state.lock().await;
         if state.uid != entry.uid {
@@ -251,7 +263,7 @@ impl Reconciler for Engine {
     }
 }
 
-fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
+pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
     Verdict {
         reason: reason.into(),
         message: message.into(),
@@ -263,6 +275,7 @@ fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
 
 impl Engine {
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
+        self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
             state.next_poll = None;
             let mut report = subject.blank(unready("Suspended", "", false), state);
@@ -270,13 +283,14 @@ impl Engine {
             self.write_status(subject, |old| status(old, report)).await?;
             return Ok(Next::Settled);
         }
+        // Also without rights to write: others may wait to hear what this one wants.
+        self.look(state, subject);
         let name = subject.sync.spec.service_account_name.as_deref();
         if let Err(refusal) = self.settings.account(&subject.key.namespace, name) {
             let report = subject.blank(unready(refusal.reason, &refusal.message, true), state);
             self.write_status(subject, |old| status(old, report)).await?;
             return Ok(Next::Settled);
         }
-        self.look(state, subject);
 
         // A spec that names other files is answered by a look for it, and by nothing older.
         let loaded = state.loaded.clone().filter(|loaded| loaded.answers(&subject.sync.spec));

@@ -12,6 +12,7 @@ pub mod apply;
 pub mod budgets;
 mod carry;
 pub mod desired;
+mod end;
 pub mod engine;
 mod listen;
 mod look;

@@ -118,7 +118,14 @@ impl Siblings {
         };
         let inner = self.lock();
         for (other, entry) in syncs.list(&key.namespace) {
-            if other == *key || entry.value.meta.deletion_timestamp.is_some() {
+            if other == *key {
+                continue;
+            }
+            if entry.value.meta.deletion_timestamp.is_some() {
+                // It wants nothing any more, but may still be giving away.
+                if let Some(gives) = inner.gives.get(&other) {
+                    view.gives.insert(other.name.clone(), gives.clone());
+                }
                 continue;
             }
             let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);

@@ -104,6 +104,10 @@ pub struct State {
     pub denied_until: Option<Instant>,
     /// As whom the last plan was written, if that was no trouble.
     pub account: Option<Account>,
+    /// Since when the GitSync is known to be deleted.
+    pub ended: Option<Instant>,
+    /// How many objects were deleted because of that.
+    pub parted: usize,
     /// What started the work that is being done.
     pub trigger: &'static str,
     /// Timings of the last commit that was read.
@@ -130,6 +134,8 @@ impl State {
             refused: Refused::new(),
             denied_until: None,
             account: None,
+            ended: None,
+            parted: 0,
             trigger: "Start",
             stages: Stages::default(),
             started: None,
