@@ -6,7 +6,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::Condition;
+use super::common::{Condition, NameRef};
 
 /// Syncs the agent definitions of one folder of one Git repository into this namespace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -64,6 +64,10 @@ pub struct GitSyncSpec {
     /// A suspended one always leaves them. Default Orphan.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
+    /// GitSyncs of this namespace that must be Ready, each with its newest commit, before a new commit is applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub depends_on: Vec<NameRef>,
 }
 
 /// What happens to the objects of a GitSync that is deleted.

@@ -72,6 +72,7 @@ impl Engine {
         // While the newest commit cannot be read, an older one proves no absence.
         let unproven = blocked > 0
             || state.source_error.is_some()
+            || state.waiting
             || !carried.asked.is_empty()
             || carried.unknown.is_some();
         let postponed = if unproven { std::mem::take(&mut made.prune).len() } else { 0 };

@@ -295,7 +295,15 @@ impl Engine {
         // A spec that names other files is answered by a look for it, and by nothing older.
         let loaded = state.loaded.clone().filter(|loaded| loaded.answers(&subject.sync.spec));
         if let Some(loaded) = loaded {
-            return self.bring(state, subject, &loaded).await;
+            let turn = self.turn(state, subject, loaded);
+            if let Some(loaded) = turn.loaded {
+                return self.bring(state, subject, &loaded, turn.waits).await;
+            }
+            if let Some(waits) = turn.waits {
+                let report = subject.blank(waits, state);
+                self.write_status(subject, |old| status(old, report)).await?;
+                return Ok(Next::After(state.until_poll()));
+            }
         }
         let failure = state.source_error.clone().filter(|_| state.generation == subject.generation);
         let verdict = match (failure, state.polling()) {
@@ -324,12 +332,14 @@ impl Engine {
         Ok(Next::After(if polling { PATIENCE } else { state.until_poll() }))
     }
 
-    /// Brings the namespace where the newest commit that was read whole wants it, and tells.
+    /// Brings the namespace where a commit wants it, and tells: the newest that was read whole, or while that `waits`
+    /// the one before.
     async fn bring(
         &self,
         state: &mut State,
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
+        waits: Option<Verdict>,
     ) -> Result<Next, EngineError> {
         let Subject { key, entry, sync, generation } = subject;
         let before = self.live(&key.namespace);
@@ -341,7 +351,8 @@ impl Engine {
         }
 
         let revision = loaded.revision.to_string();
-        let mut said = verdict(&revision, &problems, &plan, &carried);
+        let waiting = waits.is_some();
+        let mut said = waits.unwrap_or_else(|| verdict(&revision, &problems, &plan, &carried));
         if let Some(failure) = &state.source_error {
             said = unready(failure.reason, &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
@@ -351,7 +362,8 @@ impl Engine {
         let result = outcome_word(&said, &plan, failed);
         let last = subject.status().and_then(|status| status.history.first());
         let news = writes > 0
-            || (said.reason != PROGRESSING
+            || (!waiting
+                && said.reason != PROGRESSING
                 && last.is_none_or(|h| h.revision != revision || h.outcome != result));
         let done = news.then(|| Done {
             revision: revision.clone(),
@@ -377,7 +389,7 @@ impl Engine {
             || postponed > 0
             || carried.refusal.is_some()
             || !plan.terminating.is_empty();
-        let retry = carried.transient + carried.undeleted > 0;
+        let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting);
         let report = Report {
             generation: *generation,
             verdict: said,

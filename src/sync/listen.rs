@@ -9,6 +9,7 @@ use crate::controllers::queue::Queue;
 
 /// Puts the GitSyncs that a change concerns on the queue.
 pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
+    super::depends::listen(stores, queue);
     let sink = queue.clone();
     stores.git_syncs.on_change(move |change| {
         if !matches!((change.old, change.new), (Some(old), Some(new)) if old.value.same_input(&new.value)) {

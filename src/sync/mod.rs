@@ -11,6 +11,7 @@
 pub mod apply;
 pub mod budgets;
 mod carry;
+mod depends;
 pub mod desired;
 mod end;
 pub mod engine;

@@ -57,6 +57,12 @@ impl Siblings {
         inner.waiters.remove(key).into_iter().flatten().collect()
     }
 
+    /// What a GitSync told last.
+    #[must_use]
+    pub fn told(&self, key: &Key) -> Option<Told> {
+        self.lock().told.get(key).cloned()
+    }
+
     /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
     #[must_use]
     pub fn give(&self, key: &Key, gives: &[(ObjectId, String)]) -> Vec<String> {

@@ -104,6 +104,12 @@ pub struct State {
     pub denied_until: Option<Instant>,
     /// As whom the last plan was written, if that was no trouble.
     pub account: Option<Account>,
+    /// The newest commit that did not have to wait for other GitSyncs.
+    pub released: Option<Arc<Loaded>>,
+    /// For which generation of the spec it did not.
+    pub released_for: i64,
+    /// Whether the newest commit waits for other GitSyncs.
+    pub waiting: bool,
     /// Since when the GitSync is known to be deleted.
     pub ended: Option<Instant>,
     /// How many objects were deleted because of that.
@@ -134,6 +140,9 @@ impl State {
             refused: Refused::new(),
             denied_until: None,
             account: None,
+            released: None,
+            released_for: 0,
+            waiting: false,
             ended: None,
             parted: 0,
             trigger: "Start",
