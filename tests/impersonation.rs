@@ -126,6 +126,17 @@ async fn g16_what_comes_from_git_is_written_as_the_account_and_the_rest_as_the_o
         String::from_utf8_lossy(&command.output().expect("kubectl").stdout).trim().to_owned()
     };
     assert_eq!(["get", "create", "patch", "delete"].map(can), ["yes", "no", "no", "no"]);
+
+    // Acting as the account opens no group: the server adds those of the account, and lets nobody name one.
+    let kubeconfig = cluster.dir().join(format!("{}.kubeconfig", operator.namespace));
+    for group in ["system:masters", "system:authenticated"] {
+        let mut command = cluster.kubectl_command();
+        command.arg("--kubeconfig").arg(&kubeconfig).args(["get", "modelapis", "-n"]);
+        command.args([&team.namespace, &format!("--as={user}"), &format!("--as-group={group}")]);
+        let output = command.output().expect("kubectl");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(words.contains("cannot impersonate resource \"groups\""), "{words}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
+use crate::sync::local::{LocalArg, LocalFolders};
 
 /// Syncs that are worked on at once.
 const SYNCS: usize = 8;
@@ -53,6 +54,9 @@ pub struct Args {
     /// Address of the Git webhooks (not built yet)
     #[arg(long)]
     webhook_addr: Option<SocketAddr>,
+    /// Sync this folder in place of the GitSync's repository, as it is saved (for development; may be repeated)
+    #[arg(long, value_name = "NAMESPACE/NAME=DIR")]
+    local: Vec<LocalArg>,
     /// Folder for fetched objects; everything in it can be made anew [default: a temporary folder]
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -121,9 +125,11 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
     let queue = Queue::new();
+    let local = LocalFolders::new(args.local);
     let settings = Settings {
         allow_insecure_git: args.allow_insecure_git,
         single_tenant: args.single_tenant,
+        local: local.clone(),
         default_service_account: args.default_service_account,
         operator_namespace: args.operator_namespace.clone(),
         data_dir,
@@ -155,6 +161,12 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         };
         agent_build::start(&mut tasks, &client, &stores, builds, settings);
     }
+    let changes = queue.clone();
+    tasks.spawn(async move {
+        local.watch(changes).await.map_err(|error| {
+            Failure::new(USAGE, format!("cannot watch the folder of --local: {error}"))
+        })
+    });
     tasks.spawn(async move {
         controllers::runtime::run(engine, queue, SYNCS).await;
         Ok(())

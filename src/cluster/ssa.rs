@@ -112,8 +112,8 @@ pub async fn set_finalizers(
     ]);
     let patch: json_patch::Patch =
         serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
-    let mut params = PatchParams::default();
-    params.field_manager = Some(CONTROLLER_MANAGER.into());
+    let manager = Some(CONTROLLER_MANAGER.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
 }
 

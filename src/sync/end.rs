@@ -406,7 +406,7 @@ mod tests {
             .chain(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         let meta = ObjectMeta {
             annotations: Some(annotations.collect()),
-            deletion_timestamp: ends.then(|| Time(jiff::Timestamp::UNIX_EPOCH)),
+            deletion_timestamp: ends.then_some(Time(jiff::Timestamp::UNIX_EPOCH)),
             ..ObjectMeta::default()
         };
         Live {

@@ -13,6 +13,7 @@ use super::budgets::Budgets;
 use super::carry::Carry;
 use super::desired::SyncRef;
 use super::listen::listen;
+use super::local::LocalFolders;
 use super::plan::{LiveSet, Plan};
 use super::rights::retry_after;
 use super::siblings::Siblings;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub single_tenant: bool,
     /// ServiceAccount of each GitSync's namespace that is used where it names none.
     pub default_service_account: Option<String>,
+    /// Folders on disk in place of repositories.
+    pub local: LocalFolders,
     /// Where the operator runs, for hints.
     pub operator_namespace: String,
     /// Folder for bare stores; everything in it can be made anew.
@@ -158,7 +161,8 @@ impl Engine {
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
             let Settings { allow_insecure_git, budgets, .. } = self.settings.clone();
-            let source = Source::new(store, allow_insecure_git, budgets);
+            let source = Source::new(store, allow_insecure_git, budgets)
+                .in_place_of(self.settings.local.of(key));
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };
         states.entry(key.clone()).or_insert_with(fresh).clone()

@@ -22,7 +22,9 @@ impl Engine {
             return;
         }
         let request = subject.annotation(keys::REQUESTED_AT);
-        let asked = self.siblings.take_asked(key);
+        let changed = self.settings.local.take_changed(key);
+        let asked = self.siblings.take_asked(key).then_some("Sibling");
+        let asked = if changed { Some("Folder") } else { asked };
         let Some(trigger) = state.due(*generation, request, asked) else { return };
         let began = Instant::now();
         let question = Question {

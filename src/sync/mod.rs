@@ -16,6 +16,7 @@ pub mod desired;
 mod end;
 pub mod engine;
 mod listen;
+pub mod local;
 mod look;
 pub mod plan;
 mod problems;

@@ -260,6 +260,7 @@ mod tests {
             allow_insecure_git: false,
             single_tenant,
             default_service_account: default.map(str::to_owned),
+            local: super::super::local::LocalFolders::default(),
             operator_namespace: "convoke-system".into(),
             data_dir: "/nonexistent".into(),
             budgets: super::super::budgets::Budgets::default(),

@@ -152,14 +152,19 @@ impl State {
     }
 
     /// Why the remote is to be looked at now, if it is.
-    pub fn due(&self, generation: i64, request: Option<&str>, asked: bool) -> Option<&'static str> {
+    pub fn due(
+        &self,
+        generation: i64,
+        request: Option<&str>,
+        asked: Option<&'static str>,
+    ) -> Option<&'static str> {
         let Some(next) = self.next_poll else { return Some("Start") };
         if self.generation != generation {
             Some("Spec")
         } else if request.is_some() && self.request.as_deref() != request {
             Some("Request")
-        } else if asked {
-            Some("Sibling")
+        } else if asked.is_some() {
+            asked
         } else if next <= Instant::now() {
             Some(if self.source_error.is_some() { "Retry" } else { "Interval" })
         } else {
