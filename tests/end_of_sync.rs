@@ -154,6 +154,19 @@ async fn g15_the_finalizer_is_there_only_while_there_are_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g15_a_sync_that_could_never_write_is_not_held() {
+    let cluster = cluster().await;
+    operator(cluster).await;
+    let team = Team::new(cluster, "never", &[("m.yaml", &model("m"))]).await;
+    team.create_sync(json!({"serviceAccountName": ACCOUNT, "deletionPolicy": "Delete"})).await;
+    let sync = team.wait_ready("False").await;
+    assert_eq!(ready(&sync).reason, "ImpersonationForbidden");
+    assert_eq!(finalizers(&team).await, Vec::<String>::new());
+    delete(&team, "main").await;
+    gone(&team, "main").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g15_a_vanished_account_blocks_nothing() {
     let team = team("noaccount").await;
     team.cluster.kubectl(&["-n", &team.namespace, "delete", "serviceaccount", ACCOUNT]);

@@ -9,6 +9,7 @@ use kube::api::{Api, DynamicObject};
 
 use super::desired::{Desired, DesiredSet, SyncRef};
 use super::plan::{Plan, Settled, Settling, Victim};
+use super::rights::Denial;
 use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::live::{SpecHash, Stores};
@@ -253,7 +254,8 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
     } else if error.is_replaced() {
         // Deleted and made anew between plan and write: the next plan sees it.
         Failure::Transient(error.to_string())
-    } else if error.is_forbidden() {
+    } else if error.is_forbidden() && Denial::of(&error.words()).is_some() {
+        // Any other 403 (a quota, a namespace that ends) may pass by itself.
         Failure::Refused(error.words())
     } else if error.is_invalid() || error.is_denied() {
         Failure::Refused(error.to_string())

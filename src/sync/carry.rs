@@ -94,7 +94,6 @@ impl Engine {
             .await?;
         }
 
-        self.prepare_end_of(subject, &made).await?;
         let apply_start = Instant::now();
         let current = || {
             let newest = self.stores.git_syncs.get(key);
@@ -107,7 +106,11 @@ impl Engine {
             commit: &loaded.revision.commit,
             go_on: &current,
         };
-        let outcome = match self.writer(state, subject, made.is_settled()).await {
+        let client = self.writer(state, subject, made.is_settled()).await;
+        if client.is_ok() {
+            self.prepare_end_of(subject, &made).await?;
+        }
+        let outcome = match client {
             Ok(Some(client)) if !made.is_settled() => {
                 apply(&writer(&client), &loaded.desired, &made, &mut state.settled).await
             }

@@ -31,10 +31,14 @@ impl Engine {
         subject: &Subject<'_>,
         newest: Arc<Loaded>,
     ) -> Turn {
-        let waits = self.cycle(subject).or_else(|| {
-            let known = is_released(state, subject, &newest) || is_applied(subject, &newest);
-            if known { None } else { self.unmet(subject, &newest) }
-        });
+        let waits = if subject.sync.spec.depends_on.is_empty() {
+            None
+        } else {
+            self.cycle(subject).or_else(|| {
+                let known = is_released(state, subject, &newest) || is_applied(subject, &newest);
+                if known { None } else { self.unmet(subject, &newest) }
+            })
+        };
         state.waiting = waits.is_some();
         if waits.is_some() {
             let before = state.released.clone().filter(|old| old.answers(&subject.sync.spec));

@@ -251,9 +251,9 @@ impl Engine {
                 return over(false, "Orphaned", note);
             }
             Err(Refusal { reason, message, .. }) => {
-                let message = format!("{count} object(s) cannot be deleted: {message}");
-                let wait = retry_after(subject);
-                return self.say(state, subject, &live, (reason, &message), &[], wait).await;
+                let what = format!("{count} object(s) cannot be deleted");
+                let words = (reason, what.as_str(), message.as_str());
+                return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
             }
         };
         // As before any delete: nobody else of this namespace may want it.
@@ -278,16 +278,15 @@ impl Engine {
             }
         };
         if let Some(waits) = waits {
-            let message = format!("{count} object(s) are to be deleted; {waits}");
-            return self
-                .say(state, subject, &live, ("Deleting", &message), &[], retry_after(subject))
-                .await;
+            let what = format!("{count} object(s) are to be deleted");
+            let words = ("Deleting", what.as_str(), waits.as_str());
+            return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
         }
         for taker in self.siblings.give(key, &given) {
             self.queue.add(Key::new(&key.namespace, taker));
         }
 
-        let message = match given.first() {
+        let what = match given.first() {
             None => format!("{count} object(s) are left to delete"),
             Some((id, taker)) => format!(
                 "{} object(s) are left to delete, {} are handed over; first: {id} to GitSync {taker}",
@@ -295,7 +294,7 @@ impl Engine {
                 given.len()
             ),
         };
-        self.say(state, subject, &live, ("Deleting", &message), &[], Duration::ZERO).await?;
+        self.say(state, subject, &live, ("Deleting", &what, ""), &[], Duration::ZERO).await?;
 
         let current = || {
             let newest = self.stores.git_syncs.get(key);
@@ -329,7 +328,7 @@ impl Engine {
         }
         let denied = undeleted.values().any(|words| Denial::of(words).is_some());
         let reason = if denied { "Forbidden" } else { "Deleting" };
-        let message = format!("{} object(s) could not be deleted; trying again", undeleted.len());
+        let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
         let problems = write_problems(
             &key.namespace,
@@ -340,7 +339,7 @@ impl Engine {
         );
         state.attempts = state.attempts.saturating_add(1);
         let wait = backoff(state.attempts).min(retry_after(subject));
-        self.say(state, subject, &live, (reason, &message), &problems, wait).await
+        self.say(state, subject, &live, (reason, &what, "trying again"), &problems, wait).await
     }
 
     /// Tells how the end goes on, and when.
@@ -349,14 +348,17 @@ impl Engine {
         state: &State,
         subject: &Subject<'_>,
         live: &LiveSet,
-        (reason, message): (&str, &str),
+        (reason, what, more): (&str, &str, &str),
         problems: &[crate::api::git_sync::Problem],
         wait: Duration,
     ) -> Result<Step, EngineError> {
-        let message = format!(
-            "{message}; to let them stay: kubectl -n {} patch gitsync {} --type=merge -p '{{\"spec\":{{\"deletionPolicy\":\"Orphan\"}}}}'",
+        let mut message = format!(
+            "{what}; to let them stay: kubectl -n {} patch gitsync {} --type=merge -p '{{\"spec\":{{\"deletionPolicy\":\"Orphan\"}}}}'",
             subject.key.namespace, subject.key.name
         );
+        if !more.is_empty() {
+            message = format!("{message}; {more}");
+        }
         let mut verdict = unready(reason, &message, false);
         verdict.reconciling = true;
         let nothing = Plan::default();
