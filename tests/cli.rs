@@ -329,3 +329,25 @@ fn a_reader_that_goes_away_is_no_error() {
     child.stderr.take().expect("stderr").read_to_string(&mut err).expect("UTF-8");
     assert_eq!((child.wait().expect("exit").code(), err.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn g16_the_operator_is_nobody_else_and_writes_as_nobody_outside_a_namespace() {
+    for name in ["", "system:masters", "a/b"] {
+        let run = convoke(&["operator", "--default-service-account", name]);
+        assert_eq!(run.code, 2, "{name:?}: {}", run.err);
+    }
+    // kube would put the kubeconfig's own `as` over the ServiceAccount of a GitSync.
+    let config = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t", "as": "admin"}}]}"#;
+    let dir = folder(&[("config", config)]);
+    let output = Command::new(env!("CARGO_BIN_EXE_convoke"))
+        .args(["operator", "--health-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"])
+        .env("KUBECONFIG", dir.path().join("config"))
+        .output()
+        .expect("convoke");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains("acts as somebody else"), "{err}");
+}

@@ -75,6 +75,7 @@ async fn shipped_rights_suffice_for_definitions_and_end_there() {
     let namespace = cluster.namespace("rights").await;
     let since = cluster.audit_mark();
     let client = cluster.client_of(&cluster.operator_kubeconfig(&namespace).await).await;
+    cluster.bind_single_tenant(&namespace);
     let models: Api<ModelAPI> = Api::namespaced(client.clone(), &namespace);
     let model = json!({
         "apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "metadata": {"name": "gpt"},

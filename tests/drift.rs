@@ -148,7 +148,7 @@ async fn g14_a_fight_backs_off_and_says_so() {
     edit(&team, "a", BAD).await;
     let sync = team.wait_ready("False").await;
     let status = sync.status.expect("status");
-    assert_eq!(places(&status.problems), ["a.yaml:1:1 CVK0905"]);
+    assert_eq!(places(&status.problems), ["a.yaml:1:1 CVK0907"]);
     let message = &status.problems[0].message;
     assert!(message.contains("spec.external.url, changed by kubectl-edit"), "{message}");
     assert_eq!(url_of(&team, "a").await, BAD);

@@ -6,7 +6,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::Condition;
+use super::common::{Condition, NameRef};
 
 /// Syncs the agent definitions of one folder of one Git repository into this namespace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -52,6 +52,11 @@ pub struct GitSyncSpec {
     /// Stops fetching, applying and pruning. Default false.
     #[serde(default)]
     pub suspend: bool,
+    /// ServiceAccount of this namespace with whose rights objects are written and deleted. Default: what the operator's
+    /// `--default-service-account` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub service_account_name: Option<String>,
     /// When objects that left the repository are deleted.
     #[serde(default)]
     pub prune: Prune,
@@ -64,6 +69,14 @@ pub struct GitSyncSpec {
     /// once. `Report`: they stay, and the condition `Drifted` tells of them.
     #[serde(default)]
     pub drift: DriftPolicy,
+    /// What happens to the objects when this GitSync is deleted: `Orphan` leaves them as they are, `Delete` deletes them.
+    /// A suspended one always leaves them. Default Orphan.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+    /// GitSyncs of this namespace that must be Ready, each with its newest commit, before a new commit is applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub depends_on: Vec<NameRef>,
 }
 
 /// What a broken file means for the rest of its commit.
@@ -84,6 +97,16 @@ pub enum DriftPolicy {
     Correct,
     /// They are told.
     Report,
+}
+
+/// What happens to the objects of a GitSync that is deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// They stay as they are.
+    #[default]
+    Orphan,
+    /// They are deleted, and the GitSync stays until they are.
+    Delete,
 }
 
 /// What to follow in the repository.
@@ -321,7 +344,7 @@ pub struct HistoryEntry {
     pub pruned: i64,
     /// From the first look at the remote to the last write, in milliseconds.
     pub duration_ms: i64,
-    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster` or `Approval`.
+    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling` or `Folder`.
     pub trigger: String,
     /// When it ended.
     pub time: Time,

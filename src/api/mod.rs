@@ -51,6 +51,8 @@ pub mod keys {
     pub const RECONCILE: &str = "convoke.dev/reconcile";
     /// On a live object without a mark: the name of the GitSync that may take it over.
     pub const ADOPT_BY: &str = "convoke.dev/adopt-by";
+    /// Finalizer of a GitSync whose end must delete objects.
+    pub const FINALIZER: &str = "convoke.dev/delete-objects";
     /// Label on every child (Deployment, Service, …): the kind of the owner, in lower case.
     pub const OWNER_KIND: &str = "convoke.dev/kind";
     /// Label on every child: the name of the owner (shortened with a hash when too long for a label).

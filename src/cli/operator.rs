@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::{CLUSTER, Failure, USAGE};
 use crate::api::Kind;
 use crate::cluster::client::connect;
+use crate::cluster::identity::is_dns_label;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
 use crate::controllers::agent_build;
@@ -21,6 +22,7 @@ use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
+use crate::sync::local::{LocalArg, LocalFolders};
 
 /// Syncs that are worked on at once.
 const SYNCS: usize = 8;
@@ -34,9 +36,12 @@ pub struct Args {
     /// Allow http:// and loopback addresses for repositories
     #[arg(long)]
     allow_insecure_git: bool,
-    /// Write with the operator's own rights: everybody who may create a GitSync shares them
+    /// Write with the operator's own rights where no ServiceAccount is named: everybody who may create a GitSync shares them
     #[arg(long)]
     single_tenant: bool,
+    /// ServiceAccount, in the namespace of each GitSync, that writes for those that name none
+    #[arg(long, value_name = "NAME", value_parser = account_name)]
+    default_service_account: Option<String>,
     /// Wait for the lease before writing (not built yet: only one replica may run)
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     leader_elect: bool,
@@ -49,6 +54,9 @@ pub struct Args {
     /// Address of the Git webhooks (not built yet)
     #[arg(long)]
     webhook_addr: Option<SocketAddr>,
+    /// Sync this folder in place of the GitSync's repository, as it is saved (for development; may be repeated)
+    #[arg(long, value_name = "NAMESPACE/NAME=DIR")]
+    local: Vec<LocalArg>,
     /// Folder for fetched objects; everything in it can be made anew [default: a temporary folder]
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -62,6 +70,11 @@ pub struct Args {
     budgets: crate::sync::budgets::BudgetArgs,
     #[command(flatten)]
     defaults: controllers::defaults::DefaultArgs,
+}
+
+fn account_name(text: &str) -> Result<String, String> {
+    let valid = is_dns_label(text);
+    if valid { Ok(text.to_owned()) } else { Err("it must be a DNS label".into()) }
 }
 
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -112,9 +125,13 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
     let queue = Queue::new();
+    let local = LocalFolders::new(args.local);
     let settings = Settings {
         allow_insecure_git: args.allow_insecure_git,
         single_tenant: args.single_tenant,
+        local: local.clone(),
+        default_service_account: args.default_service_account,
+        operator_namespace: args.operator_namespace.clone(),
         data_dir,
         budgets: args.budgets.resolve(),
     };
@@ -144,6 +161,12 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         };
         agent_build::start(&mut tasks, &client, &stores, builds, settings);
     }
+    let changes = queue.clone();
+    tasks.spawn(async move {
+        local.watch(changes).await.map_err(|error| {
+            Failure::new(USAGE, format!("cannot watch the folder of --local: {error}"))
+        })
+    });
     tasks.spawn(async move {
         controllers::runtime::run(engine, queue, SYNCS).await;
         Ok(())

@@ -32,6 +32,12 @@ impl CallError {
         }
     }
 
+    /// What the server said, or what happened instead of an answer.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.status().map_or_else(|| self.to_string(), |s| s.message.clone())
+    }
+
     /// The object (or its kind) is not there.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -121,6 +127,13 @@ pub fn jitter(duration: Duration) -> Duration {
 /// When no configuration is found or it cannot be used.
 pub async fn connect() -> Result<Client, kube::Error> {
     let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    // kube would put these over the ServiceAccount that a GitSync is written as.
+    let auth = &config.auth_info;
+    if auth.impersonate.is_some() || auth.impersonate_groups.is_some() {
+        let words =
+            "a kubeconfig that acts as somebody else (`as`, `as-groups`) cannot run the operator";
+        return Err(kube::Error::Service(words.into()));
+    }
     config.default_retry = false;
     let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
     config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));

@@ -92,6 +92,8 @@ pub struct Facts {
     pub spec_hash: Option<SpecHash>,
     /// Whether the condition `Ready` is true for the current generation.
     pub ready: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Box<[String]>,
 }
 
 impl Facts {
@@ -182,6 +184,7 @@ impl<K: Ours> View for Managed<K> {
             annotations: Pairs::of(meta.annotations.clone()),
             spec_hash: None,
             ready: false,
+            finalizers: meta.finalizers.clone().unwrap_or_default().into(),
         };
         match object {
             Ok(mut object) => {

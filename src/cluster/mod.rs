@@ -10,6 +10,7 @@ pub mod children;
 pub mod client;
 pub mod conditions;
 pub mod events;
+pub mod identity;
 pub mod live;
 pub mod meta;
 pub mod packed;

@@ -119,6 +119,27 @@ pub async fn replace_spec(
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
 }
 
+/// Replaces the finalizers of the object at this version, without touching anything else of it.
+///
+/// # Errors
+/// The call's error; a conflict when the object changed since.
+pub async fn set_finalizers(
+    api: &Api<DynamicObject>,
+    name: &str,
+    version: u64,
+    finalizers: &[String],
+) -> Result<DynamicObject, CallError> {
+    let patch = json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
+        {"op": "add", "path": "/metadata/finalizers", "value": finalizers},
+    ]);
+    let patch: json_patch::Patch =
+        serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+    let manager = Some(CONTROLLER_MANAGER.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
+}
+
 /// Creates `object` (a whole manifest with `metadata.name`) and gives nothing back. Needs no right but `create`, where
 /// an apply needs `patch`, too.
 ///

@@ -10,6 +10,7 @@ use kube::api::{Api, DynamicObject};
 use super::desired::{Desired, DesiredSet, SyncRef};
 use super::drift::{Drift, drift};
 use super::plan::{Plan, Settled, Settling, Victim};
+use super::rights::Denial;
 use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::live::{SpecHash, Stores};
@@ -182,7 +183,7 @@ struct Written {
 }
 
 /// How one delete ended.
-enum Pruned {
+pub(super) enum Pruned {
     /// It is gone, or going.
     Gone,
     /// Somebody took the object out of our hands meanwhile.
@@ -279,7 +280,8 @@ impl Writer<'_> {
         Ok(self.wrote(&job.id, &object))
     }
 
-    async fn prune(&self, victim: &Victim) -> Result<Pruned, String> {
+    /// One delete.
+    pub(super) async fn prune(&self, victim: &Victim) -> Result<Pruned, String> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, victim.id.kind);
         let key = Key::new(&self.sync.namespace, &victim.id.name);
         let store = self.stores.managed(victim.id.kind);
@@ -290,7 +292,7 @@ impl Writer<'_> {
             }
             match ssa::delete(&api, &victim.id.name, &victim.uid, version)
                 .await
-                .map_err(|e| e.to_string())?
+                .map_err(|e| e.words())?
             {
                 Deleted::Gone => {
                     store.deleted_uid(&key, &victim.uid);
@@ -306,7 +308,7 @@ impl Writer<'_> {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(Pruned::Gone);
                 }
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.words()),
             };
             let annotation =
                 |key: &str| live.metadata.annotations.as_ref().and_then(|a| a.get(key));
@@ -330,6 +332,9 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
     } else if error.is_replaced() {
         // Deleted and made anew between plan and write: the next plan sees it.
         Failure::Transient(error.to_string())
+    } else if error.is_forbidden() && Denial::of(&error.words()).is_some() {
+        // Any other 403 (a quota, a namespace that ends) may pass by itself.
+        Failure::Refused(error.words())
     } else if error.is_invalid() || error.is_denied() {
         Failure::Refused(error.to_string())
     } else {

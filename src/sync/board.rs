@@ -17,7 +17,10 @@ pub trait Namespace {
     fn ids(&self) -> Vec<ObjectId>;
 }
 
-impl Namespace for BTreeMap<ObjectId, Live> {
+/// Live objects at one moment.
+pub type LiveSet = BTreeMap<ObjectId, Live>;
+
+impl Namespace for LiveSet {
     fn get(&self, id: &ObjectId) -> Option<Live> {
         self.get(id).cloned()
     }

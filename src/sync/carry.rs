@@ -11,13 +11,14 @@ use super::engine::{Engine, EngineError, Subject};
 use super::plan::{Inputs, Plan, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
+use super::rights::retry_after;
 use super::siblings;
+use super::space::Space;
 use super::source::{Loaded, millis};
 use super::state::{State, View};
 use super::status::Carried;
 use crate::api::git_sync::{ApprovedPrune, FailurePolicy, Problem, Stages};
 use crate::api::{Kind, ObjectId, keys};
-use crate::cluster::live::{Live, Stores};
 use crate::cluster::store::Key;
 use crate::definition::diagnostic;
 
@@ -37,23 +38,6 @@ pub(super) struct Carry {
     pub counts: BTreeMap<Kind, Count>,
 }
 
-/// The live objects of one namespace.
-struct Space<'a> {
-    stores: &'a Stores,
-    namespace: &'a str,
-}
-
-impl Namespace for Space<'_> {
-    fn get(&self, id: &ObjectId) -> Option<Live> {
-        self.stores.managed(id.kind).live(&Key::new(self.namespace, &*id.name))
-    }
-
-    fn ids(&self) -> Vec<ObjectId> {
-        let of = |kind| self.stores.managed(kind).names(self.namespace).into_iter();
-        Kind::ALL.into_iter().flat_map(|k| of(k).map(move |name| ObjectId::new(k, name))).collect()
-    }
-}
-
 impl Engine {
     /// Plans and writes.
     pub(super) async fn carry_out(
@@ -64,13 +48,8 @@ impl Engine {
     ) -> Result<Carry, EngineError> {
         let Subject { key, entry, sync, generation } = subject;
         let plan_start = Instant::now();
-        let reference = SyncRef {
-            uid: entry.uid.clone(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            generation: *generation,
-        };
-        let live = Space { stores: &self.stores, namespace: &key.namespace };
+        let reference = subject.reference();
+        let live = self.space(&key.namespace);
         let mut view = self.look_around(state, &reference, loaded, &live);
         let mut problems = loaded.catalog.problems.clone();
         problems.extend(view.references.problems().cloned());
@@ -97,6 +76,7 @@ impl Engine {
             others: &others,
             settled: &state.settled,
         });
+        state.try_denied_again(retry_after(subject));
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
         let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
@@ -108,6 +88,7 @@ impl Engine {
         // While the newest commit cannot be read, an older one proves no absence.
         let unproven = blocked > 0
             || state.source_error.is_some()
+            || state.waiting
             || !carried.asked.is_empty()
             || carried.unknown.is_some();
         let postponed = if unproven { std::mem::take(&mut made.prune).len() } else { 0 };
@@ -136,18 +117,27 @@ impl Engine {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
             })
         };
-        let writer = Writer {
-            client: &self.client,
+        let writer = |client| Writer {
+            client,
             stores: &self.stores,
             sync: &reference,
             commit: &loaded.revision.commit,
             atomic,
             go_on: &current,
         };
-        let outcome = if made.is_settled() {
-            Outcome::default()
-        } else {
-            apply(&writer, &loaded.desired, &made, &mut state.settled).await
+        let client = self.writer(state, subject, made.is_settled()).await;
+        if client.is_ok() {
+            self.prepare_end_of(subject, &made).await?;
+        }
+        let outcome = match client {
+            Ok(Some(client)) if !made.is_settled() => {
+                apply(&writer(&client), &loaded.desired, &made, &mut state.settled).await
+            }
+            Ok(_) => Outcome::default(),
+            Err(refusal) => {
+                carried.refusal = Some(refusal);
+                Outcome::default()
+            }
         };
         stages.apply_ms = millis(apply_start);
         // A reply that shows nothing new touches nothing, but teaches what is settled.
@@ -170,12 +160,20 @@ impl Engine {
                 _ => carried.transient += 1,
             }
         }
+        state.try_denied_again(retry_after(subject));
         carried.undeleted = outcome.undeleted.len();
         carried.wait = fought.iter().map(|fought| fought.wait).min();
         if carried.asked.is_empty() && carried.unknown.is_none() {
             carried.undeleted += postponed;
         }
-        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused, &fought));
+        problems.extend(write_problems(
+            &key.namespace,
+            &loaded.desired,
+            &made,
+            &outcome,
+            &state.refused,
+            &fought,
+        ));
         diagnostic::sort(&mut problems);
         let approved = made.released.clone();
         Ok(Carry {

@@ -11,9 +11,13 @@ use tokio::sync::Semaphore;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
+use super::desired::SyncRef;
 use super::drift::Drift;
 use super::listen::listen;
+use super::local::LocalFolders;
 use super::plan::Plan;
+use super::rights::retry_after;
+use super::space::Space;
 use super::siblings::Siblings;
 use super::source::{Loaded, Source, millis};
 use super::state::State;
@@ -41,8 +45,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// Plain `http://` and loopback addresses are allowed.
     pub allow_insecure_git: bool,
-    /// The operator's own rights are used for writes.
+    /// The operator's own rights are used for writes where no ServiceAccount is named.
     pub single_tenant: bool,
+    /// ServiceAccount of each GitSync's namespace that is used where it names none.
+    pub default_service_account: Option<String>,
+    /// Folders on disk in place of repositories.
+    pub local: LocalFolders,
+    /// Where the operator runs, for hints.
+    pub operator_namespace: String,
     /// Folder for bare stores; everything in it can be made anew.
     pub data_dir: PathBuf,
     /// What one repository may cost.
@@ -53,11 +63,11 @@ pub struct Settings {
 pub struct Engine {
     pub(super) client: Client,
     pub(super) stores: Stores,
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) builds: Arc<BuildSources>,
     pub(super) wanted: Arc<WantedAgents>,
     pub(super) queue: Arc<Queue>,
-    events: Events,
+    pub(super) events: Events,
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
     pub(super) polls: Arc<Semaphore>,
@@ -70,6 +80,9 @@ pub enum EngineError {
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] CallError),
+    /// The finalizer could not be set or taken away.
+    #[error("cannot write the finalizer: {0}")]
+    Finalizer(#[source] CallError),
 }
 
 /// One GitSync as a reconcile looks at it.
@@ -89,8 +102,17 @@ impl<'a> Subject<'a> {
         self.sync.status.as_ref()
     }
 
+    pub fn reference(&self) -> SyncRef {
+        SyncRef {
+            uid: self.entry.uid.clone(),
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+            generation: self.generation,
+        }
+    }
+
     /// A report that knows nothing but a verdict.
-    fn blank(&self, verdict: Verdict, state: &State) -> Report<'static> {
+    pub(super) fn blank(&self, verdict: Verdict, state: &State) -> Report<'static> {
         Report {
             generation: self.generation,
             verdict,
@@ -140,18 +162,19 @@ impl Engine {
         })
     }
 
-    fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
+    pub(super) fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
-            let Settings { allow_insecure_git, budgets, .. } = self.settings;
-            let source = Source::new(store, allow_insecure_git, budgets);
+            let Settings { allow_insecure_git, budgets, .. } = self.settings.clone();
+            let source = Source::new(store, allow_insecure_git, budgets)
+                .in_place_of(self.settings.local.of(key));
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };
         states.entry(key.clone()).or_insert_with(fresh).clone()
     }
 
-    fn forget(&self, key: &Key) {
+    pub(super) fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
         self.touched.forget(key);
@@ -174,6 +197,11 @@ impl Engine {
         for key in keys {
             self.queue.add(key);
         }
+    }
+
+    /// The live objects of our kinds in a namespace.
+    pub(super) fn space<'a>(&'a self, namespace: &'a str) -> Space<'a> {
+        Space { stores: &self.stores, namespace }
     }
 
     /// Writes a status over the newest one.
@@ -219,15 +247,14 @@ impl Reconciler for Engine {
             self.forget(&key);
             return Ok(Next::Forget);
         };
+        if entry.value.facts.deleting {
+            return self.end(&key, &entry).await;
+        }
         let Some(sync) = entry.value.object() else {
             let error = entry.value.parse_error();
             tracing::warn!(object = %key, error, "this GitSync does not parse");
             return Ok(Next::Settled);
         };
-        if sync.metadata.deletion_timestamp.is_some() {
-            self.forget(&key);
-            return Ok(Next::Forget);
-        }
         let state = self.state(&key, &entry.uid);
         let mut state = state.lock().await;
         if state.uid != entry.uid {
@@ -240,7 +267,7 @@ impl Reconciler for Engine {
     }
 }
 
-fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
+pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
     Verdict {
         reason: reason.into(),
         message: message.into(),
@@ -252,6 +279,7 @@ fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
 
 impl Engine {
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
+        self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
             state.next_poll = None;
             let mut report = subject.blank(unready("Suspended", "", false), state);
@@ -259,18 +287,27 @@ impl Engine {
             self.write_status(subject, |old| status(old, report)).await?;
             return Ok(Next::Settled);
         }
-        if !self.settings.single_tenant {
-            let message = "no ServiceAccount to write with: start the operator with --single-tenant to use its own rights";
-            let report = subject.blank(unready("ServiceAccountRequired", message, true), state);
+        // Also without rights to write: others may wait to hear what this one wants.
+        self.look(state, subject);
+        let name = subject.sync.spec.service_account_name.as_deref();
+        if let Err(refusal) = self.settings.account(&subject.key.namespace, name) {
+            let report = subject.blank(unready(refusal.reason, &refusal.message, true), state);
             self.write_status(subject, |old| status(old, report)).await?;
             return Ok(Next::Settled);
         }
-        self.look(state, subject);
 
         // A spec that names other files is answered by a look for it, and by nothing older.
         let loaded = state.loaded.clone().filter(|loaded| loaded.answers(&subject.sync.spec));
         if let Some(loaded) = loaded {
-            return self.bring(state, subject, &loaded).await;
+            let turn = self.turn(state, subject, loaded);
+            if let Some(loaded) = turn.loaded {
+                return self.bring(state, subject, &loaded, turn.waits).await;
+            }
+            if let Some(waits) = turn.waits {
+                let report = subject.blank(waits, state);
+                self.write_status(subject, |old| status(old, report)).await?;
+                return Ok(Next::After(state.until_poll()));
+            }
         }
         let failure = state.source_error.clone().filter(|_| state.generation == subject.generation);
         let verdict = match (failure, state.polling()) {
@@ -299,12 +336,14 @@ impl Engine {
         Ok(Next::After(if polling { PATIENCE } else { state.until_poll() }))
     }
 
-    /// Brings the namespace where the newest commit that was read whole wants it, and tells.
+    /// Brings the namespace where a commit wants it, and tells: the newest that was read whole, or while that `waits`
+    /// the one before.
     async fn bring(
         &self,
         state: &mut State,
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
+        waits: Option<Verdict>,
     ) -> Result<Next, EngineError> {
         let Subject { key, sync, generation, .. } = subject;
         let began = Instant::now();
@@ -324,16 +363,19 @@ impl Engine {
         }
 
         let revision = loaded.revision.to_string();
-        let mut said = verdict(&revision, &problems, &plan, &carried);
+        let waiting = waits.is_some();
+        let mut said = waits.unwrap_or_else(|| verdict(&revision, &problems, &plan, &carried));
         if let Some(failure) = &state.source_error {
             said = unready(failure.reason, &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
         let writes = outcome.created + outcome.updated + outcome.pruned;
-        let result = outcome_word(&said, &plan, carried.transient);
+        let failed = carried.transient > 0 || carried.refusal.is_some();
+        let result = outcome_word(&said, &plan, failed);
         let last = subject.status().and_then(|status| status.history.first());
         let news = writes > 0
-            || (said.reason != PROGRESSING
+            || (!waiting
+                && said.reason != PROGRESSING
                 && last.is_none_or(|h| h.revision != revision || h.outcome != result));
         let done = news.then(|| Done {
             revision: revision.clone(),
@@ -357,8 +399,9 @@ impl Engine {
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
             || postponed > 0
+            || carried.refusal.is_some()
             || !plan.terminating.is_empty();
-        let retry = carried.transient + carried.undeleted > 0;
+        let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting);
         let fought = carried.wait;
         let report = Report {
             generation: *generation,
@@ -381,7 +424,10 @@ impl Engine {
         state.trigger = "Cluster";
         state.started = None;
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
-        let wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
+        let mut wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
+        if carried.refusal.is_some() || state.denied_until.is_some() {
+            wait = wait.min(retry_after(subject));
+        }
         Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
     }
 
@@ -405,10 +451,10 @@ fn now() -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-fn outcome_word(verdict: &Verdict, plan: &Plan, transient: usize) -> &'static str {
+fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> &'static str {
     if verdict.ready {
         "Applied"
-    } else if transient > 0 {
+    } else if failed {
         "Failed"
     } else if plan.held.is_some() && verdict.reason == "PruneHeld" {
         "Held"

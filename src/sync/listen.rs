@@ -11,6 +11,7 @@ use crate::controllers::queue::Queue;
 
 /// Puts the GitSyncs that a change concerns on the queue.
 pub fn listen(stores: &Stores, touched: &Arc<Touched>, queue: &Arc<Queue>) {
+    super::depends::listen(stores, queue);
     let sink = queue.clone();
     stores.git_syncs.on_change(move |change| {
         if !matches!((change.old, change.new), (Some(old), Some(new)) if old.uid == new.uid && old.value.facts.same_input(&new.value.facts)) {

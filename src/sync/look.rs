@@ -8,8 +8,7 @@ use super::siblings::Told;
 use super::source::parse_duration;
 use super::state::{Answer, Question, State};
 use crate::api::git_sync::Stages;
-use crate::api::{Kind, keys};
-use crate::cluster::store::Key;
+use crate::api::keys;
 use crate::controllers::runtime::jitter;
 
 impl Engine {
@@ -23,7 +22,9 @@ impl Engine {
             return;
         }
         let request = subject.annotation(keys::REQUESTED_AT);
-        let asked = self.siblings.take_asked(key);
+        let changed = self.settings.local.take_changed(key);
+        let asked = self.siblings.take_asked(key).then_some("Sibling");
+        let asked = if changed { Some("Folder") } else { asked };
         let Some(trigger) = state.due(*generation, request, asked) else { return };
         let began = Instant::now();
         let question = Question {
@@ -68,13 +69,6 @@ impl Engine {
             state.attempted = attempted;
         }
         if changed {
-            if let Some(loaded) = &loaded {
-                for (build, source) in &loaded.builds {
-                    self.builds.set(Key::new(&key.namespace, build), source.clone());
-                }
-                let agents = loaded.desired.iter().filter(|(id, _)| id.kind == Kind::Agent);
-                self.wanted.set(key, agents.map(|(id, d)| (&*id.name, &d.definition.spec)));
-            }
             state.attempts = 0;
             state.stages = stages;
         }

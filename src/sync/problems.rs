@@ -7,14 +7,19 @@ use super::apply::{Failure, Outcome};
 use super::desired::DesiredSet;
 use super::fights::Fought;
 use super::plan::Plan;
+use super::rights::Denial;
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{ObjectId, keys};
 
 /// Content that the server refused: object → hash of what was sent, and the server's words.
 pub type Refused = BTreeMap<ObjectId, (String, String)>;
 
+/// The code of a problem whose cause is a missing right.
+pub const FORBIDDEN: &str = "CVK0905";
+
 /// Conflicts, refusals and failed writes as problems, with the place of the definition.
 pub fn write_problems(
+    namespace: &str,
     desired: &DesiredSet,
     plan: &Plan,
     outcome: &Outcome,
@@ -72,14 +77,6 @@ pub fn write_problems(
             Failure::Refused(_) => {}
         }
     }
-    for (id, (_, message)) in refused {
-        problems.push(problem(
-            id,
-            "CVK0902",
-            format!("the API server refused {id}: {message}"),
-            None,
-        ));
-    }
     for Fought { id, who, wait: _ } in fought {
         let hint = format!(
             "stop the other writer, or pause the object: kubectl annotate {} {} {}={}",
@@ -90,15 +87,19 @@ pub fn write_problems(
         );
         let message =
             format!("{id} is changed again and again ({who}); it is brought back ever less often");
-        problems.push(problem(id, "CVK0905", message, Some(hint)));
+        problems.push(problem(id, "CVK0907", message, Some(hint)));
     }
-    for (id, message) in &outcome.undeleted {
-        problems.push(problem(
-            id,
-            "CVK0904",
-            format!("{id} could not be deleted: {message}"),
-            None,
-        ));
+    let refusals = refused.iter().map(|(id, (_, message))| (id, message, "written"));
+    let undeleted = outcome.undeleted.iter().map(|(id, message)| (id, message, "deleted"));
+    for (id, message, what) in refusals.chain(undeleted) {
+        problems.push(if let Some(denial) = Denial::of(message) {
+            let text = format!("{id} could not be {what}: {}", denial.sentence());
+            problem(id, FORBIDDEN, text, Some(denial.hint(namespace)))
+        } else if what == "written" {
+            problem(id, "CVK0902", format!("the API server refused {id}: {message}"), None)
+        } else {
+            problem(id, "CVK0904", format!("{id} could not be deleted: {message}"), None)
+        });
     }
     problems
 }

@@ -102,6 +102,12 @@ impl Siblings {
         wake
     }
 
+    /// What a GitSync told last.
+    #[must_use]
+    pub fn told(&self, key: &Key) -> Option<Told> {
+        self.lock().told.get(key).cloned()
+    }
+
     /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
     #[must_use]
     pub fn give(&self, key: &Key, gives: &[(ObjectId, String)]) -> Vec<String> {
@@ -172,7 +178,14 @@ impl Siblings {
         let my_age = syncs.get(key).as_deref().and_then(age);
         let contested = inner.contested.get(key);
         for (other, entry) in syncs.list(&key.namespace) {
-            if other == *key || entry.value.facts.deleting {
+            if other == *key {
+                continue;
+            }
+            if entry.value.facts.deleting {
+                // It wants nothing any more, but may still be giving away.
+                if let Some(gives) = inner.gives.get(&other) {
+                    view.gives.insert(other.name.clone(), gives.clone());
+                }
                 continue;
             }
             let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);

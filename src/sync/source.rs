@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set};
+use super::local::{Local, state_id};
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
 use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
 use crate::definition::{Catalog, Loader};
-use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision, Snapshot};
+use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
 /// The newest commit that was read whole.
 pub struct Loaded {
@@ -80,6 +81,8 @@ pub struct Source {
     coordinates: Option<Coordinates>,
     remote: Option<Remote>,
     loader: Loader,
+    /// A folder in place of the repository.
+    local: Option<Arc<Local>>,
     /// The newest commit that was read whole, if any.
     pub loaded: Option<Arc<Loaded>>,
 }
@@ -91,7 +94,14 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        Self { store, allow_insecure, limits, coordinates, remote, loader, loaded }
+        Self { store, allow_insecure, limits, coordinates, remote, loader, local: None, loaded }
+    }
+
+    /// Reads this folder instead of the repository.
+    #[must_use]
+    pub fn in_place_of(mut self, local: Option<Arc<Local>>) -> Self {
+        self.local = local;
+        self
     }
 
     /// Asks the remote, and reads the commit if it is new. Returns whether something new was read.
@@ -116,6 +126,9 @@ impl Source {
             // Two remotes must not work in one folder.
             self.remote = None;
             self.coordinates = Some(wanted.clone());
+        }
+        if let Some(local) = self.local.clone() {
+            return self.refresh_local(&local, wanted, key, stages, attempted);
         }
         let remote = match &self.remote {
             Some(remote) => remote,
@@ -191,6 +204,66 @@ impl Source {
             input_key,
             builds,
             found,
+            last_paths,
+            coordinates: wanted,
+        }));
+        Ok(true)
+    }
+}
+
+impl Source {
+    /// The same for a folder on disk.
+    fn refresh_local(
+        &mut self,
+        local: &Local,
+        wanted: Coordinates,
+        key: &Key,
+        stages: &mut Stages,
+        attempted: &mut Option<Revision>,
+    ) -> Result<bool, GitError> {
+        let start = Instant::now();
+        let before = local.changes();
+        let catalog = {
+            let (loader, limits) = (&mut self.loader, self.limits);
+            let read = || {
+                let tree = Folder::open(&local.dir, &wanted.path, limits)?;
+                Ok(loader.load(&tree, Some(&key.namespace)))
+            };
+            tokio::task::block_in_place(read)?
+        };
+        if local.changes() != before {
+            // Half of one state and half of another prove nothing. The change that came between asks for another look.
+            return Ok(false);
+        }
+        let nothing = DesiredSet::new();
+        let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
+        let desired = desired_set(&catalog, previous);
+        let revision = Revision { commit: state_id(&desired, &catalog), name: "local".into() };
+        stages.load_ms = millis(start);
+        *attempted = Some(revision.clone());
+        let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
+        if known.is_some_and(|loaded| loaded.revision == revision) {
+            return Ok(false);
+        }
+        let last_paths = if catalog.has_errors() {
+            last_paths(self.loaded.as_deref(), &desired)
+        } else {
+            BTreeMap::new()
+        };
+        self.loaded = Some(Arc::new(Loaded {
+            info: CommitInfo {
+                id: revision.commit.clone(),
+                author: String::new(),
+                subject: "a folder on disk".into(),
+                time_seconds: 0,
+            },
+            input_key: format!("{} {}", revision.commit, wanted.path),
+            revision,
+            catalog,
+            desired,
+            // Tekton cannot clone it: nothing is built from a folder.
+            builds: Vec::new(),
+            found: start,
             last_paths,
             coordinates: wanted,
         }));

@@ -12,6 +12,7 @@ use super::problems::Refused;
 use super::references::References;
 use super::source::{Loaded, Source};
 use crate::api::git_sync::Stages;
+use crate::cluster::identity::Account;
 use crate::git::{GitError, Revision};
 
 /// Why the newest commit could not be read.
@@ -116,6 +117,20 @@ pub struct State {
     pub refused: Refused,
     /// Objects that somebody changes again and again.
     pub fights: Fights,
+    /// When content that was refused for a missing right is sent again.
+    pub denied_until: Option<Instant>,
+    /// As whom the last plan was written, if that was no trouble.
+    pub account: Option<Account>,
+    /// The newest commit that did not have to wait for other GitSyncs.
+    pub released: Option<Arc<Loaded>>,
+    /// For which generation of the spec it did not.
+    pub released_for: i64,
+    /// Whether the newest commit waits for other GitSyncs.
+    pub waiting: bool,
+    /// Since when the GitSync is known to be deleted.
+    pub ended: Option<Instant>,
+    /// How many objects were deleted because of that.
+    pub parted: usize,
     /// What started the work that is being done.
     pub trigger: &'static str,
     /// Timings of the last commit that was read.
@@ -142,6 +157,13 @@ impl State {
             view: None,
             refused: Refused::new(),
             fights: Fights::default(),
+            denied_until: None,
+            account: None,
+            released: None,
+            released_for: 0,
+            waiting: false,
+            ended: None,
+            parted: 0,
             trigger: "Start",
             stages: Stages::default(),
             started: None,
@@ -149,14 +171,19 @@ impl State {
     }
 
     /// Why the remote is to be looked at now, if it is.
-    pub fn due(&self, generation: i64, request: Option<&str>, asked: bool) -> Option<&'static str> {
+    pub fn due(
+        &self,
+        generation: i64,
+        request: Option<&str>,
+        asked: Option<&'static str>,
+    ) -> Option<&'static str> {
         let Some(next) = self.next_poll else { return Some("Start") };
         if self.generation != generation {
             Some("Spec")
         } else if request.is_some() && self.request.as_deref() != request {
             Some("Request")
-        } else if asked {
-            Some("Sibling")
+        } else if asked.is_some() {
+            asked
         } else if next <= Instant::now() {
             Some(if self.source_error.is_some() { "Retry" } else { "Interval" })
         } else {

@@ -9,6 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::Count;
 use super::plan::{Held, Plan};
+use super::problems::FORBIDDEN;
+use super::rights::Refusal;
 use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
     Quarantined, Severity, Stages,
@@ -272,23 +274,31 @@ pub struct Carried {
     pub unknown: Option<(usize, String)>,
     /// When an object that somebody changes again and again is brought back next.
     pub wait: Option<Duration>,
+    /// Why nothing at all could be written.
+    pub refusal: Option<Refusal>,
 }
 
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, asked, unknown, wait } = carried;
+    let Carried { transient, undeleted, asked, unknown, wait, refusal } = carried;
     let (transient, undeleted) = (*transient, *undeleted);
     let busy = transient + undeleted > 0
         || wait.is_some()
         || !plan.terminating.is_empty()
         || !plan.given.is_empty()
         || !asked.is_empty()
-        || unknown.is_some();
-    let (reason, message, ready) = if errors > 0 {
+        || unknown.is_some()
+        || refusal.is_some();
+    let (reason, message, ready) = if let Some(refusal) = refusal {
+        (refusal.reason, refusal.message.clone(), false)
+    } else if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
-        ("ProblemsFound", format!("{errors} error(s) at {revision}; first: {first}"), false)
+        let forbidden =
+            problems.iter().all(|p| p.severity != Severity::Error || p.code == FORBIDDEN);
+        let reason = if forbidden { "Forbidden" } else { "ProblemsFound" };
+        (reason, format!("{errors} error(s) at {revision}; first: {first}"), false)
     } else if !asked.is_empty() {
         let names = asked.join(", ");
         let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");

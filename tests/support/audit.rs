@@ -24,6 +24,8 @@ pub struct AuditRecord {
     pub user: String,
     /// On whose behalf, when impersonated.
     pub impersonated: Option<String>,
+    /// In which groups that one was taken to be, sorted.
+    pub impersonated_groups: Vec<String>,
     /// The client's User-Agent.
     pub user_agent: String,
     /// In lower case: get, list, watch, create, update, patch, delete, deletecollection.
@@ -61,6 +63,14 @@ impl AuditRecord {
         Some(Self {
             user: text("/user/username"),
             impersonated: Some(text("/impersonatedUser/username")).filter(|name| !name.is_empty()),
+            impersonated_groups: event
+                .pointer("/impersonatedUser/groups")
+                .and_then(|groups| serde_json::from_value(groups.clone()).ok())
+                .map(|mut groups: Vec<String>| {
+                    groups.sort();
+                    groups
+                })
+                .unwrap_or_default(),
             user_agent: text("/userAgent"),
             verb: text("/verb"),
             resource: text("/objectRef/resource"),

@@ -45,7 +45,9 @@ impl Cluster {
         let cluster = tokio::task::spawn_blocking(Self::start_blocking)
             .await
             .expect("start the control plane");
-        cluster.kubectl(&["apply", "--server-side", "-f", &format!("{ROOT}/deploy/rbac.yaml")]);
+        for file in ["rbac.yaml", "single-tenant.yaml"] {
+            cluster.kubectl(&["apply", "--server-side", "-f", &format!("{ROOT}/deploy/{file}")]);
+        }
         cluster
     }
 
@@ -195,6 +197,22 @@ impl Cluster {
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
     }
 
+    /// Lets the operator of that namespace write what comes from Git with its own rights.
+    pub fn bind_single_tenant(&self, namespace: &str) {
+        self.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": format!("convoke-single-tenant-{namespace}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "convoke-single-tenant"},
+            "subjects": [{"kind": "ServiceAccount", "name": "convoke", "namespace": namespace}],
+        }));
+    }
+
+    /// Applies the shipped `deploy/team.yaml` to a namespace, without its GitSync: ServiceAccount `convoke-sync`, what it
+    /// may write, and that the operator may act as it.
+    pub fn grant_sync(&self, namespace: &str, operator: &Operator) {
+        self.apply_text(&team_manifest(namespace, operator));
+    }
+
     /// Lets operators see the Secrets of a namespace, as its owner would.
     pub fn grant_secrets(&self, namespace: &str, operators: &[&Operator]) {
         let subjects: Vec<_> = operators
@@ -211,15 +229,23 @@ impl Cluster {
 
     /// Applies one object or a `List` of any kinds with `kubectl apply --server-side`.
     pub fn apply(&self, object: &Value) {
+        self.apply_text(&object.to_string());
+    }
+
+    /// The same with YAML or JSON.
+    pub fn apply_text(&self, text: &str) {
         let file = tempfile::NamedTempFile::new_in(self.dir()).expect("temporary file");
-        std::fs::write(file.path(), object.to_string()).expect("write an object");
+        std::fs::write(file.path(), text).expect("write an object");
         self.kubectl(&["apply", "--server-side", "-f", &file.path().to_string_lossy()]);
     }
 
-    /// Starts an operator with the shipped rights, in a fresh namespace `convoke-<number>` of its own.
+    /// Starts an operator with the shipped rights (those of `--single-tenant` too, if that is given), in a fresh namespace `convoke-<number>` of its own.
     pub async fn operator(&self, args: &[&str]) -> Operator {
         let namespace = self.namespace("convoke").await;
         let kubeconfig = self.operator_kubeconfig(&namespace).await;
+        if args.contains(&"--single-tenant") {
+            self.bind_single_tenant(&namespace);
+        }
         let mut operator = Operator::start(&kubeconfig, &self.dir(), args);
         operator.namespace = namespace;
         operator
@@ -302,6 +328,17 @@ impl Drop for Cluster {
 /// The audit name of the operator of [`Cluster::operator_kubeconfig`].
 pub fn operator_user(namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:convoke")
+}
+
+/// `deploy/team.yaml` for a namespace and an operator, without its GitSync.
+pub fn team_manifest(namespace: &str, operator: &Operator) -> String {
+    let text = std::fs::read_to_string(format!("{ROOT}/deploy/team.yaml")).expect("team.yaml");
+    let documents = text.split("---\n").filter(|document| !document.contains("kind: GitSync"));
+    documents
+        .collect::<Vec<_>>()
+        .join("---\n")
+        .replace("team-a", namespace)
+        .replace("namespace: convoke-system", &format!("namespace: {}", operator.namespace))
 }
 
 /// The folder of etcd, kube-apiserver, kube-controller-manager and kubectl: `$CONVOKE_ASSETS`, this checkout's

@@ -1,0 +1,227 @@
+//! `dependsOn`: a commit is applied once the GitSyncs that it builds on are there.
+//!
+//! It orders applies and nothing else: what was applied stays, its drift is undone, and a dependency that is lost later
+//! changes nothing until there is something new to apply. Whoever waits is woken by what it waits for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::engine::{Engine, Subject, unready};
+use super::source::Loaded;
+use super::state::State;
+use super::status::Verdict;
+use crate::api::{GitSync, Kind};
+use crate::cluster::live::{Managed, Stores};
+use crate::cluster::store::{Entry, Key};
+use crate::controllers::queue::Queue;
+
+/// What a plan is made of.
+pub(super) struct Turn {
+    /// The commit to bring about; `None` when nothing may be written.
+    pub loaded: Option<Arc<Loaded>>,
+    /// Why that is not the newest one.
+    pub waits: Option<Verdict>,
+}
+
+impl Engine {
+    /// Which commit a GitSync may bring about now, when this is the newest one.
+    pub(super) fn turn(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        newest: Arc<Loaded>,
+    ) -> Turn {
+        let waits = if subject.sync.spec.depends_on.is_empty() {
+            None
+        } else {
+            self.cycle(subject).or_else(|| {
+                let known = is_released(state, subject, &newest) || is_applied(subject, &newest);
+                if known { None } else { self.unmet(subject, &newest) }
+            })
+        };
+        state.waiting = waits.is_some();
+        if waits.is_some() {
+            let before = state.released.clone().filter(|old| old.answers(&subject.sync.spec));
+            return Turn { loaded: before, waits };
+        }
+        if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
+            self.publish(subject.key, &newest);
+            state.released = Some(newest.clone());
+        }
+        state.released_for = subject.generation;
+        Turn { loaded: Some(newest), waits: None }
+    }
+
+    /// Tells the controllers of a commit that is being applied.
+    fn publish(&self, key: &Key, loaded: &Loaded) {
+        for (build, source) in &loaded.builds {
+            self.builds.set(Key::new(&key.namespace, build), source.clone());
+        }
+        let agents = loaded.desired.iter().filter(|(id, _)| id.kind == Kind::Agent);
+        self.wanted.set(key, agents.map(|(id, d)| (&*id.name, &d.definition.spec)));
+    }
+
+    fn cycle(&self, subject: &Subject<'_>) -> Option<Verdict> {
+        let namespace = &subject.key.namespace;
+        let found = circle(&subject.key.name, |name| {
+            let entry = self.stores.git_syncs.get(&Key::new(namespace, name));
+            entry.map(|entry| names(&entry)).unwrap_or_default()
+        })?;
+        let message = format!("dependsOn goes in a circle: {}", found.join(" → "));
+        Some(unready("DependencyCycle", &message, true))
+    }
+
+    /// What has to be waited for before a new commit is applied.
+    fn unmet(&self, subject: &Subject<'_>, newest: &Loaded) -> Option<Verdict> {
+        let why: Vec<_> = subject
+            .sync
+            .spec
+            .depends_on
+            .iter()
+            .filter_map(|other| {
+                let key = Key::new(&subject.key.namespace, &other.name);
+                let why = self.lack(subject.key, &key, newest)?;
+                Some(format!("GitSync {} {why}", other.name))
+            })
+            .collect();
+        if why.is_empty() {
+            return None;
+        }
+        let message = format!("{} waits: {}", newest.revision, why.join("; "));
+        let mut waits = unready("DependencyNotReady", &message, false);
+        waits.reconciling = true;
+        Some(waits)
+    }
+
+    /// What another GitSync lacks so that one that depends on it may go on.
+    fn lack(&self, me: &Key, other: &Key, newest: &Loaded) -> Option<&'static str> {
+        let Some(entry) = self.stores.git_syncs.get(other) else { return Some("does not exist") };
+        let live = &entry.value;
+        let Some(sync) = live.object() else { return Some("does not parse") };
+        if live.facts.deleting {
+            return Some("is being deleted");
+        }
+        if sync.spec.suspend {
+            return Some("is suspended");
+        }
+        if !live.is_ready() {
+            return Some("is not Ready");
+        }
+        // One push may concern both: it must have looked at its remote after this commit was found.
+        let told = self.siblings.told(other).filter(|told| {
+            told.uid == entry.uid
+                && Some(told.generation) == live.facts.generation
+                && told.polled >= newest.found
+        });
+        let Some(told) = told else {
+            self.siblings.wait(other, me, true);
+            self.queue.add(other.clone());
+            return Some("has not looked at its remote since");
+        };
+        let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());
+        let wanted = told.loaded.map(|loaded| loaded.revision.to_string());
+        (told.failed || applied != wanted).then_some("is not Ready with its newest commit")
+    }
+}
+
+/// Whether this commit was let through for this spec, or wants just what that one wanted: in a repository of many, most
+/// commits are about other folders.
+fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
+    let wishes = |loaded: &Loaded| -> Vec<_> {
+        loaded.desired.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
+    };
+    let same = |old: &Arc<Loaded>| {
+        old.input_key == newest.input_key
+            || (old.desired.len() == newest.desired.len() && wishes(old) == wishes(newest))
+    };
+    state.released_for == subject.generation && state.released.as_ref().is_some_and(same)
+}
+
+/// Whether an operator that ran before this one has applied the commit whole for this spec.
+fn is_applied(subject: &Subject<'_>, newest: &Loaded) -> bool {
+    let applied = subject.status().and_then(|status| status.last_applied_revision.as_deref());
+    subject.entry.value.is_ready() && applied == Some(newest.revision.to_string().as_str())
+}
+
+fn names(entry: &Entry<Managed<GitSync>>) -> Vec<String> {
+    let sync = entry.value.object().filter(|_| !entry.value.facts.deleting);
+    sync.iter().flat_map(|s| &s.spec.depends_on).map(|other| other.name.clone()).collect()
+}
+
+/// The shortest way from `start` along `edges` back to it, both ends included. (pure)
+fn circle(start: &str, edges: impl Fn(&str) -> Vec<String>) -> Option<Vec<String>> {
+    let mut seen = HashSet::new();
+    let mut ways = vec![vec![start.to_owned()]];
+    while !ways.is_empty() {
+        let mut longer = Vec::new();
+        for way in ways {
+            let last = way.last().map_or(start, String::as_str);
+            for next in edges(last) {
+                let mut way = way.clone();
+                way.push(next.clone());
+                if next == start {
+                    return Some(way);
+                }
+                if seen.insert(next) {
+                    longer.push(way);
+                }
+            }
+        }
+        ways = longer;
+    }
+    None
+}
+
+/// What others may wait for in a GitSync.
+fn news(entry: &Entry<Managed<GitSync>>) -> impl PartialEq + use<> {
+    let sync = entry.value.object();
+    let applied = sync.as_ref().and_then(|s| s.status.as_ref()?.last_applied_revision.clone());
+    let ends = entry.value.facts.deleting;
+    let suspended = sync.as_ref().is_some_and(|s| s.spec.suspend);
+    (entry.uid.clone(), entry.value.is_ready(), applied, names(entry), ends, suspended)
+}
+
+/// Wakes those of a namespace that depend on others when one of them changes.
+pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
+    let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
+    stores.git_syncs.on_change(move |change| {
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && news(old) == news(new)
+        {
+            return;
+        }
+        for (key, entry) in syncs.list(&change.key.namespace) {
+            if key != *change.key && !names(&entry).is_empty() {
+                sink.add(key);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g11_a_circle_is_found_by_its_members_only() {
+        let edges = |name: &str| {
+            let next: &[&str] = match name {
+                "a" => &["x", "b"],
+                "b" => &["c"],
+                "c" => &["a"],
+                "outside" => &["a"],
+                "self" => &["self"],
+                "diamond" => &["x", "y"],
+                "x" | "y" => &["z"],
+                _ => &[],
+            };
+            next.iter().map(|&name| name.to_owned()).collect()
+        };
+        assert_eq!(circle("a", edges).expect("a circle"), ["a", "b", "c", "a"]);
+        assert_eq!(circle("c", edges).expect("a circle"), ["c", "a", "b", "c"]);
+        assert_eq!(circle("self", edges).expect("a circle"), ["self", "self"]);
+        for name in ["outside", "diamond", "z", "missing"] {
+            assert_eq!(circle(name, edges), None, "{name}");
+        }
+    }
+}
