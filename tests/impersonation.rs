@@ -149,6 +149,14 @@ async fn g16_without_an_account_nothing_is_written() {
     assert!(condition(&sync, "Stalled").is_some());
     assert_eq!(team.models().await, Vec::<String>::new());
 
+    // The shipped example is accepted whole, its GitSync too.
+    let example = std::fs::read_to_string("deploy/team.yaml").expect("team.yaml");
+    let file = cluster.dir().join("team.yaml");
+    std::fs::write(&file, example.replace("team-a", &team.namespace)).expect("write");
+    let file = file.to_string_lossy();
+    let told = cluster.kubectl(&["apply", "--dry-run=server", "--server-side", "-f", &file]);
+    assert!(told.contains("gitsync.convoke.dev/"), "{told}");
+
     // It heals with the spec.
     cluster.grant_sync(&team.namespace, operator);
     team.create_sync(json!({"serviceAccountName": ACCOUNT})).await;
