@@ -177,6 +177,121 @@ fn validate_prints_json_for_programs() {
 }
 
 #[test]
+fn g10_validate_prints_sarif_for_code_scanning() {
+    let folder = repository(&[
+        ("team/models/shared model.yaml", &MODEL.replace("mode: External", "mode: Externl")),
+        ("team/writer.yaml", AGENT),
+        ("team/prompts/writer.md", PROMPT),
+    ]);
+    let team = folder.path().join("team");
+    let run = convoke(&["validate", "-o", "sarif", team.to_str().expect("UTF-8")]);
+    assert_eq!((run.code, run.err.as_str()), (1, ""));
+    let mut log: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    let rules = log["runs"][0]["tool"]["driver"]["rules"].take();
+    assert_eq!(rules.as_array().map(Vec::len), Some(22));
+    // Checked once by hand against the schema of the standard; a change here is worth doing so again.
+    insta::assert_snapshot!(serde_json::to_string_pretty(&rules[17]).expect("JSON"), @r#"
+    {
+      "defaultConfiguration": {
+        "level": "error"
+      },
+      "helpUri": "https://github.com/convoke-dev/convoke/blob/main/docs/problems.md",
+      "id": "CVK0204",
+      "shortDescription": {
+        "text": "A value that is not allowed."
+      }
+    }
+    "#);
+    log["runs"][0]["results"].as_array_mut().expect("results").truncate(2);
+    let version = format!("\"semanticVersion\": {:?}", env!("CARGO_PKG_VERSION"));
+    let text = serde_json::to_string_pretty(&log).expect("JSON");
+    insta::assert_snapshot!(text.replace(&version, "\"semanticVersion\": VERSION"), @r#"
+    {
+      "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+      "runs": [
+        {
+          "columnKind": "unicodeCodePoints",
+          "originalUriBaseIds": {
+            "%SRCROOT%": {
+              "description": {
+                "text": "The root of the repository."
+              }
+            }
+          },
+          "results": [
+            {
+              "level": "error",
+              "locations": [
+                {
+                  "logicalLocations": [
+                    {
+                      "fullyQualifiedName": "ModelAPI/shared",
+                      "kind": "object"
+                    }
+                  ],
+                  "physicalLocation": {
+                    "artifactLocation": {
+                      "uri": "team/models/shared%20model.yaml",
+                      "uriBaseId": "%SRCROOT%"
+                    },
+                    "region": {
+                      "startColumn": 9,
+                      "startLine": 6
+                    }
+                  }
+                }
+              ],
+              "message": {
+                "text": "\"Externl\" is no value of mode\nHint: did you mean External?"
+              },
+              "ruleId": "CVK0204",
+              "ruleIndex": 17
+            },
+            {
+              "level": "warning",
+              "locations": [
+                {
+                  "logicalLocations": [
+                    {
+                      "fullyQualifiedName": "Agent/writer",
+                      "kind": "object"
+                    }
+                  ],
+                  "physicalLocation": {
+                    "artifactLocation": {
+                      "uri": "team/writer.yaml",
+                      "uriBaseId": "%SRCROOT%"
+                    },
+                    "region": {
+                      "startColumn": 7,
+                      "startLine": 9
+                    }
+                  }
+                }
+              ],
+              "message": {
+                "text": "mcpServers: MCPServer \"search\" is not in this commit\nHint: add the MCPServer to the repository, or create it in the namespace"
+              },
+              "ruleId": "CVK0301",
+              "ruleIndex": 20
+            }
+          ],
+          "tool": {
+            "driver": {
+              "informationUri": "https://github.com/convoke-dev/convoke",
+              "name": "convoke",
+              "rules": null,
+              "semanticVersion": VERSION
+            }
+          }
+        }
+      ],
+      "version": "2.1.0"
+    }
+    "#);
+}
+
+#[test]
 fn validate_of_the_example_is_clean() {
     let run = convoke(&["validate", "examples-repo/team"]);
     assert_eq!(run.out, "9 objects in 9 files: no problems\n");

@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 
 use super::{FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::Severity;
-use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic};
+use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic, sarif};
 use crate::git::{Folder, repository_root};
 
 /// Check the definitions of a folder.
@@ -27,6 +27,8 @@ enum Output {
     Text,
     /// For programs
     Json,
+    /// For code scanning of forges and for editors (SARIF 2.1.0)
+    Sarif,
 }
 
 /// Loads a folder of the working tree.
@@ -78,6 +80,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Output::Json => {
             let json = diagnostic::render_json(&catalog.problems);
             print(&format!("{json}\n"))?;
+        }
+        Output::Sarif => {
+            print(&format!("{}\n", sarif::render(&catalog.problems)))?;
         }
     }
     Ok(if errors > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })

@@ -12,6 +12,8 @@ pub mod document;
 mod identify;
 mod include;
 mod load;
+pub mod rules;
+pub mod sarif;
 mod scalar;
 pub mod schema;
 pub mod tree;
