@@ -8,6 +8,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod diagnostic;
+pub mod difference;
 pub mod document;
 mod identify;
 mod include;
