@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 
 /// How long one API call may take before it counts as failed. kube sets no read timeout of its own.
@@ -120,7 +121,22 @@ pub fn jitter(duration: Duration) -> Duration {
 /// # Errors
 /// When no configuration is found or it cannot be used.
 pub async fn connect() -> Result<Client, kube::Error> {
-    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    connect_to(None).await
+}
+
+/// The same for a context of the kubeconfig, when one is named.
+///
+/// # Errors
+/// Those of [`connect`], and when there is no such context.
+pub async fn connect_to(context: Option<&str>) -> Result<Client, kube::Error> {
+    let mut config = match context {
+        Some(context) => {
+            let context = Some(context.to_owned());
+            let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+            Config::from_kubeconfig(&options).await.map_err(kube::Error::InferKubeconfig)?
+        }
+        None => Config::infer().await.map_err(kube::Error::InferConfig)?,
+    };
     config.default_retry = false;
     let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
     config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));

@@ -16,6 +16,7 @@ pub mod engine;
 mod listen;
 mod look;
 pub mod plan;
+pub mod preview;
 mod problems;
 mod siblings;
 pub mod source;
