@@ -74,7 +74,7 @@ fn reader() -> Value {
 /// May edit GitSyncs, without the verb `approve`.
 fn editor() -> Value {
     json!([{
-        "apiGroups": ["convoke.dev"], "resources": ["gitsyncs"],
+        "apiGroups": ["convoke.dev"], "resources": ["gitsyncs", "gitsyncs/status"],
         "verbs": ["get", "list", "create", "update", "patch", "delete"],
     }])
 }
@@ -209,6 +209,58 @@ async fn c_plan_against_the_cluster_is_what_the_operator_then_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g22_a_plan_knows_the_other_sync_of_the_repository() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let (one, two, three, four) = (model("one"), model("two"), model("three"), model("four"));
+    let files = [("a/one.yaml", &*one), ("a/two.yaml", &*two), ("b/three.yaml", &*three)];
+    let team = Team::new(cluster, "siblings", &files).await;
+    team.create_sync(json!({"path": "a"})).await;
+    team.create_sync_named("other", json!({"path": "./b"})).await;
+    team.wait_ready("True").await;
+    team.wait_ready_of("other", "True").await;
+    let kubeconfig = person(cluster, &team.namespace, "reader", reader(), &[]).await;
+    let plan = |sync: &str, folder: &str| {
+        let folder = team.repo.work().join(folder);
+        let folder = folder.to_str().expect("UTF-8");
+        let arguments = ["plan", folder, "--against", "cluster", "-n", &team.namespace];
+        convoke(&kubeconfig, &[&arguments[..], &["--sync", sync]].concat())
+    };
+    let moved = team.repo.work().join("b/one.yaml");
+    std::fs::rename(team.repo.work().join("a/one.yaml"), moved).expect("move");
+    let gives = plan("main", "a");
+    insta::assert_snapshot!(gives.out, @r#"
+    > ModelAPI/one
+        is left to GitSync other
+
+    0 to create, 0 to change, 0 to delete, 1 unchanged
+    "#);
+    let takes = plan("other", "b");
+    insta::assert_snapshot!(takes.out, @r#"
+    ~ ModelAPI/one
+        is taken over
+
+    0 to create, 1 to change, 0 to delete, 1 unchanged
+    "#);
+    let wrong = plan("other", "a");
+    assert!(
+        wrong.out.contains("note: GitSync other reads ./b, and this folder is a of"),
+        "{wrong:?}"
+    );
+
+    // Of another repository nothing is known here, and that is said.
+    team.create_sync_named(
+        "elsewhere",
+        json!({"url": "https://example.com/x.git", "suspend": true}),
+    )
+    .await;
+    std::fs::write(team.repo.work().join("b/three.yaml"), &four).expect("write");
+    let run = plan("other", "b");
+    let note = "note: what 1 other GitSync of NAMESPACE wants (elsewhere) is not known here";
+    assert!(run.out.replace(&team.namespace, "NAMESPACE").contains(note), "{run:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c_plan_says_what_it_lacks() {
     let cluster = cluster().await;
     let team = Team::new(cluster, "lacks", &[("a.yaml", &model("a"))]).await;
@@ -286,6 +338,10 @@ async fn g23_approving_needs_the_verb_and_nothing_else_does() {
     refused(
         may_not.patch("main", &PatchParams::apply("editor").force(), &Patch::Apply(&apply)).await,
     );
+    // The status is no way in: what it carries of metadata is dropped.
+    may_not.patch_status("main", &plain, &annotate(json!("dddd"))).await.expect("a status");
+    let annotations = team.get().await.metadata.annotations.expect("annotations");
+    assert_eq!(annotations[keys::APPROVE_PRUNE], "aaaa");
     // Taking an approval back needs nothing.
     may_not.patch("main", &plain, &annotate(Value::Null)).await.expect("removing is free");
 
@@ -364,4 +420,17 @@ async fn g23_convoke_approve_releases_what_it_showed() {
     team.wait_ready("True").await;
     assert_eq!(team.models().await, ["a"]);
     check(&approve(&may, "main", &["--yes"]), 1, "holds no deletes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_what_is_rendered_is_what_the_api_server_takes() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("render").await;
+    let run = convoke(&cluster.admin_kubeconfig(), &["render", "examples-repo/team"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let file = tempfile::NamedTempFile::new_in(cluster.dir()).expect("temporary file");
+    std::fs::write(file.path(), run.out).expect("write");
+    let file = file.path().to_str().expect("UTF-8");
+    let taken = cluster.kubectl(&["-n", &namespace, "create", "-f", file, "--validate=strict"]);
+    assert_eq!(taken.lines().filter(|line| line.ends_with(" created")).count(), 9, "{taken}");
 }

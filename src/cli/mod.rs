@@ -4,10 +4,12 @@
 //! 4 there are changes (only when asked for).
 
 mod approve;
+mod completions;
 mod connection;
 mod crds;
 mod operator;
 mod plan;
+mod render;
 mod validate;
 
 use std::process::ExitCode;
@@ -41,8 +43,12 @@ enum Command {
     Plan(plan::Args),
     /// Release the deletes that the prune brake holds
     Approve(approve::Args),
+    /// Print the plain form of the definitions of a folder
+    Render(render::Args),
     /// Print all custom resource definitions as YAML
     Crds,
+    /// Print the completions of a shell
+    Completions(completions::Args),
     /// Print the version
     Version,
 }
@@ -74,7 +80,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Approve(args) => approve::run(&args),
+        Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
+        Command::Completions(args) => completions::run(&args),
         Command::Version => print(&format!("convoke {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {

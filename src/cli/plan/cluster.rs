@@ -211,6 +211,8 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
         }
         if update.adopted {
             line = line.noted("is taken over");
+        } else if cluster.live.get(id).is_some_and(|live| live.spec.is_none()) {
+            line = line.noted("is not valid as it is, so what changes is not known");
         } else if line.changes.is_empty() {
             // Its spec is as wanted; what it was made from, or how it was written, is not.
             line = line.noted("what Convoke keeps about it is brought up to date");

@@ -91,7 +91,7 @@ fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
 }
 
 /// Shows the errors of a folder, if there are any.
-fn print_errors(loaded: &Loaded) -> bool {
+pub(super) fn print_errors(loaded: &Loaded) -> bool {
     let problems = loaded.catalog.problems.iter();
     let errors: Vec<_> = problems.filter(|p| p.severity == Severity::Error).cloned().collect();
     if !errors.is_empty() {
