@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,6 +32,28 @@ fn convoke(kubeconfig: &Path, args: &[&str]) -> Run {
         code: output.status.code().expect("an exit code"),
         out: String::from_utf8(output.stdout).expect("UTF-8"),
         err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// The same on a terminal, with somebody who types this.
+fn convoke_on_a_terminal(kubeconfig: &Path, args: &[&str], typed: &str) -> Run {
+    const TERMINAL: &str =
+        "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let mut child = Command::new("python3")
+        .args(["-c", TERMINAL, env!("CARGO_BIN_EXE_convoke")])
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let mut keyboard = child.stdin.take().expect("stdin");
+    keyboard.write_all(typed.as_bytes()).expect("type");
+    let output = child.wait_with_output().expect("convoke");
+    Run {
+        code: output.status.code().expect("an exit code"),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::new(),
     }
 }
 
@@ -283,6 +306,14 @@ async fn c_plan_says_what_it_lacks() {
         &["cannot list gitsyncs", "hint: ask for that right: kubectl auth can-i"],
     );
     check(plan(&nowhere, &[]), 3, &["cannot connect to the cluster", "hint: set KUBECONFIG"]);
+    // A server that is not there.
+    let gone = cluster.dir().join("gone.kubeconfig");
+    let admin = std::fs::read(cluster.admin_kubeconfig()).expect("kubeconfig");
+    let mut config: Value = serde_json::from_slice(&admin).expect("JSON");
+    config["clusters"][0]["cluster"]["server"] =
+        json!(format!("https://127.0.0.1:{}", support::free_port()));
+    std::fs::write(&gone, config.to_string()).expect("write");
+    check(plan(&gone, &[]), 3, &["cannot list gitsyncs", "hint: is the cluster of this context"]);
     check(plan(&reads, &["--context", "none"]), 3, &["cannot connect to the cluster", "none"]);
     for name in ["one", "two"] {
         team.create_sync_named(name, json!({"suspend": true})).await;
@@ -402,11 +433,22 @@ async fn g23_convoke_approve_releases_what_it_showed() {
     check(&run, 3, "needs the verb approve on GitSync main");
     check(&run, 3, "hint: it takes the verbs approve and patch");
     assert_eq!(team.models().await, names, "nothing was released");
-    let run = eventually(SOON, "the role is collected", || async {
-        let run = approve(&may, "main", &["--yes", "--digest", &digest]);
-        if run.code == 0 { Ok(run) } else { Err(run) }
+    eventually(SOON, "the role is collected", || async {
+        let run = approve(&may, "main", &["--yes", "--digest", "0000"]);
+        if run.code == 1 { Ok(()) } else { Err(run) }
     })
     .await;
+    let arguments = ["approve", "main", "-n", &team.namespace];
+    for typed in ["no\n", "\n", "y\n"] {
+        let run = convoke_on_a_terminal(&may, &arguments, typed);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.out.contains("Delete these? [yes/no]"), "{run:?}");
+        assert!(run.out.contains("nothing was approved"), "{run:?}");
+    }
+    let run = convoke_on_a_terminal(&may_not, &arguments, "yes\n");
+    assert_eq!(run.code, 3, "{run:?}");
+    let run = approve(&may, "main", &["--yes", "--digest", &digest]);
+    check(&run, 0, "");
     let shown = run.out.replace(&digest, "DIGEST").replace(&team.namespace, "NAMESPACE");
     insta::assert_snapshot!(shown, @r#"
     GitSync NAMESPACE/main holds 3 deletes: 3 of 4 objects would be deleted, more than the allowed 1

@@ -219,7 +219,7 @@ impl Walk {
             let others: BTreeSet<_> = others.iter().map(|(name, _)| *name).collect();
             some.iter()
                 .filter(|(name, _)| !others.contains(name))
-                .map(|(n, _)| (*n).to_owned())
+                .map(|(name, _)| without_secrets(name))
                 .collect()
         };
         let (added, removed) = (only(&b, &a), only(&a, &b));
@@ -243,7 +243,7 @@ impl Walk {
         }
         if !literal {
             for name in differ {
-                let below = format!("{field}[{name}]");
+                let below = format!("{field}[{}]", without_secrets(&name));
                 let (old, new) = (before.get(name.as_str()), after.get(name.as_str()));
                 self.field(&below, secret, old.copied(), new.copied());
             }

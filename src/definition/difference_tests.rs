@@ -161,6 +161,7 @@ fn what_may_be_secret_is_never_shown() {
             json!({"env": {"x": [value]}}),
             json!({"apiKey": value, "x": {"GITHUB_TOKEN": {"deep": [value]}}}),
             json!({"db_password": value, "CLIENT_SECRET": [value], "passphrase": value}),
+            json!({"hosts": [format!("https://user:{}@h/p?token={0}", value.as_str().unwrap_or_default())]}),
             json!({"url": format!("https://user:{}@h/p?token={0}", value.as_str().unwrap_or_default())}),
         ]
     };
