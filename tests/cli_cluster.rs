@@ -225,6 +225,15 @@ async fn c_plan_against_the_cluster_is_what_the_operator_then_does() {
     assert_eq!(status.quarantined[0].object, "Agent/helper");
     assert!(status.problems.iter().any(|p| p.code == "CVK0901"), "{:?}", status.problems);
 
+    // A file that moved before it broke still says which object is its own.
+    let helper = AGENT.to_owned();
+    let files = [("foreign.yaml", None), ("agent.yaml", None), ("deep/agent.yaml", Some(&*helper))];
+    team.push(&files).await;
+    write("deep/agent.yaml", "kind: [unclosed");
+    let (code, moved) = report(&[]);
+    assert_eq!((code, actions(&moved)), (1, vec!["Quarantine Agent/helper".to_owned()]));
+    assert_eq!(moved["objects"][0]["note"], "stays as it is: deep/agent.yaml is broken");
+
     // A plan reads, and that is all.
     let who = format!("system:serviceaccount:{}:reader", team.namespace);
     assert_eq!(cluster.writes_by(&who, AuditMark::START), []);

@@ -73,6 +73,8 @@ pub struct Preview<'a> {
     pub catalog: &'a Catalog,
     /// What they want.
     pub desired: &'a DesiredSet,
+    /// While they have errors: objects that the commit before wanted and these do not, with the file that wanted them.
+    pub last_paths: &'a BTreeMap<ObjectId, String>,
     /// The live objects of our kinds in the namespace of the sync.
     pub live: &'a BTreeMap<ObjectId, LiveObject>,
     /// The other GitSyncs.
@@ -83,7 +85,7 @@ impl Preview<'_> {
     /// The plan that the operator would make, by the same function.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        let Self { sync, commit, catalog, desired, live, others } = self;
+        let Self { sync, commit, catalog, desired, last_paths, live, others } = self;
         let meta = &sync.metadata;
         let namespace = meta.namespace.clone().unwrap_or_default();
         let set = live_set(&namespace, live);
@@ -103,7 +105,7 @@ impl Preview<'_> {
             broken: &catalog.broken,
             broken_paths: &catalog.broken_paths,
             paths: &catalog.paths,
-            last_paths: &BTreeMap::new(),
+            last_paths,
             prune: &sync.spec.prune,
             approval: meta
                 .annotations

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 
@@ -161,29 +162,46 @@ impl Others for Siblings<'_> {
     }
 }
 
-/// The commit at HEAD, if it wants exactly what the folder wants.
-fn same_commit(loaded: &Loaded, desired: &DesiredSet, namespace: &str) -> Option<String> {
-    let Loaded { root, below, catalog, .. } = loaded;
-    let head = open_local(root, "HEAD", below, crate::git::Limits::default()).ok()?;
-    let there = Loader::new(Limits::default()).load(&head, Some(namespace));
-    let wanted = |set: &DesiredSet| -> Vec<_> {
-        set.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
-    };
-    let same = wanted(&desired_set(&there, &DesiredSet::new())) == wanted(desired)
-        && there.problems == catalog.problems;
-    same.then(|| head.commit().id.clone())
+/// What the newest commit of the work tree holds.
+struct Head {
+    /// Its id, if it holds just what the folder holds.
+    commit: Option<String>,
+    /// The file of each object that it wants.
+    paths: BTreeMap<ObjectId, String>,
+}
+
+impl Head {
+    fn new(loaded: &Loaded, desired: &DesiredSet, namespace: &str) -> Self {
+        let Loaded { root, below, catalog, .. } = loaded;
+        let Ok(head) = open_local(root, "HEAD", below, crate::git::Limits::default()) else {
+            return Self { commit: None, paths: BTreeMap::new() };
+        };
+        let there = Loader::new(Limits::default()).load(&head, Some(namespace));
+        let wanted = |set: &DesiredSet| -> Vec<_> {
+            set.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
+        };
+        let same = wanted(&desired_set(&there, &DesiredSet::new())) == wanted(desired)
+            && there.problems == catalog.problems;
+        let path = |(id, d): (&ObjectId, &Arc<Definition>)| (id.clone(), d.path.clone());
+        Self {
+            commit: same.then(|| head.commit().id.clone()),
+            paths: there.definitions.iter().map(path).collect(),
+        }
+    }
 }
 
 fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
     let catalog = &loaded.catalog;
     let desired = desired_set(catalog, &DesiredSet::new());
     let siblings = Siblings::new(cluster, &loaded.root);
-    let commit = same_commit(loaded, &desired, &cluster.namespace);
+    let Head { commit, paths: mut last_paths } = Head::new(loaded, &desired, &cluster.namespace);
+    last_paths.retain(|id, _| catalog.has_errors() && !desired.contains_key(id));
     let plan = Preview {
         sync: &cluster.sync,
         commit: commit.as_deref(),
         catalog,
         desired: &desired,
+        last_paths: &last_paths,
         live: &cluster.live,
         others: &siblings,
     }
