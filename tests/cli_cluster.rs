@@ -159,6 +159,23 @@ async fn c_plan_against_the_cluster_is_what_the_operator_then_does() {
     let run = plan(&["--exit-code"]);
     assert_eq!((run.out.as_str(), run.code), ("no changes (7 objects)\n", 0), "{run:?}");
 
+    // A hot fix that somebody protects, until the protection goes.
+    let models = team.api(Kind::ModelAPI);
+    let protect = |value: Value, url: &str| {
+        let metadata = json!({"annotations": {keys::RECONCILE: value}});
+        Patch::Merge(json!({"metadata": metadata, "spec": {"external": {"url": url}}}))
+    };
+    let fix = protect(json!(keys::DISABLED), "https://fix.example.com/v1");
+    models.patch("c", &PatchParams::default(), &fix).await.expect("fix");
+    assert_eq!(actions(&report(&[]).1), ["Pause ModelAPI/c"]);
+    let end = protect(Value::Null, "https://models.example.com/v1");
+    models.patch("c", &PatchParams::default(), &end).await.expect("end of the fix");
+    eventually(SOON, "all is as it was", || async {
+        let run = plan(&[]);
+        if run.out == "no changes (7 objects)\n" { Ok(()) } else { Err(run) }
+    })
+    .await;
+
     // Work that no commit holds yet.
     let work = team.repo.work().to_owned();
     let write = |name: &str, text: &str| std::fs::write(work.join(name), text).expect("write");

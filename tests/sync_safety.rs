@@ -4,6 +4,7 @@
 mod support;
 
 use convoke::api::{Kind, keys};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::gate::Gate;
@@ -233,4 +234,49 @@ async fn g14_a_remote_that_hangs_does_not_delay_the_undoing_of_drift() {
     })
     .await;
     assert_eq!(team.status().await.last_handled_reconcile_at, None, "the look is still under way");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_atomic_begins_nothing_that_the_api_server_would_refuse_in_part() {
+    let team = team("atomicdry", &["a", "b", "c"], json!({"failurePolicy": "Atomic"})).await;
+    let _policy = Policy::deny(&team, "UPDATE", "!object.spec.external.url.contains('forbidden')");
+    let api = team.api(Kind::ModelAPI);
+    let bad = "https://forbidden.example.com/v1";
+    in_force(&team, async || {
+        let patch = json!({"spec": {"external": {"url": bad}}});
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        api.patch("c", &params, &Patch::Merge(&patch)).await.is_err()
+    })
+    .await;
+    let addresses = async || {
+        let list = api.list(&kube::api::ListParams::default()).await.expect("list");
+        let address = |o: &kube::api::DynamicObject| o.data["spec"]["external"]["url"].clone();
+        list.items.iter().map(|o| (o.name_any(), address(o))).collect::<Vec<_>>()
+    };
+    let before = addresses().await;
+    let (good, newer) = ("https://models.example.com/v1", "https://newer.example.com/v1");
+    let sync = team
+        .push(&[
+            ("a.yaml", Some(&model_at("a", newer))),
+            ("b.yaml", Some(&model_at("b", bad))),
+            ("d.yaml", Some(&model("d"))),
+        ])
+        .await;
+    assert_eq!(ready(&sync).status, "False");
+    let problems = sync.status.expect("status").problems;
+    assert_eq!(places(&problems), ["b.yaml:1:1 CVK0902"]);
+    assert!(problems[0].message.contains("the house says no"), "{problems:?}");
+    // Not at the next plan either, which undoes drift and leaves out what was refused.
+    let drift = json!({"spec": {"external": {"url": "https://drift.example.com/v1"}}});
+    api.patch("c", &PatchParams::default(), &Patch::Merge(&drift)).await.expect("edit");
+    eventually(SOON, "drift is undone", || async {
+        let now = addresses().await;
+        if now == before { Ok(()) } else { Err(now) }
+    })
+    .await;
+
+    let sync = team.push(&[("b.yaml", Some(&model_at("b", good)))]).await;
+    assert_eq!(ready(&sync).status, "True");
+    let after = addresses().await;
+    assert_eq!((after.len(), &after[0].1, &after[1].1), (4, &json!(newer), &json!(good)));
 }

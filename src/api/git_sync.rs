@@ -55,6 +55,35 @@ pub struct GitSyncSpec {
     /// When objects that left the repository are deleted.
     #[serde(default)]
     pub prune: Prune,
+    /// What a broken file means for the rest of its commit. `Isolate` (default): its objects stay as they are, the
+    /// rest is applied. `Atomic`: nothing of a commit with an error is applied, nor of one that the API server would
+    /// refuse in part.
+    #[serde(default)]
+    pub failure_policy: FailurePolicy,
+    /// What becomes of changes that somebody makes to an object by hand. `Correct` (default): they are undone at
+    /// once. `Report`: they stay, and the condition `Drifted` tells of them.
+    #[serde(default)]
+    pub drift: DriftPolicy,
+}
+
+/// What a broken file means for the rest of its commit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailurePolicy {
+    /// The rest is applied.
+    #[default]
+    Isolate,
+    /// All or nothing.
+    Atomic,
+}
+
+/// What becomes of changes that somebody makes to an object by hand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DriftPolicy {
+    /// They are undone.
+    #[default]
+    Correct,
+    /// They are told.
+    Report,
 }
 
 /// What to follow in the repository.
@@ -122,7 +151,7 @@ pub struct GitSyncStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, and `Reconciling`, `Stalled`, `PruneHeld` only while they are true.
+    /// `Ready`, and `Reconciling`, `Stalled`, `Suspended`, `PruneHeld`, `Drifted` only while they are true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Newest commit that was tried: `main@sha1:<hex>`.
@@ -146,6 +175,12 @@ pub struct GitSyncStatus {
     /// Objects kept at their last good state because their file is broken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quarantined: Vec<Quarantined>,
+    /// Objects that their annotation `convoke.dev/reconcile: disabled` keeps as they are; at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<String>,
+    /// Objects that somebody changed by hand and that are left so (`drift: Report`); at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifted: Vec<String>,
     /// Deletes that wait for an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_prune: Option<PendingPrune>,

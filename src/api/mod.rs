@@ -47,6 +47,8 @@ pub mod keys {
     pub const APPROVE_PRUNE: &str = "convoke.dev/approve-prune";
     /// On an object, in Git or live: `disabled` keeps it from being pruned.
     pub const PRUNE: &str = "convoke.dev/prune";
+    /// On a live object: `disabled` pauses it. It is neither changed nor deleted, whatever Git says.
+    pub const RECONCILE: &str = "convoke.dev/reconcile";
     /// On a live object without a mark: the name of the GitSync that may take it over.
     pub const ADOPT_BY: &str = "convoke.dev/adopt-by";
     /// Label on every child (Deployment, Service, …): the kind of the owner, in lower case.
@@ -59,8 +61,15 @@ pub mod keys {
     pub const INPUTS: &str = "convoke.dev/inputs";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
     pub const AGENTS: &str = "convoke.dev/agents";
+    /// The value of [`PRUNE`] and [`RECONCILE`] that has a meaning.
+    pub const DISABLED: &str = "disabled";
     /// The value of [`AGENTS`].
     pub const ALLOW: &str = "allow";
+    /// What stores meet on every object.
+    pub const ON_OBJECTS: &[&str] = &[
+        OWNER, APPLIED, COMMIT, SOURCE, PRUNE, ADOPT_BY, RECONCILE, OWNER_KIND, OWNER_NAME,
+        CHILD_HASH,
+    ];
     /// The one annotation of ours that a document in Git may carry.
     pub const FROM_GIT: &[&str] = &[PRUNE];
 }

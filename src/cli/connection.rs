@@ -11,7 +11,7 @@ use super::{CLUSTER, Failure, USAGE};
 use crate::api::{GitSync, Kind, ObjectId};
 use crate::cluster::client::{CallError, call, connect_to};
 use crate::cluster::ssa::{api_of, api_of_kind};
-use crate::sync::preview::LiveObject;
+use crate::sync::preview::LiveManifest;
 
 /// Objects in one answer.
 const PAGE: u32 = 500;
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Every object of our synced kinds in the namespace.
-    pub async fn live(&self) -> Result<BTreeMap<ObjectId, LiveObject>, Failure> {
+    pub async fn live(&self) -> Result<BTreeMap<ObjectId, LiveManifest>, Failure> {
         let mut live = BTreeMap::new();
         for kind in Kind::ALL {
             let api = api_of_kind(&self.client, &self.namespace, kind);
@@ -114,7 +114,7 @@ impl Connection {
                 object["apiVersion"] = crate::api::API_VERSION.into();
                 object["kind"] = kind.as_str().into();
                 let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                live.insert(ObjectId::new(kind, name), LiveObject::new(kind, object));
+                live.insert(ObjectId::new(kind, name), LiveManifest::new(kind, object));
             }
         }
         Ok(live)

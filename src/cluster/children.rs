@@ -5,17 +5,19 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::client::CallError;
+use super::packed::{Packed, Pairs};
 use super::projection::covers;
 use super::reflector::View;
 use super::ssa::{self, Deleted, Mode};
@@ -31,37 +33,79 @@ impl ChildKind for Deployment {}
 impl ChildKind for Service {}
 impl ChildKind for ConfigMap {}
 
+/// The object that controls a child.
+#[derive(Debug)]
+struct Owner {
+    kind: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+}
+
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// Metadata without managed fields.
-    pub meta: ObjectMeta,
-    /// Everything but metadata and status, as JSON.
-    pub body: Value,
-    /// The object, for its status.
-    pub object: Arc<K>,
+    owner: Option<Owner>,
+    /// `metadata.labels`.
+    pub labels: Pairs,
+    /// `metadata.annotations`.
+    annotations: Pairs,
+    /// Whether it is being deleted.
+    deleting: bool,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// The hash of what was wanted when this version was last compared with it and found to be like it.
+    equal_to: OnceLock<Box<str>>,
+    /// The object without managed fields.
+    object: Packed,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Child<K> {
+impl<K: ChildKind> Child<K> {
     /// UID of the controlling owner.
     #[must_use]
     pub fn owner_uid(&self) -> Option<&str> {
-        let owners = self.meta.owner_references.as_deref().unwrap_or_default();
-        owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+        self.owner.as_ref().map(|owner| &*owner.uid)
+    }
+
+    /// What a child is found by: the uid of its owner.
+    fn terms(&self) -> Vec<String> {
+        self.owner_uid().map(str::to_owned).into_iter().collect()
     }
 
     /// Name of the controlling owner.
     #[must_use]
     pub fn owner_name(&self) -> Option<&str> {
-        let owners = self.meta.owner_references.as_deref().unwrap_or_default();
-        owners.iter().find(|o| o.controller == Some(true)).map(|o| o.name.as_str())
+        self.owner.as_ref().map(|owner| &*owner.name)
     }
 
     /// Kind of the controlling owner.
     #[must_use]
     pub fn owner_kind(&self) -> Option<&str> {
-        let owners = self.meta.owner_references.as_deref().unwrap_or_default();
-        owners.iter().find(|o| o.controller == Some(true)).map(|o| o.kind.as_str())
+        self.owner.as_ref().map(|owner| &*owner.kind)
+    }
+
+    /// The object itself.
+    #[must_use]
+    pub fn object(&self) -> Option<K> {
+        self.object.get()
+    }
+
+    /// Whether it is as wanted: same hash, and everything that was wanted is still there.
+    fn is_like(&self, desired: &K, hash: &str) -> bool {
+        if self.annotations.get(keys::CHILD_HASH) != Some(hash) {
+            return false;
+        }
+        if self.equal_to.get().is_some_and(|known| **known == *hash) {
+            return true;
+        }
+        let labels = desired.meta().labels.as_ref();
+        let equal = labels.is_none_or(|labels| self.labels.cover(labels))
+            && covers(&body(self.object.json()), &body_of(desired));
+        if equal {
+            // Somebody may have been faster with the same.
+            let _ = self.equal_to.set(hash.into());
+        }
+        equal
     }
 }
 
@@ -69,16 +113,33 @@ impl<K: ChildKind> View for Child<K> {
     type Object = K;
 
     fn of(mut object: K) -> Self {
-        object.meta_mut().managed_fields = None;
-        let meta = object.meta().clone();
-        let body = body(&object);
-        Self { meta, body, object: Arc::new(object) }
+        let meta = object.meta_mut();
+        meta.managed_fields = None;
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
+            kind: owner.kind.as_str().into(),
+            name: owner.name.as_str().into(),
+            uid: owner.uid.as_str().into(),
+        });
+        Self {
+            owner,
+            labels: Pairs::of(meta.labels.clone()),
+            annotations: Pairs::of(meta.annotations.clone()),
+            deleting: meta.deletion_timestamp.is_some(),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
+            equal_to: OnceLock::new(),
+            object: Packed::of(&object),
+            kind: PhantomData,
+        }
     }
 }
 
+fn body_of(object: &impl Serialize) -> Value {
+    body(serde_json::to_value(object).unwrap_or_default())
+}
+
 /// Everything but identity, metadata and status.
-fn body(object: &impl Serialize) -> Value {
-    let mut body = serde_json::to_value(object).unwrap_or_default();
+fn body(mut body: Value) -> Value {
     if let Some(map) = body.as_object_mut() {
         for key in ["apiVersion", "kind", "metadata", "status"] {
             map.remove(key);
@@ -103,9 +164,9 @@ impl ChildStores {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            deployments: Store::new("Deployment"),
-            services: Store::new("Service"),
-            config_maps: Store::new("ConfigMap"),
+            deployments: Store::indexed("Deployment", Child::terms),
+            services: Store::indexed("Service", Child::terms),
+            config_maps: Store::indexed("ConfigMap", Child::terms),
         }
     }
 
@@ -185,17 +246,11 @@ impl ChildWriter {
                 return Ok(Brought::Conflict(stranger(store.kind, &key, live.value.owner_name())));
             }
             Some(live) => {
-                let have =
-                    live.value.meta.annotations.as_ref().and_then(|a| a.get(keys::CHILD_HASH));
-                let equal = have == Some(&hash)
-                    && labels_cover(
-                        live.value.meta.labels.as_ref(),
-                        desired.meta().labels.as_ref(),
-                    )
-                    && covers(&live.value.body, &body(desired));
-                let known = self.settled().get(&(store.kind, key.clone()))
-                    == Some(&(live.version, hash.clone()));
-                if equal || known {
+                let known = || {
+                    self.settled().get(&(store.kind, key.clone()))
+                        == Some(&(live.version, hash.clone()))
+                };
+                if live.value.is_like(desired, &hash) || known() {
                     return Ok(Brought::Ours(live.clone()));
                 }
                 Mode::Update { uid: live.uid.clone() }
@@ -234,8 +289,7 @@ impl ChildWriter {
         key: &Key,
     ) -> Result<bool, CallError> {
         let Some(live) = store.get(key) else { return Ok(false) };
-        if live.value.owner_uid() != Some(owner_uid) || live.value.meta.deletion_timestamp.is_some()
-        {
+        if live.value.owner_uid() != Some(owner_uid) || live.value.deleting {
             return Ok(false);
         }
         let api = ssa::api_of::<K>(&self.client, &key.namespace);
@@ -253,11 +307,4 @@ fn stranger(kind: &str, key: &Key, owner: Option<&str>) -> String {
         Some(owner) => format!("{kind} {} exists and belongs to {owner}", key.name),
         None => format!("{kind} {} exists and is not ours", key.name),
     }
-}
-
-fn labels_cover(
-    have: Option<&std::collections::BTreeMap<String, String>>,
-    want: Option<&std::collections::BTreeMap<String, String>>,
-) -> bool {
-    want.is_none_or(|want| want.iter().all(|(k, v)| have.and_then(|have| have.get(k)) == Some(v)))
 }

@@ -11,9 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
+use super::packed::{Packed, Pairs};
 use super::reflector::View;
 use super::store::{Entry, Key, Store};
-use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, keys};
+use crate::api::common::NameRef;
+use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 
 /// Hash of a spec in canonical form.
 pub type SpecHash = [u8; 32];
@@ -28,15 +30,20 @@ pub fn hash_json(value: &serde_json::Value) -> SpecHash {
 pub trait Ours:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
+    /// Whether stores keep its objects packed: there may be many, and they are looked into rarely.
+    const PACKED: bool;
     /// The spec in canonical form: as the typed struct writes it.
     fn spec_json(&self) -> serde_json::Value;
     /// The status conditions.
     fn conditions(&self) -> &[Condition];
+    /// The objects that it names.
+    fn references(&self) -> Vec<ObjectId>;
 }
 
 macro_rules! ours {
-    ($($kind:ty),*) => {$(
+    ($($kind:ty, packed: $packed:literal, |$spec:ident| $references:expr;)*) => {$(
         impl Ours for $kind {
+            const PACKED: bool = $packed;
             fn spec_json(&self) -> serde_json::Value {
                 // Specs are plain data with string keys: writing them cannot fail.
                 serde_json::to_value(&self.spec).unwrap_or_default()
@@ -44,125 +51,203 @@ macro_rules! ours {
             fn conditions(&self) -> &[Condition] {
                 self.status.as_ref().map_or(&[], |s| s.conditions.as_slice())
             }
+            fn references(&self) -> Vec<ObjectId> {
+                let $spec = &self.spec;
+                $references
+            }
         }
     )*};
 }
-ours!(GitSync, Agent, ModelAPI, MCPServer, AgentBuild);
+ours! {
+    GitSync, packed: false, |_spec| Vec::new();
+    ModelAPI, packed: false, |_spec| Vec::new();
+    AgentBuild, packed: true, |_spec| Vec::new();
+    MCPServer, packed: true, |spec| builds(spec.build_ref.as_ref());
+    Agent, packed: true, |spec| {
+        let mut names = builds(spec.build_ref.as_ref());
+        names.push(ObjectId::new(Kind::ModelAPI, &*spec.model_api.name));
+        names.extend(spec.mcp_servers.iter().map(|to| ObjectId::new(Kind::MCPServer, &*to.name)));
+        let peers = spec.agent_network.iter().flat_map(|network| &network.access);
+        names.extend(peers.map(|name| ObjectId::new(Kind::Agent, &**name)));
+        names
+    };
+}
+
+fn builds(reference: Option<&NameRef>) -> Vec<ObjectId> {
+    reference.map(|build| ObjectId::new(Kind::AgentBuild, &*build.name)).into_iter().collect()
+}
+
+/// What is asked most often of an object of ours, whatever its kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// `metadata.labels`.
+    pub labels: Pairs,
+    /// `metadata.annotations`.
+    pub annotations: Pairs,
+    /// Hash of the canonical spec; `None` when it does not parse.
+    pub spec_hash: Option<SpecHash>,
+    /// Whether the condition `Ready` is true for the current generation.
+    pub ready: bool,
+}
+
+impl Facts {
+    /// The file that it came from: `convoke.dev/source` without the line.
+    #[must_use]
+    pub fn source_path(&self) -> Option<&str> {
+        self.annotations.get(keys::SOURCE)?.rsplit_once(':').map(|(path, _)| path)
+    }
+
+    /// Whether nothing that a plan reads differs: only the status may.
+    #[must_use]
+    pub fn same_plan(&self, other: &Self) -> bool {
+        self.spec_hash == other.spec_hash
+            && self.labels == other.labels
+            && self.annotations == other.annotations
+            && self.deleting == other.deleting
+    }
+
+    /// Whether nothing that a reconcile reads differs: only the status, or labels, may.
+    #[must_use]
+    pub fn same_input(&self, other: &Self) -> bool {
+        self.generation == other.generation
+            && self.annotations == other.annotations
+            && self.deleting == other.deleting
+    }
+}
+
+#[derive(Debug)]
+enum Body<K> {
+    Typed(Arc<K>),
+    Packed(Packed),
+}
 
 /// An object of ours as a store keeps it.
 #[derive(Debug)]
 pub struct Managed<K> {
-    /// Metadata without managed fields.
-    pub meta: ObjectMeta,
-    /// The typed object, or why it does not parse (one malformed object never stops a watch).
-    pub object: Result<Arc<K>, String>,
-    /// Hash of the canonical spec; `None` when it does not parse.
-    pub spec_hash: Option<SpecHash>,
+    /// What is asked most often.
+    pub facts: Facts,
+    /// What it names, as terms of its store.
+    terms: Box<[Box<str>]>,
+    /// The object without managed fields, or why it does not parse (one malformed object never stops a watch).
+    body: Result<Body<K>, Box<str>>,
 }
 
 impl<K: Ours> Managed<K> {
     /// The typed object, if it parses.
     #[must_use]
-    pub fn object(&self) -> Option<&Arc<K>> {
-        self.object.as_ref().ok()
+    pub fn object(&self) -> Option<Arc<K>> {
+        match self.body.as_ref().ok()? {
+            Body::Typed(object) => Some(object.clone()),
+            Body::Packed(packed) => packed.get().map(Arc::new),
+        }
     }
 
-    /// Whether nothing that a reconcile reads differs: only the status, or metadata of others, may.
+    /// Why it does not parse.
     #[must_use]
-    pub fn same_input(&self, other: &Self) -> bool {
-        let (a, b) = (&self.meta, &other.meta);
-        a.uid == b.uid
-            && a.generation == b.generation
-            && a.annotations == b.annotations
-            && a.deletion_timestamp == b.deletion_timestamp
+    pub fn parse_error(&self) -> Option<&str> {
+        self.body.as_ref().err().map(AsRef::as_ref)
     }
 
     /// Whether the condition `Ready` is true for the current generation.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.object().is_some_and(|o| {
-            o.conditions().iter().any(|c| {
-                c.type_ == "Ready"
-                    && c.status == "True"
-                    && c.observed_generation.is_none_or(|g| Some(g) == self.meta.generation)
-            })
-        })
+        self.facts.ready
     }
+
+    fn terms(&self) -> Vec<String> {
+        self.terms.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn is_ready(object: &impl Ours) -> bool {
+    object.conditions().iter().any(|c| {
+        c.type_ == "Ready"
+            && c.status == "True"
+            && c.observed_generation.is_none_or(|g| Some(g) == object.meta().generation)
+    })
 }
 
 impl<K: Ours> View for Managed<K> {
     type Object = DeserializeGuard<K>;
 
     fn of(DeserializeGuard(object): DeserializeGuard<K>) -> Self {
+        let facts = |meta: &ObjectMeta| Facts {
+            generation: meta.generation,
+            deleting: meta.deletion_timestamp.is_some(),
+            labels: Pairs::of(meta.labels.clone()),
+            annotations: Pairs::of(meta.annotations.clone()),
+            spec_hash: None,
+            ready: false,
+        };
         match object {
             Ok(mut object) => {
                 object.meta_mut().managed_fields = None;
-                let spec_hash = Some(hash_json(&object.spec_json()));
-                Self { meta: object.meta().clone(), object: Ok(Arc::new(object)), spec_hash }
+                let mut facts = facts(object.meta());
+                facts.spec_hash = Some(hash_json(&object.spec_json()));
+                facts.ready = is_ready(&object);
+                let terms = object.references().iter().map(|to| to.to_string().into()).collect();
+                let body = if K::PACKED {
+                    Body::Packed(Packed::of(&object))
+                } else {
+                    Body::Typed(Arc::new(object))
+                };
+                Self { facts, terms, body: Ok(body) }
             }
-            Err(InvalidObject { error, mut metadata }) => {
-                metadata.managed_fields = None;
-                Self { meta: metadata, object: Err(error), spec_hash: None }
+            Err(InvalidObject { error, metadata }) => {
+                Self { facts: facts(&metadata), terms: Box::new([]), body: Err(error.into()) }
             }
         }
     }
 }
 
 /// One live object, as the engine sees it, whatever its kind.
-#[derive(Debug, Clone)]
-pub struct Live {
-    /// `metadata.name`.
-    pub name: String,
+pub trait LiveObject: Send + Sync {
     /// `metadata.uid`.
-    pub uid: String,
+    fn uid(&self) -> &str;
     /// `metadata.resourceVersion`.
-    pub version: u64,
-    /// Metadata without managed fields.
-    pub meta: Arc<ObjectMeta>,
-    /// Hash of the canonical spec.
-    pub spec_hash: Option<SpecHash>,
-    /// Whether it is Ready.
-    pub ready: bool,
+    fn version(&self) -> u64;
+    /// The rest.
+    fn facts(&self) -> &Facts;
 }
 
-impl Live {
-    /// The value of an annotation.
-    #[must_use]
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta.annotations.as_ref()?.get(key).map(String::as_str)
+impl<K: Ours> LiveObject for Entry<Managed<K>> {
+    fn uid(&self) -> &str {
+        &self.uid
     }
-
-    /// The file that it came from: `convoke.dev/source` without the line.
-    #[must_use]
-    pub fn source_path(&self) -> Option<&str> {
-        self.annotation(keys::SOURCE)?.rsplit_once(':').map(|(path, _)| path)
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn facts(&self) -> &Facts {
+        &self.value.facts
     }
 }
+
+/// See [`LiveObject`].
+pub type Live = Arc<dyn LiveObject>;
 
 /// A store of one of the synced kinds.
 pub trait ManagedStore: Send + Sync {
-    /// All live objects of one namespace.
-    fn live(&self, namespace: &str) -> Vec<Live>;
+    /// One live object.
+    fn live(&self, key: &Key) -> Option<Live>;
+    /// The names of all live objects of one namespace.
+    fn names(&self, namespace: &str) -> Vec<String>;
     /// The reply to a write of ours, as JSON. Gives the version and the spec's hash of just this reply.
     fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>);
     /// The reply to a delete of ours.
     fn deleted_uid(&self, key: &Key, uid: &str);
 }
 
-fn live_of<K: Ours>(key: &Key, entry: &Entry<Managed<K>>) -> Live {
-    Live {
-        name: key.name.clone(),
-        uid: entry.uid.clone(),
-        version: entry.version,
-        meta: Arc::new(entry.value.meta.clone()),
-        spec_hash: entry.value.spec_hash,
-        ready: entry.value.is_ready(),
-    }
-}
-
 impl<K: Ours> ManagedStore for Store<Managed<K>> {
-    fn live(&self, namespace: &str) -> Vec<Live> {
-        self.list(namespace).iter().map(|(key, entry)| live_of(key, entry)).collect()
+    fn live(&self, key: &Key) -> Option<Live> {
+        self.get(key).map(|entry| entry as Live)
+    }
+
+    fn names(&self, namespace: &str) -> Vec<String> {
+        Store::names(self, namespace)
     }
 
     fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>) {
@@ -170,7 +255,7 @@ impl<K: Ours> ManagedStore for Store<Managed<K>> {
             return (0, None);
         };
         let (key, entry) = super::reflector::entry::<Managed<K>>(object);
-        let seen = (entry.version, entry.value.spec_hash);
+        let seen = (entry.version, entry.value.facts.spec_hash);
         self.wrote(key, entry);
         seen
     }
@@ -200,11 +285,11 @@ impl Stores {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            git_syncs: Store::new("GitSync"),
-            model_apis: Store::new("ModelAPI"),
-            mcp_servers: Store::new("MCPServer"),
-            agent_builds: Store::new("AgentBuild"),
-            agents: Store::new("Agent"),
+            git_syncs: Store::indexed("GitSync", Managed::terms),
+            model_apis: Store::indexed("ModelAPI", Managed::terms),
+            mcp_servers: Store::indexed("MCPServer", Managed::terms),
+            agent_builds: Store::indexed("AgentBuild", Managed::terms),
+            agents: Store::indexed("Agent", Managed::terms),
         }
     }
 

@@ -12,6 +12,7 @@ pub mod conditions;
 pub mod events;
 pub mod live;
 pub mod meta;
+pub mod packed;
 pub mod projection;
 pub mod readiness;
 pub mod reflector;

@@ -62,6 +62,30 @@ pub fn api_of_kind(client: &Client, namespace: &str, kind: crate::api::Kind) -> 
 pub async fn apply(
     api: &Api<DynamicObject>,
     manager: &str,
+    object: Value,
+    mode: &Mode,
+) -> Result<DynamicObject, CallError> {
+    let params = PatchParams::apply(manager).force().validation_strict();
+    apply_with(api, &params, object, mode).await
+}
+
+/// Asks the server what it would say to the same apply, without writing anything.
+///
+/// # Errors
+/// As [`apply`].
+pub async fn rehearse(
+    api: &Api<DynamicObject>,
+    manager: &str,
+    object: Value,
+    mode: &Mode,
+) -> Result<(), CallError> {
+    let params = PatchParams::apply(manager).force().validation_strict().dry_run();
+    apply_with(api, &params, object, mode).await.map(drop)
+}
+
+async fn apply_with(
+    api: &Api<DynamicObject>,
+    params: &PatchParams,
     mut object: Value,
     mode: &Mode,
 ) -> Result<DynamicObject, CallError> {
@@ -70,8 +94,7 @@ pub async fn apply(
         Mode::Create => object["metadata"]["resourceVersion"] = json!(NEVER),
         Mode::Update { uid } => object["metadata"]["uid"] = json!(uid),
     }
-    let params = PatchParams::apply(manager).force().validation_strict();
-    call(api.patch(&name, &params, &Patch::Apply(&object))).await
+    call(api.patch(&name, params, &Patch::Apply(&object))).await
 }
 
 /// Replaces the whole spec of the object at this version, without touching anything else of it.

@@ -70,17 +70,14 @@ pub struct Applied {
     /// Names that somebody else has, for people.
     pub conflicts: Vec<String>,
     /// The Deployment, if it is there and ours.
-    pub deployment: Option<Arc<Entry<Child<Deployment>>>>,
+    pub deployment: Option<Deployment>,
 }
 
 /// A Deployment as it is, if it is there and belongs to this owner.
 #[must_use]
-pub fn live_deployment(
-    stores: &ChildStores,
-    owner_uid: &str,
-    key: &Key,
-) -> Option<Arc<Entry<Child<Deployment>>>> {
-    stores.deployments.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid))
+pub fn live_deployment(stores: &ChildStores, owner_uid: &str, key: &Key) -> Option<Deployment> {
+    let entry = stores.deployments.get(key)?;
+    (entry.value.owner_uid() == Some(owner_uid)).then(|| entry.value.object())?
 }
 
 /// Brings all children where they should be. `name` is the name of Service and Deployment.
@@ -101,8 +98,9 @@ pub async fn apply(
     one(writer, config_maps, owner_uid, key, config_map, &mut applied.conflicts).await?;
     one(writer, services, owner_uid, key, service, &mut applied.conflicts).await?;
     if applied.conflicts.is_empty() {
-        applied.deployment =
+        let live =
             one(writer, deployments, owner_uid, key, deployment, &mut applied.conflicts).await?;
+        applied.deployment = live.and_then(|live| live.value.object());
     } else {
         // What runs goes on, and is told.
         applied.deployment = live_deployment(stores, owner_uid, key);

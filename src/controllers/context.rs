@@ -64,10 +64,10 @@ impl Context {
         key: &Key,
     ) -> Option<(String, Arc<K>)> {
         let entry = store.get(key)?;
-        if let Err(error) = &entry.value.object {
+        if let Some(error) = entry.value.parse_error() {
             tracing::warn!(kind = store.kind, object = %key, %error, "this object does not parse");
         }
-        let object = entry.value.object()?.clone();
+        let object = entry.value.object()?;
         object.meta().deletion_timestamp.is_none().then(|| (entry.uid.clone(), object))
     }
 
@@ -135,19 +135,13 @@ impl Context {
             Wanted::Keep => return Ok(()),
         };
         let kind = kind.as_str().to_lowercase();
-        let ours =
-            self.children.config_maps.list(&key.namespace).into_iter().filter(|(_, entry)| {
-                let label = |name: &str| {
-                    entry.value.meta.labels.as_ref().and_then(|labels| labels.get(name))
-                };
+        let ours = self.children.config_maps.found(&key.namespace, uid).into_iter().filter(
+            |(_, entry)| {
                 entry.value.owner_uid() == Some(uid)
-                    && label(keys::OWNER_KIND).is_some_and(|have| *have == kind)
-            });
-        let existing = ours
-            .map(|(key, entry)| {
-                (key.name, entry.value.meta.creation_timestamp.as_ref().map(|time| time.0))
-            })
-            .collect();
+                    && entry.value.labels.get(keys::OWNER_KIND) == Some(kind.as_str())
+            },
+        );
+        let existing = ours.map(|(key, entry)| (key.name, entry.value.created)).collect();
         for name in stale(existing, current, kept(current.is_some(), observed)) {
             let key = Key::new(&key.namespace, name);
             self.writer

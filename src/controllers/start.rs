@@ -16,11 +16,11 @@ use super::model_api::ModelApis;
 use super::queue::Queue;
 use super::runtime;
 use super::wanted_agents::WantedAgents;
-use crate::api::{Agent, Kind, keys};
+use crate::api::{Agent, Kind, ObjectId, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
 use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::reflector;
-use crate::cluster::store::{Change, Key, Store};
+use crate::cluster::store::{Change, Entry, Key, Store};
 
 /// Objects of one kind that are worked on at once.
 const CONCURRENCY: usize = 16;
@@ -65,18 +65,7 @@ pub fn start<E: Send + 'static>(
         queues.insert(Kind::MCPServer, queue.clone());
         own(&stores.mcp_servers, &queue);
         from_children(&children, Kind::MCPServer, &queue);
-        let (sink, servers) = (queue.clone(), stores.mcp_servers.clone());
-        stores.agent_builds.on_change(move |change| {
-            if matters(change) {
-                for (key, entry) in servers.list(&change.key.namespace) {
-                    let build =
-                        entry.value.object().and_then(|server| server.spec.build_ref.clone());
-                    if build.is_some_and(|build| build.name == change.key.name) {
-                        sink.add(key);
-                    }
-                }
-            }
-        });
+        wake(&stores.agent_builds, Kind::AgentBuild, &stores.mcp_servers, &queue);
         let reconciler = Arc::new(McpServers(context.clone()));
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
@@ -85,30 +74,27 @@ pub fn start<E: Send + 'static>(
         queues.insert(Kind::Agent, queue.clone());
         own(&stores.agents, &queue);
         from_children(&children, Kind::Agent, &queue);
-        to_agents(stores, &stores.model_apis, &queue, |agent, name| {
-            agent.spec.model_api.name == name
-        });
-        to_agents(stores, &stores.mcp_servers, &queue, |agent, name| {
-            agent.spec.mcp_servers.iter().any(|server| server.name == name)
-        });
-        to_agents(stores, &stores.agent_builds, &queue, |agent, name| {
-            agent.spec.build_ref.as_ref().is_some_and(|build| build.name == name)
-        });
+        wake(&stores.model_apis, Kind::ModelAPI, &stores.agents, &queue);
+        wake(&stores.mcp_servers, Kind::MCPServer, &stores.agents, &queue);
+        wake(&stores.agent_builds, Kind::AgentBuild, &stores.agents, &queue);
         let (sink, agents) = (queue.clone(), stores.agents.clone());
         stores.agents.on_change(move |change| {
             // Peers care only whether an agent is there and exposed.
             let exposed = |agent: &Agent| {
                 agent.spec.agent_network.as_ref().is_none_or(|network| network.expose)
             };
-            let there = |entry: Option<&Arc<crate::cluster::store::Entry<Managed<Agent>>>>| {
-                entry.is_some_and(|entry| entry.value.object().is_some_and(|agent| exposed(agent)))
+            let there = |entry: Option<&Arc<Entry<Managed<Agent>>>>| {
+                entry.is_some_and(|entry| entry.value.object().is_some_and(|agent| exposed(&agent)))
             };
-            if there(change.old) != there(change.new) {
-                dependents(&agents, change.key, &sink, calls);
+            let hash = |entry: Option<&Arc<_>>| {
+                entry.and_then(|entry: &Arc<Entry<Managed<Agent>>>| entry.value.facts.spec_hash)
+            };
+            if hash(change.old) != hash(change.new) && there(change.old) != there(change.new) {
+                dependents(&agents, Kind::Agent, change.key, &sink);
             }
         });
         let (sink, agents) = (queue.clone(), stores.agents.clone());
-        wanted.notify(move |peer| dependents(&agents, peer, &sink, calls));
+        wanted.notify(move |peer| dependents(&agents, Kind::Agent, peer, &sink));
         let reconciler = Arc::new(Agents::new(context));
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
@@ -150,9 +136,9 @@ fn matters<K: Ours>(change: &Change<'_, Managed<K>>) -> bool {
     match (change.old, change.new) {
         (Some(old), Some(new)) => {
             old.uid != new.uid
-                || old.value.spec_hash != new.value.spec_hash
-                || old.value.is_ready() != new.value.is_ready()
-                || old.value.meta.deletion_timestamp != new.value.meta.deletion_timestamp
+                || old.value.facts.spec_hash != new.value.facts.spec_hash
+                || old.value.facts.ready != new.value.facts.ready
+                || old.value.facts.deleting != new.value.facts.deleting
                 || status(&old.value) != status(&new.value)
         }
         _ => true,
@@ -172,7 +158,7 @@ fn status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
 fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
     let sink = queue.clone();
     store.on_change(move |change| {
-        if !matches!((change.old, change.new), (Some(old), Some(new)) if old.value.same_input(&new.value)) {
+        if !matches!((change.old, change.new), (Some(old), Some(new)) if old.uid == new.uid && old.value.facts.same_input(&new.value.facts)) {
             sink.add(change.key.clone());
         }
     });
@@ -197,36 +183,24 @@ fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
     one(&children.config_maps, kind, queue);
 }
 
-/// Changes of something that agents refer to wake those agents.
-fn to_agents<K: Ours>(
-    stores: &Stores,
-    store: &Arc<Store<Managed<K>>>,
+/// Changes of something wake those who name it.
+fn wake<K: Ours, D: Ours>(
+    store: &Store<Managed<K>>,
+    kind: Kind,
+    dependent: &Arc<Store<Managed<D>>>,
     queue: &Arc<Queue>,
-    refers: impl Fn(&Agent, &str) -> bool + Send + Sync + 'static,
 ) {
-    let (sink, agents) = (queue.clone(), stores.agents.clone());
+    let (sink, dependent) = (queue.clone(), dependent.clone());
     store.on_change(move |change| {
         if matters(change) {
-            dependents(&agents, change.key, &sink, &refers);
+            dependents(&dependent, kind, change.key, &sink);
         }
     });
 }
 
-/// Whether an agent is told of that peer.
-fn calls(agent: &Agent, peer: &str) -> bool {
-    let network = agent.spec.agent_network.as_ref();
-    network.is_some_and(|network| network.access.iter().any(|name| name == peer))
-}
-
-fn dependents(
-    agents: &Store<Managed<Agent>>,
-    of: &Key,
-    queue: &Queue,
-    refers: impl Fn(&Agent, &str) -> bool,
-) {
-    for (key, entry) in agents.list(&of.namespace) {
-        if entry.value.object().is_some_and(|agent| refers(agent, &of.name)) {
-            queue.add(key);
-        }
+/// Puts those who name an object on the queue.
+fn dependents<D: Ours>(store: &Store<Managed<D>>, kind: Kind, of: &Key, queue: &Queue) {
+    for (key, _) in store.found(&of.namespace, &ObjectId::new(kind, &*of.name).to_string()) {
+        queue.add(key);
     }
 }

@@ -125,41 +125,46 @@ impl Catalog {
 /// Warnings for references to objects that are neither in the commit nor in the cluster.
 #[must_use]
 pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for definition in catalog.definitions.values() {
-        for reference in &definition.references {
-            let to = &reference.to;
-            if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to)
-            {
-                continue;
-            }
-            let names = catalog
-                .definitions
-                .keys()
-                .filter(|id| id.kind == to.kind)
-                .map(|id| id.name.as_str());
-            let hint = match nearest(&to.name, names) {
-                Some(near) => format!("did you mean {near}?"),
-                None => {
-                    format!("add the {} to the repository, or create it in the namespace", to.kind)
-                }
-            };
-            problems.push(Problem {
-                severity: Severity::Warning,
-                path: Some(definition.path.clone()),
-                line: Some(reference.line.into()),
-                column: Some(reference.column.into()),
-                code: code::REFERENCE.into(),
-                message: format!(
-                    "{}: {} {:?} is not in this commit",
-                    reference.field, to.kind, to.name
-                ),
-                hint: Some(hint),
-                object: Some(definition.id.to_string()),
-            });
-        }
-    }
+    let definitions = catalog.definitions.values();
+    let mut problems: Vec<_> =
+        definitions.flat_map(|one| check_definition(one, catalog, exists)).collect();
     diagnostic::sort(&mut problems);
+    problems
+}
+
+/// The same for one definition of the catalog.
+#[must_use]
+pub fn check_definition(
+    definition: &Definition,
+    catalog: &Catalog,
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for reference in &definition.references {
+        let to = &reference.to;
+        if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to) {
+            continue;
+        }
+        let names =
+            catalog.definitions.keys().filter(|id| id.kind == to.kind).map(|id| id.name.as_str());
+        let hint = match nearest(&to.name, names) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("add the {} to the repository, or create it in the namespace", to.kind),
+        };
+        problems.push(Problem {
+            severity: Severity::Warning,
+            path: Some(definition.path.clone()),
+            line: Some(reference.line.into()),
+            column: Some(reference.column.into()),
+            code: code::REFERENCE.into(),
+            message: format!(
+                "{}: {} {:?} is not in this commit",
+                reference.field, to.kind, to.name
+            ),
+            hint: Some(hint),
+            object: Some(definition.id.to_string()),
+        });
+    }
     problems
 }
 

@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject};
 
 use super::desired::{Desired, DesiredSet, SyncRef};
+use super::drift::{Drift, drift};
 use super::plan::{Plan, Settled, Settling, Victim};
 use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
@@ -46,6 +47,10 @@ pub struct Outcome {
     pub failures: BTreeMap<ObjectId, Failure>,
     /// Deletes that could not be finished: they are planned again.
     pub undeleted: BTreeMap<ObjectId, String>,
+    /// Changes by hand that were undone.
+    pub drifts: Vec<(ObjectId, Drift)>,
+    /// Nothing was written because something of it would have been refused (`failurePolicy: Atomic`).
+    pub rehearsed: bool,
     /// The GitSync changed while its plan was carried out: the rest was left alone.
     pub stopped: bool,
 }
@@ -60,6 +65,8 @@ pub struct Writer<'a> {
     pub sync: &'a SyncRef,
     /// Commit that is being applied.
     pub commit: &'a str,
+    /// All or nothing: everything is asked before anything is written.
+    pub atomic: bool,
     /// Whether the GitSync still says what the plan was made for. Asked before each write: somebody who suspends a
     /// sync or switches pruning off in the middle of a long plan is obeyed at once.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
@@ -76,21 +83,24 @@ struct Job {
     mode: Mode,
     /// Version of the live object; 0 when there is none.
     before: u64,
+    /// Whether somebody changed it by hand.
+    drifted: bool,
 }
 
 /// The creates and updates of one kind.
 fn jobs(kind: Kind, desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
     let mut jobs = Vec::new();
-    let mut add = |id: &ObjectId, mode: Mode, before: u64| {
+    let mut add = |id: &ObjectId, mode: Mode, before: u64, drifted: bool| {
         if let Some(want) = desired.get(id).filter(|_| id.kind == kind) {
-            jobs.push(Job { id: id.clone(), want: want.clone(), mode, before });
+            jobs.push(Job { id: id.clone(), want: want.clone(), mode, before, drifted });
         }
     };
     for id in &plan.create {
-        add(id, Mode::Create, 0);
+        add(id, Mode::Create, 0, false);
     }
     for update in &plan.update {
-        add(&update.id, Mode::Update { uid: update.uid.clone() }, update.version);
+        let mode = Mode::Update { uid: update.uid.clone() };
+        add(&update.id, mode, update.version, update.drifted);
     }
     jobs
 }
@@ -103,6 +113,13 @@ pub async fn apply(
     settled: &mut Settled,
 ) -> Outcome {
     let mut outcome = Outcome::default();
+    if writer.atomic {
+        outcome.failures = writer.rehearse(desired, plan).await;
+        if !outcome.failures.is_empty() {
+            outcome.rehearsed = true;
+            return outcome;
+        }
+    }
     // What others refer to comes first: one kind after the other.
     for kind in Kind::ALL {
         let mut writes = stream::iter(jobs(kind, desired, plan))
@@ -111,7 +128,8 @@ pub async fn apply(
         while let Some((job, result)) = writes.next().await {
             match result {
                 Ok(None) => outcome.stopped = true,
-                Ok(Some((after, spec_hash))) => {
+                Ok(Some(Written { seen: (after, spec_hash), drift })) => {
+                    outcome.drifts.extend(drift.map(|drift| (job.id.clone(), drift)));
                     match job.mode {
                         Mode::Create => outcome.created += 1,
                         Mode::Update { .. } => outcome.updated += usize::from(after != job.before),
@@ -132,30 +150,86 @@ pub async fn apply(
     if outcome.stopped || !outcome.failures.is_empty() || !plan.terminating.is_empty() {
         return outcome;
     }
-    // One after the other, in the plan's order: what refers goes before what is referred to.
-    for victim in &plan.prune {
-        if !(writer.go_on)() {
-            outcome.stopped = true;
-            break;
-        }
-        match writer.delete(victim).await {
-            Ok(true) => outcome.pruned += 1,
-            Ok(false) => {}
-            Err(error) => {
-                outcome.undeleted.insert(victim.id.clone(), error);
+    // What refers goes before what is referred to: one kind after the other.
+    for victims in plan.prune.chunk_by(|a, b| a.id.kind == b.id.kind) {
+        let mut deletes = stream::iter(victims.to_vec())
+            .map(|victim| async move {
+                let pruned = writer.prune(&victim).await;
+                (victim, pruned)
+            })
+            .buffer_unordered(CONCURRENCY);
+        while let Some((victim, result)) = deletes.next().await {
+            match result {
+                Ok(Pruned::Gone) => outcome.pruned += 1,
+                Ok(Pruned::Taken) => {}
+                Ok(Pruned::Stopped) => outcome.stopped = true,
+                Err(error) => {
+                    outcome.undeleted.insert(victim.id, error);
+                }
             }
+        }
+        if outcome.stopped {
+            break;
         }
     }
     outcome
 }
 
+/// One write that was done.
+struct Written {
+    seen: Seen,
+    drift: Option<Drift>,
+}
+
+/// How one delete ended.
+enum Pruned {
+    /// It is gone, or going.
+    Gone,
+    /// Somebody took the object out of our hands meanwhile.
+    Taken,
+    /// It was not begun, because the GitSync changed.
+    Stopped,
+}
+
 impl Writer<'_> {
     /// `None`: not written, because the GitSync changed.
-    async fn run(&self, job: Job) -> (Job, Result<Option<Seen>, Failure>) {
+    async fn run(&self, job: Job) -> (Job, Result<Option<Written>, Failure>) {
         if !(self.go_on)() {
             return (job, Ok(None));
         }
-        (job.clone(), self.bring(&job).await.map(Some))
+        // Afterwards nothing tells who it was.
+        let drift = if job.drifted { self.drift(&job).await } else { None };
+        let written = self.bring(&job).await.map(|seen| Some(Written { seen, drift }));
+        (job, written)
+    }
+
+    /// What was changed by hand, and by whom. Only for people: a failure to find out keeps nothing from being undone.
+    async fn drift(&self, job: &Job) -> Option<Drift> {
+        let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+        let live = call(api.get(&job.id.name)).await.ok()?;
+        let managed = live.metadata.managed_fields.unwrap_or_default();
+        let spec = live.data.get("spec").cloned().unwrap_or_default();
+        Some(drift(&job.want.definition.canonical_spec, &spec, &managed))
+    }
+
+    /// Asks the server what it would refuse.
+    async fn rehearse(&self, desired: &DesiredSet, plan: &Plan) -> BTreeMap<ObjectId, Failure> {
+        let all = Kind::ALL.into_iter().flat_map(|kind| jobs(kind, desired, plan));
+        let mut answers = stream::iter(all)
+            .map(|job| async move {
+                let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+                let manifest = job.want.manifest(self.sync, self.commit);
+                let answer = ssa::rehearse(&api, ssa::SYNC_MANAGER, manifest, &job.mode).await;
+                (job.id, answer.map_err(|error| classify(&error, &job.mode)))
+            })
+            .buffer_unordered(CONCURRENCY);
+        let mut failures = BTreeMap::new();
+        while let Some((id, answer)) = answers.next().await {
+            if let Err(failure) = answer {
+                failures.insert(id, failure);
+            }
+        }
+        failures
     }
 
     async fn bring(&self, job: &Job) -> Result<Seen, Failure> {
@@ -205,22 +279,24 @@ impl Writer<'_> {
         Ok(self.wrote(&job.id, &object))
     }
 
-    /// One delete. `false`: somebody took the object out of our hands meanwhile.
-    async fn delete(&self, victim: &Victim) -> Result<bool, String> {
+    async fn prune(&self, victim: &Victim) -> Result<Pruned, String> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, victim.id.kind);
         let key = Key::new(&self.sync.namespace, &victim.id.name);
         let store = self.stores.managed(victim.id.kind);
         let mut version = victim.version;
         for _ in 0..DELETE_TRIES {
+            if !(self.go_on)() {
+                return Ok(Pruned::Stopped);
+            }
             match ssa::delete(&api, &victim.id.name, &victim.uid, version)
                 .await
                 .map_err(|e| e.to_string())?
             {
                 Deleted::Gone => {
                     store.deleted_uid(&key, &victim.uid);
-                    return Ok(true);
+                    return Ok(Pruned::Gone);
                 }
-                Deleted::Terminating => return Ok(true),
+                Deleted::Terminating => return Ok(Pruned::Gone),
                 Deleted::Changed => {}
             }
             // It changed since it was planned: is it still the same object, ours, and not protected?
@@ -228,7 +304,7 @@ impl Writer<'_> {
                 Ok(live) => live,
                 Err(error) if error.is_gone() => {
                     store.deleted_uid(&key, &victim.uid);
-                    return Ok(true);
+                    return Ok(Pruned::Gone);
                 }
                 Err(error) => return Err(error.to_string()),
             };
@@ -236,9 +312,10 @@ impl Writer<'_> {
                 |key: &str| live.metadata.annotations.as_ref().and_then(|a| a.get(key));
             let ours = annotation(keys::OWNER).and_then(|text| Mark::parse(text))
                 == Some(self.sync.mark(&victim.id));
-            let protected = annotation(keys::PRUNE).is_some_and(|value| value == "disabled");
+            let disabled = |key| annotation(key).is_some_and(|value| value == keys::DISABLED);
+            let protected = disabled(keys::PRUNE) || disabled(keys::RECONCILE);
             if live.metadata.uid.as_deref() != Some(victim.uid.as_str()) || !ours || protected {
-                return Ok(false);
+                return Ok(Pruned::Taken);
             }
             version =
                 live.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);

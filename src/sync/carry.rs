@@ -1,21 +1,25 @@
 //! Planning and writing: from what was read and what there is to what was done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::apply::{Failure, Outcome, Writer, apply};
-use super::desired::SyncRef;
+use super::board::{Board, Count, Namespace};
+use super::desired::{SyncRef, changes};
 use super::engine::{Engine, EngineError, Subject};
-use super::plan::{Inputs, LiveSet, Plan, plan};
+use super::plan::{Inputs, Plan, plan};
 use super::problems::{leave_refused, write_problems};
-use super::siblings::View;
+use super::references::References;
+use super::siblings;
 use super::source::{Loaded, millis};
-use super::state::State;
+use super::state::{State, View};
 use super::status::Carried;
-use crate::api::git_sync::{ApprovedPrune, Problem, Stages};
-use crate::api::keys;
+use crate::api::git_sync::{ApprovedPrune, FailurePolicy, Problem, Stages};
+use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::live::{Live, Stores};
 use crate::cluster::store::Key;
-use crate::definition::{check_references, diagnostic};
+use crate::definition::diagnostic;
 
 /// What a plan became.
 pub(super) struct Carry {
@@ -29,6 +33,25 @@ pub(super) struct Carry {
     pub approved: Option<ApprovedPrune>,
     pub problems: Vec<Problem>,
     pub stages: Stages,
+    /// Objects with our mark after the writes.
+    pub counts: BTreeMap<Kind, Count>,
+}
+
+/// The live objects of one namespace.
+struct Space<'a> {
+    stores: &'a Stores,
+    namespace: &'a str,
+}
+
+impl Namespace for Space<'_> {
+    fn get(&self, id: &ObjectId) -> Option<Live> {
+        self.stores.managed(id.kind).live(&Key::new(self.namespace, &*id.name))
+    }
+
+    fn ids(&self) -> Vec<ObjectId> {
+        let of = |kind| self.stores.managed(kind).names(self.namespace).into_iter();
+        Kind::ALL.into_iter().flat_map(|k| of(k).map(move |name| ObjectId::new(k, name))).collect()
+    }
 }
 
 impl Engine {
@@ -38,7 +61,6 @@ impl Engine {
         state: &mut State,
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
-        live: &LiveSet,
     ) -> Result<Carry, EngineError> {
         let Subject { key, entry, sync, generation } = subject;
         let plan_start = Instant::now();
@@ -48,8 +70,10 @@ impl Engine {
             name: key.name.clone(),
             generation: *generation,
         };
+        let live = Space { stores: &self.stores, namespace: &key.namespace };
+        let mut view = self.look_around(state, &reference, loaded, &live);
         let mut problems = loaded.catalog.problems.clone();
-        problems.extend(check_references(&loaded.catalog, &|id| live.contains_key(id)));
+        problems.extend(view.references.problems().cloned());
         let others = self.siblings.view(key, loaded.found, &self.stores.git_syncs);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let input_key = format!("{} {generation}", loaded.input_key);
@@ -58,13 +82,16 @@ impl Engine {
             sync: &reference,
             input_key: &input_key,
             desired: &loaded.desired,
-            live,
+            live: &live,
+            board: &view.board,
             has_errors: loaded.catalog.has_errors(),
             broken: &loaded.catalog.broken,
             broken_paths: &loaded.catalog.broken_paths,
             paths: &loaded.catalog.paths,
             last_paths: &loaded.last_paths,
             prune: &sync.spec.prune,
+            drift: sync.spec.drift,
+            failure_policy: sync.spec.failure_policy,
             approval: subject.annotation(keys::APPROVE_PRUNE),
             approved,
             others: &others,
@@ -72,6 +99,11 @@ impl Engine {
         });
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
+        let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
+        if atomic && blocked > 0 {
+            made.wait();
+        }
+        let fought = state.fights.hold(&mut made, Instant::now());
         let mut carried = self.consult(key, &others, &mut made);
         // While the newest commit cannot be read, an older one proves no absence.
         let unproven = blocked > 0
@@ -100,13 +132,16 @@ impl Engine {
         let apply_start = Instant::now();
         let current = || {
             let newest = self.stores.git_syncs.get(key);
-            newest.is_some_and(|newest| newest.value.same_input(&entry.value))
+            newest.is_some_and(|newest| {
+                newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
+            })
         };
         let writer = Writer {
             client: &self.client,
             stores: &self.stores,
             sync: &reference,
             commit: &loaded.revision.commit,
+            atomic,
             go_on: &current,
         };
         let outcome = if made.is_settled() {
@@ -115,6 +150,18 @@ impl Engine {
             apply(&writer, &loaded.desired, &made, &mut state.settled).await
         };
         stages.apply_ms = millis(apply_start);
+        // A reply that shows nothing new touches nothing, but teaches what is settled.
+        let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
+        for id in own.chain(&self.touched.take(key)) {
+            view.board.look(id, &reference, &loaded.desired, &live, &state.settled);
+        }
+        let counts = view.board.counts().clone();
+        state.view = Some(view);
+        for (id, drift) in &outcome.drifts {
+            if let Some(want) = loaded.desired.get(id) {
+                state.fights.reverted(id, &want.applied, drift.to_string(), Instant::now());
+            }
+        }
         for (id, failure) in &outcome.failures {
             match (failure, loaded.desired.get(id)) {
                 (Failure::Refused(message), Some(want)) => {
@@ -124,17 +171,58 @@ impl Engine {
             }
         }
         carried.undeleted = outcome.undeleted.len();
+        carried.wait = fought.iter().map(|fought| fought.wait).min();
         if carried.asked.is_empty() && carried.unknown.is_none() {
             carried.undeleted += postponed;
         }
-        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused));
+        problems.extend(write_problems(&loaded.desired, &made, &outcome, &state.refused, &fought));
         diagnostic::sort(&mut problems);
         let approved = made.released.clone();
-        Ok(Carry { plan: made, outcome, blocked, postponed, carried, approved, problems, stages })
+        Ok(Carry {
+            plan: made,
+            outcome,
+            blocked,
+            postponed,
+            carried,
+            approved,
+            problems,
+            stages,
+            counts,
+        })
+    }
+
+    /// Brings the view up to date: with what changed in the cluster, and with what changed between two commits.
+    fn look_around(
+        &self,
+        state: &mut State,
+        sync: &SyncRef,
+        loaded: &Arc<Loaded>,
+        live: &Space<'_>,
+    ) -> View {
+        let key = Key::new(&*sync.namespace, &*sync.name);
+        let exists = |id: &ObjectId| live.get(id).is_some();
+        let Some(mut view) = state.view.take() else {
+            self.touched.follow(&key);
+            let board = Board::new(sync, &loaded.desired, live, &state.settled);
+            let mut references = References::default();
+            references.check_all(&loaded.catalog, &exists);
+            return View { board, references, loaded: loaded.clone() };
+        };
+        let touched = self.touched.take(&key);
+        let (desired, mut differing) = (&loaded.desired, Vec::new());
+        if !Arc::ptr_eq(&view.loaded, loaded) {
+            differing = changes(&view.loaded.desired, desired);
+            view.loaded = loaded.clone();
+        }
+        for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
+            view.board.look(id, sync, desired, live, &state.settled);
+        }
+        view.references.update(&loaded.catalog, desired, &differing, touched.iter(), &exists);
+        view
     }
 
     /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard.
-    fn consult(&self, key: &Key, others: &View<'_>, made: &mut Plan) -> Carried {
+    fn consult(&self, key: &Key, others: &siblings::View<'_>, made: &mut Plan) -> Carried {
         let mut carried = Carried::default();
         let deletes = made.prune.len() + made.held.as_ref().map_or(0, |held| held.victims.len());
         let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());

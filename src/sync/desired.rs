@@ -1,6 +1,7 @@
 //! (pure) What a commit wants: each definition with the hashes that decide whether it must be written.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -91,6 +92,44 @@ pub fn desired_set(catalog: &Catalog, previous: &DesiredSet) -> DesiredSet {
         _ => Desired::new(definition.clone()),
     };
     catalog.definitions.iter().map(|(id, definition)| (id.clone(), fresh(id, definition))).collect()
+}
+
+/// How an object differs between two commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Only the new one wants it.
+    Came,
+    /// Only the old one wants it.
+    Gone,
+    /// They want it differently, or at another place.
+    Differs,
+}
+
+/// What differs between two commits.
+#[must_use]
+pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
+    let mut changes = Vec::new();
+    let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let order = match (olds.peek(), news.peek()) {
+            (Some((old, _)), Some((new, _))) => old.cmp(new),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return changes,
+        };
+        let old = if order.is_le() { olds.next() } else { None };
+        let new = if order.is_ge() { news.next() } else { None };
+        match (old, new) {
+            (Some((id, old)), Some((_, new))) => {
+                if !Arc::ptr_eq(&old.definition, &new.definition) {
+                    changes.push((id.clone(), Change::Differs));
+                }
+            }
+            (Some((id, _)), None) => changes.push((id.clone(), Change::Gone)),
+            (None, Some((id, _))) => changes.push((id.clone(), Change::Came)),
+            (None, None) => {}
+        }
+    }
 }
 
 /// Lower-case hexadecimal digits.

@@ -11,14 +11,16 @@ use tokio::sync::Semaphore;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
+use super::drift::Drift;
 use super::listen::listen;
-use super::plan::{LiveSet, Plan};
+use super::plan::Plan;
 use super::siblings::Siblings;
 use super::source::{Loaded, Source, millis};
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
+use super::touched::Touched;
 use crate::api::git_sync::GitSyncStatus;
-use crate::api::{GitSync, Kind, ObjectId};
+use crate::api::{GitSync, ObjectId};
 use crate::cluster::client::CallError;
 use crate::cluster::events::Events;
 use crate::cluster::live::{Managed, Stores};
@@ -56,6 +58,7 @@ pub struct Engine {
     pub(super) wanted: Arc<WantedAgents>,
     pub(super) queue: Arc<Queue>,
     events: Events,
+    pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
     pub(super) polls: Arc<Semaphore>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -96,7 +99,7 @@ impl<'a> Subject<'a> {
             handled: state.request.clone(),
             problems: &[],
             plan: None,
-            live: None,
+            counts: None,
             failed: 0,
             approved: None,
             done: None,
@@ -119,7 +122,8 @@ impl Engine {
         wanted: Arc<WantedAgents>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
-        listen(&stores, queue);
+        let touched = Arc::new(Touched::default());
+        listen(&stores, &touched, queue);
         let events = Events::new(client.clone());
         Arc::new(Self {
             client,
@@ -129,6 +133,7 @@ impl Engine {
             wanted,
             queue: queue.clone(),
             events,
+            touched,
             siblings: Siblings::default(),
             polls: Arc::new(Semaphore::new(POLLS)),
             states: Mutex::default(),
@@ -149,6 +154,7 @@ impl Engine {
     fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
+        self.touched.forget(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
             state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))
@@ -170,17 +176,6 @@ impl Engine {
         }
     }
 
-    /// Every live object of our kinds in a namespace.
-    fn live(&self, namespace: &str) -> LiveSet {
-        let mut set = LiveSet::new();
-        for kind in Kind::ALL {
-            for live in self.stores.managed(kind).live(namespace) {
-                set.insert(ObjectId::new(kind, live.name.clone()), live);
-            }
-        }
-        set
-    }
-
     /// Writes a status over the newest one.
     pub(super) async fn write_status(
         &self,
@@ -189,7 +184,8 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let Subject { key, entry, sync, .. } = subject;
         let newest = self.stores.git_syncs.get(key).filter(|newest| newest.uid == entry.uid);
-        let sync = newest.as_ref().and_then(|newest| newest.value.object()).unwrap_or(sync);
+        let newest = newest.and_then(|newest| newest.value.object());
+        let sync = newest.as_ref().unwrap_or(sync);
         let new = make(sync.status.as_ref());
         if sync.status.as_ref() == Some(&new) {
             return Ok(());
@@ -223,12 +219,10 @@ impl Reconciler for Engine {
             self.forget(&key);
             return Ok(Next::Forget);
         };
-        let sync = match &entry.value.object {
-            Ok(sync) => sync.clone(),
-            Err(error) => {
-                tracing::warn!(object = %key, %error, "this GitSync does not parse");
-                return Ok(Next::Settled);
-            }
+        let Some(sync) = entry.value.object() else {
+            let error = entry.value.parse_error();
+            tracing::warn!(object = %key, error, "this GitSync does not parse");
+            return Ok(Next::Settled);
         };
         if sync.metadata.deletion_timestamp.is_some() {
             self.forget(&key);
@@ -312,11 +306,19 @@ impl Engine {
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
     ) -> Result<Next, EngineError> {
-        let Subject { key, entry, sync, generation } = subject;
-        let before = self.live(&key.namespace);
+        let Subject { key, sync, generation, .. } = subject;
         let began = Instant::now();
-        let Carry { plan, outcome, blocked, postponed, carried, approved, problems, stages } =
-            self.carry_out(state, subject, loaded, &before).await?;
+        let Carry {
+            plan,
+            outcome,
+            blocked,
+            postponed,
+            carried,
+            approved,
+            problems,
+            stages,
+            counts,
+        } = self.carry_out(state, subject, loaded).await?;
         if outcome.stopped {
             return Ok(Next::After(Duration::ZERO));
         }
@@ -351,12 +353,13 @@ impl Engine {
             );
             self.events.tell(sync.as_ref(), said.ready, &said.reason, &note).await;
         }
-        let after = if writes > 0 { self.live(&key.namespace) } else { before };
+        self.tell_drift(sync, &outcome.drifts).await;
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
             || postponed > 0
             || !plan.terminating.is_empty();
         let retry = carried.transient + carried.undeleted > 0;
+        let fought = carried.wait;
         let report = Report {
             generation: *generation,
             verdict: said,
@@ -365,7 +368,7 @@ impl Engine {
             handled: state.request.clone(),
             problems: &problems,
             plan: Some(&plan),
-            live: Some((&after, &entry.uid)),
+            counts: Some(&counts),
             failed: outcome.failures.len() + blocked,
             approved: approved.filter(|_| unfinished),
             done,
@@ -378,8 +381,21 @@ impl Engine {
         state.trigger = "Cluster";
         state.started = None;
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
-        let wait = state.until_poll();
+        let wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
         Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
+    }
+
+    /// Says what was changed by hand and is undone.
+    async fn tell_drift(&self, sync: &GitSync, drifts: &[(ObjectId, Drift)]) {
+        let Some((first, drift)) = drifts.first() else { return };
+        for (id, drift) in drifts {
+            tracing::info!(namespace = sync.metadata.namespace, %id, %drift, "undone");
+        }
+        let mut note = format!("{first}: {drift}; undone");
+        if drifts.len() > 1 {
+            note = format!("{note}; so were {} more", drifts.len() - 1);
+        }
+        self.events.tell(sync, true, "DriftCorrected", &note).await;
     }
 }
 

@@ -82,6 +82,9 @@ impl Engine {
         if question.trigger != "Sibling" {
             state.refused.clear();
         }
+        if question.trigger == "Request" {
+            state.fights.forget();
+        }
         let interval =
             if failure.is_some() { &sync.spec.retry_interval } else { &sync.spec.interval };
         let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));

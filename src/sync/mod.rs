@@ -9,16 +9,21 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+pub mod board;
 pub mod budgets;
 mod carry;
 pub mod desired;
+mod drift;
 pub mod engine;
+mod fights;
 mod listen;
 mod look;
 pub mod plan;
 pub mod preview;
 mod problems;
+mod references;
 mod siblings;
 pub mod source;
 mod state;
 pub mod status;
+mod touched;

@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
+use super::board::{Board, Namespace, is_paused, mark};
 use super::desired::{Desired, DesiredSet, SyncRef, hex};
-use crate::api::git_sync::{ApprovedPrune, Prune};
-use crate::api::{Mark, ObjectId, keys};
+use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, Prune};
+use crate::api::{ObjectId, keys};
 use crate::cluster::live::{Live, SpecHash};
-
-/// Live objects of our kinds in the namespace of the sync, ours or not.
-pub type LiveSet = BTreeMap<ObjectId, Live>;
 
 /// Objects whose apply changed nothing although they looked different.
 pub type Settled = HashMap<ObjectId, Settling>;
@@ -38,7 +36,9 @@ pub struct Inputs<'a> {
     /// What the commit wants.
     pub desired: &'a DesiredSet,
     /// What there is.
-    pub live: &'a LiveSet,
+    pub live: &'a dyn Namespace,
+    /// Which objects are worth a look: all but those that were as wanted when they last changed.
+    pub board: &'a Board,
     /// Whether the commit has any error: then nothing proves absence.
     pub has_errors: bool,
     /// Identities known to be broken, with their file.
@@ -52,6 +52,10 @@ pub struct Inputs<'a> {
     pub last_paths: &'a BTreeMap<ObjectId, String>,
     /// Pruning rules.
     pub prune: &'a Prune,
+    /// What becomes of changes by hand.
+    pub drift: DriftPolicy,
+    /// What an error means for the rest.
+    pub failure_policy: FailurePolicy,
     /// Value of `convoke.dev/approve-prune`.
     pub approval: Option<&'a str>,
     /// The approval that is being carried out.
@@ -116,6 +120,8 @@ pub struct Update {
     pub version: u64,
     /// Whether it comes from a vanished GitSync or from a person (`adopt-by`).
     pub adopted: bool,
+    /// Whether it was applied as it is wanted, and somebody changed it since.
+    pub drifted: bool,
 }
 
 /// What to do.
@@ -141,6 +147,12 @@ pub struct Plan {
     pub given: Vec<(ObjectId, String)>,
     /// Ours, kept at their last good state because their file is broken: object and file.
     pub quarantined: Vec<(ObjectId, Option<String>)>,
+    /// Ours or wanted, and left as they are because their annotation says so.
+    pub paused: Vec<ObjectId>,
+    /// Changed by hand, and left so.
+    pub drifted: Vec<ObjectId>,
+    /// Not created or changed because something else of the commit is wrong (`failurePolicy: Atomic`).
+    pub waiting: Vec<ObjectId>,
     /// Marked by a vanished GitSync of the same name, and not wanted.
     pub orphans: Vec<ObjectId>,
     /// How many live objects carry our mark.
@@ -152,6 +164,19 @@ impl Plan {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.create.is_empty() && self.update.is_empty() && self.prune.is_empty()
+    }
+}
+
+impl Plan {
+    /// Applies nothing of this commit, because something of it is wrong (`failurePolicy: Atomic`). What is already
+    /// applied as it is wanted and was changed by hand is still brought back.
+    pub fn wait(&mut self) {
+        let (drifted, changed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.update).into_iter().partition(|update| update.drifted);
+        self.update = drifted;
+        self.waiting.append(&mut self.create);
+        self.waiting.extend(changed.into_iter().map(|update| update.id));
+        self.waiting.sort();
     }
 }
 
@@ -169,11 +194,8 @@ enum Owner {
 
 fn owner(live: &Live, id: &ObjectId, inputs: &Inputs<'_>) -> Owner {
     let Inputs { sync, others, .. } = inputs;
-    let mark = live
-        .annotation(keys::OWNER)
-        .and_then(Mark::parse)
-        .filter(|mark| mark.names(id.kind, &sync.namespace, &id.name));
-    let handed_over = live.annotation(keys::ADOPT_BY) == Some(sync.name.as_str());
+    let mark = mark(live, id, sync);
+    let handed_over = annotation(live, keys::ADOPT_BY) == Some(sync.name.as_str());
     match mark {
         Some(mark) if mark.sync_uid == sync.uid => Owner::Ours,
         Some(mark) if mark.sync_namespace == sync.namespace && mark.sync_name == sync.name => {
@@ -196,92 +218,126 @@ fn owner(live: &Live, id: &ObjectId, inputs: &Inputs<'_>) -> Owner {
     }
 }
 
-/// Whether a live object is as Git wants it.
-fn is_equal(desired: &Desired, live: &Live, settled: &Settled, id: &ObjectId) -> bool {
-    let settled = settled.get(id).filter(|settled| settled.applied == desired.applied);
-    if live.spec_hash.is_none() {
-        return settled.is_some_and(|settled| settled.version == live.version);
-    }
-    live.annotation(keys::APPLIED) == Some(desired.applied.as_str())
-        && contains(live.meta.labels.as_ref(), &desired.definition.labels)
-        && contains(live.meta.annotations.as_ref(), &desired.definition.annotations)
-        && (live.spec_hash == Some(desired.spec_hash)
-            || settled.is_some_and(|settled| settled.spec_hash == live.spec_hash))
+fn annotation<'a>(live: &'a Live, name: &str) -> Option<&'a str> {
+    live.facts().annotations.get(name)
 }
 
-fn contains(have: Option<&BTreeMap<String, String>>, want: &BTreeMap<String, String>) -> bool {
-    want.iter().all(|(key, value)| have.and_then(|have| have.get(key)) == Some(value))
+/// Whether a live object is as Git wants it.
+pub(super) fn is_equal(desired: &Desired, live: &Live, settled: &Settled, id: &ObjectId) -> bool {
+    let settled = settled.get(id).filter(|settled| settled.applied == desired.applied);
+    let facts = live.facts();
+    if facts.spec_hash.is_none() {
+        return settled.is_some_and(|settled| settled.version == live.version());
+    }
+    facts.annotations.get(keys::APPLIED) == Some(desired.applied.as_str())
+        && facts.labels.cover(&desired.definition.labels)
+        && facts.annotations.cover(&desired.definition.annotations)
+        && (facts.spec_hash == Some(desired.spec_hash)
+            || settled.is_some_and(|settled| settled.spec_hash == facts.spec_hash))
 }
 
 /// Makes the plan. Pure: the same inputs give the same plan.
 #[must_use]
 pub fn plan(inputs: &Inputs<'_>) -> Plan {
-    let mut plan = Plan::default();
+    let equal = inputs.board.equal();
+    let mut plan = Plan { unchanged: equal, marked: equal, ..Plan::default() };
     let mut victims = Vec::new();
-
-    for (id, desired) in inputs.desired {
-        let Some(live) = inputs.live.get(id) else {
-            plan.create.push(id.clone());
-            continue;
-        };
-        let adopted = match owner(live, id, inputs) {
-            Owner::Ours => false,
-            Owner::Vanished | Owner::HandedOver => true,
-            Owner::Other(owner, sibling) => {
-                plan.conflicts.push(Conflict { id: id.clone(), owner, sibling });
-                continue;
+    let mut strangers = None;
+    for id in inputs.board.open() {
+        match (inputs.desired.get(id), inputs.live.get(id)) {
+            (Some(desired), live) => bring(&mut plan, id, desired, live.as_ref(), inputs),
+            (None, Some(live)) => {
+                let strangers = || *strangers.get_or_insert_with(|| has_strangers(inputs));
+                victims.extend(leave(&mut plan, id, &live, inputs, strangers));
             }
-        };
-        if !adopted {
-            plan.marked += 1;
-        }
-        if live.meta.deletion_timestamp.is_some() {
-            plan.terminating.push(id.clone());
-        } else if !adopted && is_equal(desired, live, inputs.settled, id) {
-            plan.unchanged += 1;
-        } else {
-            plan.update.push(Update {
-                id: id.clone(),
-                uid: live.uid.clone(),
-                version: live.version,
-                adopted,
-            });
+            // Gone since it was looked at.
+            (None, None) => {}
         }
     }
-
-    let strangers = has_strangers(inputs);
-    for (id, live) in inputs.live {
-        if inputs.desired.contains_key(id) {
-            continue;
-        }
-        match owner(live, id, inputs) {
-            Owner::Ours => {}
-            Owner::Vanished => {
-                plan.orphans.push(id.clone());
-                continue;
-            }
-            Owner::HandedOver | Owner::Other(..) => continue,
-        }
-        plan.marked += 1;
-        if live.meta.deletion_timestamp.is_some() {
-            continue;
-        }
-        if let Some(file) = broken_file(id, live, inputs, strangers) {
-            plan.quarantined.push((id.clone(), file.map(str::to_owned)));
-        } else if let Some(other) = inputs.others.wanted_by(id) {
-            // An absence that is not proven gives nothing away; the object stays, whatever is approved.
-            if !inputs.has_errors {
-                plan.given.push((id.clone(), other));
-            }
-        } else if live.annotation(keys::PRUNE) != Some("disabled") {
-            victims.push(Victim { id: id.clone(), uid: live.uid.clone(), version: live.version });
-        }
+    let faulty = inputs.has_errors || !plan.conflicts.is_empty();
+    if inputs.failure_policy == FailurePolicy::Atomic && faulty {
+        plan.wait();
     }
-
     if inputs.prune.enabled && !victims.is_empty() {
         brake(&mut plan, victims, inputs);
     }
     plan
+}
+
+/// Plans a wanted object.
+fn bring(
+    plan: &mut Plan,
+    id: &ObjectId,
+    desired: &Desired,
+    live: Option<&Live>,
+    inputs: &Inputs<'_>,
+) {
+    let Some(live) = live else {
+        plan.create.push(id.clone());
+        return;
+    };
+    let adopted = match owner(live, id, inputs) {
+        Owner::Ours => false,
+        Owner::Vanished | Owner::HandedOver => true,
+        Owner::Other(owner, sibling) => {
+            plan.conflicts.push(Conflict { id: id.clone(), owner, sibling });
+            return;
+        }
+    };
+    if !adopted {
+        plan.marked += 1;
+    }
+    if live.facts().deleting {
+        plan.terminating.push(id.clone());
+    } else if is_paused(live) {
+        plan.paused.push(id.clone());
+    } else if !adopted && is_equal(desired, live, inputs.settled, id) {
+        plan.unchanged += 1;
+    } else {
+        let drifted = !adopted && annotation(live, keys::APPLIED) == Some(desired.applied.as_str());
+        if drifted && inputs.drift == DriftPolicy::Report {
+            plan.drifted.push(id.clone());
+            return;
+        }
+        let (uid, version) = (live.uid().to_owned(), live.version());
+        plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
+    }
+}
+
+/// Plans a live object that is not wanted; gives it if it is to be deleted.
+fn leave(
+    plan: &mut Plan,
+    id: &ObjectId,
+    live: &Live,
+    inputs: &Inputs<'_>,
+    strangers: impl FnOnce() -> bool,
+) -> Option<Victim> {
+    match owner(live, id, inputs) {
+        Owner::Ours => {}
+        Owner::Vanished => {
+            plan.orphans.push(id.clone());
+            return None;
+        }
+        Owner::HandedOver | Owner::Other(..) => return None,
+    }
+    plan.marked += 1;
+    if live.facts().deleting {
+        return None;
+    }
+    if let Some(file) = broken_file(id, live, inputs, strangers) {
+        plan.quarantined.push((id.clone(), file));
+    } else if is_paused(live) {
+        plan.paused.push(id.clone());
+    } else if let Some(other) = inputs.others.wanted_by(id) {
+        // An absence that is not proven gives nothing away; the object stays, whatever is approved.
+        if !inputs.has_errors {
+            plan.given.push((id.clone(), other));
+        }
+    } else if annotation(live, keys::PRUNE) != Some(keys::DISABLED) {
+        let (uid, version) = (live.uid().to_owned(), live.version());
+        return Some(Victim { id: id.clone(), uid, version });
+    }
+    None
 }
 
 /// Whether there is a broken file of which no object is known to come. Any object whose own file is no longer there
@@ -292,8 +348,8 @@ fn has_strangers(inputs: &Inputs<'_>) -> bool {
         strangers.remove(path.as_str());
     }
     if !strangers.is_empty() {
-        for (id, live) in inputs.live {
-            if let (Some(path), Owner::Ours) = (live.source_path(), owner(live, id, inputs)) {
+        for id in inputs.board.ours() {
+            if let Some(path) = inputs.live.get(id).as_ref().and_then(|l| l.facts().source_path()) {
                 strangers.remove(path);
             }
         }
@@ -303,27 +359,28 @@ fn has_strangers(inputs: &Inputs<'_>) -> bool {
 
 /// Whether an object that is not wanted may come from a broken file, and from which if that is known.
 #[allow(clippy::option_option)] // said in the line above
-fn broken_file<'a>(
+fn broken_file(
     id: &ObjectId,
-    live: &'a Live,
-    inputs: &Inputs<'a>,
-    strangers: bool,
-) -> Option<Option<&'a str>> {
+    live: &Live,
+    inputs: &Inputs<'_>,
+    strangers: impl FnOnce() -> bool,
+) -> Option<Option<String>> {
     let Inputs { broken, broken_paths, paths, last_paths, .. } = inputs;
     if let Some(file) = broken.get(id) {
-        return Some(Some(file));
+        return Some(Some(file.clone()));
     }
     if broken_paths.is_empty() {
         return None;
     }
     let last = last_paths.get(id).map(String::as_str);
-    for path in [last, live.source_path()].into_iter().flatten() {
+    let source = live.facts().source_path();
+    for path in [last, source].into_iter().flatten() {
         if broken_paths.contains(path) {
-            return Some(Some(path));
+            return Some(Some(path.to_owned()));
         }
     }
-    let gone = last.or(live.source_path()).is_none_or(|path| !paths.contains(path));
-    (strangers && gone).then_some(None)
+    let gone = last.or(source).is_none_or(|path| !paths.contains(path));
+    (gone && strangers()).then_some(None)
 }
 
 /// Decides whether the victims go now or wait.

@@ -6,22 +6,24 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::board::Board;
 use super::desired::{Desired, DesiredSet, SyncRef};
-use super::plan::{Inputs, LiveSet, Others, Plan, Settled, Settling, plan};
+use super::plan::{Inputs, Others, Plan, Settled, Settling, plan};
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
-use crate::cluster::live::{Ours, Stores, hash_json};
+use crate::cluster::live::{Live, Ours, Stores, hash_json};
+use crate::cluster::store::Key;
 use crate::definition::Catalog;
 
 /// A live object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LiveObject {
+pub struct LiveManifest {
     /// The object as the API server gives it.
     pub object: Value,
     /// Its spec in canonical form; `None` when it does not parse.
     pub spec: Option<Value>,
 }
 
-impl LiveObject {
+impl LiveManifest {
     /// Takes an object of that kind.
     #[must_use]
     pub fn new(kind: Kind, object: Value) -> Self {
@@ -76,7 +78,7 @@ pub struct Preview<'a> {
     /// While they have errors: objects that the commit before wanted and these do not, with the file that wanted them.
     pub last_paths: &'a BTreeMap<ObjectId, String>,
     /// The live objects of our kinds in the namespace of the sync.
-    pub live: &'a BTreeMap<ObjectId, LiveObject>,
+    pub live: &'a BTreeMap<ObjectId, LiveManifest>,
     /// The other GitSyncs.
     pub others: &'a dyn Others,
 }
@@ -88,25 +90,30 @@ impl Preview<'_> {
         let Self { sync, commit, catalog, desired, last_paths, live, others } = self;
         let meta = &sync.metadata;
         let namespace = meta.namespace.clone().unwrap_or_default();
-        let set = live_set(&namespace, live);
         let generation = meta.generation.unwrap_or_default();
         let input_key = format!("{} {} {generation}", commit.unwrap_or("none"), sync.spec.path);
+        let set = live_set(&namespace, live);
+        let settled = settled(desired, live);
+        let reference = SyncRef {
+            uid: meta.uid.clone().unwrap_or_default(),
+            namespace,
+            name: meta.name.clone().unwrap_or_default(),
+            generation,
+        };
         plan(&Inputs {
-            sync: &SyncRef {
-                uid: meta.uid.clone().unwrap_or_default(),
-                namespace,
-                name: meta.name.clone().unwrap_or_default(),
-                generation,
-            },
+            sync: &reference,
             input_key: &input_key,
             desired,
             live: &set,
+            board: &Board::new(&reference, desired, &set, &settled),
             has_errors: catalog.has_errors(),
             broken: &catalog.broken,
             broken_paths: &catalog.broken_paths,
             paths: &catalog.paths,
             last_paths,
             prune: &sync.spec.prune,
+            drift: sync.spec.drift,
+            failure_policy: sync.spec.failure_policy,
             approval: meta
                 .annotations
                 .as_ref()
@@ -114,28 +121,25 @@ impl Preview<'_> {
                 .map(String::as_str),
             approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
             others: *others,
-            settled: &settled(desired, live),
+            settled: &settled,
         })
     }
 }
 
 /// The live objects as the engine sees them, by way of the same stores.
-fn live_set(namespace: &str, live: &BTreeMap<ObjectId, LiveObject>) -> LiveSet {
+fn live_set(namespace: &str, live: &BTreeMap<ObjectId, LiveManifest>) -> BTreeMap<ObjectId, Live> {
     let stores = Stores::new();
-    for (id, live) in live {
-        stores.managed(id.kind).wrote_json(live.object.clone());
-    }
-    Kind::ALL
-        .into_iter()
-        .flat_map(|kind| {
-            let list = stores.managed(kind).live(namespace);
-            list.into_iter().map(move |live| (ObjectId::new(kind, live.name.clone()), live))
+    live.iter()
+        .filter_map(|(id, live)| {
+            let store = stores.managed(id.kind);
+            store.wrote_json(live.object.clone());
+            Some((id.clone(), store.live(&Key::new(namespace, &id.name))?))
         })
         .collect()
 }
 
 /// Objects that differ only where an apply would leave them as they are.
-fn settled(desired: &DesiredSet, live: &BTreeMap<ObjectId, LiveObject>) -> Settled {
+fn settled(desired: &DesiredSet, live: &BTreeMap<ObjectId, LiveManifest>) -> Settled {
     desired
         .iter()
         .filter_map(|(id, want)| {

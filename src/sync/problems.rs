@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::apply::{Failure, Outcome};
 use super::desired::DesiredSet;
+use super::fights::Fought;
 use super::plan::Plan;
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{ObjectId, keys};
@@ -18,6 +19,7 @@ pub fn write_problems(
     plan: &Plan,
     outcome: &Outcome,
     refused: &Refused,
+    fought: &[Fought],
 ) -> Vec<Problem> {
     let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
         let definition = desired.get(id).map(|want| &want.definition);
@@ -71,6 +73,18 @@ pub fn write_problems(
             format!("the API server refused {id}: {message}"),
             None,
         ));
+    }
+    for Fought { id, who, wait: _ } in fought {
+        let hint = format!(
+            "stop the other writer, or pause the object: kubectl annotate {} {} {}={}",
+            id.kind.plural(),
+            id.name,
+            keys::RECONCILE,
+            keys::DISABLED
+        );
+        let message =
+            format!("{id} is changed again and again ({who}); it is brought back ever less often");
+        problems.push(problem(id, "CVK0905", message, Some(hint)));
     }
     for (id, message) in &outcome.undeleted {
         problems.push(problem(

@@ -118,7 +118,7 @@ impl Siblings {
         };
         let inner = self.lock();
         for (other, entry) in syncs.list(&key.namespace) {
-            if other == *key || entry.value.meta.deletion_timestamp.is_some() {
+            if other == *key || entry.value.facts.deleting {
                 continue;
             }
             let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);
@@ -126,7 +126,7 @@ impl Siblings {
             let fresh = told.filter(|told| {
                 suspended
                     || (told.polled >= since
-                        && Some(told.generation) == entry.value.meta.generation)
+                        && Some(told.generation) == entry.value.facts.generation)
             });
             match fresh {
                 Some(told) if !told.failed => {

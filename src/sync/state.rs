@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
+use super::board::Board;
+use super::fights::Fights;
 use super::plan::Settled;
 use super::problems::Refused;
+use super::references::References;
 use super::source::{Loaded, Source};
 use crate::api::git_sync::Stages;
 use crate::git::{GitError, Revision};
@@ -74,6 +77,16 @@ impl Drop for Poll {
     }
 }
 
+/// What is kept up to date between plans, object by object.
+pub struct View {
+    /// Which objects a plan has to look at.
+    pub board: Board,
+    /// References to nothing.
+    pub references: References,
+    /// The commit that both were made for.
+    pub loaded: Arc<Loaded>,
+}
+
 /// See the module.
 pub struct State {
     /// UID of the GitSync: one of the same name made anew starts from nothing.
@@ -97,8 +110,12 @@ pub struct State {
     pub settled: Settled,
     /// Plans with failed writes, in a row.
     pub attempts: u32,
+    /// What a plan has to look at, and the commit that it was made for; `None` before the first plan.
+    pub view: Option<View>,
     /// Content that the server refused: not sent again until it changes, or somebody asks.
     pub refused: Refused,
+    /// Objects that somebody changes again and again.
+    pub fights: Fights,
     /// What started the work that is being done.
     pub trigger: &'static str,
     /// Timings of the last commit that was read.
@@ -122,7 +139,9 @@ impl State {
             attempted: None,
             settled: Settled::new(),
             attempts: 0,
+            view: None,
             refused: Refused::new(),
+            fights: Fights::default(),
             trigger: "Start",
             stages: Stages::default(),
             started: None,

@@ -2,16 +2,18 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{Held, LiveSet, Plan};
+use super::board::Count;
+use super::plan::{Held, Plan};
 use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
     Quarantined, Severity, Stages,
 };
-use crate::api::{Kind, Mark, keys};
+use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::conditions;
 
 /// Longest lists in a status: it must stay far below etcd's limit.
@@ -74,8 +76,8 @@ pub struct Report<'a> {
     pub problems: &'a [Problem],
     /// The plan, when there is one.
     pub plan: Option<&'a Plan>,
-    /// The live objects after the writes.
-    pub live: Option<(&'a LiveSet, &'a str)>,
+    /// Live objects with our mark after the writes.
+    pub counts: Option<&'a BTreeMap<Kind, Count>>,
     /// How many objects could not be written.
     pub failed: usize,
     /// An approved prune that is not finished.
@@ -130,6 +132,12 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     if let Some(plan) = report.plan {
         let held = plan.held.as_ref().map(held_message).unwrap_or_default();
         flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
+        let first = plan.drifted.first().map(ToString::to_string).unwrap_or_default();
+        let drifted = format!(
+            "{} object(s) differ from Git and are left so (drift: Report); first: {first}",
+            plan.drifted.len()
+        );
+        flag("Drifted", !plan.drifted.is_empty(), "ChangedByHand", &drifted);
     }
     if !report.suspended {
         let state = match (verdict.ready, progressing) {
@@ -154,7 +162,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             report.problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
         status.pending_prune = plan.held.as_ref().map(pending);
         status.approved_prune = report.approved;
-        status.orphans = plan.orphans.iter().take(MOST_NAMES).map(ToString::to_string).collect();
+        status.orphans = names(&plan.orphans);
+        status.paused = names(&plan.paused);
+        status.drifted = names(&plan.drifted);
         let known: BTreeMap<&str, &str> = previous
             .map(|p| p.quarantined.iter().map(|q| (q.object.as_str(), q.since.as_str())).collect())
             .unwrap_or_default();
@@ -171,8 +181,8 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             })
             .collect();
     }
-    if let Some((live, uid)) = report.live {
-        status.objects = Some(counts(live, uid, report.failed));
+    if let Some(by_kind) = report.counts {
+        status.objects = Some(counts(by_kind, report.failed));
     }
     if let Some(done) = report.done {
         status.history.insert(0, entry(done, now));
@@ -180,6 +190,10 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.stages = report.stages;
     }
     status
+}
+
+fn names(ids: &[ObjectId]) -> Vec<String> {
+    ids.iter().take(MOST_NAMES).map(ToString::to_string).collect()
 }
 
 fn entry(done: Done, now: Timestamp) -> HistoryEntry {
@@ -228,26 +242,19 @@ pub fn held_message(held: &Held) -> String {
     )
 }
 
-/// Live objects that carry our mark, by kind.
-fn counts(live: &LiveSet, uid: &str, failed: usize) -> ObjectCounts {
-    let mut by_kind: BTreeMap<Kind, (i64, i64)> = BTreeMap::new();
-    for (id, object) in live {
-        let ours = object.annotation(keys::OWNER).and_then(Mark::parse).is_some_and(|mark| {
-            mark.sync_uid == uid && mark.name == id.name && mark.kind == id.kind
-        });
-        if ours {
-            let count = by_kind.entry(id.kind).or_default();
-            count.0 += 1;
-            count.1 += i64::from(object.ready);
-        }
-    }
+fn counts(by_kind: &BTreeMap<Kind, Count>, failed: usize) -> ObjectCounts {
+    let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     ObjectCounts {
-        total: by_kind.values().map(|c| c.0).sum(),
-        ready: by_kind.values().map(|c| c.1).sum(),
-        failed: i64::try_from(failed).unwrap_or(i64::MAX),
+        total: by_kind.values().map(|count| number(count.total)).sum(),
+        ready: by_kind.values().map(|count| number(count.ready)).sum(),
+        failed: number(failed),
         by_kind: by_kind
-            .into_iter()
-            .map(|(kind, (total, ready))| KindCount { kind: kind.to_string(), total, ready })
+            .iter()
+            .map(|(kind, Count { total, ready })| KindCount {
+                kind: kind.to_string(),
+                total: number(*total),
+                ready: number(*ready),
+            })
             .collect(),
     }
 }
@@ -263,15 +270,18 @@ pub struct Carried {
     pub asked: Vec<String>,
     /// Deletes that wait for GitSyncs that cannot be read: how many, and for whom.
     pub unknown: Option<(usize, String)>,
+    /// When an object that somebody changes again and again is brought back next.
+    pub wait: Option<Duration>,
 }
 
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, asked, unknown } = carried;
+    let Carried { transient, undeleted, asked, unknown, wait } = carried;
     let (transient, undeleted) = (*transient, *undeleted);
     let busy = transient + undeleted > 0
+        || wait.is_some()
         || !plan.terminating.is_empty()
         || !plan.given.is_empty()
         || !asked.is_empty()
@@ -313,7 +323,12 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
             format!("{count} object(s) are left to other GitSyncs; first: {id} to GitSync {to}");
         ("HandingOver", message, false)
     } else {
-        ("Succeeded", format!("Applied revision: {revision}"), true)
+        let mut message = format!("Applied revision: {revision}");
+        if let Some(first) = plan.paused.first() {
+            let count = plan.paused.len();
+            message = format!("{message}; {count} object(s) paused, first: {first}");
+        }
+        ("Succeeded", message, true)
     };
     Verdict { reason: reason.into(), message, ready, stalled: false, reconciling: busy }
 }

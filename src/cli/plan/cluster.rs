@@ -19,7 +19,7 @@ use crate::definition::{Catalog, Definition, Limits, Loader};
 use crate::git::open_local;
 use crate::sync::desired::{Desired, DesiredSet, desired_set};
 use crate::sync::plan::{Others, Plan};
-use crate::sync::preview::{LiveObject, Preview, spec_after};
+use crate::sync::preview::{LiveManifest, Preview, spec_after};
 
 /// Options of `--against cluster`.
 #[derive(Debug, ClapArgs)]
@@ -52,7 +52,7 @@ struct Cluster {
     sync: GitSync,
     /// The other GitSyncs of the namespace, by name.
     others: BTreeMap<String, GitSync>,
-    live: BTreeMap<ObjectId, LiveObject>,
+    live: BTreeMap<ObjectId, LiveManifest>,
     /// GitSyncs of other namespaces that live objects are marked by and that do not exist: namespace, name, uid.
     vanished: BTreeSet<(String, String, String)>,
 }
@@ -91,7 +91,7 @@ async fn read(args: &ClusterArgs) -> Result<Cluster, Failure> {
     Ok(Cluster { namespace: connection.namespace, sync, others, live, vanished })
 }
 
-fn mark(live: &LiveObject) -> Option<Mark> {
+fn mark(live: &LiveManifest) -> Option<Mark> {
     live.annotation(keys::OWNER).and_then(Mark::parse)
 }
 
@@ -229,6 +229,8 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
         }
         if update.adopted {
             line = line.noted("is taken over");
+        } else if update.drifted {
+            line = line.noted("was changed by hand, and is brought back");
         } else if cluster.live.get(id).is_some_and(|live| live.spec.is_none()) {
             line = line.noted("is not valid as it is, so what changes is not known");
         } else if line.changes.is_empty() {
@@ -239,6 +241,18 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
     }
     entries.extend(plan.terminating.iter().map(|id| {
         (id, entry(id, Action::Wait).noted("is being deleted by somebody; made anew afterwards"))
+    }));
+    entries.extend(plan.waiting.iter().map(|id| {
+        let note = "waits: something of this commit is wrong, and failurePolicy is Atomic";
+        (id, entry(id, Action::Wait).noted(note))
+    }));
+    entries.extend(plan.paused.iter().map(|id| {
+        let note = format!("stays as it is: {} is {}", keys::RECONCILE, keys::DISABLED);
+        (id, entry(id, Action::Pause).noted(note))
+    }));
+    entries.extend(plan.drifted.iter().map(|id| {
+        let note = "was changed by hand, and stays so: spec.drift is Report";
+        (id, entry(id, Action::Drift).noted(note))
     }));
     entries.extend(plan.conflicts.iter().map(|conflict| {
         let note = format!("exists and belongs to {}", conflict.owner);
@@ -289,7 +303,7 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
 }
 
 /// What an apply changes of a live object.
-fn differences(want: &Desired, live: &LiveObject) -> Vec<Change> {
+fn differences(want: &Desired, live: &LiveManifest) -> Vec<Change> {
     let Definition { id, labels, annotations, .. } = want.definition.as_ref();
     let mut found = Vec::new();
     if let Some(spec) = &live.spec {

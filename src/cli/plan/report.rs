@@ -72,8 +72,12 @@ pub enum Action {
     Quarantine,
     /// Another GitSync wants it: it is left to that one.
     HandOver,
-    /// Somebody is deleting it: its end is awaited.
+    /// Somebody is deleting it, and its end is awaited; or something else of an atomic commit is wrong.
     Wait,
+    /// Its annotation says that it is to be left as it is.
+    Pause,
+    /// Somebody changed it by hand, and that is only told.
+    Drift,
     /// A vanished GitSync of the same name made it, and nobody wants it: it stays.
     Orphan,
 }
@@ -85,7 +89,7 @@ impl Action {
             Self::Update => '~',
             Self::Delete => '-',
             Self::Conflict => '!',
-            Self::Quarantine => '=',
+            Self::Quarantine | Self::Pause | Self::Drift => '=',
             Self::HandOver => '>',
             Self::Wait => '.',
             Self::Orphan => '?',
@@ -204,14 +208,17 @@ impl Report {
             Action::Delete => *delete += 1,
             Action::Conflict => *conflicts += 1,
             Action::Quarantine => *quarantined += 1,
-            Action::HandOver | Action::Wait | Action::Orphan => {}
+            Action::HandOver | Action::Wait | Action::Pause | Action::Drift | Action::Orphan => {}
         }
         self.objects.push(entry);
     }
 
     /// Whether anything is to be done or decided.
     pub fn has_changes(&self) -> bool {
-        let passive = |action| matches!(action, Action::Orphan | Action::Quarantine);
+        let passive = |action| {
+            use Action::{Drift, Orphan, Pause, Quarantine};
+            matches!(action, Orphan | Quarantine | Pause | Drift)
+        };
         self.held.is_some() || self.objects.iter().any(|entry| !passive(entry.action))
     }
 

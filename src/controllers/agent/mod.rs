@@ -98,9 +98,8 @@ impl Reconciler for Agents {
         };
         let child = Key::new(&key.namespace, desired::child_name(&key.name));
         let live = live_deployment(&context.children, &uid, &child);
-        let live = live.as_ref().map(|live| live.value.object.as_ref());
         outcome.followed =
-            Some(context.inputs.follow(Kind::Agent, &key, live, &mut children).await);
+            Some(context.inputs.follow(Kind::Agent, &key, live.as_ref(), &mut children).await);
         let applied = apply(&context.writer, &context.children, &uid, &child, &children).await;
 
         let (deployment, failure) = match applied {
@@ -114,7 +113,6 @@ impl Reconciler for Agents {
             }
         };
         if let Some(deployment) = &deployment {
-            let deployment = &deployment.value.object;
             outcome.observed = Some(observe(deployment));
             outcome.image = image_of(deployment);
         }

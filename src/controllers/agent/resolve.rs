@@ -97,17 +97,18 @@ pub fn resolve(
     let live = children.deployments.get(&Key::new(&namespace, child_name(&name)));
     let live = live.filter(|entry| entry.value.owner_uid() == agent.metadata.uid.as_deref());
     resolved.deployment_exists = live.is_some();
-    let told = |name: &str| told(&live.as_ref()?.value.object, name);
+    let live = live.and_then(|entry| entry.value.object());
+    let told = |name: &str| told(live.as_ref()?, name);
 
     let entry = stores.model_apis.get(&Key::new(&namespace, &spec.model_api.name));
     let ready = entry.as_ref().map(|entry| entry.value.is_ready());
     resolved.waiting_for.extend(state(Kind::ModelAPI, &spec.model_api.name, ready));
     let api = entry.as_ref().and_then(|entry| entry.value.object());
-    resolved.model_url = match api {
+    resolved.model_url = match &api {
         Some(api) => model_api::desired::endpoint(api, defaults),
         None => told("MODEL_API_URL"),
     };
-    resolved.models = api.map(|api| model_api::desired::models(api)).unwrap_or_default();
+    resolved.models = api.as_ref().map(|api| model_api::desired::models(api)).unwrap_or_default();
     let in_config = spec.config.as_ref().and_then(|config| named(&config.env));
     resolved.model = match (named(&spec.env), spec.model.clone(), in_config) {
         (Some(Named::Literal(model)), _, _)
@@ -131,7 +132,7 @@ pub fn resolve(
         let ready = entry.as_ref().map(|entry| entry.value.is_ready());
         resolved.waiting_for.extend(state(Kind::MCPServer, &server, ready));
         let url = match entry.as_ref().and_then(|entry| entry.value.object()) {
-            Some(object) => Some(mcp_server::desired::endpoint(object, defaults)),
+            Some(object) => Some(mcp_server::desired::endpoint(&object, defaults)),
             None => told(&server_variable(&server)),
         };
         resolved.mcp_servers.push((server, url));
@@ -140,7 +141,7 @@ pub fn resolve(
     let mut peers =
         spec.agent_network.as_ref().map(|network| network.access.clone()).unwrap_or_default();
     peers.sort();
-    resolved.wired_now = live.is_some().then(|| {
+    resolved.wired_now = resolved.deployment_exists.then(|| {
         let names = told("PEER_AGENTS").unwrap_or_default();
         names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     });
@@ -174,7 +175,7 @@ pub fn resolve(
                 resolved.waiting_for_build = Some(build.name.clone());
             }
             // A build that has lost its image does not stop what runs.
-            built.or_else(|| image_of(&live.as_ref()?.value.object))
+            built.or_else(|| image_of(live.as_ref()?))
         }
     };
     resolved

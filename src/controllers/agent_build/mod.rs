@@ -116,15 +116,13 @@ impl Reconciler for Controller {
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, CallError> {
         let Some(entry) = self.builds.get(&key) else { return Ok(Next::Forget) };
-        if entry.value.meta.deletion_timestamp.is_some() {
+        if entry.value.facts.deleting {
             return Ok(Next::Settled);
         }
-        let build = match &entry.value.object {
-            Ok(build) => build.clone(),
-            Err(error) => {
-                tracing::warn!(object = %key, error, "this AgentBuild does not parse");
-                return Ok(Next::Settled);
-            }
+        let Some(build) = entry.value.object() else {
+            let error = entry.value.parse_error();
+            tracing::warn!(object = %key, error, "this AgentBuild does not parse");
+            return Ok(Next::Settled);
         };
         let state = self.tekton.state();
         let Some(source) = self.sources.get(&key) else {
@@ -167,8 +165,8 @@ impl Problem {
 /// Whether the live object is the one of the source's commit. A new spec with an old tree, or the other way round,
 /// would be a build that nobody asked for.
 fn is_applied(entry: &Entry<Managed<AgentBuild>>, source: &SourceAt) -> bool {
-    let have = entry.value.meta.annotations.as_ref().and_then(|all| all.get(keys::APPLIED));
-    source.applied.as_ref().is_none_or(|want| have == Some(want))
+    let have = entry.value.facts.annotations.get(keys::APPLIED);
+    source.applied.as_ref().is_none_or(|want| have == Some(want.as_str()))
 }
 
 impl Controller {
@@ -280,7 +278,7 @@ impl Controller {
     ) -> Result<Next, CallError> {
         let old = build.status.clone().unwrap_or_default();
         let now = Timestamp::now();
-        let new = status::status(&old, &entry.value.meta, found, builder, now);
+        let new = status::status(&old, &build.metadata, found, builder, now);
         apply::status(&self.client, self.builds.as_ref(), key, &entry.uid, &old, &new).await?;
         Ok(match found {
             // Neither ConfigMaps nor strangers' runs are watched.

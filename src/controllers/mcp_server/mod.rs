@@ -38,7 +38,7 @@ impl Reconciler for McpServers {
         // A build that has lost its image does not stop what runs.
         let built = built.or_else(|| {
             let live = live_deployment(&context.children, &uid, &child)?;
-            desired::running_image(&live.value.object)
+            desired::running_image(&live)
         });
         let image = desired::image(&server, built.as_deref(), &context.defaults);
         let mut children = desired::children(&server, image.as_deref(), &context.defaults);
@@ -48,21 +48,19 @@ impl Reconciler for McpServers {
             ..Outcome::default()
         };
         let live = live_deployment(&context.children, &uid, &child);
-        let live = live.as_ref().map(|live| live.value.object.as_ref());
         outcome.followed =
-            Some(context.inputs.follow(Kind::MCPServer, &key, live, &mut children).await);
+            Some(context.inputs.follow(Kind::MCPServer, &key, live.as_ref(), &mut children).await);
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {
-                outcome.observed =
-                    applied.deployment.as_ref().map(|entry| observe(&entry.value.object));
+                outcome.observed = applied.deployment.as_ref().map(observe);
                 outcome.conflicts = applied.conflicts;
                 None
             }
             Err(error) => {
                 outcome.failure = Some(Failure::from(&error));
-                outcome.observed = live_deployment(&context.children, &uid, &child)
-                    .map(|entry| observe(&entry.value.object));
+                let live = live_deployment(&context.children, &uid, &child);
+                outcome.observed = live.as_ref().map(observe);
                 Some(error)
             }
         };

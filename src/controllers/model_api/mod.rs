@@ -34,21 +34,19 @@ impl Reconciler for ModelApis {
         let mut outcome =
             Outcome { elsewhere: api.spec.mode == ModelMode::External, ..Outcome::default() };
         let live = live_deployment(&context.children, &uid, &child);
-        let live = live.as_ref().map(|live| live.value.object.as_ref());
         outcome.followed =
-            Some(context.inputs.follow(Kind::ModelAPI, &key, live, &mut children).await);
+            Some(context.inputs.follow(Kind::ModelAPI, &key, live.as_ref(), &mut children).await);
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {
-                outcome.observed =
-                    applied.deployment.as_ref().map(|entry| observe(&entry.value.object));
+                outcome.observed = applied.deployment.as_ref().map(observe);
                 outcome.conflicts = applied.conflicts;
                 None
             }
             Err(error) => {
                 outcome.failure = Some(Failure::from(&error));
-                outcome.observed = live_deployment(&context.children, &uid, &child)
-                    .map(|entry| observe(&entry.value.object));
+                let live = live_deployment(&context.children, &uid, &child);
+                outcome.observed = live.as_ref().map(observe);
                 Some(error)
             }
         };

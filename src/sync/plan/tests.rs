@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
 use super::*;
 use crate::api::Kind;
-use crate::cluster::live::hash_json;
+use crate::cluster::live::{Facts, LiveObject, hash_json};
+use crate::cluster::packed::Pairs;
 use crate::definition::Definition;
 
 const NAMESPACE: &str = "team";
@@ -36,35 +36,48 @@ fn want(name: &str) -> (ObjectId, Desired) {
     (id(name), Desired::new(Arc::new(definition)))
 }
 
-/// The live object as an apply of `want(name)` leaves it.
-fn live(name: &str, mark: Option<&str>) -> (ObjectId, Live) {
-    let (id, want) = want(name);
-    let mut annotations = BTreeMap::from([
-        (keys::APPLIED.to_owned(), want.applied.clone()),
-        (keys::SOURCE.to_owned(), format!("{name}.yaml:1")),
-    ]);
-    if let Some(mark) = mark {
-        annotations.insert(keys::OWNER.into(), mark.into());
-    }
-    let meta = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
-    let live = Live {
-        name: name.into(),
-        uid: format!("uid-of-{name}"),
-        version: 7,
-        meta: Arc::new(meta),
-        spec_hash: Some(want.spec_hash),
-        ready: true,
-    };
-    (id, live)
+/// A live object.
+#[derive(Debug, Clone)]
+struct Object {
+    uid: String,
+    version: u64,
+    facts: Facts,
+    annotations: BTreeMap<String, String>,
 }
 
-fn ours(name: &str) -> (ObjectId, Live) {
+impl LiveObject for Object {
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+/// The live object as an apply of `want(name)` leaves it.
+fn live(name: &str, mark: Option<&str>) -> (ObjectId, Object) {
+    let (id, want) = want(name);
+    let facts = Facts { spec_hash: Some(want.spec_hash), ready: true, ..Facts::default() };
+    let (uid, annotations) = (format!("uid-of-{name}"), BTreeMap::new());
+    let mut object = Object { uid, version: 7, facts, annotations };
+    annotate(&mut object, keys::APPLIED, &want.applied);
+    annotate(&mut object, keys::SOURCE, &format!("{name}.yaml:1"));
+    if let Some(mark) = mark {
+        annotate(&mut object, keys::OWNER, mark);
+    }
+    (id, object)
+}
+
+fn ours(name: &str) -> (ObjectId, Object) {
     live(name, Some(&sync().mark(&id(name)).to_string()))
 }
 
-fn annotate(live: &mut Live, key: &str, value: &str) {
-    let meta = Arc::make_mut(&mut live.meta);
-    meta.annotations.get_or_insert_default().insert(key.into(), value.into());
+fn annotate(object: &mut Object, key: &str, value: &str) {
+    object.annotations.insert(key.into(), value.into());
+    object.facts.annotations = Pairs::of(Some(object.annotations.clone()));
 }
 
 /// One other GitSync, `other`.
@@ -88,7 +101,7 @@ impl Others for Neighbours {
 
 struct World {
     desired: DesiredSet,
-    live: LiveSet,
+    live: BTreeMap<ObjectId, Object>,
     has_errors: bool,
     broken: BTreeMap<ObjectId, String>,
     broken_paths: BTreeSet<String>,
@@ -96,6 +109,8 @@ struct World {
     last_paths: BTreeMap<ObjectId, String>,
     others: Neighbours,
     prune: Prune,
+    drift: DriftPolicy,
+    failure_policy: FailurePolicy,
     approval: Option<String>,
     approved: Option<ApprovedPrune>,
     settled: Settled,
@@ -112,6 +127,8 @@ fn world(desired: &[&str], live: &[&str]) -> World {
         last_paths: BTreeMap::new(),
         others: Neighbours::default(),
         prune: Prune::default(),
+        drift: DriftPolicy::default(),
+        failure_policy: FailurePolicy::default(),
         approval: None,
         approved: None,
         settled: Settled::new(),
@@ -120,17 +137,23 @@ fn world(desired: &[&str], live: &[&str]) -> World {
 
 impl World {
     fn plan(&self) -> Plan {
+        let live: BTreeMap<ObjectId, Live> =
+            self.live.iter().map(|(id, o)| (id.clone(), Arc::new(o.clone()) as Live)).collect();
+        let sync = sync();
         plan(&Inputs {
-            sync: &sync(),
+            sync: &sync,
             input_key: "abc .",
             desired: &self.desired,
-            live: &self.live,
+            live: &live,
+            board: &Board::new(&sync, &self.desired, &live, &self.settled),
             has_errors: self.has_errors,
             broken: &self.broken,
             broken_paths: &self.broken_paths,
             paths: &self.paths,
             last_paths: &self.last_paths,
             prune: &self.prune,
+            drift: self.drift,
+            failure_policy: self.failure_policy,
             approval: self.approval.as_deref(),
             approved: self.approved.as_ref(),
             others: &self.others,
@@ -153,7 +176,7 @@ fn a_settled_system_has_an_empty_plan() {
 #[test]
 fn g11_missing_is_created_and_different_is_updated() {
     let mut w = world(&["a", "b"], &["b"]);
-    w.live.get_mut(&id("b")).expect("b").spec_hash = Some(hash_json(&json!("edited")));
+    w.live.get_mut(&id("b")).expect("b").facts.spec_hash = Some(hash_json(&json!("edited")));
     let plan = w.plan();
     assert_eq!(plan.create, [id("a")]);
     assert_eq!(plan.update.len(), 1);
@@ -165,19 +188,19 @@ fn an_apply_that_changed_nothing_is_remembered_as_equal() {
     let mut w = world(&["a"], &["a"]);
     let other = Some(hash_json(&json!("scaled")));
     let applied = w.desired[&id("a")].applied.clone();
-    w.live.get_mut(&id("a")).expect("a").spec_hash = other;
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = other;
     assert_eq!(w.plan().update.len(), 1);
     w.settled.insert(id("a"), Settling { applied: applied.clone(), spec_hash: other, version: 7 });
     assert!(w.plan().is_settled());
     // A new version of the same spec (a status, say) changes nothing; another spec does.
     w.live.get_mut(&id("a")).expect("a").version = 8;
     assert!(w.plan().is_settled());
-    w.live.get_mut(&id("a")).expect("a").spec_hash = Some(hash_json(&json!("edited")));
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = Some(hash_json(&json!("edited")));
     assert_eq!(w.plan().update.len(), 1);
 
     // A spec that does not parse: only this very version.
     let a = w.live.get_mut(&id("a")).expect("a");
-    (a.spec_hash, a.version) = (None, 9);
+    (a.facts.spec_hash, a.version) = (None, 9);
     w.settled.insert(id("a"), Settling { applied, spec_hash: None, version: 9 });
     assert!(w.plan().is_settled());
     w.live.get_mut(&id("a")).expect("a").version = 10;
@@ -375,8 +398,7 @@ fn g22_what_another_sync_gives_is_taken_over_in_place() {
 #[test]
 fn a_copied_object_is_not_ours_and_is_never_pruned() {
     let mut w = world(&["a", "b", "c"], &["a", "b", "c"]);
-    let (_, mut copy) = live("copy", Some(&sync().mark(&id("a")).to_string()));
-    copy.name = "copy".into();
+    let (_, copy) = live("copy", Some(&sync().mark(&id("a")).to_string()));
     w.live.insert(id("copy"), copy);
     let plan = w.plan();
     assert!(plan.is_settled());
@@ -433,10 +455,8 @@ fn an_object_of_a_living_sync_stays_its_own_even_with_adopt_by() {
 #[test]
 fn an_object_that_is_being_deleted_is_waited_for() {
     let mut w = world(&["a"], &["a", "b", "c", "d"]);
-    let now = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     for name in ["a", "b", "c", "d"] {
-        Arc::make_mut(&mut w.live.get_mut(&id(name)).expect("live").meta).deletion_timestamp =
-            now.clone();
+        w.live.get_mut(&id(name)).expect("live").facts.deleting = true;
     }
     let plan = w.plan();
     assert_eq!(plan.terminating, [id("a")]);
@@ -453,4 +473,56 @@ fn deletes_run_in_reverse_apply_order() {
     w.prune.max_deletions = IntOrString::Int(5);
     let order: Vec<_> = w.plan().prune.into_iter().map(|v| v.id.kind).collect();
     assert_eq!(order, [Kind::Agent, Kind::ModelAPI]);
+}
+
+fn names(ids: &[ObjectId]) -> Vec<&str> {
+    ids.iter().map(|id| id.name.as_str()).collect()
+}
+
+#[test]
+fn g14_drift_is_told_from_a_change_in_git() {
+    let mut w = world(&["a", "b"], &["a", "b"]);
+    let edited = Some(hash_json(&json!("edited")));
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = edited;
+    annotate(w.live.get_mut(&id("b")).expect("b"), keys::APPLIED, "an older definition");
+    let drifted: Vec<_> = w.plan().update.iter().map(|update| update.drifted).collect();
+    assert_eq!(drifted, [true, false]);
+    w.drift = DriftPolicy::Report;
+    let plan = w.plan();
+    assert_eq!((names(&plan.drifted), plan.update.len()), (vec!["a"], 1));
+    assert_eq!(plan.update[0].id, id("b"));
+}
+
+#[test]
+fn g14_a_paused_object_is_neither_changed_nor_deleted_and_is_shown() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    for name in ["a", "b", "d"] {
+        annotate(w.live.get_mut(&id(name)).expect("live"), keys::RECONCILE, "disabled");
+    }
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = None;
+    let plan = w.plan();
+    assert!(plan.is_settled() && plan.held.is_none());
+    assert_eq!((names(&plan.paused), plan.unchanged, plan.marked), (vec!["a", "b", "d"], 1, 4));
+    annotate(w.live.get_mut(&id("a")).expect("a"), keys::RECONCILE, "no");
+    assert_eq!(w.plan().update.len(), 1);
+}
+
+#[test]
+fn g10_atomic_applies_nothing_of_a_commit_with_an_error_but_undoes_drift() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "x"]);
+    w.failure_policy = FailurePolicy::Atomic;
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = Some(hash_json(&json!("edited")));
+    annotate(w.live.get_mut(&id("b")).expect("b"), keys::APPLIED, "an older definition");
+    let plan = w.plan();
+    assert!(plan.waiting.is_empty() && plan.create.len() == 1 && plan.update.len() == 2);
+    w.has_errors = true;
+    let plan = w.plan();
+    assert_eq!(names(&plan.waiting), ["b", "c"]);
+    assert!(plan.create.is_empty() && plan.prune.is_empty());
+    assert_eq!(plan.update.len(), 1);
+    assert_eq!(plan.update[0].id, id("a"));
+    // A conflict is as good as an error.
+    w.has_errors = false;
+    w.live.extend([live("c", None)]);
+    assert_eq!(names(&w.plan().waiting), ["b"]);
 }

@@ -3,6 +3,8 @@
 //! A reply (object, or tombstone of a delete) counts at once; older watch events for the same object are
 //! ignored until the watch has passed it. So a plan that runs right after an apply sees what was applied.
 
+mod objects;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,6 +12,10 @@ use std::sync::{Arc, RwLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
+
+pub use objects::Terms;
+
+use objects::Objects;
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,8 +109,7 @@ impl Ended {
 type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
 
 struct Inner<V> {
-    /// Namespace → name → entry.
-    objects: HashMap<Key, Arc<Entry<V>>>,
+    objects: Objects<V>,
     /// Objects that we deleted and whose end the watch has not shown yet: key → uid.
     tombstones: HashMap<Key, String>,
     /// Objects that we wrote and that the watch has not shown at that version yet.
@@ -112,7 +117,7 @@ struct Inner<V> {
     /// Objects whose end is known: a late reply must not revive them.
     ended: Ended,
     /// While a list runs: what it has shown so far.
-    listing: Option<HashMap<Key, Arc<Entry<V>>>>,
+    listing: Option<Objects<V>>,
     /// Own writes that arrived while a list ran: the list may or may not hold them.
     written_while_listing: bool,
 }
@@ -130,9 +135,15 @@ impl<V> Store<V> {
     /// An empty store that is not ready.
     #[must_use]
     pub fn new(kind: &'static str) -> Arc<Self> {
+        Self::indexed(kind, |_| Vec::new())
+    }
+
+    /// The same for a store whose objects are also found by their terms.
+    #[must_use]
+    pub fn indexed(kind: &'static str, terms: Terms<V>) -> Arc<Self> {
         Arc::new(Self {
             inner: RwLock::new(Inner {
-                objects: HashMap::new(),
+                objects: Objects::new(terms),
                 tombstones: HashMap::new(),
                 unconfirmed: HashMap::new(),
                 ended: Ended::default(),
@@ -160,18 +171,26 @@ impl<V> Store<V> {
     #[must_use]
     pub fn list(&self, namespace: &str) -> Vec<(Key, Arc<Entry<V>>)> {
         let inner = read(&self.inner);
-        inner
-            .objects
-            .iter()
-            .filter(|(k, _)| k.namespace == namespace)
-            .map(|(k, e)| (k.clone(), e.clone()))
-            .collect()
+        let objects = inner.objects.of(namespace);
+        objects.map(|(name, entry)| (Key::new(namespace, name), entry.clone())).collect()
+    }
+
+    /// The names of all objects of one namespace, in no order.
+    #[must_use]
+    pub fn names(&self, namespace: &str) -> Vec<String> {
+        read(&self.inner).objects.of(namespace).map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// The objects of one namespace that have this term, by name.
+    #[must_use]
+    pub fn found(&self, namespace: &str, term: &str) -> Vec<(Key, Arc<Entry<V>>)> {
+        read(&self.inner).objects.found(namespace, term)
     }
 
     /// Every object, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<(Key, Arc<Entry<V>>)> {
-        read(&self.inner).objects.iter().map(|(k, e)| (k.clone(), e.clone())).collect()
+        read(&self.inner).objects.all().map(|(key, entry)| (key, entry.clone())).collect()
     }
 
     /// How many objects there are.
@@ -217,7 +236,7 @@ impl<V> Store<V> {
             inner.tombstones.remove(&key);
             inner.unconfirmed.insert(key.clone(), entry.version);
             let new = Arc::new(entry);
-            (inner.objects.insert(key.clone(), new.clone()), new)
+            (inner.objects.insert(&key, new.clone()), new)
         };
         self.tell(&key, old.as_ref(), Some(&new));
         new
@@ -262,7 +281,7 @@ impl<V> Store<V> {
                 }
             }
             let new = Arc::new(entry);
-            (inner.objects.insert(key.clone(), new.clone()), new)
+            (inner.objects.insert(&key, new.clone()), new)
         };
         self.tell(&key, old.as_ref(), Some(&new));
     }
@@ -288,14 +307,14 @@ impl<V> Store<V> {
     /// A list begins. Until it is complete, readers keep seeing the last good state.
     pub fn list_begins(&self) {
         let mut inner = write(&self.inner);
-        inner.listing = Some(HashMap::new());
+        inner.listing = Some(inner.objects.empty());
         inner.written_while_listing = false;
     }
 
     /// The list showed an object.
     pub fn listed(&self, key: Key, entry: Entry<V>) {
         if let Some(listing) = &mut write(&self.inner).listing {
-            listing.insert(key, Arc::new(entry));
+            listing.insert(&key, Arc::new(entry));
         }
     }
 
@@ -314,7 +333,7 @@ impl<V> Store<V> {
                 inner.tombstones.clear();
                 inner.unconfirmed.clear();
                 // A list that shows an object proves that it lives, whatever was believed.
-                if listing.values().any(|entry| inner.ended.contains(&entry.uid)) {
+                if listing.all().any(|(_, entry)| inner.ended.contains(&entry.uid)) {
                     inner.ended.clear();
                 }
             } else {
@@ -323,7 +342,7 @@ impl<V> Store<V> {
                     if let Some(ours) =
                         ours.filter(|_| listing.get(key).is_none_or(|l| l.version < *version))
                     {
-                        listing.insert(key.clone(), ours.clone());
+                        listing.insert(key, ours.clone());
                     }
                 }
                 for (key, uid) in &inner.tombstones {
@@ -334,17 +353,25 @@ impl<V> Store<V> {
             }
             (std::mem::replace(&mut inner.objects, listing), certain)
         };
-        let new = read(&self.inner).objects.clone();
-        for (key, entry) in &new {
-            let before = old.get(key);
-            if before.is_none_or(|b| b.version != entry.version || b.uid != entry.uid) {
-                self.tell(key, before, Some(entry));
+        // What differs is collected under the lock and told without it.
+        let mut news = Vec::new();
+        {
+            let new = &read(&self.inner).objects;
+            for (key, entry) in new.all() {
+                let before = old.get(&key);
+                if before.is_none_or(|b| b.version != entry.version || b.uid != entry.uid) {
+                    news.push((key, before.cloned(), Some(entry.clone())));
+                }
+            }
+            for (key, entry) in old.all() {
+                if new.get(&key).is_none() {
+                    news.push((key, Some(entry.clone()), None));
+                }
             }
         }
-        for (key, entry) in &old {
-            if !new.contains_key(key) {
-                self.tell(key, Some(entry), None);
-            }
+        drop(old);
+        for (key, before, after) in &news {
+            self.tell(key, before.as_ref(), after.as_ref());
         }
         self.ready.send_replace(true);
         certain

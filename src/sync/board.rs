@@ -1,0 +1,165 @@
+//! (pure) Which objects a plan has to look at. Kept up to date object by object, so that a plan costs what changed,
+//! however many objects there are.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::desired::{DesiredSet, SyncRef};
+use super::plan::{Settled, is_equal};
+use crate::api::{Kind, Mark, ObjectId, keys};
+use crate::cluster::live::Live;
+
+/// The live objects of our kinds in the namespace of a sync, ours or not.
+pub trait Namespace {
+    /// One object.
+    fn get(&self, id: &ObjectId) -> Option<Live>;
+    /// All of them.
+    fn ids(&self) -> Vec<ObjectId>;
+}
+
+impl Namespace for BTreeMap<ObjectId, Live> {
+    fn get(&self, id: &ObjectId) -> Option<Live> {
+        self.get(id).cloned()
+    }
+
+    fn ids(&self) -> Vec<ObjectId> {
+        self.keys().cloned().collect()
+    }
+}
+
+/// The mark of a live object, if it names the object that carries it: a copied object is not ours.
+#[must_use]
+pub fn mark(live: &Live, id: &ObjectId, sync: &SyncRef) -> Option<Mark> {
+    let mark = live.facts().annotations.get(keys::OWNER).and_then(Mark::parse)?;
+    mark.names(id.kind, &sync.namespace, &id.name).then_some(mark)
+}
+
+/// Whether a live object is to be left as it is.
+#[must_use]
+pub fn is_paused(live: &Live) -> bool {
+    live.facts().annotations.get(keys::RECONCILE) == Some(keys::DISABLED)
+}
+
+/// What is remembered of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Seen {
+    /// It carries the mark of this sync.
+    ours: bool,
+    /// It is Ready.
+    ready: bool,
+    /// It is wanted, ours, and as Git wants it.
+    equal: bool,
+    /// A plan has to look at it.
+    open: bool,
+}
+
+/// Objects with the mark of a sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// All.
+    pub total: usize,
+    /// Those that are Ready.
+    pub ready: usize,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Board {
+    seen: HashMap<ObjectId, Seen>,
+    open: BTreeSet<ObjectId>,
+    equal: usize,
+    counts: BTreeMap<Kind, Count>,
+}
+
+impl Board {
+    /// A board of everything there is and everything that is wanted.
+    #[must_use]
+    pub fn new(
+        sync: &SyncRef,
+        desired: &DesiredSet,
+        live: &dyn Namespace,
+        settled: &Settled,
+    ) -> Self {
+        let mut board = Self::default();
+        for id in live.ids().iter().chain(desired.keys()) {
+            board.look(id, sync, desired, live, settled);
+        }
+        board
+    }
+
+    /// Looks at one object again: it changed, on one side or the other.
+    pub fn look(
+        &mut self,
+        id: &ObjectId,
+        sync: &SyncRef,
+        desired: &DesiredSet,
+        live: &dyn Namespace,
+        settled: &Settled,
+    ) {
+        let (want, live) = (desired.get(id), live.get(id));
+        let seen = match (want, &live) {
+            (None, None) => Seen::default(),
+            (Some(_), None) => Seen { open: true, ..Seen::default() },
+            (want, Some(live)) => {
+                let mark = mark(live, id, sync);
+                let ours = mark.as_ref().is_some_and(|mark| mark.sync_uid == sync.uid);
+                // The mark of a vanished sync of this name.
+                let namesake = mark.is_some_and(|mark| {
+                    mark.sync_namespace == sync.namespace && mark.sync_name == sync.name
+                });
+                let facts = live.facts();
+                let equal = ours
+                    && !facts.deleting
+                    && !is_paused(live)
+                    && want.is_some_and(|want| is_equal(want, live, settled, id));
+                let open = !equal && (want.is_some() || ours || namesake);
+                Seen { ours, ready: ours && facts.ready, equal, open }
+            }
+        };
+        self.set(id, seen);
+    }
+
+    fn set(&mut self, id: &ObjectId, new: Seen) {
+        let old = if new == Seen::default() {
+            self.seen.remove(id).unwrap_or_default()
+        } else {
+            self.seen.insert(id.clone(), new).unwrap_or_default()
+        };
+        if new.open && !old.open {
+            self.open.insert(id.clone());
+        } else if old.open && !new.open {
+            self.open.remove(id);
+        }
+        self.equal = self.equal + usize::from(new.equal) - usize::from(old.equal);
+        if (old.ours, old.ready) != (new.ours, new.ready) {
+            let count = self.counts.entry(id.kind).or_default();
+            count.total = count.total + usize::from(new.ours) - usize::from(old.ours);
+            count.ready = count.ready + usize::from(new.ready) - usize::from(old.ready);
+            if count.total == 0 {
+                self.counts.remove(&id.kind);
+            }
+        }
+    }
+
+    /// The objects that a plan has to look at.
+    pub fn open(&self) -> impl Iterator<Item = &ObjectId> {
+        self.open.iter()
+    }
+
+    /// How many wanted objects are as they should be.
+    #[must_use]
+    pub fn equal(&self) -> usize {
+        self.equal
+    }
+
+    /// The objects with our mark.
+    pub fn ours(&self) -> impl Iterator<Item = &ObjectId> {
+        self.seen.iter().filter(|(_, seen)| seen.ours).map(|(id, _)| id)
+    }
+
+    /// The objects with our mark, by kind.
+    #[must_use]
+    pub fn counts(&self) -> &BTreeMap<Kind, Count> {
+        &self.counts
+    }
+}

@@ -1,0 +1,160 @@
+//! Objects that somebody changes again and again: after three reverts in a minute, each further one waits longer.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::plan::Plan;
+use crate::api::ObjectId;
+
+/// Reverts in [`WINDOW`] that make a fight.
+const MOST: usize = 3;
+const WINDOW: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Debug)]
+struct Fight {
+    /// What was applied: another definition ends the fight.
+    applied: String,
+    /// The newest reverts, oldest first; at most [`MOST`].
+    reverts: Vec<Instant>,
+    /// Who and what, for people.
+    who: String,
+    /// How long the next revert waits after the last one.
+    pause: Duration,
+}
+
+impl Fight {
+    /// When the next revert may be.
+    fn until(&self) -> Option<Instant> {
+        let (first, last) = (self.reverts.first()?, self.reverts.last()?);
+        let hot = self.reverts.len() >= MOST && last.duration_since(*first) <= WINDOW;
+        (hot || self.pause > Duration::ZERO).then(|| *last + self.pause.max(WINDOW))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Fights(HashMap<ObjectId, Fight>);
+
+/// An object that is not brought back for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fought {
+    /// Which object.
+    pub id: ObjectId,
+    /// Who changes what, for people.
+    pub who: String,
+    /// Time to the next revert.
+    pub wait: Duration,
+}
+
+impl Fights {
+    /// Takes the reverts out of a plan that have to wait.
+    pub fn hold(&mut self, plan: &mut Plan, now: Instant) -> Vec<Fought> {
+        // Nobody has changed it for long: it is over.
+        self.0.retain(|_, fight| {
+            let quiet = fight.pause.max(WINDOW) * 2;
+            fight.reverts.last().is_some_and(|last| now.duration_since(*last) < quiet)
+        });
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let mut held = Vec::new();
+        plan.update.retain(|update| {
+            let fight = self.0.get(&update.id).filter(|_| update.drifted);
+            let until = fight.and_then(Fight::until).filter(|until| *until > now);
+            if let (Some(fight), Some(until)) = (fight, until) {
+                let wait = until.duration_since(now);
+                held.push(Fought { id: update.id.clone(), who: fight.who.clone(), wait });
+            }
+            until.is_none()
+        });
+        held
+    }
+
+    /// An object was brought back.
+    pub fn reverted(&mut self, id: &ObjectId, applied: &str, who: String, now: Instant) {
+        let fight = self.0.entry(id.clone()).or_insert_with(|| Fight {
+            applied: applied.to_owned(),
+            reverts: Vec::new(),
+            who: String::new(),
+            pause: Duration::ZERO,
+        });
+        if fight.applied != applied {
+            *fight = Fight {
+                applied: applied.to_owned(),
+                reverts: Vec::new(),
+                who: String::new(),
+                pause: Duration::ZERO,
+            };
+        }
+        if fight.until().is_some() {
+            fight.pause = (fight.pause.max(WINDOW) * 2).min(LONGEST);
+        }
+        fight.reverts.push(now);
+        if fight.reverts.len() > MOST {
+            fight.reverts.remove(0);
+        }
+        fight.who = who;
+    }
+
+    /// Somebody asks for a sync: everything is tried again at once.
+    pub fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Update;
+    use super::*;
+    use crate::api::Kind;
+
+    fn plan(drifted: bool) -> Plan {
+        let id = ObjectId::new(Kind::Agent, "a");
+        let update = Update { id, uid: "u".into(), version: 1, adopted: false, drifted };
+        Plan { update: vec![update], ..Plan::default() }
+    }
+
+    #[test]
+    fn g14_three_reverts_in_a_minute_are_a_fight_that_backs_off_and_ends() {
+        let (mut fights, start) = (Fights::default(), Instant::now());
+        let (id, at) = (ObjectId::new(Kind::Agent, "a"), |s| start + Duration::from_secs(s));
+        for second in [0, 10, 20] {
+            assert!(fights.hold(&mut plan(true), at(second)).is_empty());
+            fights.reverted(&id, "x", "somebody".into(), at(second));
+        }
+        let mut made = plan(true);
+        let held = fights.hold(&mut made, at(30));
+        assert!(made.update.is_empty());
+        let wait = Duration::from_secs(50);
+        assert_eq!(held, [Fought { id: id.clone(), who: "somebody".into(), wait }]);
+        // A new definition is no revert, and is written.
+        assert!(fights.hold(&mut plan(false), at(30)).is_empty());
+        // The next pauses double.
+        assert!(fights.hold(&mut plan(true), at(81)).is_empty());
+        fights.reverted(&id, "x", "somebody".into(), at(81));
+        assert_eq!(fights.hold(&mut plan(true), at(82))[0].wait, Duration::from_secs(119));
+        // Quiet for long enough: as if nothing had been.
+        assert!(fights.hold(&mut plan(true), at(82 + 240)).is_empty());
+        fights.reverted(&id, "x", "somebody".into(), at(322));
+        assert!(fights.hold(&mut plan(true), at(323)).is_empty());
+    }
+
+    #[test]
+    fn g14_slow_changes_and_another_definition_are_no_fight() {
+        let (mut fights, start) = (Fights::default(), Instant::now());
+        let (id, at) = (ObjectId::new(Kind::Agent, "a"), |s| start + Duration::from_secs(s));
+        for second in [0, 40, 80, 119] {
+            assert!(fights.hold(&mut plan(true), at(second)).is_empty(), "{second}");
+            fights.reverted(&id, "x", String::new(), at(second));
+        }
+        for second in [120, 121] {
+            fights.reverted(&id, "y", String::new(), at(second));
+        }
+        assert!(fights.hold(&mut plan(true), at(122)).is_empty());
+        fights.reverted(&id, "y", String::new(), at(122));
+        assert_eq!(fights.hold(&mut plan(true), at(123)).len(), 1);
+        fights.forget();
+        assert!(fights.hold(&mut plan(true), at(124)).is_empty());
+    }
+}
