@@ -83,6 +83,11 @@ fn repository(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
+/// The absolute form of a path.
+fn full(path: &str) -> String {
+    Path::new(path).canonicalize().expect("a path").to_str().expect("UTF-8").to_owned()
+}
+
 fn path(folder: &TempDir) -> &str {
     folder.path().to_str().expect("UTF-8")
 }
@@ -177,6 +182,121 @@ fn validate_prints_json_for_programs() {
 }
 
 #[test]
+fn g10_validate_prints_sarif_for_code_scanning() {
+    let folder = repository(&[
+        ("team/models/shared model.yaml", &MODEL.replace("mode: External", "mode: Externl")),
+        ("team/writer.yaml", AGENT),
+        ("team/prompts/writer.md", PROMPT),
+    ]);
+    let team = folder.path().join("team");
+    let run = convoke(&["validate", "-o", "sarif", team.to_str().expect("UTF-8")]);
+    assert_eq!((run.code, run.err.as_str()), (1, ""));
+    let mut log: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    let rules = log["runs"][0]["tool"]["driver"]["rules"].take();
+    assert_eq!(rules.as_array().map(Vec::len), Some(22));
+    // Checked once by hand against the schema of the standard; a change here is worth doing so again.
+    insta::assert_snapshot!(serde_json::to_string_pretty(&rules[17]).expect("JSON"), @r#"
+    {
+      "defaultConfiguration": {
+        "level": "error"
+      },
+      "helpUri": "https://github.com/convoke-dev/convoke/blob/main/docs/problems.md",
+      "id": "CVK0204",
+      "shortDescription": {
+        "text": "A value that is not allowed."
+      }
+    }
+    "#);
+    log["runs"][0]["results"].as_array_mut().expect("results").truncate(2);
+    let version = format!("\"semanticVersion\": {:?}", env!("CARGO_PKG_VERSION"));
+    let text = serde_json::to_string_pretty(&log).expect("JSON");
+    insta::assert_snapshot!(text.replace(&version, "\"semanticVersion\": VERSION"), @r#"
+    {
+      "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+      "runs": [
+        {
+          "columnKind": "unicodeCodePoints",
+          "originalUriBaseIds": {
+            "%SRCROOT%": {
+              "description": {
+                "text": "The root of the repository."
+              }
+            }
+          },
+          "results": [
+            {
+              "level": "error",
+              "locations": [
+                {
+                  "logicalLocations": [
+                    {
+                      "fullyQualifiedName": "ModelAPI/shared",
+                      "kind": "object"
+                    }
+                  ],
+                  "physicalLocation": {
+                    "artifactLocation": {
+                      "uri": "team/models/shared%20model.yaml",
+                      "uriBaseId": "%SRCROOT%"
+                    },
+                    "region": {
+                      "startColumn": 9,
+                      "startLine": 6
+                    }
+                  }
+                }
+              ],
+              "message": {
+                "text": "\"Externl\" is no value of mode\nHint: did you mean External?"
+              },
+              "ruleId": "CVK0204",
+              "ruleIndex": 17
+            },
+            {
+              "level": "warning",
+              "locations": [
+                {
+                  "logicalLocations": [
+                    {
+                      "fullyQualifiedName": "Agent/writer",
+                      "kind": "object"
+                    }
+                  ],
+                  "physicalLocation": {
+                    "artifactLocation": {
+                      "uri": "team/writer.yaml",
+                      "uriBaseId": "%SRCROOT%"
+                    },
+                    "region": {
+                      "startColumn": 7,
+                      "startLine": 9
+                    }
+                  }
+                }
+              ],
+              "message": {
+                "text": "mcpServers: MCPServer \"search\" is not in this commit\nHint: add the MCPServer to the repository, or create it in the namespace"
+              },
+              "ruleId": "CVK0301",
+              "ruleIndex": 20
+            }
+          ],
+          "tool": {
+            "driver": {
+              "informationUri": "https://github.com/convoke-dev/convoke",
+              "name": "convoke",
+              "rules": null,
+              "semanticVersion": VERSION
+            }
+          }
+        }
+      ],
+      "version": "2.1.0"
+    }
+    "#);
+}
+
+#[test]
 fn validate_of_the_example_is_clean() {
     let run = convoke(&["validate", "examples-repo/team"]);
     assert_eq!(run.out, "9 objects in 9 files: no problems\n");
@@ -200,6 +320,7 @@ fn wrong_usage_is_exit_code_2_with_what_to_do() {
         (&["validate", "Cargo.toml"], "is not a folder"),
         (&["validate", "--colour"], "unexpected argument '--colour'"),
         (&["plan", "examples-repo/team", "--against", "no-such-ref"], "cannot read no-such-ref"),
+        (&["plan", "examples-repo/team", "--sync", "a"], "--sync needs --against cluster"),
         (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
     ] {
         let run = convoke(args);
@@ -241,11 +362,11 @@ fn plan_tells_what_a_commit_would_change() {
     + ModelAPI/new
     - ModelAPI/old
     ~ Agent/writer
-        config.instructions: 2 lines added, 1 removed
-        mcpServers: +calendar -clock
-        model: small -> large
+        prompt: 3 lines changed (+2 −1)
+        tools +1 −1 (added: calendar; removed: clock)
+        model small → large
 
-    1 to create, 1 to change, 1 to delete (3 objects afterwards)
+    1 to create, 1 to change, 1 to delete, 1 unchanged
     "#);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 }
@@ -263,12 +384,12 @@ fn plan_against_a_commit_without_the_folder_or_with_broken_files() {
     ~ ModelAPI/shared
         was broken there, so what changes is not known
 
-    0 to create, 1 to change, 0 to delete (1 object afterwards)
+    0 to create, 1 to change, 0 to delete, 0 unchanged
     "#);
     insta::assert_snapshot!(plan("two"), @r#"
     + ModelAPI/shared
 
-    1 to create, 0 to change, 0 to delete (1 object afterwards)
+    1 to create, 0 to change, 0 to delete, 0 unchanged
     "#);
 }
 
@@ -287,6 +408,257 @@ fn plan_of_a_broken_folder_is_no_plan() {
     error: the folder has errors, so there is no plan
     hint: convoke validate shows warnings too
     "#);
+}
+
+#[test]
+fn plan_against_a_folder_and_for_programs() {
+    let old = folder(&[("shared.yaml", MODEL), ("gone.yaml", &MODEL.replace("shared", "gone"))]);
+    let env = "  env:\n    - {name: LOG_LEVEL, value: canary-hunter2}\n    - {name: API_KEY, valueFrom: {secretKeyRef: {name: openai, key: key}}}\n";
+    let agent = AGENT.replace("  config:\n    instructionsFile: prompts/writer.md\n", env);
+    let new = folder(&[
+        ("shared.yaml", &MODEL.replace("https://models", "https://other")),
+        ("writer.yaml", &agent),
+    ]);
+    let run = convoke(&["plan", path(&new), "--against", path(&old)]);
+    insta::assert_snapshot!(run.out, @r#"
+    - ModelAPI/gone
+    ~ ModelAPI/shared
+        url https://models.example.com/v1 → https://other.example.com/v1
+    + Agent/writer
+        new Secret reference openai
+
+    1 to create, 1 to change, 1 to delete, 0 unchanged
+    "#);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+
+    let run = convoke(&["plan", path(&new), "--against", path(&old), "-o", "json"]);
+    assert_eq!(run.code, 0);
+    assert!(!run.out.contains("hunter2"));
+    insta::assert_snapshot!(run.out, @r#"
+    {
+      "objects": [
+        {
+          "object": "ModelAPI/gone",
+          "action": "Delete",
+          "path": "gone.yaml",
+          "line": 1
+        },
+        {
+          "object": "ModelAPI/shared",
+          "action": "Update",
+          "path": "shared.yaml",
+          "line": 1,
+          "changes": [
+            {
+              "text": "url https://models.example.com/v1 → https://other.example.com/v1",
+              "field": "external.url",
+              "type": "Value",
+              "old": "https://models.example.com/v1",
+              "new": "https://other.example.com/v1"
+            }
+          ]
+        },
+        {
+          "object": "Agent/writer",
+          "action": "Create",
+          "path": "writer.yaml",
+          "line": 1,
+          "changes": [
+            {
+              "text": "new Secret reference openai",
+              "field": "",
+              "type": "SecretReference",
+              "name": "openai",
+              "new": true
+            }
+          ]
+        }
+      ],
+      "summary": {
+        "create": 1,
+        "update": 1,
+        "delete": 1,
+        "unchanged": 0,
+        "held": 0,
+        "conflicts": 0,
+        "quarantined": 0
+      },
+      "notes": []
+    }
+    "#);
+
+    // In CI: 4 says that there is something to do.
+    let code = |against: &str| {
+        convoke(&["plan", path(&new), "--against", against, "--exit-code", "-o", "json"]).code
+    };
+    assert_eq!((code(path(&old)), code(path(&new))), (4, 0));
+}
+
+#[test]
+fn plan_takes_a_ref_before_a_folder_of_that_name() {
+    let folder = repository(&[("team/shared.yaml", MODEL)]);
+    let base = MODEL.replace("name: shared", "name: base");
+    write(folder.path(), &[("main/base.yaml", &base), ("other/base.yaml", &base)]);
+    let plan = |against: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_convoke"))
+            .args(["plan", "team", "--against", against])
+            .current_dir(folder.path())
+            .output()
+            .expect("convoke");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    assert_eq!(plan("main"), "no changes (1 object)\n");
+    let folder_named = "+ ModelAPI/shared\n- ModelAPI/base\n\n1 to create, 0 to change, 1 to delete, 0 unchanged\n";
+    let sorted = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for against in ["./main", "other"] {
+        assert_eq!(sorted(plan(against)), sorted(folder_named.to_owned()), "{against}");
+    }
+}
+
+#[test]
+fn render_gives_the_plain_form() {
+    let folder = folder(&[
+        ("writer.yaml", AGENT),
+        ("prompts/writer.md", PROMPT),
+        ("models.yaml", &format!("{MODEL}---\n{}", MODEL.replace("shared", "other"))),
+    ]);
+    let run = convoke(&["render", path(&folder)]);
+    insta::assert_snapshot!(run.out, @r#"
+    ---
+    apiVersion: convoke.dev/v1alpha1
+    kind: ModelAPI
+    metadata:
+      name: other
+    spec:
+      external:
+        url: https://models.example.com/v1
+      mode: External
+    ---
+    apiVersion: convoke.dev/v1alpha1
+    kind: ModelAPI
+    metadata:
+      name: shared
+    spec:
+      external:
+        url: https://models.example.com/v1
+      mode: External
+    ---
+    apiVersion: convoke.dev/v1alpha1
+    kind: Agent
+    metadata:
+      name: writer
+    spec:
+      config:
+        instructions: |
+          You write.
+          Be brief.
+          Be kind.
+      mcpServers:
+      - name: search
+      - name: clock
+      model: small
+      modelAPI:
+        name: shared
+    "#);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let run = convoke(&["render", path(&folder), "-o", "json"]);
+    let list: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!(list["items"][2]["spec"]["config"]["instructions"], PROMPT);
+
+    write(folder.path(), &[("writer.yaml", &AGENT.replace("model:", "modle:"))]);
+    let run = convoke(&["render", path(&folder)]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert!(run.err.contains("error: the folder has errors"), "{}", run.err);
+}
+
+#[test]
+fn what_is_rendered_reads_as_what_it_was() {
+    // Texts that careless writers turn into something else.
+    let awkward = [
+        "no",
+        "on",
+        "null",
+        "~",
+        "012",
+        "1e3",
+        "1_000",
+        "0x1f",
+        ".inf",
+        "12:30:00",
+        "2020-01-01",
+        "=",
+        "<<",
+        " lead",
+        "trail ",
+        "\ttab",
+        "a: b",
+        "a #b",
+        "- a",
+        "? a",
+        "{a",
+        "[a",
+        "*a",
+        "&a",
+        "!a",
+        "%a",
+        "@a",
+        "`a",
+        "'",
+        "\"",
+        "\n",
+        "\n\n",
+        "a\n",
+        "a\n\n",
+        " a\n b\n",
+        "a\r\nb",
+        "---",
+        "...",
+        "a\n---\nb\n",
+        "\u{1f600}",
+        "ö",
+        "\\",
+        "\u{feff}a",
+    ];
+    let long = "word ".repeat(100);
+    let files: Vec<_> = awkward
+        .iter()
+        .copied()
+        .chain([long.as_str()])
+        .enumerate()
+        .map(|(number, text)| {
+            let json = serde_json::json!({
+                "apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "metadata": {"name": format!("a{number}")},
+                "spec": {"modelAPI": {"name": "shared"}, "description": text, "config": {"instructions": text}},
+            });
+            (format!("a{number}.json"), json.to_string())
+        })
+        .collect();
+    let files: Vec<_> = files.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+    let hostile = folder(&files);
+    for source in [path(&hostile), "examples-repo/team"] {
+        let rendered = convoke(&["render", source]);
+        assert_eq!(rendered.code, 0, "{}", rendered.err);
+        let again = folder(&[("all.yaml", rendered.out.as_str())]);
+        let plan = convoke(&["plan", path(&again), "--against", &format!("{}/", full(source))]);
+        assert!(plan.out.starts_with("no changes ("), "{}{}", plan.out, plan.err);
+    }
+}
+
+#[test]
+fn completions_are_scripts_that_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let run = convoke(&["completions", shell]);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{shell}");
+        assert!(run.out.contains("validate") && run.out.contains("approve"), "{shell}");
+    }
+    let script = folder(&[("c.bash", &convoke(&["completions", "bash"]).out)]);
+    let script = script.path().join("c.bash");
+    let checked = Command::new("bash").arg("-n").arg(&script).status().expect("bash");
+    assert!(checked.success());
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! The command line: one file a command. The only code that prints; everything else returns values.
 //!
-//! Exit codes: 0 done, 1 problems found, 2 wrong usage, 3 the cluster or a remote could not be reached.
+//! Exit codes: 0 done, 1 problems found, 2 wrong usage, 3 the cluster or a remote could not be reached or refused,
+//! 4 there are changes (only when asked for).
 
+mod approve;
+mod completions;
+mod connection;
 mod crds;
 mod operator;
 mod plan;
+mod render;
 mod validate;
 
 use std::process::ExitCode;
@@ -17,6 +22,8 @@ pub const FOUND: u8 = 1;
 pub const USAGE: u8 = 2;
 /// Exit code: the cluster or a remote could not be reached.
 pub const CLUSTER: u8 = 3;
+/// Exit code: there is something to do (`plan --exit-code`).
+pub const CHANGES: u8 = 4;
 
 /// Run AI agents on Kubernetes from a Git repository.
 #[derive(Debug, Parser)]
@@ -32,10 +39,16 @@ enum Command {
     Operator(Box<operator::Args>),
     /// Check the definitions of a folder, without a cluster
     Validate(validate::Args),
-    /// Show what the definitions of a folder change against a Git ref, without a cluster
+    /// Show what the definitions of a folder change against a Git ref, another folder, or the cluster
     Plan(plan::Args),
+    /// Release the deletes that the prune brake holds
+    Approve(approve::Args),
+    /// Print the plain form of the definitions of a folder
+    Render(render::Args),
     /// Print all custom resource definitions as YAML
     Crds,
+    /// Print the completions of a shell
+    Completions(completions::Args),
     /// Print the version
     Version,
 }
@@ -66,7 +79,10 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Operator(args) => operator::run(*args),
         Command::Validate(args) => validate::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Approve(args) => approve::run(&args),
+        Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
+        Command::Completions(args) => completions::run(&args),
         Command::Version => print(&format!("convoke {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {
@@ -79,6 +95,11 @@ pub fn run(cli: Cli) -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Without characters that would move the cursor or change colours.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A number of things: `1 file`, `2 files`.

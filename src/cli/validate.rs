@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 
 use super::{FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::Severity;
-use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic};
+use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic, sarif};
 use crate::git::{Folder, repository_root};
 
 /// Check the definitions of a folder.
@@ -27,10 +27,24 @@ enum Output {
     Text,
     /// For programs
     Json,
+    /// For code scanning of forges and for editors (SARIF 2.1.0)
+    Sarif,
 }
 
-/// Loads a folder of the working tree.
-pub(super) fn load(path: &std::path::Path) -> Result<(Folder, Catalog), Failure> {
+/// A folder of the working tree, read.
+pub(super) struct Loaded {
+    /// Its files.
+    pub folder: Folder,
+    /// Its definitions and problems, but not what is missing in it: that may be in the cluster.
+    pub catalog: Catalog,
+    /// The top of the work tree that holds it, or itself.
+    pub root: PathBuf,
+    /// The folder relative to that, `.` for the top itself.
+    pub below: String,
+}
+
+/// Loads a folder of the working tree, for a namespace when it is known.
+pub(super) fn load(path: &std::path::Path, namespace: Option<&str>) -> Result<Loaded, Failure> {
     let path = path
         .canonicalize()
         .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
@@ -43,15 +57,15 @@ pub(super) fn load(path: &std::path::Path) -> Result<(Folder, Catalog), Failure>
     let below = if below.is_empty() { ".".to_owned() } else { below };
     let folder = Folder::open(&root, &below, crate::git::Limits::default())
         .map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    let mut catalog = Loader::new(Limits::default()).load(&folder, None);
-    // Offline, what is not in the folder may still be in the cluster: a warning.
-    let references = check_references(&catalog, &|_| false);
-    catalog.problems.extend(references);
-    Ok((folder, catalog))
+    let catalog = Loader::new(Limits::default()).load(&folder, namespace);
+    Ok(Loaded { folder, catalog, root, below })
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (folder, catalog) = load(&args.path)?;
+    let Loaded { folder, mut catalog, .. } = load(&args.path, None)?;
+    // Offline, what is not in the folder may still be in the cluster: a warning.
+    let references = check_references(&catalog, &|_| false);
+    catalog.problems.extend(references);
     let errors = catalog.problems.iter().filter(|p| p.severity == Severity::Error).count();
     match args.output {
         Output::Text => {
@@ -78,6 +92,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Output::Json => {
             let json = diagnostic::render_json(&catalog.problems);
             print(&format!("{json}\n"))?;
+        }
+        Output::Sarif => {
+            print(&format!("{}\n", sarif::render(&catalog.problems)))?;
         }
     }
     Ok(if errors > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 
 /// How long one API call may take before it counts as failed. kube sets no read timeout of its own.
@@ -126,7 +127,7 @@ pub fn jitter(duration: Duration) -> Duration {
 /// # Errors
 /// When no configuration is found or it cannot be used.
 pub async fn connect() -> Result<Client, kube::Error> {
-    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     // kube would put these over the ServiceAccount that a GitSync is written as.
     let auth = &config.auth_info;
     if auth.impersonate.is_some() || auth.impersonate_groups.is_some() {
@@ -134,6 +135,26 @@ pub async fn connect() -> Result<Client, kube::Error> {
             "a kubeconfig that acts as somebody else (`as`, `as-groups`) cannot run the operator";
         return Err(kube::Error::Service(words.into()));
     }
+    client_of(config)
+}
+
+/// A client for a person: with a context of the kubeconfig when one is named, and with whatever rights it gives.
+///
+/// # Errors
+/// Those of [`connect`], and when there is no such context.
+pub async fn connect_to(context: Option<&str>) -> Result<Client, kube::Error> {
+    let config = match context {
+        Some(context) => {
+            let context = Some(context.to_owned());
+            let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+            Config::from_kubeconfig(&options).await.map_err(kube::Error::InferKubeconfig)?
+        }
+        None => Config::infer().await.map_err(kube::Error::InferConfig)?,
+    };
+    client_of(config)
+}
+
+fn client_of(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
     config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));

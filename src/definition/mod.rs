@@ -8,10 +8,13 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod diagnostic;
+pub mod difference;
 pub mod document;
 mod identify;
 mod include;
 mod load;
+pub mod rules;
+pub mod sarif;
 mod scalar;
 pub mod schema;
 pub mod tree;

@@ -480,6 +480,21 @@ fn every_code_has_its_line_in_the_documentation() {
 }
 
 #[test]
+fn the_table_of_codes_is_complete_and_says_what_the_documentation_says() {
+    let page = include_str!("../../docs/problems.md");
+    let lines: Vec<_> =
+        page.lines().filter(|l| l.starts_with("| CVK0") && !l.starts_with("| CVK09")).collect();
+    let rules: Vec<_> = rules::RULES
+        .iter()
+        .map(|rule| {
+            let severity = format!("{:?}", rule.severity).to_lowercase();
+            format!("| {} | {severity} | {} |", rule.code, rule.meaning)
+        })
+        .collect();
+    assert_eq!(rules, lines);
+}
+
+#[test]
 fn g7_other_groups_with_kinds_like_ours_are_left_alone() {
     let catalog = load(&[
         ("k.yaml", "apiVersion: kagent.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\n"),

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 
 use super::apply::{Outcome, Pruned, Writer};
+use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::desired::{DesiredSet, SyncRef};
 use super::engine::{Engine, EngineError, Subject, unready};
-use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::plan::{Others, Plan, Settled, Victim};
 use super::problems::{Refused, write_problems};
 use super::rights::{Denial, Refusal, retry_after};

@@ -22,6 +22,7 @@ mod listen;
 pub mod local;
 mod look;
 pub mod plan;
+pub mod preview;
 mod problems;
 mod references;
 pub mod rights;

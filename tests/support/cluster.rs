@@ -45,7 +45,7 @@ impl Cluster {
         let cluster = tokio::task::spawn_blocking(Self::start_blocking)
             .await
             .expect("start the control plane");
-        for file in ["rbac.yaml", "single-tenant.yaml"] {
+        for file in ["rbac.yaml", "single-tenant.yaml", "policies.yaml"] {
             cluster.kubectl(&["apply", "--server-side", "-f", &format!("{ROOT}/deploy/{file}")]);
         }
         cluster
@@ -135,18 +135,24 @@ impl Cluster {
     ///
     /// Its audit name is [`operator_user`].
     pub async fn operator_kubeconfig(&self, namespace: &str) -> PathBuf {
+        let kubeconfig = self.user_kubeconfig(namespace, "convoke").await;
+        self.bind(namespace);
+        kubeconfig
+    }
+
+    /// A kubeconfig of a ServiceAccount that is made for it and has no rights of its own.
+    pub async fn user_kubeconfig(&self, namespace: &str, name: &str) -> PathBuf {
         let client = self.client().await;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let account = ServiceAccount {
-            metadata: ObjectMeta { name: Some("convoke".into()), ..ObjectMeta::default() },
+            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
             ..ServiceAccount::default()
         };
         let params = PatchParams::apply("convoke-tests");
         accounts
-            .patch("convoke", &params, &Patch::Apply(&account))
+            .patch(name, &params, &Patch::Apply(&account))
             .await
             .expect("create the ServiceAccount");
-        self.bind(namespace);
         let request = TokenRequest {
             spec: TokenRequestSpec {
                 expiration_seconds: Some(6 * 3600),
@@ -155,15 +161,14 @@ impl Cluster {
             ..TokenRequest::default()
         };
         let granted = accounts
-            .create_token_request("convoke", &PostParams::default(), &request)
+            .create_token_request(name, &PostParams::default(), &request)
             .await
             .expect("mint a token");
         let token = granted.status.expect("a token").token;
-
         let admin = std::fs::read(self.admin_kubeconfig()).expect("admin's kubeconfig");
         let mut config: Value = serde_json::from_slice(&admin).expect("JSON");
         config["users"][0]["user"] = json!({ "token": token });
-        let path = self.dir().join(format!("{namespace}.kubeconfig"));
+        let path = self.dir().join(format!("{namespace}-{name}.kubeconfig"));
         std::fs::write(&path, config.to_string()).expect("write the kubeconfig");
         path
     }

@@ -1,0 +1,353 @@
+//! A folder against the cluster: what the operator would decide if these files were the newest commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args as ClapArgs;
+
+use super::print_errors;
+use super::report::{Action, Entry, Held, Report, brings};
+use crate::api::git_sync::GitSyncSpec;
+use crate::api::{GitSync, Mark, ObjectId, keys};
+use crate::cli::connection::{Connection, ConnectionArgs, block_on};
+use crate::cli::validate::{self, Loaded};
+use crate::cli::{Failure, USAGE, count};
+use crate::cluster::client::call;
+use crate::definition::difference::{Change, changes, metadata_change};
+use crate::definition::{Catalog, Definition, Limits, Loader};
+use crate::git::open_local;
+use crate::sync::desired::{Desired, DesiredSet, desired_set};
+use crate::sync::plan::{Others, Plan};
+use crate::sync::preview::{LiveManifest, Preview, spec_after};
+
+/// Options of `--against cluster`.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "With --against cluster")]
+pub struct ClusterArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Name of the GitSync [default: the only one of the namespace]
+    #[arg(long)]
+    sync: Option<String>,
+}
+
+impl ClusterArgs {
+    /// An option that would do nothing is a mistake.
+    pub fn refuse(&self) -> Result<(), Failure> {
+        let Self { connection: ConnectionArgs { namespace, context }, sync } = self;
+        match [("--namespace", namespace), ("--context", context), ("--sync", sync)]
+            .into_iter()
+            .find(|(_, given)| given.is_some())
+        {
+            Some((name, _)) => Err(Failure::new(USAGE, format!("{name} needs --against cluster"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that was read of the cluster.
+struct Cluster {
+    namespace: String,
+    sync: GitSync,
+    /// The other GitSyncs of the namespace, by name.
+    others: BTreeMap<String, GitSync>,
+    live: BTreeMap<ObjectId, LiveManifest>,
+    /// GitSyncs of other namespaces that live objects are marked by and that do not exist: namespace, name, uid.
+    vanished: BTreeSet<(String, String, String)>,
+}
+
+/// The plan, and whether the folder has errors.
+pub fn plan(path: &Path, args: &ClusterArgs) -> Result<(Report, bool), Failure> {
+    // What is wrong on this side is said before anything is asked.
+    validate::load(path, None)?;
+    let cluster = block_on(read(args))?;
+    let loaded = validate::load(path, Some(&cluster.namespace))?;
+    let broken = print_errors(&loaded);
+    Ok((decide(&loaded, &cluster), broken))
+}
+
+async fn read(args: &ClusterArgs) -> Result<Cluster, Failure> {
+    let connection = Connection::open(&args.connection).await?;
+    let mut others = connection.git_syncs().await?;
+    let sync = connection.choose(&mut others, args.sync.as_deref())?;
+    let live = connection.live().await?;
+    let mut vanished = BTreeSet::new();
+    for mark in live.values().filter_map(mark) {
+        let (namespace, name) = (mark.sync_namespace, mark.sync_name);
+        if namespace == connection.namespace {
+            continue;
+        }
+        // A mark from elsewhere is nothing that Convoke writes. Who may not look there takes it for true.
+        let api = kube::Api::<GitSync>::namespaced(connection.client.clone(), &namespace);
+        let gone = match call(api.get(&name)).await {
+            Ok(found) => found.metadata.uid.as_deref() != Some(mark.sync_uid.as_str()),
+            Err(error) => error.is_not_found(),
+        };
+        if gone {
+            vanished.insert((namespace, name, mark.sync_uid));
+        }
+    }
+    Ok(Cluster { namespace: connection.namespace, sync, others, live, vanished })
+}
+
+fn mark(live: &LiveManifest) -> Option<Mark> {
+    live.annotation(keys::OWNER).and_then(Mark::parse)
+}
+
+/// The other GitSyncs, as far as they can be known from here: what one wants that follows the same branch of the same
+/// repository is in the work tree; of the rest nothing is known.
+struct Siblings<'a> {
+    cluster: &'a Cluster,
+    known: BTreeMap<&'a str, (Catalog, DesiredSet)>,
+    unknown: Vec<&'a str>,
+}
+
+impl<'a> Siblings<'a> {
+    fn new(cluster: &'a Cluster, root: &Path) -> Self {
+        let reference = |spec: &GitSyncSpec| {
+            spec.reference.clone().filter(|r| r.branch.as_deref() != Some("main"))
+        };
+        let spec = &cluster.sync.spec;
+        let mut siblings = Self { cluster, known: BTreeMap::new(), unknown: Vec::new() };
+        for (name, other) in &cluster.others {
+            if other.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let same = other.spec.url == spec.url && reference(&other.spec) == reference(spec);
+            let loaded = (same && !other.spec.suspend)
+                .then(|| {
+                    let below = root.join(&other.spec.path);
+                    validate::load(&below, Some(&cluster.namespace)).ok()
+                })
+                .flatten();
+            match loaded {
+                Some(Loaded { catalog, .. }) => {
+                    let desired = desired_set(&catalog, &DesiredSet::new());
+                    siblings.known.insert(name, (catalog, desired));
+                }
+                None => siblings.unknown.push(name),
+            }
+        }
+        siblings
+    }
+}
+
+impl Others for Siblings<'_> {
+    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        if namespace != self.cluster.namespace {
+            let key = (namespace.to_owned(), name.to_owned(), uid.to_owned());
+            return !self.cluster.vanished.contains(&key);
+        }
+        let known = self.cluster.others.get(name).map(|sync| &sync.metadata);
+        let own = &self.cluster.sync.metadata;
+        known
+            .or((own.name.as_deref() == Some(name)).then_some(own))
+            .is_some_and(|meta| meta.uid.as_deref() == Some(uid))
+    }
+
+    fn wanted_by(&self, id: &ObjectId) -> Option<String> {
+        let wants = |(catalog, desired): &(Catalog, DesiredSet)| {
+            desired.contains_key(id) || catalog.broken.contains_key(id)
+        };
+        let found = self.known.iter().find(|(_, other)| wants(other));
+        found.map(|(name, _)| (*name).to_owned())
+    }
+
+    /// Whoever proves that it does not want an object gives it away.
+    fn gives(&self, name: &str, id: &ObjectId) -> bool {
+        self.known
+            .get(name)
+            .is_some_and(|(catalog, desired)| !catalog.has_errors() && !desired.contains_key(id))
+    }
+}
+
+/// What the newest commit of the work tree holds.
+struct Head {
+    /// Its id, if it holds just what the folder holds.
+    commit: Option<String>,
+    /// The file of each object that it wants.
+    paths: BTreeMap<ObjectId, String>,
+}
+
+impl Head {
+    fn new(loaded: &Loaded, desired: &DesiredSet, namespace: &str) -> Self {
+        let Loaded { root, below, catalog, .. } = loaded;
+        let Ok(head) = open_local(root, "HEAD", below, crate::git::Limits::default()) else {
+            return Self { commit: None, paths: BTreeMap::new() };
+        };
+        let there = Loader::new(Limits::default()).load(&head, Some(namespace));
+        let wanted = |set: &DesiredSet| -> Vec<_> {
+            set.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
+        };
+        let same = wanted(&desired_set(&there, &DesiredSet::new())) == wanted(desired)
+            && there.problems == catalog.problems;
+        let path = |(id, d): (&ObjectId, &Arc<Definition>)| (id.clone(), d.path.clone());
+        Self {
+            commit: same.then(|| head.commit().id.clone()),
+            paths: there.definitions.iter().map(path).collect(),
+        }
+    }
+}
+
+fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
+    let catalog = &loaded.catalog;
+    let desired = desired_set(catalog, &DesiredSet::new());
+    let siblings = Siblings::new(cluster, &loaded.root);
+    let Head { commit, paths: mut last_paths } = Head::new(loaded, &desired, &cluster.namespace);
+    last_paths.retain(|id, _| catalog.has_errors() && !desired.contains_key(id));
+    let plan = Preview {
+        sync: &cluster.sync,
+        commit: commit.as_deref(),
+        catalog,
+        desired: &desired,
+        last_paths: &last_paths,
+        live: &cluster.live,
+        others: &siblings,
+    }
+    .plan();
+    let notes = notes(loaded, cluster, &siblings, &plan);
+    let mut report = describe(&plan, &desired, cluster, commit.is_some());
+    report.notes = notes;
+    report
+}
+
+/// A plan as a report.
+fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: bool) -> Report {
+    let definition = |id: &ObjectId| desired.get(id).map(|want| want.definition.as_ref());
+    let entry = |id: &ObjectId, action| Entry::new(id, action, definition(id));
+    let mut entries = Vec::new();
+    for id in &plan.create {
+        let brings = definition(id).map(brings).unwrap_or_default();
+        entries.push((id, entry(id, Action::Create).changed(brings)));
+    }
+    for update in &plan.update {
+        let id = &update.id;
+        let mut line = entry(id, Action::Update);
+        if let (Some(want), Some(live)) = (desired.get(id), cluster.live.get(id)) {
+            line = line.changed(differences(want, live));
+        }
+        if update.adopted {
+            line = line.noted("is taken over");
+        } else if update.drifted {
+            line = line.noted("was changed by hand, and is brought back");
+        } else if cluster.live.get(id).is_some_and(|live| live.spec.is_none()) {
+            line = line.noted("is not valid as it is, so what changes is not known");
+        } else if line.changes.is_empty() {
+            // Its spec is as wanted; what it was made from, or how it was written, is not.
+            line = line.noted("what Convoke keeps about it is brought up to date");
+        }
+        entries.push((id, line));
+    }
+    entries.extend(plan.terminating.iter().map(|id| {
+        (id, entry(id, Action::Wait).noted("is being deleted by somebody; made anew afterwards"))
+    }));
+    entries.extend(plan.waiting.iter().map(|id| {
+        let note = "waits: something of this commit is wrong, and failurePolicy is Atomic";
+        (id, entry(id, Action::Wait).noted(note))
+    }));
+    entries.extend(plan.paused.iter().map(|id| {
+        let note = format!("stays as it is: {} is {}", keys::RECONCILE, keys::DISABLED);
+        (id, entry(id, Action::Pause).noted(note))
+    }));
+    entries.extend(plan.drifted.iter().map(|id| {
+        let note = "was changed by hand, and stays so: spec.drift is Report";
+        (id, entry(id, Action::Drift).noted(note))
+    }));
+    entries.extend(plan.conflicts.iter().map(|conflict| {
+        let note = format!("exists and belongs to {}", conflict.owner);
+        (&conflict.id, entry(&conflict.id, Action::Conflict).noted(note))
+    }));
+    entries.extend(plan.quarantined.iter().map(|(id, file)| {
+        let note = match file {
+            Some(file) => format!("stays as it is: {file} is broken"),
+            None => "stays as it is: it may come from a broken file".into(),
+        };
+        (id, entry(id, Action::Quarantine).noted(note))
+    }));
+    entries.extend(plan.given.iter().map(|(id, to)| {
+        (id, entry(id, Action::HandOver).noted(format!("is left to GitSync {to}")))
+    }));
+    entries.extend(plan.orphans.iter().map(|id| {
+        (id, entry(id, Action::Orphan).noted("of a vanished GitSync of this name; stays"))
+    }));
+    // By kind and name, and what is deleted last, in the order in which it happens.
+    entries.sort_by_key(|(id, _)| *id);
+    let mut report = Report::default();
+    for (_, line) in entries {
+        report.add(line);
+    }
+    for victim in &plan.prune {
+        report.add(entry(&victim.id, Action::Delete));
+    }
+    report.summary.unchanged = plan.unchanged;
+    report.held = plan.held.as_ref().map(|held| {
+        report.summary.held = held.victims.len();
+        let name = cluster.sync.metadata.name.as_deref().unwrap_or_default();
+        let hint = if committed {
+            format!(
+                "to release exactly these once they wait: convoke approve {name} -n {} --digest {}",
+                cluster.namespace, held.digest
+            )
+        } else {
+            "their digest depends on the commit, and no commit holds these files yet".into()
+        };
+        Held {
+            digest: committed.then(|| held.digest.clone()),
+            reason: held.reason.clone(),
+            objects: held.victims.iter().map(|victim| victim.id.to_string()).collect(),
+            hint,
+        }
+    });
+    report
+}
+
+/// What an apply changes of a live object.
+fn differences(want: &Desired, live: &LiveManifest) -> Vec<Change> {
+    let Definition { id, labels, annotations, .. } = want.definition.as_ref();
+    let mut found = Vec::new();
+    if let Some(spec) = &live.spec {
+        found = changes(id.kind, spec, &spec_after(want, Some(spec)));
+    }
+    for (field, wanted) in [("labels", labels), ("annotations", annotations)] {
+        // What Git does not set stays.
+        let mut have = live.metadata(field);
+        have.retain(|key, _| wanted.contains_key(key));
+        found.extend(metadata_change(field, &have, wanted));
+    }
+    found
+}
+
+fn notes(loaded: &Loaded, cluster: &Cluster, siblings: &Siblings<'_>, plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Cluster { sync, namespace, .. } = cluster;
+    let name = sync.metadata.name.as_deref().unwrap_or_default();
+    let plain = |path: &str| path.trim_start_matches("./").trim_end_matches('/').to_owned();
+    let (theirs, ours) = (plain(&sync.spec.path), plain(&loaded.below));
+    if theirs != ours && !(theirs == "." && ours.is_empty()) {
+        notes.push(format!(
+            "GitSync {name} reads {}, and this folder is {} of its repository",
+            sync.spec.path, loaded.below
+        ));
+    }
+    if sync.spec.suspend {
+        notes.push(format!("GitSync {name} is suspended: nothing happens until it is resumed"));
+    }
+    if sync.metadata.deletion_timestamp.is_some() {
+        notes.push(format!("GitSync {name} is being deleted: nothing happens any more"));
+    }
+    if !sync.spec.prune.enabled {
+        notes.push("spec.prune.enabled is false: nothing is deleted".into());
+    }
+    let contested = plan.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    if !siblings.unknown.is_empty() && (!plan.prune.is_empty() || plan.held.is_some() || contested)
+    {
+        notes.push(format!(
+            "what {} of {namespace} {} ({}) is not known here: before it deletes or complains, the operator asks, and hands over what is wanted there",
+            count(siblings.unknown.len(), "other GitSync"),
+            if siblings.unknown.len() == 1 { "wants" } else { "want" },
+            siblings.unknown.join(", ")
+        ));
+    }
+    notes
+}

@@ -1,0 +1,101 @@
+//! `convoke plan [PATH] --against cluster|REF|DIR`: what a folder changes.
+
+mod cluster;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use self::report::{Report, compare};
+use super::validate::{Loaded, load};
+use super::{CHANGES, FOUND, Failure, USAGE, print};
+use crate::api::git_sync::Severity;
+use crate::definition::{Catalog, Limits, Loader, diagnostic};
+use crate::git::{GitError, open_local};
+
+/// Show what a folder changes.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Folder with definitions (what spec.path of the GitSync names)
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// What to compare with: a branch, tag or commit; another folder; or `cluster`, as the operator would decide
+    #[arg(long, default_value = "HEAD")]
+    against: String,
+    /// How to print the plan
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Exit with 4 when there is anything to do
+    #[arg(long)]
+    exit_code: bool,
+    #[command(flatten)]
+    cluster: cluster::ClusterArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (report, broken) = if args.against == "cluster" {
+        cluster::plan(&args.path, &args.cluster)?
+    } else {
+        args.cluster.refuse()?;
+        (offline(args)?, false)
+    };
+    print(&match args.output {
+        Output::Text => report.text(),
+        Output::Json => format!("{}\n", report.json()),
+    })?;
+    Ok(if broken || report.summary.conflicts > 0 {
+        ExitCode::from(FOUND)
+    } else if args.exit_code && report.has_changes() {
+        ExitCode::from(CHANGES)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// A folder against a Git ref or another folder.
+fn offline(args: &Args) -> Result<Report, Failure> {
+    let new = load(&args.path, None)?;
+    if print_errors(&new) {
+        return Err(Failure::new(FOUND, "the folder has errors, so there is no plan")
+            .hint("convoke validate shows warnings too"));
+    }
+    Ok(compare(&baseline(&args.against, &new)?, &new.catalog))
+}
+
+/// What `--against` names. What is written like a path is a folder; anything else is a ref first.
+fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
+    let folder = Path::new(against);
+    let like_a_path = [".", ".."].contains(&against)
+        || ["./", "../", "/"].iter().any(|start| against.starts_with(start));
+    if like_a_path {
+        return Ok(load(folder, None)?.catalog);
+    }
+    match open_local(&new.root, against, &new.below, crate::git::Limits::default()) {
+        Ok(tree) => Ok(Loader::new(Limits::default()).load(&tree, None)),
+        // The folder is new: everything in it is.
+        Err(GitError::PathMissing { .. }) => Ok(Catalog::default()),
+        Err(_) if folder.is_dir() => Ok(load(folder, None)?.catalog),
+        Err(error) => Err(Failure::new(USAGE, format!("cannot read {against}: {error}"))
+            .hint("name a branch, a tag, a commit, a folder (./folder), or cluster")),
+    }
+}
+
+/// Shows the errors of a folder, if there are any.
+pub(super) fn print_errors(loaded: &Loaded) -> bool {
+    let problems = loaded.catalog.problems.iter();
+    let errors: Vec<_> = problems.filter(|p| p.severity == Severity::Error).cloned().collect();
+    if !errors.is_empty() {
+        eprintln!("{}", diagnostic::render_text(&errors, Some(&loaded.folder)));
+    }
+    !errors.is_empty()
+}

@@ -1,0 +1,281 @@
+//! (pure) A plan for people and for programs.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::api::ObjectId;
+use crate::cli::count;
+use crate::definition::difference::{Change, changes, metadata_change, secrets};
+use crate::definition::{Catalog, Definition};
+
+/// Everything that a plan says.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// Objects that are not as wanted, in apply order.
+    pub objects: Vec<Entry>,
+    /// Deletes that wait for an approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    /// How many of what.
+    pub summary: Summary,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// One object.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// `Kind/name`.
+    pub object: String,
+    /// What is to be done.
+    pub action: Action,
+    /// File of the definition, relative to the root of the repository.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Its line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Why, when the action does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Told>,
+}
+
+/// A difference, and how it is told.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Told {
+    /// One line for people.
+    pub text: String,
+    /// The same, structured.
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// What is to be done with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Action {
+    /// It does not exist.
+    Create,
+    /// It differs.
+    Update,
+    /// It is not wanted any more.
+    Delete,
+    /// It exists and belongs to somebody else.
+    Conflict,
+    /// Its file is broken: it stays as it is.
+    Quarantine,
+    /// Another GitSync wants it: it is left to that one.
+    HandOver,
+    /// Somebody is deleting it, and its end is awaited; or something else of an atomic commit is wrong.
+    Wait,
+    /// Its annotation says that it is to be left as it is.
+    Pause,
+    /// Somebody changed it by hand, and that is only told.
+    Drift,
+    /// A vanished GitSync of the same name made it, and nobody wants it: it stays.
+    Orphan,
+}
+
+impl Action {
+    const fn sign(self) -> char {
+        match self {
+            Self::Create => '+',
+            Self::Update => '~',
+            Self::Delete => '-',
+            Self::Conflict => '!',
+            Self::Quarantine | Self::Pause | Self::Drift => '=',
+            Self::HandOver => '>',
+            Self::Wait => '.',
+            Self::Orphan => '?',
+        }
+    }
+}
+
+/// Deletes that wait for an approval.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Held {
+    /// What to approve; `None` while no commit holds these definitions.
+    pub digest: Option<String>,
+    /// Why they wait.
+    pub reason: String,
+    /// `Kind/name` of each.
+    pub objects: Vec<String>,
+    /// How to release them.
+    pub hint: String,
+}
+
+/// How many of what.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// To create.
+    pub create: usize,
+    /// To change.
+    pub update: usize,
+    /// To delete now.
+    pub delete: usize,
+    /// As they should be.
+    pub unchanged: usize,
+    /// Deletes that wait for an approval.
+    pub held: usize,
+    /// Objects that belong to somebody else.
+    pub conflicts: usize,
+    /// Objects that stay as they are because their file is broken.
+    pub quarantined: usize,
+}
+
+impl Entry {
+    /// An entry without changes; place and note are those of a definition, if there is one.
+    pub fn new(id: &ObjectId, action: Action, definition: Option<&Definition>) -> Self {
+        Self {
+            object: id.to_string(),
+            action,
+            path: definition.map(|definition| definition.path.clone()),
+            line: definition.map(|definition| definition.line),
+            note: None,
+            changes: Vec::new(),
+        }
+    }
+
+    /// The same with a note.
+    pub fn noted(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    /// The same with what differs.
+    pub fn changed(mut self, changes: impl IntoIterator<Item = Change>) -> Self {
+        let told = |change: Change| Told { text: change.to_string(), change };
+        self.changes = changes.into_iter().map(told).collect();
+        self
+    }
+}
+
+/// What a new object brings that is worth a look: the Secrets that it names.
+pub fn brings(definition: &Definition) -> Vec<Change> {
+    let named = secrets(&definition.canonical_spec).into_iter();
+    named.map(|name| Change::secret_reference(&name, true)).collect()
+}
+
+/// What differs between two definitions of one object.
+fn differences(old: &Definition, new: &Definition) -> Vec<Change> {
+    let mut found = changes(new.id.kind, &old.canonical_spec, &new.canonical_spec);
+    found.extend(metadata_change("labels", &old.labels, &new.labels));
+    found.extend(metadata_change("annotations", &old.annotations, &new.annotations));
+    found
+}
+
+/// What lies between two sets of definitions.
+pub fn compare(old: &Catalog, new: &Catalog) -> Report {
+    let ids: BTreeSet<&ObjectId> = old.definitions.keys().chain(new.definitions.keys()).collect();
+    let mut report = Report::default();
+    for id in ids {
+        let (before, after) = (old.definitions.get(id), new.definitions.get(id));
+        let entry = |action, definition: &Arc<Definition>| Entry::new(id, action, Some(definition));
+        let entry = match (before, after) {
+            (None, Some(after)) if old.broken.contains_key(id) => {
+                entry(Action::Update, after).noted("was broken there, so what changes is not known")
+            }
+            (None, Some(after)) => entry(Action::Create, after).changed(brings(after)),
+            (Some(before), None) => entry(Action::Delete, before),
+            (Some(before), Some(after)) => {
+                let changes = differences(before, after);
+                if changes.is_empty() {
+                    report.summary.unchanged += 1;
+                    continue;
+                }
+                entry(Action::Update, after).changed(changes)
+            }
+            (None, None) => continue,
+        };
+        report.add(entry);
+    }
+    report
+}
+
+impl Report {
+    /// Adds an object, and counts it.
+    pub fn add(&mut self, entry: Entry) {
+        let Summary { create, update, delete, conflicts, quarantined, .. } = &mut self.summary;
+        match entry.action {
+            Action::Create => *create += 1,
+            Action::Update => *update += 1,
+            Action::Delete => *delete += 1,
+            Action::Conflict => *conflicts += 1,
+            Action::Quarantine => *quarantined += 1,
+            Action::HandOver | Action::Wait | Action::Pause | Action::Drift | Action::Orphan => {}
+        }
+        self.objects.push(entry);
+    }
+
+    /// Whether anything is to be done or decided.
+    pub fn has_changes(&self) -> bool {
+        let passive = |action| {
+            use Action::{Drift, Orphan, Pause, Quarantine};
+            matches!(action, Orphan | Quarantine | Pause | Drift)
+        };
+        self.held.is_some() || self.objects.iter().any(|entry| !passive(entry.action))
+    }
+
+    /// For programs.
+    pub fn json(&self) -> String {
+        // Plain data with string keys: writing it cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// For people: one line an object, then what differs.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        for Entry { object, action, note, changes, .. } in &self.objects {
+            let _ = writeln!(text, "{} {object}", action.sign());
+            for line in note.iter().chain(changes.iter().map(|told| &told.text)) {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+        if let Some(Held { digest, reason, objects, hint }) = &self.held {
+            let gap = if text.is_empty() { "" } else { "\n" };
+            let _ = writeln!(text, "{gap}held: {reason}");
+            for object in objects {
+                let _ = writeln!(text, "    - {object}");
+            }
+            if let Some(digest) = digest {
+                let _ = writeln!(text, "    digest {digest}");
+            }
+            let _ = writeln!(text, "    {hint}");
+        }
+        let summary = self.summary();
+        if text.is_empty() {
+            text = summary;
+        } else {
+            let _ = write!(text, "\n{summary}");
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
+        }
+        text
+    }
+
+    fn summary(&self) -> String {
+        let Summary { create, update, delete, unchanged, held, conflicts, quarantined } =
+            &self.summary;
+        if !self.has_changes() && *quarantined == 0 {
+            return format!("no changes ({})\n", count(*unchanged, "object"));
+        }
+        let mut text = format!("{create} to create, {update} to change, {delete} to delete");
+        for (number, what) in [(held, "held"), (quarantined, "quarantined")] {
+            if *number > 0 {
+                let _ = write!(text, ", {number} {what}");
+            }
+        }
+        if *conflicts > 0 {
+            let _ = write!(text, ", {}", count(*conflicts, "conflict"));
+        }
+        text + &format!(", {unchanged} unchanged\n")
+    }
+}

@@ -1,0 +1,260 @@
+//! (pure) Problems as SARIF 2.1.0, the format that code scanning of forges and editors read.
+//!
+//! Only what is used of the format is typed here (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::rules::{RULES, Rule};
+use crate::api::git_sync::{Problem, Severity};
+
+/// Stands for the root of the repository, wherever that is on the reader's machine.
+const BASE: &str = "%SRCROOT%";
+
+#[derive(Serialize)]
+struct Log<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    version: &'static str,
+    runs: [Run<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Run<'a> {
+    tool: Tool,
+    /// Columns count characters, not UTF-16 units.
+    column_kind: &'static str,
+    original_uri_base_ids: BTreeMap<&'static str, Base>,
+    results: Vec<Finding<'a>>,
+}
+
+#[derive(Serialize)]
+struct Tool {
+    driver: Driver,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Driver {
+    name: &'static str,
+    semantic_version: &'static str,
+    information_uri: &'static str,
+    rules: Vec<Descriptor>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    id: &'static str,
+    short_description: Message<'static>,
+    help_uri: String,
+    default_configuration: Configuration,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    level: &'static str,
+}
+
+/// A base without an address: an absolute path would say where somebody's machine keeps the repository.
+#[derive(Serialize)]
+struct Base {
+    description: Message<'static>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    text: std::borrow::Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finding<'a> {
+    rule_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_index: Option<usize>,
+    level: &'static str,
+    message: Message<'a>,
+    locations: Vec<Location<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Location<'a> {
+    physical_location: PhysicalLocation,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    logical_locations: Vec<LogicalLocation<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PhysicalLocation {
+    artifact_location: ArtifactLocation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<Region>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactLocation {
+    uri: String,
+    uri_base_id: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Region {
+    start_line: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_column: Option<i64>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LogicalLocation<'a> {
+    fully_qualified_name: &'a str,
+    kind: &'static str,
+}
+
+/// One run with these problems, as pretty JSON. All rules are listed, found or not.
+#[must_use]
+pub fn render(problems: &[Problem]) -> String {
+    let base = Base { description: Message { text: "The root of the repository.".into() } };
+    let run = Run {
+        tool: Tool {
+            driver: Driver {
+                name: env!("CARGO_PKG_NAME"),
+                semantic_version: env!("CARGO_PKG_VERSION"),
+                information_uri: env!("CARGO_PKG_REPOSITORY"),
+                rules: RULES.iter().map(descriptor).collect(),
+            },
+        },
+        column_kind: "unicodeCodePoints",
+        original_uri_base_ids: BTreeMap::from([(BASE, base)]),
+        results: problems.iter().map(finding).collect(),
+    };
+    let log = Log {
+        schema: "https://json.schemastore.org/sarif-2.1.0.json",
+        version: "2.1.0",
+        runs: [run],
+    };
+    // Plain data with string keys: writing it cannot fail.
+    serde_json::to_string_pretty(&log).unwrap_or_default()
+}
+
+fn descriptor(rule: &Rule) -> Descriptor {
+    Descriptor {
+        id: rule.code,
+        short_description: Message { text: rule.meaning.into() },
+        help_uri: concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/problems.md").into(),
+        default_configuration: Configuration { level: level(rule.severity) },
+    }
+}
+
+fn finding(problem: &Problem) -> Finding<'_> {
+    let text = match &problem.hint {
+        Some(hint) => format!("{}\nHint: {hint}", problem.message).into(),
+        None => problem.message.as_str().into(),
+    };
+    Finding {
+        rule_id: &problem.code,
+        rule_index: RULES.iter().position(|rule| rule.code == problem.code),
+        level: level(problem.severity),
+        message: Message { text },
+        locations: problem
+            .path
+            .as_deref()
+            .map(|path| location(problem, path))
+            .into_iter()
+            .collect(),
+    }
+}
+
+fn location<'a>(problem: &'a Problem, path: &str) -> Location<'a> {
+    let region = problem.line.map(|line| Region { start_line: line, start_column: problem.column });
+    let object = problem.object.as_deref();
+    let logical = object.map(|name| LogicalLocation { fully_qualified_name: name, kind: "object" });
+    Location {
+        physical_location: PhysicalLocation {
+            artifact_location: ArtifactLocation { uri: relative_uri(path), uri_base_id: BASE },
+            region,
+        },
+        logical_locations: logical.into_iter().collect(),
+    }
+}
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    }
+}
+
+/// A path as a relative reference (RFC 3986): everything but unreserved characters and `/` is escaped.
+fn relative_uri(path: &str) -> String {
+    path.bytes().fold(String::with_capacity(path.len()), |mut uri, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(uri, "%{byte:02X}");
+        }
+        uri
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn problem(path: Option<&str>, place: Option<(i64, i64)>) -> Problem {
+        Problem {
+            severity: Severity::Warning,
+            path: path.map(str::to_owned),
+            line: place.map(|p| p.0),
+            column: place.map(|p| p.1),
+            code: "CVK0301".into(),
+            message: "no such thing".into(),
+            hint: Some("make it".into()),
+            object: Some("Agent/writer".into()),
+        }
+    }
+
+    fn results(problems: &[Problem]) -> Value {
+        let log: Value = serde_json::from_str(&render(problems)).expect("JSON");
+        log["runs"][0]["results"].clone()
+    }
+
+    #[test]
+    fn a_result_has_rule_level_text_and_place() {
+        let index = RULES.iter().position(|rule| rule.code == "CVK0301").expect("a rule");
+        assert_eq!(
+            results(&[problem(Some("team/große agents#1.yaml"), Some((3, 7)))]),
+            json!([{
+                "ruleId": "CVK0301", "ruleIndex": index, "level": "warning",
+                "message": {"text": "no such thing\nHint: make it"},
+                "locations": [{
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": "team/gro%C3%9Fe%20agents%231.yaml", "uriBaseId": "%SRCROOT%"},
+                        "region": {"startLine": 3, "startColumn": 7},
+                    },
+                    "logicalLocations": [{"fullyQualifiedName": "Agent/writer", "kind": "object"}],
+                }],
+            }])
+        );
+    }
+
+    #[test]
+    fn what_has_no_place_is_told_without_one() {
+        assert_eq!(results(&[problem(None, None)])[0]["locations"], json!([]));
+        let whole_file = results(&[problem(Some("a.yaml"), None)]);
+        assert_eq!(whole_file[0]["locations"][0]["physicalLocation"].get("region"), None);
+        assert_eq!(results(&[]), json!([]), "an empty list, not a missing one: nothing was found");
+    }
+}

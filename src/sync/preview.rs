@@ -1,0 +1,156 @@
+//! (pure) What the operator would decide, from objects that somebody else has read. It writes nothing and remembers
+//! nothing: what the operator keeps in memory between two plans (writes that changed nothing) is worked out anew.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::board::Board;
+use super::desired::{Desired, DesiredSet, SyncRef};
+use super::plan::{Inputs, Others, Plan, Settled, Settling, plan};
+use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
+use crate::cluster::live::{Live, Ours, Stores, hash_json};
+use crate::cluster::store::Key;
+use crate::definition::Catalog;
+
+/// A live object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveManifest {
+    /// The object as the API server gives it.
+    pub object: Value,
+    /// Its spec in canonical form; `None` when it does not parse.
+    pub spec: Option<Value>,
+}
+
+impl LiveManifest {
+    /// Takes an object of that kind.
+    #[must_use]
+    pub fn new(kind: Kind, object: Value) -> Self {
+        let spec = match kind {
+            Kind::ModelAPI => spec::<ModelAPI>(&object),
+            Kind::MCPServer => spec::<MCPServer>(&object),
+            Kind::AgentBuild => spec::<AgentBuild>(&object),
+            Kind::Agent => spec::<Agent>(&object),
+        };
+        Self { object, spec }
+    }
+
+    /// Its labels or annotations that a repository may have set.
+    #[must_use]
+    pub fn metadata(&self, field: &str) -> BTreeMap<String, String> {
+        let map = self.object["metadata"][field].as_object().into_iter().flatten();
+        map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    }
+
+    /// An annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.object["metadata"]["annotations"][key].as_str()
+    }
+}
+
+fn spec<K: Ours>(object: &Value) -> Option<Value> {
+    serde_json::from_value::<K>(object.clone()).ok().map(|object| object.spec_json())
+}
+
+/// The spec that an apply would leave: `kubectl scale` and autoscalers stand where Git sets no replicas.
+#[must_use]
+pub fn spec_after(desired: &Desired, live: Option<&Value>) -> Value {
+    let mut spec = desired.definition.canonical_spec.clone();
+    let replicas = live.and_then(|live| live.get("replicas"));
+    if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {
+        spec.entry("replicas").or_insert_with(|| replicas.clone());
+    }
+    spec
+}
+
+/// Everything that a decision depends on.
+pub struct Preview<'a> {
+    /// For whom.
+    pub sync: &'a GitSync,
+    /// The commit that holds these definitions. `None`: no commit does, and the digest of a held plan means nothing.
+    pub commit: Option<&'a str>,
+    /// The definitions and their problems.
+    pub catalog: &'a Catalog,
+    /// What they want.
+    pub desired: &'a DesiredSet,
+    /// While they have errors: objects that the commit before wanted and these do not, with the file that wanted them.
+    pub last_paths: &'a BTreeMap<ObjectId, String>,
+    /// The live objects of our kinds in the namespace of the sync.
+    pub live: &'a BTreeMap<ObjectId, LiveManifest>,
+    /// The other GitSyncs.
+    pub others: &'a dyn Others,
+}
+
+impl Preview<'_> {
+    /// The plan that the operator would make, by the same function.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        let Self { sync, commit, catalog, desired, last_paths, live, others } = self;
+        let meta = &sync.metadata;
+        let namespace = meta.namespace.clone().unwrap_or_default();
+        let generation = meta.generation.unwrap_or_default();
+        let input_key = format!("{} {} {generation}", commit.unwrap_or("none"), sync.spec.path);
+        let set = live_set(&namespace, live);
+        let settled = settled(desired, live);
+        let reference = SyncRef {
+            uid: meta.uid.clone().unwrap_or_default(),
+            namespace,
+            name: meta.name.clone().unwrap_or_default(),
+            generation,
+        };
+        plan(&Inputs {
+            sync: &reference,
+            input_key: &input_key,
+            desired,
+            live: &set,
+            board: &Board::new(&reference, desired, &set, &settled),
+            has_errors: catalog.has_errors(),
+            broken: &catalog.broken,
+            broken_paths: &catalog.broken_paths,
+            paths: &catalog.paths,
+            last_paths,
+            prune: &sync.spec.prune,
+            drift: sync.spec.drift,
+            failure_policy: sync.spec.failure_policy,
+            approval: meta
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(keys::APPROVE_PRUNE))
+                .map(String::as_str),
+            approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
+            others: *others,
+            settled: &settled,
+        })
+    }
+}
+
+/// The live objects as the engine sees them, by way of the same stores.
+fn live_set(namespace: &str, live: &BTreeMap<ObjectId, LiveManifest>) -> BTreeMap<ObjectId, Live> {
+    let stores = Stores::new();
+    live.iter()
+        .filter_map(|(id, live)| {
+            let store = stores.managed(id.kind);
+            store.wrote_json(live.object.clone());
+            Some((id.clone(), store.live(&Key::new(namespace, &id.name))?))
+        })
+        .collect()
+}
+
+/// Objects that differ only where an apply would leave them as they are.
+fn settled(desired: &DesiredSet, live: &BTreeMap<ObjectId, LiveManifest>) -> Settled {
+    desired
+        .iter()
+        .filter_map(|(id, want)| {
+            let spec = live.get(id)?.spec.as_ref()?;
+            let stays = spec_after(want, Some(spec)) == *spec;
+            let settling = Settling {
+                applied: want.applied.clone(),
+                spec_hash: Some(hash_json(spec)),
+                version: 0,
+            };
+            stays.then(|| (id.clone(), settling))
+        })
+        .collect()
+}
