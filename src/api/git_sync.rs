@@ -34,6 +34,14 @@ pub struct GitSyncSpec {
     #[schemars(length(min = 1, max = 1024))]
     #[x_kube(validation = Rule::new("!self.startsWith('/') && !self.split('/').exists(p, p == '..' || p == '.git')").message("path must be relative, without '..' and '.git'"))]
     pub path: String,
+    /// What below the path is left out, as if it were not in the commit: patterns as in `.gitignore`, relative to the
+    /// path. They win over the `.convokeignore` files of the repository.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 100),
+        inner(length(min = 1, max = 1024), regex(pattern = r"^[^\n\r]+$"))
+    )]
+    pub ignore: Vec<String>,
     /// How often the remote is asked for its newest commit (±10%). Default 1m.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 problems found, 2 wrong usage, 3 the cluster or a remote could not be reached.
 
+mod context;
 mod crds;
 mod operator;
 mod plan;

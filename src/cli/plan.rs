@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use serde_json::Value;
 
+use super::context::ContextArgs;
+use super::validate::Read;
 use super::{FOUND, Failure, USAGE, count, print, validate};
 use crate::api::ObjectId;
 use crate::api::git_sync::Severity;
@@ -22,10 +24,12 @@ pub struct Args {
     /// Branch, tag or commit to compare with
     #[arg(long, default_value = "HEAD")]
     against: String,
+    #[command(flatten)]
+    context: ContextArgs,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (folder, new) = validate::load(&args.path)?;
+    let Read { folder, catalog: new, context } = validate::load(&args.path, &args.context)?;
     if new.problems.iter().any(|p| p.severity == Severity::Error) {
         let errors: Vec<_> =
             new.problems.iter().filter(|p| p.severity == Severity::Error).cloned().collect();
@@ -38,7 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let below = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned();
     let below = if below.is_empty() { ".".to_owned() } else { below };
     let old = match open_local(&root, &args.against, &below, crate::git::Limits::default()) {
-        Ok(tree) => Loader::new(Limits::default()).load(&tree, None),
+        Ok(tree) => Loader::new(Limits::default()).load(&tree, &context),
         // The folder is new: everything in it is.
         Err(GitError::PathMissing { .. }) => Catalog::default(),
         Err(error) => {

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
+use super::context::ContextArgs;
 use super::{FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::Severity;
-use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic};
+use crate::definition::{Catalog, Context, Limits, Loader, check_references, diagnostic};
 use crate::git::{Folder, repository_root};
 
 /// Check the definitions of a folder.
@@ -16,6 +17,8 @@ pub struct Args {
     /// Folder with definitions (what spec.path of the GitSync names)
     #[arg(default_value = ".")]
     path: PathBuf,
+    #[command(flatten)]
+    context: ContextArgs,
     /// How to print problems
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -29,8 +32,15 @@ enum Output {
     Json,
 }
 
+/// A folder of the working tree, as it was read.
+pub(super) struct Read {
+    pub folder: Folder,
+    pub catalog: Catalog,
+    pub context: Context,
+}
+
 /// Loads a folder of the working tree.
-pub(super) fn load(path: &std::path::Path) -> Result<(Folder, Catalog), Failure> {
+pub(super) fn load(path: &std::path::Path, args: &ContextArgs) -> Result<Read, Failure> {
     let path = path
         .canonicalize()
         .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
@@ -43,15 +53,16 @@ pub(super) fn load(path: &std::path::Path) -> Result<(Folder, Catalog), Failure>
     let below = if below.is_empty() { ".".to_owned() } else { below };
     let folder = Folder::open(&root, &below, crate::git::Limits::default())
         .map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    let mut catalog = Loader::new(Limits::default()).load(&folder, None);
+    let context = args.resolve(&below)?;
+    let mut catalog = Loader::new(Limits::default()).load(&folder, &context);
     // Offline, what is not in the folder may still be in the cluster: a warning.
     let references = check_references(&catalog, &|_| false);
     catalog.problems.extend(references);
-    Ok((folder, catalog))
+    Ok(Read { folder, catalog, context })
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (folder, catalog) = load(&args.path)?;
+    let Read { folder, catalog, .. } = load(&args.path, &args.context)?;
     let errors = catalog.problems.iter().filter(|p| p.severity == Severity::Error).count();
     match args.output {
         Output::Text => {
@@ -68,8 +79,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
                     format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
                 }
             };
+            let ignored = match catalog.ignored {
+                0 => String::new(),
+                n => format!(" ({n} ignored)"),
+            };
             text.push_str(&format!(
-                "{} in {}: {found}\n",
+                "{} in {}{ignored}: {found}\n",
                 count(catalog.documents, "object"),
                 count(catalog.files, "file")
             ));

@@ -24,6 +24,8 @@ pub mod code {
     pub const UNREADABLE: &str = "CVK0007";
     /// The path holds no definition at all.
     pub const EMPTY: &str = "CVK0008";
+    /// A pattern of a `.convokeignore` file that cannot be used.
+    pub const IGNORE: &str = "CVK0009";
     /// The document is no object, or apiVersion or kind is missing.
     pub const NOT_AN_OBJECT: &str = "CVK0101";
     /// The group or version is almost ours, or one that does not exist.

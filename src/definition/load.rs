@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::diagnostic::{code, sort};
 use super::document::{Budget, Document, Fault, Faulty, Place, at, parse};
 use super::identify::{Identity, identify};
+use super::ignore::{Rules, Verdict};
 use super::include::{Includes, included, still};
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
-use super::{Catalog, Definition, Limits, Reference, file_fields};
+use super::{Catalog, Context, Definition, Limits, Reference, file_fields};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
 
@@ -54,14 +55,24 @@ impl Loader {
         Self { schemas: Schemas::new(), limits, cache: HashMap::new(), namespace: None, parsed: 0 }
     }
 
-    /// Reads everything below the tree's path. `namespace` is the one that objects go into, when it is known.
-    pub fn load(&mut self, tree: &dyn RepositoryTree, namespace: Option<&str>) -> Catalog {
-        if self.namespace.as_deref() != namespace {
+    /// Reads everything below the tree's path that is not ignored.
+    pub fn load(&mut self, tree: &dyn RepositoryTree, context: &Context) -> Catalog {
+        if self.namespace != context.namespace {
             self.cache.clear();
-            self.namespace = namespace.map(str::to_owned);
+            self.namespace.clone_from(&context.namespace);
         }
         let mut catalog = Catalog::default();
+        let mut rules = Rules::read(tree, &context.path, &context.ignore);
+        for fault in std::mem::take(&mut rules.faults) {
+            catalog.again |= fault.code == code::UNREADABLE;
+            let problem =
+                error_at(&fault.path, fault.place, fault.code, &fault.message, fault.hint);
+            catalog.problems.push(problem);
+        }
         for problem in tree.problems() {
+            if rules.folder(&problem.path) == Verdict::Ignored {
+                continue;
+            }
             catalog.broken_paths.insert(problem.path.clone());
             catalog.problems.push(error_at(
                 &problem.path,
@@ -73,15 +84,26 @@ impl Loader {
         }
         let mut cache = HashMap::with_capacity(self.cache.len());
         let mut found: BTreeMap<ObjectId, Vec<Arc<Definition>>> = BTreeMap::new();
+        let mut files = Vec::new();
         for entry in tree.entries() {
+            let verdict = rules.entry(&entry.path);
+            if verdict == Verdict::Ignored {
+                catalog.ignored += 1;
+                continue;
+            }
+            let held = verdict == Verdict::Unknown;
             if entry.kind != EntryKind::File {
                 catalog.broken_paths.insert(entry.path.clone());
-                catalog.problems.push(odd_entry(entry));
+                // The file of patterns itself has its problem already.
+                if !held {
+                    catalog.problems.push(odd_entry(entry));
+                }
                 continue;
             }
             if !is_definition_file(&entry.path) {
                 continue;
             }
+            files.push(&entry.path);
             let cached = match self.cache.remove(&entry.path) {
                 Some(cached) if cached.id == entry.id && still(&cached.includes, tree) => cached,
                 _ => {
@@ -98,21 +120,28 @@ impl Loader {
             catalog.again |= result.again;
             catalog.documents += result.documents;
             catalog.files += usize::from(result.documents > 0);
-            catalog.problems.extend(result.problems.iter().cloned());
             if result.unknown {
                 catalog.broken_paths.insert(entry.path.clone());
             }
             for id in &result.broken {
                 catalog.broken.insert(id.clone(), entry.path.clone());
             }
+            if held {
+                // Whether it is wanted is not known: what it defines stays as it is, and what is wrong with it may
+                // not concern anybody.
+                for definition in &result.definitions {
+                    catalog.broken.insert(definition.id.clone(), entry.path.clone());
+                }
+                continue;
+            }
+            catalog.problems.extend(result.problems.iter().cloned());
             for definition in &result.definitions {
                 found.entry(definition.id.clone()).or_default().push(definition.clone());
             }
         }
         self.cache = cache;
         if !catalog.broken_paths.is_empty() {
-            let files = tree.entries().iter().map(|entry| &entry.path);
-            catalog.paths = files.filter(|path| is_definition_file(path)).cloned().collect();
+            catalog.paths = files.into_iter().cloned().collect();
         }
         for (id, definitions) in found {
             match definitions.as_slice() {
@@ -125,8 +154,13 @@ impl Loader {
         }
         if catalog.documents == 0 && catalog.problems.is_empty() {
             let hint = "an empty folder deletes nothing: to remove everything, approve the held prune or delete the objects";
-            let message = "no definition is below the path of this sync";
-            let mut problem = error_at(".", None, code::EMPTY, message, Some(hint.into()));
+            let message = match catalog.ignored {
+                0 => "no definition is below the path of this sync".to_owned(),
+                n => format!(
+                    "no definition is below the path of this sync, and {n} files are ignored"
+                ),
+            };
+            let mut problem = error_at(".", None, code::EMPTY, &message, Some(hint.into()));
             problem.path = None;
             catalog.problems.push(problem);
         }

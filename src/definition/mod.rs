@@ -1,7 +1,7 @@
 //! (pure) The repository format: files into definitions and problems, every problem with its place.
 //!
 //! ```text
-//! tree ──► document (values, places) ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
+//! tree ──► ignore ──► document (values, places) ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
 //! ```
 //! The unit of quarantine is the file: when any of its documents has an error, none of its objects is applied, and
 //! all that can be identified are held.
@@ -10,6 +10,7 @@
 pub mod diagnostic;
 pub mod document;
 mod identify;
+pub mod ignore;
 mod include;
 mod load;
 mod scalar;
@@ -52,6 +53,17 @@ impl Default for Limits {
             nodes: 50_000,
         }
     }
+}
+
+/// What decides, besides the files, what a tree means.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    /// Namespace that the objects go into, when it is known.
+    pub namespace: Option<String>,
+    /// The synced path, as the GitSync says it.
+    pub path: String,
+    /// The GitSync's own patterns of what is ignored.
+    pub ignore: ignore::Patterns,
 }
 
 /// A document that parsed and validated as one of our kinds.
@@ -109,6 +121,8 @@ pub struct Catalog {
     pub documents: usize,
     /// Files with documents of ours.
     pub files: usize,
+    /// Entries that patterns left out.
+    pub ignored: usize,
 }
 
 impl Catalog {

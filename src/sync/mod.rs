@@ -19,5 +19,6 @@ pub mod plan;
 mod problems;
 mod siblings;
 pub mod source;
+pub mod source_error;
 mod state;
 pub mod status;

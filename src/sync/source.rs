@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set};
+use super::source_error::SourceError;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
 use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
-use crate::definition::{Catalog, Loader};
+use crate::definition::ignore::Patterns;
+use crate::definition::{Catalog, Context, Loader};
 use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
 /// The newest commit that was read whole.
@@ -51,6 +53,7 @@ struct Coordinates {
     url: String,
     reference: GitRef,
     path: String,
+    ignore: Vec<String>,
     timeout: Duration,
 }
 
@@ -59,13 +62,14 @@ impl Coordinates {
         let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        Self { url: spec.url.clone(), reference, path: spec.path.clone(), timeout }
+        let GitSyncSpec { url, path, ignore, .. } = spec.clone();
+        Self { url, reference, path, ignore, timeout }
     }
 
     /// Whether both name the same files; how long a fetch may take does not matter.
     fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, timeout: _ } = self;
-        *url == other.url && *reference == other.reference && *path == other.path
+        let Self { url, reference, path, ignore, timeout: _ } = self;
+        (url, reference, path, ignore) == (&other.url, &other.reference, &other.path, &other.ignore)
     }
 }
 
@@ -106,7 +110,7 @@ impl Source {
         key: &Key,
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
-    ) -> Result<bool, GitError> {
+    ) -> Result<bool, SourceError> {
         let wanted = Coordinates::of(spec);
         if self.coordinates.as_ref() != Some(&wanted) {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
@@ -117,6 +121,7 @@ impl Source {
             self.remote = None;
             self.coordinates = Some(wanted.clone());
         }
+        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
         let remote = match &self.remote {
             Some(remote) => remote,
             None => self.remote.insert(Remote::new(RemoteOptions {
@@ -150,7 +155,7 @@ impl Source {
                 }
                 // A forced push between the two.
                 Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => tries += 1,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         };
 
@@ -169,7 +174,9 @@ impl Source {
             // Parsing is pure and quick (30 ms for 1,000 files), but long enough to leave the executor alone.
             let loader = &mut self.loader;
             let tree = Arc::clone(&snapshot);
-            tokio::task::block_in_place(|| loader.load(tree.as_ref(), Some(&key.namespace)))
+            let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
+            let context = Context { namespace, path, ignore };
+            tokio::task::block_in_place(|| loader.load(tree.as_ref(), &context))
         };
         let nothing = DesiredSet::new();
         let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);

@@ -8,8 +8,9 @@ use tokio::task::JoinHandle;
 use super::plan::Settled;
 use super::problems::Refused;
 use super::source::{Loaded, Source};
+use super::source_error::SourceError;
 use crate::api::git_sync::Stages;
-use crate::git::{GitError, Revision};
+use crate::git::Revision;
 
 /// Why the newest commit could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +23,8 @@ pub struct SourceFailure {
     pub terminal: bool,
 }
 
-impl From<GitError> for SourceFailure {
-    fn from(error: GitError) -> Self {
+impl From<SourceError> for SourceFailure {
+    fn from(error: SourceError) -> Self {
         let message = match error.hint() {
             Some(hint) => format!("{error}; hint: {hint}"),
             None => error.to_string(),
