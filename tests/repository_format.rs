@@ -3,7 +3,9 @@
 
 mod support;
 
-use serde_json::{Value, json};
+use convoke::api::{Kind, keys};
+use kube::ResourceExt;
+use serde_json::json;
 use support::team::{SOON, Team, condition, model, places, ready, shared_operator};
 use support::{cluster, eventually};
 
@@ -60,10 +62,8 @@ async fn g6_what_is_ignored_goes_through_prune_and_brake() {
     let held: Vec<_> = status.quarantined.iter().map(|q| q.object.as_str()).collect();
     assert_eq!(held, ["ModelAPI/a", "ModelAPI/c", "ModelAPI/d"]);
     assert_eq!(team.models().await, ["a", "b", "c", "d"]);
-    let live: Value =
-        serde_json::to_value(team.api(convoke::api::Kind::ModelAPI).get("a").await.expect("a"))
-            .expect("JSON");
-    assert_eq!(live["spec"]["external"]["url"], "https://models.example.com/v1");
+    let live = team.api(Kind::ModelAPI).get("a").await.expect("ModelAPI/a");
+    assert_eq!(live.data["spec"]["external"]["url"], "https://models.example.com/v1");
 
     // A bad pattern in the spec stops the sync before it does anything.
     team.create_sync(json!({"ignore": ["[z-a]"]})).await;
@@ -71,4 +71,30 @@ async fn g6_what_is_ignored_goes_through_prune_and_brake() {
     assert_eq!(ready(&sync).reason, "InvalidIgnore");
     assert_eq!(condition(&sync, "Stalled").expect("stalled").status, "True");
     assert_eq!(team.models().await, ["a", "b", "c", "d"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g9_an_agent_in_markdown_is_applied_and_held_when_it_breaks() {
+    let text = "---\nmodelAPI: a\nmodel: small\n---\n\nBe kind.\n";
+    let team = team("markdown", &[("a.yaml", &model("a")), ("writer/agent.md", text)]).await;
+    team.create_sync(json!({})).await;
+    team.wait_ready("True").await;
+    let agents = team.api(Kind::Agent);
+    let live = agents.get("writer").await.expect("Agent/writer");
+    assert_eq!(live.data["spec"]["config"]["instructions"], "Be kind.\n");
+    assert_eq!(live.annotations()[keys::SOURCE], "writer/agent.md:2");
+
+    let sync = team.push(&[("writer/agent.md", Some("Be unkind.\n"))]).await;
+    let status = sync.status.as_ref().expect("status");
+    assert_eq!(places(&status.problems), ["writer/agent.md:1:1 CVK0010"]);
+    assert_eq!(status.quarantined[0].object, "Agent/writer");
+    let live = agents.get("writer").await.expect("Agent/writer");
+    assert_eq!(live.data["spec"]["config"]["instructions"], "Be kind.\n");
+
+    // The same agent as YAML is the same object.
+    let uid = live.metadata.uid;
+    let yaml = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata: {name: writer}\nspec: {modelAPI: a}\n";
+    let sync = team.push(&[("writer/agent.md", None), ("w.yaml", Some(yaml))]).await;
+    assert_eq!(ready(&sync).status, "True");
+    assert_eq!(agents.get("writer").await.expect("Agent/writer").metadata.uid, uid);
 }

@@ -26,6 +26,8 @@ pub mod code {
     pub const EMPTY: &str = "CVK0008";
     /// A pattern of a `.convokeignore` file that cannot be used.
     pub const IGNORE: &str = "CVK0009";
+    /// An `agent.md` whose front matter is missing or cannot be one.
+    pub const FRONT_MATTER: &str = "CVK0010";
     /// The document is no object, or apiVersion or kind is missing.
     pub const NOT_AN_OBJECT: &str = "CVK0101";
     /// The group or version is almost ours, or one that does not exist.
@@ -54,6 +56,8 @@ pub mod code {
     pub const REFERENCE: &str = "CVK0301";
     /// A package without a version (a warning).
     pub const UNPINNED: &str = "CVK0302";
+    /// A model that the referenced ModelAPI does not serve (a warning).
+    pub const MODEL: &str = "CVK0303";
 }
 
 /// Errors first, then path, line, column, code.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::diagnostic::{code, quote};
+use super::places::Places;
 use super::scalar::resolve;
 
 /// A place in a file, both from 1, in characters.
@@ -20,6 +21,12 @@ pub struct Place {
     pub line: u32,
     /// Column.
     pub column: u32,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::START
+    }
 }
 
 impl Place {
@@ -56,41 +63,7 @@ pub struct Budget {
 pub struct Document {
     /// Its value.
     pub value: Value,
-    places: Places,
-}
-
-/// Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Places {
-    /// Of the key (if it is a mapping's) and of the value. The first one is the root's.
-    nodes: Vec<(Option<Place>, Place)>,
-    /// A node, and the key or index below it.
-    children: HashMap<(usize, String), usize>,
-}
-
-impl Places {
-    /// Notes a node below another one, or the root.
-    fn note(&mut self, below: Option<(usize, String)>, key: Option<Place>, value: Place) -> usize {
-        let node = self.nodes.len();
-        self.nodes.push((key, value));
-        if let Some(below) = below {
-            self.children.insert(below, node);
-        }
-        node
-    }
-
-    /// The node at a JSON pointer, or the nearest one around it.
-    fn nearest(&self, pointer: &str) -> Option<(Option<Place>, Place)> {
-        let mut node = 0;
-        for part in pointer.split('/').skip(1) {
-            let part = part.replace("~1", "/").replace("~0", "~");
-            match self.children.get(&(node, part)) {
-                Some(child) => node = *child,
-                None => break,
-            }
-        }
-        self.nodes.get(node).copied()
-    }
+    pub(super) places: Places,
 }
 
 impl Document {

@@ -8,12 +8,14 @@ use serde_json::Value;
 
 use super::diagnostic::{code, sort};
 use super::document::{Budget, Document, Fault, Faulty, Place, at, parse};
+use super::front_matter::{self, is_agent_file};
 use super::identify::{Identity, identify};
 use super::ignore::{Rules, Verdict};
 use super::include::{Includes, included, still};
+use super::references::references;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
-use super::{Catalog, Context, Definition, Limits, Reference, file_fields};
+use super::{Catalog, Context, Definition, Limits, file_fields};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
 
@@ -192,7 +194,12 @@ impl Loader {
             }
         };
         let Limits { documents, depth, nodes, .. } = self.limits;
-        let parsed = parse(&text, Budget { documents, depth, nodes });
+        let budget = Budget { documents, depth, nodes };
+        let parsed = if is_agent_file(&entry.path) {
+            front_matter::read(&text, &entry.path, budget, self.limits.include_bytes)
+        } else {
+            parse(&text, budget)
+        };
         let mut faults = parsed.faults;
         let mut faulty = 0;
         for Faulty { document, faults: own, in_head } in parsed.faulty {
@@ -214,8 +221,10 @@ impl Loader {
             let Fault { place, code, message, hint } = fault;
             result.problems.push(error_at(&entry.path, Some(place), code, &message, hint));
         }
-        result.unknown |=
-            result.problems.iter().any(|p| matches!(p.code.as_str(), code::SYNTAX | code::BUDGET));
+        let hides = |p: &Problem| {
+            matches!(p.code.as_str(), code::SYNTAX | code::BUDGET | code::FRONT_MATTER)
+        };
+        result.unknown |= result.problems.iter().any(hides);
         let mut good = Vec::new();
         for document in &parsed.documents {
             match self.document(tree, &entry.path, document, includes) {
@@ -405,7 +414,7 @@ impl Loader {
 fn is_definition_file(path: &str) -> bool {
     // In any case: a file that is renamed to X.YAML must not take its objects with it in silence.
     let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
+    matches!(extension.as_deref(), Some("yaml" | "yml" | "json")) || is_agent_file(path)
 }
 
 fn error_at(
@@ -467,40 +476,6 @@ fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) 
         catalog.problems.push(problem);
         catalog.broken.insert(id.clone(), definition.path.clone());
     }
-}
-
-fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference> {
-    let mut references = Vec::new();
-    let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
-        if let Some(name) = name.as_str() {
-            let place = document.place(&pointer);
-            references.push(Reference {
-                to: ObjectId::new(kind, name),
-                field,
-                line: place.line,
-                column: place.column,
-            });
-        }
-    };
-    if id.kind == Kind::Agent {
-        one(Kind::ModelAPI, "modelAPI", "/spec/modelAPI/name".into(), &spec["modelAPI"]["name"]);
-        for (n, server) in spec["mcpServers"].as_array().into_iter().flatten().enumerate() {
-            one(
-                Kind::MCPServer,
-                "mcpServers",
-                format!("/spec/mcpServers/{n}/name"),
-                &server["name"],
-            );
-        }
-        for (n, peer) in spec["agentNetwork"]["access"].as_array().into_iter().flatten().enumerate()
-        {
-            one(Kind::Agent, "agentNetwork.access", format!("/spec/agentNetwork/access/{n}"), peer);
-        }
-    }
-    if matches!(id.kind, Kind::Agent | Kind::MCPServer) {
-        one(Kind::AgentBuild, "buildRef", "/spec/buildRef/name".into(), &spec["buildRef"]["name"]);
-    }
-    references
 }
 
 fn warnings(id: &ObjectId, path: &str, spec: &Value, document: &Document) -> Vec<Problem> {

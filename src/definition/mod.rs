@@ -9,10 +9,13 @@
 
 pub mod diagnostic;
 pub mod document;
+mod front_matter;
 mod identify;
 pub mod ignore;
 mod include;
 mod load;
+mod places;
+pub mod references;
 mod scalar;
 pub mod schema;
 pub mod tree;
@@ -24,9 +27,10 @@ use serde_json::Value;
 
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
-use diagnostic::{code, nearest};
+use references::Reference;
 
 pub use load::Loader;
+pub use references::check_references;
 
 /// Budgets on what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,19 +93,6 @@ pub struct Definition {
     pub references: Vec<Reference>,
 }
 
-/// An object that a definition names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
-    /// Which object.
-    pub to: ObjectId,
-    /// The field, as `modelAPI` or `mcpServers`.
-    pub field: &'static str,
-    /// Line of the name.
-    pub line: u32,
-    /// Its column.
-    pub column: u32,
-}
-
 /// All definitions of one commit, and all problems.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
@@ -131,47 +122,6 @@ impl Catalog {
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
-}
-
-/// Warnings for references to objects that are neither in the commit nor in the cluster.
-#[must_use]
-pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for definition in catalog.definitions.values() {
-        for reference in &definition.references {
-            let to = &reference.to;
-            if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to)
-            {
-                continue;
-            }
-            let names = catalog
-                .definitions
-                .keys()
-                .filter(|id| id.kind == to.kind)
-                .map(|id| id.name.as_str());
-            let hint = match nearest(&to.name, names) {
-                Some(near) => format!("did you mean {near}?"),
-                None => {
-                    format!("add the {} to the repository, or create it in the namespace", to.kind)
-                }
-            };
-            problems.push(Problem {
-                severity: Severity::Warning,
-                path: Some(definition.path.clone()),
-                line: Some(reference.line.into()),
-                column: Some(reference.column.into()),
-                code: code::REFERENCE.into(),
-                message: format!(
-                    "{}: {} {:?} is not in this commit",
-                    reference.field, to.kind, to.name
-                ),
-                hint: Some(hint),
-                object: Some(definition.id.to_string()),
-            });
-        }
-    }
-    diagnostic::sort(&mut problems);
-    problems
 }
 
 /// The fields of a kind that take the content of a file: pointer of the `*File` field, pointer of the plain one.

@@ -1,5 +1,6 @@
 //! The repository format, one test a rule.
 
+use super::diagnostic::code;
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 use super::*;
 
