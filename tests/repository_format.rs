@@ -3,9 +3,11 @@
 
 mod support;
 
-use convoke::api::{Kind, keys};
+use convoke::api::{GitSync, Kind, keys};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use serde_json::json;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
 use support::team::{SOON, Team, condition, model, places, ready, shared_operator};
 use support::{cluster, eventually};
 
@@ -97,4 +99,105 @@ async fn g9_an_agent_in_markdown_is_applied_and_held_when_it_breaks() {
     let sync = team.push(&[("writer/agent.md", None), ("w.yaml", Some(yaml))]).await;
     assert_eq!(ready(&sync).status, "True");
     assert_eq!(agents.get("writer").await.expect("Agent/writer").metadata.uid, uid);
+}
+
+/// Writes a ConfigMap, labelled or not.
+async fn config_map(team: &Team<'_>, labelled: bool, data: Value) {
+    let labels = if labelled { json!({"convoke.dev/agents": "allow"}) } else { json!({}) };
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "values", "labels": labels}, "data": data});
+    let maps = Api::<ConfigMap>::namespaced(team.client.clone(), &team.namespace);
+    let params = PatchParams::apply("tester").force();
+    maps.patch("values", &params, &Patch::Apply(&map)).await.expect("ConfigMap");
+}
+
+/// Waits until Agent/w has this description and as many replicas.
+async fn agent_is(team: &Team<'_>, description: &str, replicas: i64) {
+    let agents = team.api(Kind::Agent);
+    eventually(SOON, &format!("{description}, {replicas}"), || async {
+        let spec = agents.get("w").await.map(|agent| agent.data["spec"].clone());
+        match spec {
+            Ok(spec) if spec["description"] == description && spec["replicas"] == replicas => {
+                Ok(())
+            }
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// Waits until Ready has this reason.
+async fn reason_is(team: &Team<'_>, reason: &str) -> GitSync {
+    eventually(SOON, reason, || async {
+        let sync = team.get().await;
+        if ready(&sync).reason == reason { Ok(sync) } else { Err(sync.status) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g21_values_come_from_the_spec_and_from_config_maps_and_a_change_starts_a_sync() {
+    let text = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata: {name: w}\nspec:\n  modelAPI: a\n  description: in ${ENV}, ${WHO:-nobody}\n  replicas: ${N}\n";
+    let files = [("a.yaml", model("a")), ("b.yaml", model("b")), ("w.yaml", text.to_owned())];
+    let files: Vec<_> = files.iter().map(|(p, t)| (*p, t.as_str())).collect();
+    let team = team("variables", &files).await;
+
+    // Until its source is there, nothing is done.
+    let from = json!([{"configMapRef": {"name": "values"}}]);
+    team.create_sync(json!({"variables": {"inline": {"ENV": "prod"}, "from": from}})).await;
+    reason_is(&team, "VariablesMissing").await;
+    config_map(&team, false, json!({"N": "2"})).await;
+    team.request().await;
+    let sync = reason_is(&team, "VariablesNotAllowed").await;
+    assert!(ready(&sync).message.contains("kubectl label configmap values"), "{sync:?}");
+    assert_eq!(team.models().await, Vec::<String>::new());
+
+    // The label alone starts it: the next look at the remote is an hour away.
+    config_map(&team, true, json!({"N": "2", "ENV": "the spec wins"})).await;
+    agent_is(&team, "in prod, nobody", 2).await;
+    let sync = team.wait_ready("True").await;
+    let before = sync.status.expect("status");
+    let mark = team.cluster.audit_mark();
+    config_map(&team, true, json!({"N": "3", "WHO": "me"})).await;
+    agent_is(&team, "in prod, me", 3).await;
+    let after = team.wait_ready("True").await.status.expect("status");
+    assert_eq!(after.last_applied_revision, before.last_applied_revision, "no new commit");
+    assert_eq!(after.history[0].trigger, "Variables");
+    assert_eq!(team.writes(mark), ["patch agents/w"]);
+
+    // A value that does not fit quarantines what uses it, and nothing else.
+    config_map(&team, true, json!({"N": "many"})).await;
+    let sync = reason_is(&team, "ProblemsFound").await;
+    let status = sync.status.expect("status");
+    assert_eq!(places(&status.problems), ["w.yaml:7:13 CVK0203"]);
+    assert_eq!(status.quarantined[0].object, "Agent/w");
+
+    // A source that is gone deletes nothing, also when the commit would.
+    let maps = Api::<ConfigMap>::namespaced(team.client.clone(), &team.namespace);
+    maps.delete("values", &DeleteParams::default()).await.expect("delete");
+    reason_is(&team, "VariablesMissing").await;
+    let sync = team.push(&[("b.yaml", None)]).await;
+    assert_eq!(ready(&sync).reason, "VariablesMissing");
+    assert_eq!(team.models().await, ["a", "b"]);
+    agent_is(&team, "in prod, me", 3).await;
+    config_map(&team, true, json!({"N": "4"})).await;
+    agent_is(&team, "in prod, nobody", 4).await;
+    models_are(&team, &["a"]).await;
+    team.wait_ready("True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g21_names_of_variables_are_checked_by_the_api_server() {
+    let team = team("names", &[("a.yaml", &model("a"))]).await;
+    for (variables, ok) in [
+        (json!({"inline": {"A_1": "x"}, "from": [{"configMapRef": {"name": "a.b"}}]}), true),
+        (json!({"inline": {"1A": "x"}}), false),
+        (json!({"inline": {"A-B": "x"}}), false),
+        (json!({"from": [{"secretRef": {"name": "a"}}]}), false),
+    ] {
+        let spec = json!({"url": team.url(), "suspend": true, "variables": variables});
+        let sync = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "x"}, "spec": spec});
+        let params = PatchParams::apply("tester").force();
+        let made = team.syncs.patch("x", &params, &Patch::Apply(&sync)).await;
+        assert_eq!(made.is_ok(), ok, "{variables}: {made:?}");
+    }
 }

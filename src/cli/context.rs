@@ -1,10 +1,16 @@
 //! Flags for what the GitSync says besides the path: `convoke validate` and `convoke plan` take the same.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use clap::Args as ClapArgs;
+use serde::Deserialize;
 
 use super::{Failure, USAGE};
-use crate::definition::Context;
+use crate::definition::document::{self, Budget};
 use crate::definition::ignore::Patterns;
+use crate::definition::variables::{Variables, is_name};
+use crate::definition::{Context, Limits};
 
 /// What the GitSync says.
 #[derive(Debug, ClapArgs)]
@@ -12,6 +18,12 @@ pub struct ContextArgs {
     /// Leave out what matches, as spec.ignore of the GitSync does (may be repeated)
     #[arg(long, value_name = "PATTERN")]
     ignore: Vec<String>,
+    /// Set a variable, as spec.variables.inline of the GitSync does (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    var: Vec<String>,
+    /// Set the variables of a YAML file: names and texts, or a ConfigMap (may be repeated; later ones win, --var over all)
+    #[arg(long, value_name = "FILE")]
+    vars_from: Vec<PathBuf>,
 }
 
 impl ContextArgs {
@@ -19,6 +31,45 @@ impl ContextArgs {
     pub(super) fn resolve(&self, path: &str) -> Result<Context, Failure> {
         let ignore = Patterns::new(&self.ignore)
             .map_err(|error| Failure::new(USAGE, format!("--ignore: {error}")))?;
-        Ok(Context { namespace: None, path: path.to_owned(), ignore })
+        let mut values = BTreeMap::new();
+        for file in &self.vars_from {
+            values.extend(read(file)?);
+        }
+        for text in &self.var {
+            match text.split_once('=') {
+                Some((name, value)) if is_name(name) => {
+                    values.insert(name.to_owned(), value.to_owned());
+                }
+                _ => {
+                    return Err(Failure::new(USAGE, "--var takes NAME=VALUE")
+                        .hint("names are letters, digits and '_', not beginning with a digit"));
+                }
+            }
+        }
+        let set = !(self.var.is_empty() && self.vars_from.is_empty());
+        let variables = set.then(|| Variables::new(values));
+        Ok(Context { namespace: None, path: path.to_owned(), ignore, variables })
     }
+}
+
+/// A file of names and texts, or a ConfigMap.
+fn read(file: &Path) -> Result<BTreeMap<String, String>, Failure> {
+    let refused =
+        |why: String| Failure::new(USAGE, format!("--vars-from {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
+    let Limits { documents, depth, nodes, .. } = Limits::default();
+    let mut parsed = document::parse(&text, Budget { documents, depth, nodes });
+    let faults = parsed.faulty.into_iter().flat_map(|faulty| faulty.faults);
+    if let Some(fault) = parsed.faults.into_iter().chain(faults).next() {
+        return Err(refused(format!("line {}: {}", fault.place.line, fault.message)));
+    }
+    let value = match (parsed.documents.pop(), parsed.documents.is_empty()) {
+        (Some(document), true) => document.value,
+        _ => return Err(refused("this is not one YAML document".into())),
+    };
+    let values = if value["kind"] == "ConfigMap" { &value["data"] } else { &value };
+    BTreeMap::<String, String>::deserialize(values).map_err(|_| {
+        refused("this is neither names and texts nor a ConfigMap".into())
+            .hint("quote values that look like numbers")
+    })
 }

@@ -52,6 +52,8 @@ pub mod code {
     pub const RULE: &str = "CVK0205";
     /// A `*File` field whose file cannot be used.
     pub const INCLUDE: &str = "CVK0206";
+    /// A variable that does not exist, or does not fit where it stands.
+    pub const VARIABLE: &str = "CVK0207";
     /// A reference to an object that is neither in the commit nor in the cluster (a warning).
     pub const REFERENCE: &str = "CVK0301";
     /// A package without a version (a warning).

@@ -64,6 +64,8 @@ pub struct Document {
     /// Its value.
     pub value: Value,
     pub(super) places: Places,
+    /// Whether the instructions are the text of the file below its front matter.
+    pub(super) has_body: bool,
 }
 
 impl Document {
@@ -171,7 +173,7 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
 fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
     let Builder { root, places, faults, in_head, explicit, .. } = builder;
     let value = root.unwrap_or(Value::Null);
-    let document = Document { value, places };
+    let document = Document { value, places, has_body: false };
     if !faults.is_empty() {
         parsed.faulty.push(Faulty { document, faults, in_head });
     } else if explicit || !document.value.is_null() {
@@ -207,7 +209,8 @@ struct Builder<'a> {
     /// Whether the document says `null`, which is not the same as being empty.
     explicit: bool,
     places: Places,
-    anchors: HashMap<usize, (Value, usize)>,
+    /// The value, what it costs, and its node in [`Places`].
+    anchors: HashMap<usize, (Value, usize, usize)>,
     faults: Vec<Fault>,
     in_head: bool,
     nodes: usize,
@@ -253,6 +256,7 @@ impl Builder<'_> {
                     }
                     return Ok(());
                 }
+                let text_may_vary = text.starts_with("${") && text.ends_with('}');
                 self.explicit |= self.stack.is_empty() && span.start.index() != span.end.index();
                 let value = if plain {
                     resolve(&text).unwrap_or_else(|(message, hint)| {
@@ -262,8 +266,12 @@ impl Builder<'_> {
                 } else {
                     Value::String(text.into_owned())
                 };
-                self.anchor(anchor, &value, weight);
-                self.put(value, place, weight);
+                let node = self.place_next(place);
+                if plain && text_may_vary {
+                    self.places.note_plain(node);
+                }
+                self.anchor(anchor, &value, weight, node);
+                self.fill(value, weight);
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?;
@@ -272,14 +280,14 @@ impl Builder<'_> {
                 self.open(Value::Object(Map::new()), anchor, tag.is_some(), place)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(Open { value, anchor, nodes, .. }) = self.stack.pop() {
-                    self.anchor(anchor, &value, nodes);
+                if let Some(Open { value, anchor, nodes, node, .. }) = self.stack.pop() {
+                    self.anchor(anchor, &value, nodes, node);
                     self.fill(value, nodes);
                 }
             }
             Event::Alias(id) => {
-                let (value, nodes) =
-                    self.anchors.get(&id).map_or((None, 1), |(_, nodes)| (Some(id), *nodes));
+                let known = self.anchors.get(&id);
+                let nodes = known.map_or(1, |(_, nodes, _)| *nodes);
                 self.count(nodes, place)?;
                 if self.wants_key() {
                     self.fault(
@@ -291,9 +299,8 @@ impl Builder<'_> {
                     self.key("", false, place);
                     return Ok(());
                 }
-                let value =
-                    value.and_then(|id| self.anchors.get(&id)).map(|(value, _)| value.clone());
-                if value.is_none() {
+                let known = self.anchors.get(&id).map(|(value, _, of)| (value.clone(), *of));
+                if known.is_none() {
                     self.fault(
                         place,
                         code::YAML,
@@ -301,7 +308,12 @@ impl Builder<'_> {
                         "define the anchor before it",
                     );
                 }
-                self.put(value.unwrap_or_default(), place, nodes);
+                let node = self.place_next(place);
+                let value = known.map(|(value, of)| {
+                    self.places.note_alias(node, of);
+                    value
+                });
+                self.fill(value.unwrap_or_default(), nodes);
             }
             _ => {}
         }
@@ -403,11 +415,6 @@ impl Builder<'_> {
         self.places.note(below, key, place)
     }
 
-    fn put(&mut self, value: Value, place: Place, nodes: usize) {
-        self.place_next(place);
-        self.fill(value, nodes);
-    }
-
     fn fill(&mut self, value: Value, nodes: usize) {
         let Some(open) = self.stack.last_mut() else {
             self.root = Some(value);
@@ -425,9 +432,9 @@ impl Builder<'_> {
         }
     }
 
-    fn anchor(&mut self, anchor: usize, value: &Value, nodes: usize) {
+    fn anchor(&mut self, anchor: usize, value: &Value, nodes: usize, node: usize) {
         if anchor > 0 {
-            self.anchors.insert(anchor, (value.clone(), nodes));
+            self.anchors.insert(anchor, (value.clone(), nodes, node));
         }
     }
 }

@@ -184,7 +184,7 @@ fn nest(
         }
     }
     let value = json!({"apiVersion": API_VERSION, "kind": Kind::Agent.as_str(), "metadata": metadata, "spec": spec});
-    Document { value, places }
+    Document { value, places, has_body: body }
 }
 
 fn fault(place: Place, code: &'static str, message: &str, hint: &str) -> Fault {

@@ -15,9 +15,10 @@ use super::include::{Includes, included, still};
 use super::references::references;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
+use super::variables::{self, Used, Variables};
 use super::{Catalog, Context, Definition, Limits, file_fields};
 use crate::api::git_sync::{Problem, Severity};
-use crate::api::{Kind, ObjectId};
+use crate::api::{API_VERSION, Kind, ObjectId};
 
 /// What one file gave.
 struct FileResult {
@@ -37,6 +38,7 @@ struct FileResult {
 struct Cached {
     id: String,
     includes: Includes,
+    variables: Used,
     result: Arc<FileResult>,
 }
 
@@ -46,6 +48,7 @@ pub struct Loader {
     limits: Limits,
     cache: HashMap<String, Cached>,
     namespace: Option<String>,
+    variables: Option<Variables>,
     /// How many files were parsed, ever.
     pub parsed: u64,
 }
@@ -54,15 +57,25 @@ impl Loader {
     /// A loader with these budgets.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { schemas: Schemas::new(), limits, cache: HashMap::new(), namespace: None, parsed: 0 }
+        Self {
+            schemas: Schemas::new(),
+            limits,
+            cache: HashMap::new(),
+            namespace: None,
+            variables: None,
+            parsed: 0,
+        }
     }
 
     /// Reads everything below the tree's path that is not ignored.
     pub fn load(&mut self, tree: &dyn RepositoryTree, context: &Context) -> Catalog {
-        if self.namespace != context.namespace {
+        // Whether a `$` means anything concerns every file; which value a variable has, only those that use it.
+        let meant = self.variables.is_some() == context.variables.is_some();
+        if self.namespace != context.namespace || !meant {
             self.cache.clear();
             self.namespace.clone_from(&context.namespace);
         }
+        self.variables.clone_from(&context.variables);
         let mut catalog = Catalog::default();
         let mut rules = Rules::read(tree, &context.path, &context.ignore);
         for fault in std::mem::take(&mut rules.faults) {
@@ -107,12 +120,18 @@ impl Loader {
             }
             files.push(&entry.path);
             let cached = match self.cache.remove(&entry.path) {
-                Some(cached) if cached.id == entry.id && still(&cached.includes, tree) => cached,
+                Some(cached)
+                    if cached.id == entry.id
+                        && still(&cached.includes, tree)
+                        && variables::still(&cached.variables, self.variables.as_ref()) =>
+                {
+                    cached
+                }
                 _ => {
                     self.parsed += 1;
-                    let mut includes = Includes::new();
-                    let result = Arc::new(self.file(tree, entry, &mut includes));
-                    Cached { id: entry.id.clone(), includes, result }
+                    let (mut includes, mut used) = (Includes::new(), Used::new());
+                    let result = Arc::new(self.file(tree, entry, &mut includes, &mut used));
+                    Cached { id: entry.id.clone(), includes, variables: used, result }
                 }
             };
             let result = cached.result.clone();
@@ -175,6 +194,7 @@ impl Loader {
         tree: &dyn RepositoryTree,
         entry: &TreeEntry,
         includes: &mut Includes,
+        used: &mut Used,
     ) -> FileResult {
         let mut result = FileResult {
             definitions: Vec::new(),
@@ -226,8 +246,9 @@ impl Loader {
         };
         result.unknown |= result.problems.iter().any(hides);
         let mut good = Vec::new();
-        for document in &parsed.documents {
-            match self.document(tree, &entry.path, document, includes) {
+        for mut document in parsed.documents {
+            let unset = self.substitute(&mut document, used);
+            match self.document(tree, &entry.path, &document, includes, unset) {
                 None => {}
                 Some((id, outcome)) => {
                     result.documents += 1;
@@ -290,6 +311,16 @@ impl Loader {
         }
     }
 
+    /// Puts the GitSync's values into a document of ours. Gives those that are not there.
+    fn substitute(&self, document: &mut Document, used: &mut Used) -> Vec<Finding> {
+        match &self.variables {
+            Some(variables) if document.value["apiVersion"] == API_VERSION => {
+                variables::substitute(document, variables, used)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// `None`: not ours. Otherwise its identity, and the definition with warnings, or what is wrong.
     #[allow(clippy::type_complexity)]
     fn document(
@@ -298,6 +329,7 @@ impl Loader {
         path: &str,
         document: &Document,
         includes: &mut Includes,
+        unset: Vec<Finding>,
     ) -> Option<(Option<ObjectId>, Result<(Definition, Vec<Problem>), Vec<Problem>>)> {
         let Identity::Ours { id, labels, annotations, findings } =
             identify(&document.value, self.namespace.as_deref())
@@ -316,7 +348,11 @@ impl Loader {
             problem.object.clone_from(&object);
             problem
         };
-        let mut problems: Vec<_> = findings.into_iter().map(problem).collect();
+        // What a value without its variable is not is no problem of its own.
+        let mut findings = findings;
+        findings.retain(|finding| unset.iter().all(|unset| unset.pointer != finding.pointer));
+        let unset_at: Vec<_> = unset.iter().map(|finding| finding.pointer.clone()).collect();
+        let mut problems: Vec<_> = unset.into_iter().chain(findings).map(problem).collect();
         // The spec is checked even when the name is not known: all errors at once.
         let kind = document.value["kind"].as_str().and_then(Kind::parse);
         let mut spec = document.value["spec"].clone();
@@ -325,7 +361,9 @@ impl Loader {
             let found = self.include(tree, path, kind, &mut spec, includes);
             problems.extend(found.into_iter().map(problem));
             let name = id.as_ref().map_or("x", |id| id.name.as_str());
-            problems.extend(self.schemas.check(kind, name, &spec).into_iter().map(problem));
+            let mut found = self.schemas.check(kind, name, &spec);
+            found.retain(|finding| !unset_at.contains(&finding.pointer));
+            problems.extend(found.into_iter().map(problem));
         }
         let Some(id) = id.filter(|_| problems.is_empty()) else {
             let known = object.and_then(|text| {

@@ -1,7 +1,7 @@
 //! (pure) The repository format: files into definitions and problems, every problem with its place.
 //!
 //! ```text
-//! tree ──► ignore ──► document (values, places) ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
+//! tree ──► ignore ──► document (values, places) ──► variables ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
 //! ```
 //! The unit of quarantine is the file: when any of its documents has an error, none of its objects is applied, and
 //! all that can be identified are held.
@@ -19,6 +19,7 @@ pub mod references;
 mod scalar;
 pub mod schema;
 pub mod tree;
+pub mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub struct Context {
     pub path: String,
     /// The GitSync's own patterns of what is ignored.
     pub ignore: ignore::Patterns,
+    /// Values for `${NAME}`; without any set, a `$` means nothing.
+    pub variables: Option<variables::Variables>,
 }
 
 /// A document that parsed and validated as one of our kinds.

@@ -1,7 +1,7 @@
 //! (pure) Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::document::Place;
 
@@ -12,6 +12,10 @@ pub(super) struct Places {
     pub(super) nodes: Vec<(Option<Place>, Place)>,
     /// A node, and the key or index below it.
     pub(super) children: HashMap<(usize, String), usize>,
+    /// Scalars without quotes that could be a variable.
+    plain: HashSet<usize>,
+    /// Aliases, and what they stand for: an earlier node.
+    same: HashMap<usize, usize>,
 }
 
 impl Places {
@@ -40,6 +44,35 @@ impl Places {
             }
         }
         self.nodes.get(node).copied()
+    }
+
+    /// Notes that the scalar at a node has no quotes, and could be a variable.
+    pub fn note_plain(&mut self, node: usize) {
+        self.plain.insert(node);
+    }
+
+    /// Notes that a node is an alias of another one.
+    pub fn note_alias(&mut self, node: usize, of: usize) {
+        self.same.insert(node, of);
+    }
+
+    /// Whether the value at a JSON pointer was noted as plain, be it by way of an alias.
+    pub fn is_plain(&self, pointer: &str) -> bool {
+        // An alias stands for an earlier node, which may be an alias in turn.
+        let behind = |mut node: usize| {
+            while let Some(of) = self.same.get(&node).filter(|of| **of < node) {
+                node = *of;
+            }
+            node
+        };
+        let mut node = 0;
+        for part in parts(pointer) {
+            match self.children.get(&(behind(node), part)) {
+                Some(child) => node = *child,
+                None => return false,
+            }
+        }
+        self.plain.contains(&behind(node))
     }
 
     /// Hangs the nodes of the root below new ones: `to` gives for each key of the root the key that it goes below.

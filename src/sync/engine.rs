@@ -17,6 +17,7 @@ use super::siblings::Siblings;
 use super::source::{Loaded, Source, millis};
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
+use super::variables::Changed;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, Kind, ObjectId};
 use crate::cluster::client::CallError;
@@ -58,6 +59,8 @@ pub struct Engine {
     events: Events,
     pub(super) siblings: Siblings,
     pub(super) polls: Arc<Semaphore>,
+    /// Syncs whose variables have changed.
+    pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
 }
 
@@ -131,6 +134,7 @@ impl Engine {
             events,
             siblings: Siblings::default(),
             polls: Arc::new(Semaphore::new(POLLS)),
+            variables: Arc::default(),
             states: Mutex::default(),
         })
     }

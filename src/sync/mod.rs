@@ -22,3 +22,4 @@ pub mod source;
 pub mod source_error;
 mod state;
 pub mod status;
+pub mod variables;

@@ -9,11 +9,12 @@ use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set};
 use super::source_error::SourceError;
 use crate::api::agent_build::AgentBuildSpec;
-use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
+use crate::api::git_sync::{GitRef, GitSyncSpec, Stages, VariablesSpec};
 use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
 use crate::definition::ignore::Patterns;
+use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{CommitInfo, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
@@ -27,7 +28,7 @@ pub struct Loaded {
     pub catalog: Catalog,
     /// What it wants.
     pub desired: DesiredSet,
-    /// Commit and path: what the desired set was made from.
+    /// Commit, path and hash of the variables: what the desired set was made from.
     pub input_key: String,
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
@@ -37,6 +38,7 @@ pub struct Loaded {
     /// wanted them last.
     pub last_paths: BTreeMap<ObjectId, String>,
     coordinates: Coordinates,
+    variables: Option<Variables>,
 }
 
 impl Loaded {
@@ -54,6 +56,7 @@ struct Coordinates {
     reference: GitRef,
     path: String,
     ignore: Vec<String>,
+    variables: Option<VariablesSpec>,
     timeout: Duration,
 }
 
@@ -62,14 +65,15 @@ impl Coordinates {
         let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        let GitSyncSpec { url, path, ignore, .. } = spec.clone();
-        Self { url, reference, path, ignore, timeout }
+        let GitSyncSpec { url, path, ignore, variables, .. } = spec.clone();
+        Self { url, reference, path, ignore, variables, timeout }
     }
 
     /// Whether both name the same files; how long a fetch may take does not matter.
     fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, ignore, timeout: _ } = self;
-        (url, reference, path, ignore) == (&other.url, &other.reference, &other.path, &other.ignore)
+        let Self { url, reference, path, ignore, variables, timeout: _ } = self;
+        (url, reference, path) == (&other.url, &other.reference, &other.path)
+            && (ignore, variables) == (&other.ignore, &other.variables)
     }
 }
 
@@ -98,7 +102,7 @@ impl Source {
         Self { store, allow_insecure, limits, coordinates, remote, loader, loaded }
     }
 
-    /// Asks the remote, and reads the commit if it is new. Returns whether something new was read.
+    /// Asks the remote, and reads the commit if it is new, or if the values of `${NAME}` are. Returns whether something new was read.
     ///
     /// On an error the last good result stays in `loaded`, unless the spec names something else now.
     ///
@@ -108,6 +112,7 @@ impl Source {
         &mut self,
         spec: &GitSyncSpec,
         key: &Key,
+        variables: Option<Variables>,
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> Result<bool, SourceError> {
@@ -144,6 +149,7 @@ impl Source {
             stages.resolve_ms = millis(start);
             // What could not be read for a reason that may pass is read again.
             let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
+            let known = known.filter(|loaded| loaded.variables == variables);
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }
@@ -175,7 +181,7 @@ impl Source {
             let loader = &mut self.loader;
             let tree = Arc::clone(&snapshot);
             let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
-            let context = Context { namespace, path, ignore };
+            let context = Context { namespace, path, ignore, variables: variables.clone() };
             tokio::task::block_in_place(|| loader.load(tree.as_ref(), &context))
         };
         let nothing = DesiredSet::new();
@@ -183,7 +189,10 @@ impl Source {
         let desired = desired_set(&catalog, previous);
         let builds = build_sources(&desired, &snapshot, &key.name, &wanted.url, &revision.commit)?;
         stages.load_ms = millis(start);
-        let input_key = format!("{} {}", revision.commit, wanted.path);
+        let mut input_key = format!("{} {}", revision.commit, wanted.path);
+        if let Some(variables) = &variables {
+            input_key = format!("{input_key} {}", variables.digest());
+        }
         let last_paths = if catalog.has_errors() {
             last_paths(self.loaded.as_deref(), &desired)
         } else {
@@ -200,6 +209,7 @@ impl Source {
             found,
             last_paths,
             coordinates: wanted,
+            variables,
         }));
         Ok(true)
     }

@@ -12,6 +12,16 @@ pub enum SourceError {
     /// `spec.ignore`.
     #[error("spec.ignore: {0}")]
     Ignore(String),
+    /// A source of `spec.variables`.
+    #[error("{message}")]
+    Variables {
+        /// The condition's reason.
+        reason: &'static str,
+        /// What.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
 }
 
 impl SourceError {
@@ -21,6 +31,7 @@ impl SourceError {
         match self {
             Self::Git(error) => error.reason(),
             Self::Ignore(_) => "InvalidIgnore",
+            Self::Variables { reason, .. } => reason,
         }
     }
 
@@ -30,6 +41,7 @@ impl SourceError {
         match self {
             Self::Git(error) => error.hint(),
             Self::Ignore(_) => Some("the syntax is that of .gitignore, one pattern an item".into()),
+            Self::Variables { hint, .. } => hint.clone(),
         }
     }
 
@@ -39,6 +51,7 @@ impl SourceError {
         match self {
             Self::Git(error) => error.is_terminal(),
             Self::Ignore(_) => true,
+            Self::Variables { .. } => false,
         }
     }
 }

@@ -25,7 +25,8 @@ impl Reader {
 
     pub async fn refresh(&mut self) -> Result<bool, GitError> {
         let key = Key::new("team", "main");
-        let read = self.source.refresh(&self.spec, &key, &mut Stages::default(), &mut None).await;
+        let read =
+            self.source.refresh(&self.spec, &key, None, &mut Stages::default(), &mut None).await;
         read.map_err(|error| match error {
             SourceError::Git(error) => error,
             other => panic!("{other}"),
