@@ -161,7 +161,8 @@ impl<'a> Rules<'a> {
 
     /// What they say about a folder, and so about all that lies in it.
     pub fn folder(&mut self, path: &str) -> Verdict {
-        if path.len() <= self.base.len() || self.is_empty() {
+        // The synced path itself is never ignored; a local folder that is a whole repository is called `.`.
+        if path.len() <= self.base.len() || path == "." || self.is_empty() {
             return Verdict::Kept;
         }
         if let Some(known) = self.folders.get(path) {

@@ -1,6 +1,7 @@
 //! What is left out: one table a rule.
 
 use super::super::tests::{Flaky, MODEL, load, places, tree};
+use super::super::tree::TreeProblem;
 use super::super::{Catalog, Context, Limits, Loader};
 use super::*;
 
@@ -189,4 +190,40 @@ fn g6_a_file_of_patterns_that_cannot_be_read_is_read_again() {
     let catalog = loader.load(&tree(&files), &Context::default());
     assert_eq!(catalog.problems, []);
     assert_eq!(ids(&catalog), ["ModelAPI/m"]);
+}
+
+/// A tree of which something was left out.
+struct Cut(super::super::tests::Memory, Vec<TreeProblem>);
+
+impl RepositoryTree for Cut {
+    fn entries(&self) -> &[TreeEntry] {
+        self.0.entries()
+    }
+    fn problems(&self) -> &[TreeProblem] {
+        &self.1
+    }
+    fn lookup(&self, path: &str) -> Result<Option<TreeEntry>, TreeError> {
+        self.0.lookup(path)
+    }
+    fn read(&self, entry: &TreeEntry, max_bytes: u64) -> Result<std::sync::Arc<[u8]>, TreeError> {
+        self.0.read(entry, max_bytes)
+    }
+}
+
+#[test]
+fn g6_what_is_left_out_of_an_ignored_folder_is_no_error_and_the_rest_is() {
+    let problem =
+        |path: &str| TreeProblem { path: path.into(), message: "too deep".into(), hint: None };
+    for (path, error) in
+        [("drafts/x", false), ("drafts", false), ("x", true), (".", true), ("", true)]
+    {
+        let files = tree(&[(FILE, "drafts\n.\n*.txt\n"), ("m.yaml", MODEL)]);
+        let catalog = Loader::new(Limits::default())
+            .load(&Cut(files, vec![problem(path)]), &Context::default());
+        assert_eq!(catalog.has_errors(), error, "{path}");
+        let all = tree(&[(FILE, "*\n"), ("m.yaml", MODEL)]);
+        let catalog = Loader::new(Limits::default())
+            .load(&Cut(all, vec![problem(path)]), &Context::default());
+        assert!(catalog.has_errors(), "nothing is left: {path}");
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::complain::{duplicate, error_at, odd_entry};
 use super::diagnostic::{code, sort};
-use super::document::{Budget, Document, Fault, Faulty, Place, at, parse};
+use super::document::{Budget, Document, Fault, Faulty, at, parse};
 use super::front_matter::{self, is_agent_file};
 use super::identify::{Identity, identify};
 use super::ignore::{Rules, Verdict};
@@ -453,67 +454,6 @@ fn is_definition_file(path: &str) -> bool {
     // In any case: a file that is renamed to X.YAML must not take its objects with it in silence.
     let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json")) || is_agent_file(path)
-}
-
-fn error_at(
-    path: &str,
-    place: Option<Place>,
-    code: &str,
-    message: &str,
-    hint: Option<String>,
-) -> Problem {
-    Problem {
-        severity: Severity::Error,
-        path: Some(path.to_owned()),
-        line: place.map(|place| place.line.into()),
-        column: place.map(|place| place.column.into()),
-        code: code.into(),
-        message: message.into(),
-        hint,
-        object: None,
-    }
-}
-
-fn odd_entry(entry: &TreeEntry) -> Problem {
-    let (message, hint) = match entry.kind {
-        EntryKind::Symlink => {
-            ("this is a symbolic link, and links are never followed", "put the file itself here")
-        }
-        EntryKind::Submodule => (
-            "this is a submodule, and submodules are never read",
-            "sync the other repository with a GitSync of its own",
-        ),
-        EntryKind::Odd | EntryKind::File => {
-            ("this entry has a name or mode that no honest tree has", "remove it")
-        }
-    };
-    error_at(&entry.path, None, code::ENTRY, message, Some(hint.into()))
-}
-
-fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) {
-    let places: Vec<_> = several.iter().map(|d| format!("{}:{}", d.path, d.line)).collect();
-    let elsewhere = catalog.broken.get(id).cloned();
-    for definition in several {
-        let here = format!("{}:{}", definition.path, definition.line);
-        let others: Vec<_> = places
-            .iter()
-            .filter(|place| **place != here)
-            .cloned()
-            .chain(elsewhere.clone())
-            .collect();
-        let others = if others.is_empty() { here } else { others.join(", ") };
-        let place = Place { line: definition.line, column: definition.column };
-        let mut problem = error_at(
-            &definition.path,
-            Some(place),
-            code::DUPLICATE_OBJECT,
-            &format!("{id} is defined twice, also at {others}"),
-            Some("remove or rename one of the two".into()),
-        );
-        problem.object = Some(id.to_string());
-        catalog.problems.push(problem);
-        catalog.broken.insert(id.clone(), definition.path.clone());
-    }
 }
 
 fn warnings(id: &ObjectId, path: &str, spec: &Value, document: &Document) -> Vec<Problem> {

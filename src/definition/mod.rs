@@ -7,6 +7,7 @@
 //! all that can be identified are held.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod complain;
 pub mod diagnostic;
 pub mod document;
 mod front_matter;

@@ -169,6 +169,12 @@ fn g21_without_variables_a_dollar_is_a_dollar() {
     let catalog =
         Loader::new(Limits::default()).load(&tree(&[("a.yaml", &text)]), &Context::default());
     assert_eq!(spec(&catalog)["description"], "${ENV} $${ENV} ${");
+    let text = agent("  replicas: ${N}\n");
+    let catalog =
+        Loader::new(Limits::default()).load(&tree(&[("a.yaml", &text)]), &Context::default());
+    assert_eq!(places(&catalog), ["a.yaml:7:13 CVK0203"]);
+    let hint = catalog.problems[0].hint.as_deref().unwrap_or_default();
+    assert!(hint.contains("--var NAME=VALUE"), "{hint}");
 }
 
 #[test]

@@ -153,6 +153,7 @@ impl Engine {
     fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
+        self.variables.take(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
             state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))
