@@ -32,7 +32,7 @@ use crate::api::{Kind, ObjectId};
 use references::Reference;
 
 pub use load::Loader;
-pub use references::check_references;
+pub use references::{check_definition, check_references};
 
 /// Budgets on what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

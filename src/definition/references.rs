@@ -78,19 +78,27 @@ impl Known for Around<'_> {
 /// Warnings about what the definitions of a commit name; `exists` says what the cluster has.
 #[must_use]
 pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
-    let known = Around { catalog, exists };
-    let mut problems: Vec<_> = catalog
-        .definitions
-        .values()
-        .flat_map(|definition| check_definition(definition, &known))
-        .collect();
+    let definitions = catalog.definitions.values();
+    let mut problems: Vec<_> =
+        definitions.flat_map(|one| check_definition(one, catalog, exists)).collect();
     sort(&mut problems);
     problems
 }
 
-/// Warnings about what one definition names.
+/// The same for one definition of the catalog. What it gives depends on the definitions of what it names, not only on
+/// whether they are there.
 #[must_use]
-pub fn check_definition(definition: &Definition, known: &dyn Known) -> Vec<Problem> {
+pub fn check_definition(
+    definition: &Definition,
+    catalog: &Catalog,
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Vec<Problem> {
+    check_around(definition, &Around { catalog, exists })
+}
+
+/// The same with anything that knows what is around.
+#[must_use]
+pub fn check_around(definition: &Definition, known: &dyn Known) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut warn = |place: Place, code: &str, message: String, hint: String| {
         problems.push(Problem {

@@ -60,8 +60,8 @@ fn g10_of_an_object_that_is_only_in_the_cluster_nothing_but_its_name_is_known() 
 fn g10_one_definition_is_checked_by_its_own_references() {
     let catalog = catalog("mode: Hosted, hosted: {model: x}", "  model: y\n  buildRef: b\n");
     let agent = &catalog.definitions[&ObjectId::new(Kind::Agent, "a")];
-    let known = Around { catalog: &catalog, exists: &|_| false };
-    assert_eq!(check_definition(agent, &known), check_references(&catalog, &|_| false));
+    let exists = |_: &ObjectId| false;
+    assert_eq!(check_definition(agent, &catalog, &exists), check_references(&catalog, &exists));
 }
 
 #[test]
