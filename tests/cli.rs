@@ -723,3 +723,44 @@ fn g16_the_operator_is_nobody_else_and_writes_as_nobody_outside_a_namespace() {
     assert_eq!(output.status.code(), Some(3), "{err}");
     assert!(err.contains("acts as somebody else"), "{err}");
 }
+
+#[test]
+fn g21_validate_and_plan_take_what_the_gitsync_says() {
+    let agent = AGENT.replace("modelAPI: shared", "modelAPI: ${API}\n  replicas: ${N}");
+    let folder = repository(&[
+        ("team/writer.yaml", &agent),
+        ("team/prompts/writer.md", PROMPT),
+        ("team/shared.yaml", MODEL),
+        ("team/drafts/broken.yaml", "kind: [unclosed"),
+    ]);
+    let team = folder.path().join("team");
+    let team = team.to_str().expect("UTF-8");
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {API: shared, N: '1'}\n";
+    write(
+        folder.path(),
+        &[("values.yaml", map), ("plain.yaml", "N: '2'\n"), ("bad.yaml", "N: 2\n")],
+    );
+    let file = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (map, plain, bad) = (file("values.yaml"), file("plain.yaml"), file("bad.yaml"));
+
+    let run = convoke(&["validate", team, "--ignore", "drafts", "--var", "API=shard"]);
+    assert_eq!(run.code, 1);
+    assert!(run.out.contains("error[CVK0207]: there is no variable N"), "{}", run.out);
+    let given = [team, "--ignore", "drafts", "--vars-from", &map, "--vars-from", &plain];
+    let run = convoke(&[&["validate"][..], &given[..]].concat());
+    assert_eq!(run.code, 0, "{}", run.out);
+    assert!(run.out.ends_with("2 objects in 2 files (1 ignored): 2 warnings\n"), "{}", run.out);
+    let run = convoke(&[&["plan"][..], &given[..], &["--var", "N=3"][..]].concat());
+    assert_eq!((run.out.as_str(), run.code), ("no changes (2 objects)\n", 0), "{}", run.err);
+
+    for (args, error) in [
+        (["--ignore", "[z-a]"], "--ignore: \"[z-a]\" is no pattern"),
+        (["--var", "1=x"], "--var takes NAME=VALUE"),
+        (["--vars-from", bad.as_str()], "quote values that look like numbers"),
+        (["--vars-from", "/nowhere"], "--vars-from /nowhere: "),
+    ] {
+        let run = convoke(&[&["validate", team][..], &args[..]].concat());
+        assert_eq!(run.code, 2, "{args:?}");
+        assert!(run.err.contains(error), "{args:?}: {}", run.err);
+    }
+}

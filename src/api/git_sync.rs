@@ -1,5 +1,7 @@
 //! `GitSync`: names a repository, a ref and a path; its status is the user's dashboard.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
@@ -34,6 +36,17 @@ pub struct GitSyncSpec {
     #[schemars(length(min = 1, max = 1024))]
     #[x_kube(validation = Rule::new("!self.startsWith('/') && !self.split('/').exists(p, p == '..' || p == '.git')").message("path must be relative, without '..' and '.git'"))]
     pub path: String,
+    /// What below the path is left out, as if it were not in the commit: patterns as in `.gitignore`, relative to the
+    /// path. They win over the `.convokeignore` files of the repository.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 100),
+        inner(length(min = 1, max = 1024), regex(pattern = r"^[^\n\r]+$"))
+    )]
+    pub ignore: Vec<String>,
+    /// Values for `${NAME}` in definitions. Without it, a `$` in a definition means nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<VariablesSpec>,
     /// How often the remote is asked for its newest commit (±10%). Default 1m.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
@@ -107,6 +120,38 @@ pub enum DeletionPolicy {
     Orphan,
     /// They are deleted, and the GitSync stays until they are.
     Delete,
+}
+
+/// Values for `${NAME}` in definitions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VariablesSpec {
+    /// Values by name; they win over those of `from`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 100, "additionalProperties" = serde_json::json!({"type": "string", "maxLength": 4096})))]
+    #[x_kube(validation = Rule::new("self.all(name, name.matches('^[A-Za-z_][A-Za-z0-9_]{0,127}$'))").message("names of variables are letters, digits and '_', at most 128, not beginning with a digit"))]
+    pub inline: BTreeMap<String, String>,
+    /// Where more values come from; later ones win.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub from: Vec<VariableSource>,
+}
+
+/// Where values come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VariableSource {
+    /// A ConfigMap of this namespace with the label `convoke.dev/agents=allow`: each key that can be a name is a
+    /// variable.
+    pub config_map_ref: ConfigMapRef,
+}
+
+/// A ConfigMap of the same namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigMapRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub name: String,
 }
 
 /// What to follow in the repository.
@@ -344,7 +389,7 @@ pub struct HistoryEntry {
     pub pruned: i64,
     /// From the first look at the remote to the last write, in milliseconds.
     pub duration_ms: i64,
-    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling` or `Folder`.
+    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling`, `Variables` or `Folder`.
     pub trigger: String,
     /// When it ended.
     pub time: Time,

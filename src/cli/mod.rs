@@ -6,6 +6,7 @@
 mod approve;
 mod completions;
 mod connection;
+mod context;
 mod crds;
 mod operator;
 mod plan;

@@ -23,6 +23,7 @@ use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::sync::engine::{Engine, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
+use crate::sync::variables;
 
 /// Syncs that are worked on at once.
 const SYNCS: usize = 8;
@@ -161,6 +162,13 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         };
         agent_build::start(&mut tasks, &client, &stores, builds, settings);
     }
+    let changed = engine.variables.clone();
+    let (syncs, sink) = (stores.git_syncs.clone(), queue.clone());
+    let follow = variables::follow(client.clone(), syncs, changed, sink);
+    tasks.spawn(async move {
+        follow.await;
+        Ok(())
+    });
     let changes = queue.clone();
     tasks.spawn(async move {
         local.watch(changes).await.map_err(|error| {

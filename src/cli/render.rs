@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 
+use super::context::ContextArgs;
 use super::plan::print_errors;
 use super::validate::load;
 use super::{FOUND, Failure, print};
@@ -21,6 +22,8 @@ pub struct Args {
     /// How to print them
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
     output: Output,
+    #[command(flatten)]
+    context: ContextArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +35,7 @@ enum Output {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let loaded = load(&args.path, None)?;
+    let loaded = load(&args.path, |path| args.context.resolve(path))?;
     if print_errors(&loaded) {
         return Err(Failure::new(FOUND, "the folder has errors, so it has no plain form")
             .hint("convoke validate shows warnings too"));

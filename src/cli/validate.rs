@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
+use super::context::ContextArgs;
 use super::{FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::Severity;
-use crate::definition::{Catalog, Limits, Loader, check_references, diagnostic, sarif};
+use crate::definition::{Catalog, Context, Limits, Loader, check_references, diagnostic, sarif};
 use crate::git::{Folder, repository_root};
 
 /// Check the definitions of a folder.
@@ -16,6 +17,8 @@ pub struct Args {
     /// Folder with definitions (what spec.path of the GitSync names)
     #[arg(default_value = ".")]
     path: PathBuf,
+    #[command(flatten)]
+    context: ContextArgs,
     /// How to print problems
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -41,10 +44,22 @@ pub(super) struct Loaded {
     pub root: PathBuf,
     /// The folder relative to that, `.` for the top itself.
     pub below: String,
+    /// What it was read with.
+    pub context: Context,
 }
 
-/// Loads a folder of the working tree, for a namespace when it is known.
-pub(super) fn load(path: &std::path::Path, namespace: Option<&str>) -> Result<Loaded, Failure> {
+impl Loaded {
+    /// What another folder is read with to be compared with this one.
+    pub fn at(&self, path: &str) -> Context {
+        Context { path: path.to_owned(), ..self.context.clone() }
+    }
+}
+
+/// Loads a folder of the working tree; `context` makes what its GitSync says from its path in the repository.
+pub(super) fn load(
+    path: &std::path::Path,
+    context: impl FnOnce(&str) -> Result<Context, Failure>,
+) -> Result<Loaded, Failure> {
     let path = path
         .canonicalize()
         .map_err(|error| Failure::new(USAGE, format!("cannot read {}: {error}", path.display())))?;
@@ -57,12 +72,13 @@ pub(super) fn load(path: &std::path::Path, namespace: Option<&str>) -> Result<Lo
     let below = if below.is_empty() { ".".to_owned() } else { below };
     let folder = Folder::open(&root, &below, crate::git::Limits::default())
         .map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    let catalog = Loader::new(Limits::default()).load(&folder, namespace);
-    Ok(Loaded { folder, catalog, root, below })
+    let context = context(&below)?;
+    let catalog = Loader::new(Limits::default()).load(&folder, &context);
+    Ok(Loaded { folder, catalog, root, below, context })
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let Loaded { folder, mut catalog, .. } = load(&args.path, None)?;
+    let Loaded { folder, mut catalog, .. } = load(&args.path, |path| args.context.resolve(path))?;
     // Offline, what is not in the folder may still be in the cluster: a warning.
     let references = check_references(&catalog, &|_| false);
     catalog.problems.extend(references);
@@ -82,8 +98,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
                     format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
                 }
             };
+            let ignored = match catalog.ignored {
+                0 => String::new(),
+                n => format!(" ({n} ignored)"),
+            };
             text.push_str(&format!(
-                "{} in {}: {found}\n",
+                "{} in {}{ignored}: {found}\n",
                 count(catalog.documents, "object"),
                 count(catalog.files, "file")
             ));

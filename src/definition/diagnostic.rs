@@ -24,6 +24,10 @@ pub mod code {
     pub const UNREADABLE: &str = "CVK0007";
     /// The path holds no definition at all.
     pub const EMPTY: &str = "CVK0008";
+    /// A pattern of a `.convokeignore` file that cannot be used.
+    pub const IGNORE: &str = "CVK0009";
+    /// An `agent.md` whose front matter is missing or cannot be one.
+    pub const FRONT_MATTER: &str = "CVK0010";
     /// The document is no object, or apiVersion or kind is missing.
     pub const NOT_AN_OBJECT: &str = "CVK0101";
     /// The group or version is almost ours, or one that does not exist.
@@ -48,10 +52,14 @@ pub mod code {
     pub const RULE: &str = "CVK0205";
     /// A `*File` field whose file cannot be used.
     pub const INCLUDE: &str = "CVK0206";
+    /// A variable that does not exist, or does not fit where it stands.
+    pub const VARIABLE: &str = "CVK0207";
     /// A reference to an object that is neither in the commit nor in the cluster (a warning).
     pub const REFERENCE: &str = "CVK0301";
     /// A package without a version (a warning).
     pub const UNPINNED: &str = "CVK0302";
+    /// A model that the referenced ModelAPI does not serve (a warning).
+    pub const MODEL: &str = "CVK0303";
 }
 
 /// Errors first, then path, line, column, code.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::diagnostic::{code, quote};
+use super::places::Places;
 use super::scalar::resolve;
 
 /// A place in a file, both from 1, in characters.
@@ -20,6 +21,12 @@ pub struct Place {
     pub line: u32,
     /// Column.
     pub column: u32,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::START
+    }
 }
 
 impl Place {
@@ -56,41 +63,9 @@ pub struct Budget {
 pub struct Document {
     /// Its value.
     pub value: Value,
-    places: Places,
-}
-
-/// Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Places {
-    /// Of the key (if it is a mapping's) and of the value. The first one is the root's.
-    nodes: Vec<(Option<Place>, Place)>,
-    /// A node, and the key or index below it.
-    children: HashMap<(usize, String), usize>,
-}
-
-impl Places {
-    /// Notes a node below another one, or the root.
-    fn note(&mut self, below: Option<(usize, String)>, key: Option<Place>, value: Place) -> usize {
-        let node = self.nodes.len();
-        self.nodes.push((key, value));
-        if let Some(below) = below {
-            self.children.insert(below, node);
-        }
-        node
-    }
-
-    /// The node at a JSON pointer, or the nearest one around it.
-    fn nearest(&self, pointer: &str) -> Option<(Option<Place>, Place)> {
-        let mut node = 0;
-        for part in pointer.split('/').skip(1) {
-            let part = part.replace("~1", "/").replace("~0", "~");
-            match self.children.get(&(node, part)) {
-                Some(child) => node = *child,
-                None => break,
-            }
-        }
-        self.nodes.get(node).copied()
-    }
+    pub(super) places: Places,
+    /// Whether the instructions are the text of the file below its front matter.
+    pub(super) has_body: bool,
 }
 
 impl Document {
@@ -198,7 +173,7 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
 fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
     let Builder { root, places, faults, in_head, explicit, .. } = builder;
     let value = root.unwrap_or(Value::Null);
-    let document = Document { value, places };
+    let document = Document { value, places, has_body: false };
     if !faults.is_empty() {
         parsed.faulty.push(Faulty { document, faults, in_head });
     } else if explicit || !document.value.is_null() {
@@ -234,7 +209,8 @@ struct Builder<'a> {
     /// Whether the document says `null`, which is not the same as being empty.
     explicit: bool,
     places: Places,
-    anchors: HashMap<usize, (Value, usize)>,
+    /// The value, what it costs, and its node in [`Places`].
+    anchors: HashMap<usize, (Value, usize, usize)>,
     faults: Vec<Fault>,
     in_head: bool,
     nodes: usize,
@@ -280,6 +256,7 @@ impl Builder<'_> {
                     }
                     return Ok(());
                 }
+                let text_may_vary = text.starts_with("${") && text.ends_with('}');
                 self.explicit |= self.stack.is_empty() && span.start.index() != span.end.index();
                 let value = if plain {
                     resolve(&text).unwrap_or_else(|(message, hint)| {
@@ -289,8 +266,12 @@ impl Builder<'_> {
                 } else {
                     Value::String(text.into_owned())
                 };
-                self.anchor(anchor, &value, weight);
-                self.put(value, place, weight);
+                let node = self.place_next(place);
+                if plain && text_may_vary {
+                    self.places.note_plain(node);
+                }
+                self.anchor(anchor, &value, weight, node);
+                self.fill(value, weight);
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?;
@@ -299,14 +280,14 @@ impl Builder<'_> {
                 self.open(Value::Object(Map::new()), anchor, tag.is_some(), place)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                if let Some(Open { value, anchor, nodes, .. }) = self.stack.pop() {
-                    self.anchor(anchor, &value, nodes);
+                if let Some(Open { value, anchor, nodes, node, .. }) = self.stack.pop() {
+                    self.anchor(anchor, &value, nodes, node);
                     self.fill(value, nodes);
                 }
             }
             Event::Alias(id) => {
-                let (value, nodes) =
-                    self.anchors.get(&id).map_or((None, 1), |(_, nodes)| (Some(id), *nodes));
+                let known = self.anchors.get(&id);
+                let nodes = known.map_or(1, |(_, nodes, _)| *nodes);
                 self.count(nodes, place)?;
                 if self.wants_key() {
                     self.fault(
@@ -318,9 +299,8 @@ impl Builder<'_> {
                     self.key("", false, place);
                     return Ok(());
                 }
-                let value =
-                    value.and_then(|id| self.anchors.get(&id)).map(|(value, _)| value.clone());
-                if value.is_none() {
+                let known = self.anchors.get(&id).map(|(value, _, of)| (value.clone(), *of));
+                if known.is_none() {
                     self.fault(
                         place,
                         code::YAML,
@@ -328,7 +308,12 @@ impl Builder<'_> {
                         "define the anchor before it",
                     );
                 }
-                self.put(value.unwrap_or_default(), place, nodes);
+                let node = self.place_next(place);
+                let value = known.map(|(value, of)| {
+                    self.places.note_alias(node, of);
+                    value
+                });
+                self.fill(value.unwrap_or_default(), nodes);
             }
             _ => {}
         }
@@ -430,11 +415,6 @@ impl Builder<'_> {
         self.places.note(below, key, place)
     }
 
-    fn put(&mut self, value: Value, place: Place, nodes: usize) {
-        self.place_next(place);
-        self.fill(value, nodes);
-    }
-
     fn fill(&mut self, value: Value, nodes: usize) {
         let Some(open) = self.stack.last_mut() else {
             self.root = Some(value);
@@ -452,9 +432,9 @@ impl Builder<'_> {
         }
     }
 
-    fn anchor(&mut self, anchor: usize, value: &Value, nodes: usize) {
+    fn anchor(&mut self, anchor: usize, value: &Value, nodes: usize, node: usize) {
         if anchor > 0 {
-            self.anchors.insert(anchor, (value.clone(), nodes));
+            self.anchors.insert(anchor, (value.clone(), nodes, node));
         }
     }
 }

@@ -6,15 +6,20 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::complain::{duplicate, error_at, odd_entry};
 use super::diagnostic::{code, sort};
-use super::document::{Budget, Document, Fault, Faulty, Place, at, parse};
+use super::document::{Budget, Document, Fault, Faulty, at, parse};
+use super::front_matter::{self, is_agent_file};
 use super::identify::{Identity, identify};
+use super::ignore::{Rules, Verdict};
 use super::include::{Includes, included, still};
+use super::references::references;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
-use super::{Catalog, Definition, Limits, Reference, file_fields};
+use super::variables::{self, Used, Variables};
+use super::{Catalog, Context, Definition, Limits, file_fields};
 use crate::api::git_sync::{Problem, Severity};
-use crate::api::{Kind, ObjectId};
+use crate::api::{API_VERSION, Kind, ObjectId};
 
 /// What one file gave.
 struct FileResult {
@@ -34,6 +39,7 @@ struct FileResult {
 struct Cached {
     id: String,
     includes: Includes,
+    variables: Used,
     result: Arc<FileResult>,
 }
 
@@ -43,6 +49,7 @@ pub struct Loader {
     limits: Limits,
     cache: HashMap<String, Cached>,
     namespace: Option<String>,
+    variables: Option<Variables>,
     /// How many files were parsed, ever.
     pub parsed: u64,
 }
@@ -51,17 +58,37 @@ impl Loader {
     /// A loader with these budgets.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { schemas: Schemas::new(), limits, cache: HashMap::new(), namespace: None, parsed: 0 }
+        Self {
+            schemas: Schemas::new(),
+            limits,
+            cache: HashMap::new(),
+            namespace: None,
+            variables: None,
+            parsed: 0,
+        }
     }
 
-    /// Reads everything below the tree's path. `namespace` is the one that objects go into, when it is known.
-    pub fn load(&mut self, tree: &dyn RepositoryTree, namespace: Option<&str>) -> Catalog {
-        if self.namespace.as_deref() != namespace {
+    /// Reads everything below the tree's path that is not ignored.
+    pub fn load(&mut self, tree: &dyn RepositoryTree, context: &Context) -> Catalog {
+        // Whether a `$` means anything concerns every file; which value a variable has, only those that use it.
+        let meant = self.variables.is_some() == context.variables.is_some();
+        if self.namespace != context.namespace || !meant {
             self.cache.clear();
-            self.namespace = namespace.map(str::to_owned);
+            self.namespace.clone_from(&context.namespace);
         }
+        self.variables.clone_from(&context.variables);
         let mut catalog = Catalog::default();
+        let mut rules = Rules::read(tree, &context.path, &context.ignore);
+        for fault in std::mem::take(&mut rules.faults) {
+            catalog.again |= fault.code == code::UNREADABLE;
+            let problem =
+                error_at(&fault.path, fault.place, fault.code, &fault.message, fault.hint);
+            catalog.problems.push(problem);
+        }
         for problem in tree.problems() {
+            if rules.folder(&problem.path) == Verdict::Ignored {
+                continue;
+            }
             catalog.broken_paths.insert(problem.path.clone());
             catalog.problems.push(error_at(
                 &problem.path,
@@ -73,22 +100,39 @@ impl Loader {
         }
         let mut cache = HashMap::with_capacity(self.cache.len());
         let mut found: BTreeMap<ObjectId, Vec<Arc<Definition>>> = BTreeMap::new();
+        let mut files = Vec::new();
         for entry in tree.entries() {
+            let verdict = rules.entry(&entry.path);
+            if verdict == Verdict::Ignored {
+                catalog.ignored += 1;
+                continue;
+            }
+            let held = verdict == Verdict::Unknown;
             if entry.kind != EntryKind::File {
                 catalog.broken_paths.insert(entry.path.clone());
-                catalog.problems.push(odd_entry(entry));
+                // The file of patterns itself has its problem already.
+                if !held {
+                    catalog.problems.push(odd_entry(entry));
+                }
                 continue;
             }
             if !is_definition_file(&entry.path) {
                 continue;
             }
+            files.push(&entry.path);
             let cached = match self.cache.remove(&entry.path) {
-                Some(cached) if cached.id == entry.id && still(&cached.includes, tree) => cached,
+                Some(cached)
+                    if cached.id == entry.id
+                        && still(&cached.includes, tree)
+                        && variables::still(&cached.variables, self.variables.as_ref()) =>
+                {
+                    cached
+                }
                 _ => {
                     self.parsed += 1;
-                    let mut includes = Includes::new();
-                    let result = Arc::new(self.file(tree, entry, &mut includes));
-                    Cached { id: entry.id.clone(), includes, result }
+                    let (mut includes, mut used) = (Includes::new(), Used::new());
+                    let result = Arc::new(self.file(tree, entry, &mut includes, &mut used));
+                    Cached { id: entry.id.clone(), includes, variables: used, result }
                 }
             };
             let result = cached.result.clone();
@@ -98,21 +142,28 @@ impl Loader {
             catalog.again |= result.again;
             catalog.documents += result.documents;
             catalog.files += usize::from(result.documents > 0);
-            catalog.problems.extend(result.problems.iter().cloned());
             if result.unknown {
                 catalog.broken_paths.insert(entry.path.clone());
             }
             for id in &result.broken {
                 catalog.broken.insert(id.clone(), entry.path.clone());
             }
+            if held {
+                // Whether it is wanted is not known: what it defines stays as it is, and what is wrong with it may
+                // not concern anybody.
+                for definition in &result.definitions {
+                    catalog.broken.insert(definition.id.clone(), entry.path.clone());
+                }
+                continue;
+            }
+            catalog.problems.extend(result.problems.iter().cloned());
             for definition in &result.definitions {
                 found.entry(definition.id.clone()).or_default().push(definition.clone());
             }
         }
         self.cache = cache;
         if !catalog.broken_paths.is_empty() {
-            let files = tree.entries().iter().map(|entry| &entry.path);
-            catalog.paths = files.filter(|path| is_definition_file(path)).cloned().collect();
+            catalog.paths = files.into_iter().cloned().collect();
         }
         for (id, definitions) in found {
             match definitions.as_slice() {
@@ -125,8 +176,13 @@ impl Loader {
         }
         if catalog.documents == 0 && catalog.problems.is_empty() {
             let hint = "an empty folder deletes nothing: to remove everything, approve the held prune or delete the objects";
-            let message = "no definition is below the path of this sync";
-            let mut problem = error_at(".", None, code::EMPTY, message, Some(hint.into()));
+            let message = match catalog.ignored {
+                0 => "no definition is below the path of this sync".to_owned(),
+                n => format!(
+                    "no definition is below the path of this sync, and {n} files are ignored"
+                ),
+            };
+            let mut problem = error_at(".", None, code::EMPTY, &message, Some(hint.into()));
             problem.path = None;
             catalog.problems.push(problem);
         }
@@ -139,6 +195,7 @@ impl Loader {
         tree: &dyn RepositoryTree,
         entry: &TreeEntry,
         includes: &mut Includes,
+        used: &mut Used,
     ) -> FileResult {
         let mut result = FileResult {
             definitions: Vec::new(),
@@ -158,7 +215,12 @@ impl Loader {
             }
         };
         let Limits { documents, depth, nodes, .. } = self.limits;
-        let parsed = parse(&text, Budget { documents, depth, nodes });
+        let budget = Budget { documents, depth, nodes };
+        let parsed = if is_agent_file(&entry.path) {
+            front_matter::read(&text, &entry.path, budget, self.limits.include_bytes)
+        } else {
+            parse(&text, budget)
+        };
         let mut faults = parsed.faults;
         let mut faulty = 0;
         for Faulty { document, faults: own, in_head } in parsed.faulty {
@@ -180,11 +242,14 @@ impl Loader {
             let Fault { place, code, message, hint } = fault;
             result.problems.push(error_at(&entry.path, Some(place), code, &message, hint));
         }
-        result.unknown |=
-            result.problems.iter().any(|p| matches!(p.code.as_str(), code::SYNTAX | code::BUDGET));
+        let hides = |p: &Problem| {
+            matches!(p.code.as_str(), code::SYNTAX | code::BUDGET | code::FRONT_MATTER)
+        };
+        result.unknown |= result.problems.iter().any(hides);
         let mut good = Vec::new();
-        for document in &parsed.documents {
-            match self.document(tree, &entry.path, document, includes) {
+        for mut document in parsed.documents {
+            let unset = self.substitute(&mut document, used);
+            match self.document(tree, &entry.path, &document, includes, unset) {
                 None => {}
                 Some((id, outcome)) => {
                     result.documents += 1;
@@ -247,6 +312,16 @@ impl Loader {
         }
     }
 
+    /// Puts the GitSync's values into a document of ours. Gives those that are not there.
+    fn substitute(&self, document: &mut Document, used: &mut Used) -> Vec<Finding> {
+        match &self.variables {
+            Some(variables) if document.value["apiVersion"] == API_VERSION => {
+                variables::substitute(document, variables, used)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// `None`: not ours. Otherwise its identity, and the definition with warnings, or what is wrong.
     #[allow(clippy::type_complexity)]
     fn document(
@@ -255,6 +330,7 @@ impl Loader {
         path: &str,
         document: &Document,
         includes: &mut Includes,
+        unset: Vec<Finding>,
     ) -> Option<(Option<ObjectId>, Result<(Definition, Vec<Problem>), Vec<Problem>>)> {
         let Identity::Ours { id, labels, annotations, findings } =
             identify(&document.value, self.namespace.as_deref())
@@ -273,7 +349,11 @@ impl Loader {
             problem.object.clone_from(&object);
             problem
         };
-        let mut problems: Vec<_> = findings.into_iter().map(problem).collect();
+        // What a value without its variable is not is no problem of its own.
+        let mut findings = findings;
+        findings.retain(|finding| unset.iter().all(|unset| unset.pointer != finding.pointer));
+        let unset_at: Vec<_> = unset.iter().map(|finding| finding.pointer.clone()).collect();
+        let mut problems: Vec<_> = unset.into_iter().chain(findings).map(problem).collect();
         // The spec is checked even when the name is not known: all errors at once.
         let kind = document.value["kind"].as_str().and_then(Kind::parse);
         let mut spec = document.value["spec"].clone();
@@ -282,7 +362,9 @@ impl Loader {
             let found = self.include(tree, path, kind, &mut spec, includes);
             problems.extend(found.into_iter().map(problem));
             let name = id.as_ref().map_or("x", |id| id.name.as_str());
-            problems.extend(self.schemas.check(kind, name, &spec).into_iter().map(problem));
+            let mut found = self.schemas.check(kind, name, &spec);
+            found.retain(|finding| !unset_at.contains(&finding.pointer));
+            problems.extend(found.into_iter().map(problem));
         }
         let Some(id) = id.filter(|_| problems.is_empty()) else {
             let known = object.and_then(|text| {
@@ -371,102 +453,7 @@ impl Loader {
 fn is_definition_file(path: &str) -> bool {
     // In any case: a file that is renamed to X.YAML must not take its objects with it in silence.
     let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
-}
-
-fn error_at(
-    path: &str,
-    place: Option<Place>,
-    code: &str,
-    message: &str,
-    hint: Option<String>,
-) -> Problem {
-    Problem {
-        severity: Severity::Error,
-        path: Some(path.to_owned()),
-        line: place.map(|place| place.line.into()),
-        column: place.map(|place| place.column.into()),
-        code: code.into(),
-        message: message.into(),
-        hint,
-        object: None,
-    }
-}
-
-fn odd_entry(entry: &TreeEntry) -> Problem {
-    let (message, hint) = match entry.kind {
-        EntryKind::Symlink => {
-            ("this is a symbolic link, and links are never followed", "put the file itself here")
-        }
-        EntryKind::Submodule => (
-            "this is a submodule, and submodules are never read",
-            "sync the other repository with a GitSync of its own",
-        ),
-        EntryKind::Odd | EntryKind::File => {
-            ("this entry has a name or mode that no honest tree has", "remove it")
-        }
-    };
-    error_at(&entry.path, None, code::ENTRY, message, Some(hint.into()))
-}
-
-fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) {
-    let places: Vec<_> = several.iter().map(|d| format!("{}:{}", d.path, d.line)).collect();
-    let elsewhere = catalog.broken.get(id).cloned();
-    for definition in several {
-        let here = format!("{}:{}", definition.path, definition.line);
-        let others: Vec<_> = places
-            .iter()
-            .filter(|place| **place != here)
-            .cloned()
-            .chain(elsewhere.clone())
-            .collect();
-        let others = if others.is_empty() { here } else { others.join(", ") };
-        let place = Place { line: definition.line, column: definition.column };
-        let mut problem = error_at(
-            &definition.path,
-            Some(place),
-            code::DUPLICATE_OBJECT,
-            &format!("{id} is defined twice, also at {others}"),
-            Some("remove or rename one of the two".into()),
-        );
-        problem.object = Some(id.to_string());
-        catalog.problems.push(problem);
-        catalog.broken.insert(id.clone(), definition.path.clone());
-    }
-}
-
-fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference> {
-    let mut references = Vec::new();
-    let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
-        if let Some(name) = name.as_str() {
-            let place = document.place(&pointer);
-            references.push(Reference {
-                to: ObjectId::new(kind, name),
-                field,
-                line: place.line,
-                column: place.column,
-            });
-        }
-    };
-    if id.kind == Kind::Agent {
-        one(Kind::ModelAPI, "modelAPI", "/spec/modelAPI/name".into(), &spec["modelAPI"]["name"]);
-        for (n, server) in spec["mcpServers"].as_array().into_iter().flatten().enumerate() {
-            one(
-                Kind::MCPServer,
-                "mcpServers",
-                format!("/spec/mcpServers/{n}/name"),
-                &server["name"],
-            );
-        }
-        for (n, peer) in spec["agentNetwork"]["access"].as_array().into_iter().flatten().enumerate()
-        {
-            one(Kind::Agent, "agentNetwork.access", format!("/spec/agentNetwork/access/{n}"), peer);
-        }
-    }
-    if matches!(id.kind, Kind::Agent | Kind::MCPServer) {
-        one(Kind::AgentBuild, "buildRef", "/spec/buildRef/name".into(), &spec["buildRef"]["name"]);
-    }
-    references
+    matches!(extension.as_deref(), Some("yaml" | "yml" | "json")) || is_agent_file(path)
 }
 
 fn warnings(id: &ObjectId, path: &str, spec: &Value, document: &Document) -> Vec<Problem> {

@@ -1,23 +1,29 @@
 //! (pure) The repository format: files into definitions and problems, every problem with its place.
 //!
 //! ```text
-//! tree ──► document (values, places) ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
+//! tree ──► ignore ──► document (values, places) ──► variables ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
 //! ```
 //! The unit of quarantine is the file: when any of its documents has an error, none of its objects is applied, and
 //! all that can be identified are held.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod complain;
 pub mod diagnostic;
 pub mod difference;
 pub mod document;
+mod front_matter;
 mod identify;
+pub mod ignore;
 mod include;
 mod load;
+mod places;
+pub mod references;
 pub mod rules;
 pub mod sarif;
 mod scalar;
 pub mod schema;
 pub mod tree;
+pub mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,9 +32,10 @@ use serde_json::Value;
 
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
-use diagnostic::{code, nearest};
+use references::Reference;
 
 pub use load::Loader;
+pub use references::{check_definition, check_references};
 
 /// Budgets on what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +64,19 @@ impl Default for Limits {
     }
 }
 
+/// What decides, besides the files, what a tree means.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    /// Namespace that the objects go into, when it is known.
+    pub namespace: Option<String>,
+    /// The synced path, as the GitSync says it.
+    pub path: String,
+    /// The GitSync's own patterns of what is ignored.
+    pub ignore: ignore::Patterns,
+    /// Values for `${NAME}`; without any set, a `$` means nothing.
+    pub variables: Option<variables::Variables>,
+}
+
 /// A document that parsed and validated as one of our kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
@@ -80,19 +100,6 @@ pub struct Definition {
     pub references: Vec<Reference>,
 }
 
-/// An object that a definition names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
-    /// Which object.
-    pub to: ObjectId,
-    /// The field, as `modelAPI` or `mcpServers`.
-    pub field: &'static str,
-    /// Line of the name.
-    pub line: u32,
-    /// Its column.
-    pub column: u32,
-}
-
 /// All definitions of one commit, and all problems.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
@@ -112,6 +119,8 @@ pub struct Catalog {
     pub documents: usize,
     /// Files with documents of ours.
     pub files: usize,
+    /// Entries that patterns left out.
+    pub ignored: usize,
 }
 
 impl Catalog {
@@ -120,52 +129,6 @@ impl Catalog {
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
-}
-
-/// Warnings for references to objects that are neither in the commit nor in the cluster.
-#[must_use]
-pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
-    let definitions = catalog.definitions.values();
-    let mut problems: Vec<_> =
-        definitions.flat_map(|one| check_definition(one, catalog, exists)).collect();
-    diagnostic::sort(&mut problems);
-    problems
-}
-
-/// The same for one definition of the catalog.
-#[must_use]
-pub fn check_definition(
-    definition: &Definition,
-    catalog: &Catalog,
-    exists: &dyn Fn(&ObjectId) -> bool,
-) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for reference in &definition.references {
-        let to = &reference.to;
-        if catalog.definitions.contains_key(to) || catalog.broken.contains_key(to) || exists(to) {
-            continue;
-        }
-        let names =
-            catalog.definitions.keys().filter(|id| id.kind == to.kind).map(|id| id.name.as_str());
-        let hint = match nearest(&to.name, names) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("add the {} to the repository, or create it in the namespace", to.kind),
-        };
-        problems.push(Problem {
-            severity: Severity::Warning,
-            path: Some(definition.path.clone()),
-            line: Some(reference.line.into()),
-            column: Some(reference.column.into()),
-            code: code::REFERENCE.into(),
-            message: format!(
-                "{}: {} {:?} is not in this commit",
-                reference.field, to.kind, to.name
-            ),
-            hint: Some(hint),
-            object: Some(definition.id.to_string()),
-        });
-    }
-    problems
 }
 
 /// The fields of a kind that take the content of a file: pointer of the `*File` field, pointer of the plain one.

@@ -174,6 +174,11 @@ impl Schemas {
         if !fits {
             let hint = match (wanted, value) {
                 ("string", Value::Number(_) | Value::Bool(_)) => Some("quote it".to_owned()),
+                ("boolean" | "integer" | "number", Value::String(text))
+                    if text.starts_with("${") && text.ends_with('}') =>
+                {
+                    Some("a variable needs spec.variables in the GitSync (offline: --var NAME=VALUE), and no quotes".to_owned())
+                }
                 ("boolean", Value::String(text))
                     if matches!(text.to_lowercase().as_str(), "yes" | "no" | "on" | "off") =>
                 {

@@ -1,16 +1,17 @@
 //! The repository format, one test a rule.
 
+use super::diagnostic::code;
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 use super::*;
 
 /// A tree in memory: path → content; a content `-> x` is a link.
 #[derive(Default)]
-struct Memory {
+pub(super) struct Memory {
     files: BTreeMap<String, String>,
     entries: Vec<TreeEntry>,
 }
 
-fn tree(files: &[(&str, &str)]) -> Memory {
+pub(super) fn tree(files: &[(&str, &str)]) -> Memory {
     let files: BTreeMap<String, String> =
         files.iter().map(|(p, c)| ((*p).to_owned(), (*c).to_owned())).collect();
     let entries = files.iter().map(|(path, content)| entry(path, content)).collect();
@@ -41,11 +42,15 @@ impl RepositoryTree for Memory {
     }
 }
 
-fn load(files: &[(&str, &str)]) -> Catalog {
-    Loader::new(Limits::default()).load(&tree(files), Some("team"))
+fn team() -> Context {
+    Context { namespace: Some("team".into()), ..Context::default() }
 }
 
-fn places(catalog: &Catalog) -> Vec<String> {
+pub(super) fn load(files: &[(&str, &str)]) -> Catalog {
+    Loader::new(Limits::default()).load(&tree(files), &team())
+}
+
+pub(super) fn places(catalog: &Catalog) -> Vec<String> {
     let number = |n: Option<i64>| n.map_or("?".to_owned(), |n| n.to_string());
     let line = |p: &Problem| {
         format!(
@@ -63,7 +68,7 @@ fn ids(catalog: &Catalog) -> Vec<String> {
     catalog.definitions.keys().map(ToString::to_string).collect()
 }
 
-const MODEL: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: m\nspec:\n  mode: External\n  external:\n    url: https://m.example/v1\n";
+pub(super) const MODEL: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: m\nspec:\n  mode: External\n  external:\n    url: https://m.example/v1\n";
 const AGENT: &str = "# an agent\napiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\nspec:\n  modelAPI: m\n  mcpServers:\n    - search\n  agentNetwork:\n    access: [b]\n  config:\n    instructionsFile: prompts/a.md\n";
 
 #[test]
@@ -234,7 +239,7 @@ fn g8_files_are_found_beside_the_definition_or_from_the_root_and_nowhere_else() 
         ];
         let mut memory = tree(&files.iter().map(|(p, c)| (*p, c.as_str())).collect::<Vec<_>>());
         memory.files.insert("x/link.md".into(), "-> /etc/passwd".into());
-        let catalog = Loader::new(Limits::default()).load(&memory, None);
+        let catalog = Loader::new(Limits::default()).load(&memory, &Context::default());
         assert_eq!(!catalog.has_errors(), ok, "{named}: {:?}", catalog.problems);
         if !ok {
             assert_eq!(places(&catalog), ["x/a.yaml:13:23 CVK0206"], "{named}");
@@ -251,16 +256,22 @@ fn g8_files_are_found_beside_the_definition_or_from_the_root_and_nowhere_else() 
 #[test]
 fn g8_a_changed_prompt_changes_its_agent_and_parses_nothing_else() {
     let mut loader = Loader::new(Limits::default());
-    let first =
-        loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]), None);
+    let first = loader.load(
+        &tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]),
+        &Context::default(),
+    );
     assert_eq!(loader.parsed, 2);
-    let again =
-        loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]), None);
+    let again = loader.load(
+        &tree(&[("a.yaml", AGENT), ("prompts/a.md", "one"), ("m.yaml", MODEL)]),
+        &Context::default(),
+    );
     assert_eq!(loader.parsed, 2);
     let id = ObjectId::new(Kind::Agent, "a");
     assert!(Arc::ptr_eq(&first.definitions[&id], &again.definitions[&id]));
-    let changed =
-        loader.load(&tree(&[("a.yaml", AGENT), ("prompts/a.md", "two"), ("m.yaml", MODEL)]), None);
+    let changed = loader.load(
+        &tree(&[("a.yaml", AGENT), ("prompts/a.md", "two"), ("m.yaml", MODEL)]),
+        &Context::default(),
+    );
     assert_eq!(loader.parsed, 3);
     assert_eq!(changed.definitions[&id].spec["config"]["instructions"], "two");
 }
@@ -306,7 +317,7 @@ fn no_truncation_of_a_good_file_loses_its_object_silently() {
     let mut loader = Loader::new(Limits::default());
     for end in 0..MODEL.len() {
         let text = &MODEL[..end];
-        let catalog = loader.load(&tree(&[("f.yaml", text)]), Some("team"));
+        let catalog = loader.load(&tree(&[("f.yaml", text)]), &team());
         let silent = catalog.problems.is_empty()
             && !catalog.definitions.contains_key(&ObjectId::new(Kind::ModelAPI, "m"));
         assert!(!silent, "cut after {end} bytes: {text:?} gives {:?}", ids(&catalog));
@@ -319,7 +330,7 @@ fn g7_no_small_mistake_loses_an_object_silently() {
     let other = MODEL.replace("name: m", "name: o");
     let mut loader = Loader::new(Limits::default());
     let mut check = |text: &str| {
-        let catalog = loader.load(&tree(&[("f.yaml", text), ("o.yaml", &other)]), Some("team"));
+        let catalog = loader.load(&tree(&[("f.yaml", text), ("o.yaml", &other)]), &team());
         for name in ["m", "n"] {
             let id = ObjectId::new(Kind::ModelAPI, name);
             let held = catalog.broken.contains_key(&id) || catalog.broken_paths.contains("f.yaml");
@@ -427,7 +438,7 @@ fn unknown_fields(count: usize) -> String {
 }
 
 /// A tree of which one file cannot be read, for now.
-struct Flaky(Memory, &'static str);
+pub(super) struct Flaky(pub Memory, pub &'static str);
 
 impl RepositoryTree for Flaky {
     fn entries(&self) -> &[TreeEntry] {
@@ -452,10 +463,10 @@ fn g7_what_could_not_be_read_once_is_read_again() {
     let files = [("a.yaml", AGENT), ("prompts/a.md", "p"), ("m.yaml", MODEL)];
     for unreadable in ["m.yaml", "prompts/a.md"] {
         let mut loader = Loader::new(Limits::default());
-        let catalog = loader.load(&Flaky(tree(&files), unreadable), None);
+        let catalog = loader.load(&Flaky(tree(&files), unreadable), &Context::default());
         assert_eq!(catalog.problems[0].code, code::UNREADABLE, "{unreadable}");
         assert!(catalog.again, "{unreadable}");
-        let catalog = loader.load(&tree(&files), None);
+        let catalog = loader.load(&tree(&files), &Context::default());
         assert_eq!(catalog.problems, [], "{unreadable}");
         assert!(!catalog.again, "{unreadable}");
         assert_eq!(catalog.definitions.len(), 2);

@@ -23,6 +23,7 @@ use super::space::Space;
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use super::touched::Touched;
+use super::variables::Changed;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::client::CallError;
@@ -71,6 +72,8 @@ pub struct Engine {
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
     pub(super) polls: Arc<Semaphore>,
+    /// Syncs whose variables have changed.
+    pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
 }
 
@@ -158,6 +161,7 @@ impl Engine {
             touched,
             siblings: Siblings::default(),
             polls: Arc::new(Semaphore::new(POLLS)),
+            variables: Arc::default(),
             states: Mutex::default(),
         })
     }
@@ -178,6 +182,7 @@ impl Engine {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
         self.touched.forget(key);
+        self.variables.take(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
             state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))

@@ -7,6 +7,7 @@ use super::engine::{Engine, Subject};
 use super::siblings::Told;
 use super::source::parse_duration;
 use super::state::{Answer, Question, State};
+use super::variables;
 use crate::api::git_sync::Stages;
 use crate::api::keys;
 use crate::controllers::runtime::jitter;
@@ -25,7 +26,8 @@ impl Engine {
         let changed = self.settings.local.take_changed(key);
         let asked = self.siblings.take_asked(key).then_some("Sibling");
         let asked = if changed { Some("Folder") } else { asked };
-        let Some(trigger) = state.due(*generation, request, asked) else { return };
+        let moved = self.variables.take(key).then_some("Variables");
+        let Some(trigger) = state.due(*generation, request, moved.or(asked)) else { return };
         let began = Instant::now();
         let question = Question {
             trigger,
@@ -36,14 +38,20 @@ impl Engine {
         // If the look ends without an answer, it is begun again.
         let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
         state.next_poll = Some(began + jitter(retry));
-        let (source, polls) = (state.source.clone(), self.polls.clone());
+        let (source, polls, client) =
+            (state.source.clone(), self.polls.clone(), self.client.clone());
         let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
         let look = async move {
             // Never closed, so this cannot fail.
             let _turn = polls.acquire_owned().await;
             let mut source = source.lock().await;
             let (mut stages, mut attempted) = (Stages::default(), None);
-            let result = source.refresh(&sync.spec, &mine, &mut stages, &mut attempted).await;
+            let result = match variables::read(&client, &mine.namespace, &sync.spec).await {
+                Ok(values) => {
+                    source.refresh(&sync.spec, &mine, values, &mut stages, &mut attempted).await
+                }
+                Err(error) => Err(error),
+            };
             let (changed, failure) = match result {
                 Ok(changed) => (changed, None),
                 Err(error) => {

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set};
 use super::local::{Local, state_id};
+use super::source_error::SourceError;
 use crate::api::agent_build::AgentBuildSpec;
-use crate::api::git_sync::{GitRef, GitSyncSpec, Stages};
+use crate::api::git_sync::{GitRef, GitSyncSpec, Stages, VariablesSpec};
 use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
-use crate::definition::{Catalog, Loader};
+use crate::definition::ignore::Patterns;
+use crate::definition::variables::Variables;
+use crate::definition::{Catalog, Context, Loader};
 use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
 
 /// The newest commit that was read whole.
@@ -26,7 +29,7 @@ pub struct Loaded {
     pub catalog: Catalog,
     /// What it wants.
     pub desired: DesiredSet,
-    /// Commit and path: what the desired set was made from.
+    /// Commit, path and hash of the variables: what the desired set was made from.
     pub input_key: String,
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
@@ -36,6 +39,7 @@ pub struct Loaded {
     /// wanted them last.
     pub last_paths: BTreeMap<ObjectId, String>,
     coordinates: Coordinates,
+    variables: Option<Variables>,
 }
 
 impl Loaded {
@@ -52,6 +56,8 @@ struct Coordinates {
     url: String,
     reference: GitRef,
     path: String,
+    ignore: Vec<String>,
+    variables: Option<VariablesSpec>,
     timeout: Duration,
 }
 
@@ -60,13 +66,15 @@ impl Coordinates {
         let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        Self { url: spec.url.clone(), reference, path: spec.path.clone(), timeout }
+        let GitSyncSpec { url, path, ignore, variables, .. } = spec.clone();
+        Self { url, reference, path, ignore, variables, timeout }
     }
 
     /// Whether both name the same files; how long a fetch may take does not matter.
     fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, timeout: _ } = self;
-        *url == other.url && *reference == other.reference && *path == other.path
+        let Self { url, reference, path, ignore, variables, timeout: _ } = self;
+        (url, reference, path) == (&other.url, &other.reference, &other.path)
+            && (ignore, variables) == (&other.ignore, &other.variables)
     }
 }
 
@@ -104,7 +112,7 @@ impl Source {
         self
     }
 
-    /// Asks the remote, and reads the commit if it is new. Returns whether something new was read.
+    /// Asks the remote, and reads the commit if it is new, or if the values of `${NAME}` are. Returns whether something new was read.
     ///
     /// On an error the last good result stays in `loaded`, unless the spec names something else now.
     ///
@@ -114,9 +122,10 @@ impl Source {
         &mut self,
         spec: &GitSyncSpec,
         key: &Key,
+        variables: Option<Variables>,
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
-    ) -> Result<bool, GitError> {
+    ) -> Result<bool, SourceError> {
         let wanted = Coordinates::of(spec);
         if self.coordinates.as_ref() != Some(&wanted) {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
@@ -127,8 +136,11 @@ impl Source {
             self.remote = None;
             self.coordinates = Some(wanted.clone());
         }
+        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
+        let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
+        let context = Context { namespace, path, ignore, variables: variables.clone() };
         if let Some(local) = self.local.clone() {
-            return self.refresh_local(&local, wanted, key, stages, attempted);
+            return Ok(self.refresh_local(&local, wanted, context, stages, attempted)?);
         }
         let remote = match &self.remote {
             Some(remote) => remote,
@@ -152,6 +164,7 @@ impl Source {
             stages.resolve_ms = millis(start);
             // What could not be read for a reason that may pass is read again.
             let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
+            let known = known.filter(|loaded| loaded.variables == variables);
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }
@@ -163,7 +176,7 @@ impl Source {
                 }
                 // A forced push between the two.
                 Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => tries += 1,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         };
 
@@ -182,14 +195,17 @@ impl Source {
             // Parsing is pure and quick (30 ms for 1,000 files), but long enough to leave the executor alone.
             let loader = &mut self.loader;
             let tree = Arc::clone(&snapshot);
-            tokio::task::block_in_place(|| loader.load(tree.as_ref(), Some(&key.namespace)))
+            tokio::task::block_in_place(|| loader.load(tree.as_ref(), &context))
         };
         let nothing = DesiredSet::new();
         let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
         let desired = desired_set(&catalog, previous);
         let builds = build_sources(&desired, &snapshot, &key.name, &wanted.url, &revision.commit)?;
         stages.load_ms = millis(start);
-        let input_key = format!("{} {}", revision.commit, wanted.path);
+        let mut input_key = format!("{} {}", revision.commit, wanted.path);
+        if let Some(variables) = &variables {
+            input_key = format!("{input_key} {}", variables.digest());
+        }
         let last_paths = if catalog.has_errors() {
             last_paths(self.loaded.as_deref(), &desired)
         } else {
@@ -206,6 +222,7 @@ impl Source {
             found,
             last_paths,
             coordinates: wanted,
+            variables,
         }));
         Ok(true)
     }
@@ -217,7 +234,7 @@ impl Source {
         &mut self,
         local: &Local,
         wanted: Coordinates,
-        key: &Key,
+        context: Context,
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> Result<bool, GitError> {
@@ -227,7 +244,7 @@ impl Source {
             let (loader, limits) = (&mut self.loader, self.limits);
             let read = || {
                 let tree = Folder::open(&local.dir, &wanted.path, limits)?;
-                Ok(loader.load(&tree, Some(&key.namespace)))
+                Ok(loader.load(&tree, &context))
             };
             tokio::task::block_in_place(read)?
         };
@@ -266,6 +283,7 @@ impl Source {
             found: start,
             last_paths,
             coordinates: wanted,
+            variables: context.variables,
         }));
         Ok(true)
     }

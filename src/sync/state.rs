@@ -11,9 +11,10 @@ use super::plan::Settled;
 use super::problems::Refused;
 use super::references::References;
 use super::source::{Loaded, Source};
+use super::source_error::SourceError;
 use crate::api::git_sync::Stages;
 use crate::cluster::identity::Account;
-use crate::git::{GitError, Revision};
+use crate::git::Revision;
 
 /// Why the newest commit could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub struct SourceFailure {
     pub terminal: bool,
 }
 
-impl From<GitError> for SourceFailure {
-    fn from(error: GitError) -> Self {
+impl From<SourceError> for SourceFailure {
+    fn from(error: SourceError) -> Self {
         let message = match error.hint() {
             Some(hint) => format!("{error}; hint: {hint}"),
             None => error.to_string(),

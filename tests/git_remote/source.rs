@@ -4,6 +4,7 @@ use convoke::api::git_sync::{GitSyncSpec, Stages};
 use convoke::cluster::store::Key;
 use convoke::sync::budgets::Budgets;
 use convoke::sync::source::Source;
+use convoke::sync::source_error::SourceError;
 
 use super::*;
 
@@ -24,7 +25,12 @@ impl Reader {
 
     pub async fn refresh(&mut self) -> Result<bool, GitError> {
         let key = Key::new("team", "main");
-        self.source.refresh(&self.spec, &key, &mut Stages::default(), &mut None).await
+        let read =
+            self.source.refresh(&self.spec, &key, None, &mut Stages::default(), &mut None).await;
+        read.map_err(|error| match error {
+            SourceError::Git(error) => error,
+            other => panic!("{other}"),
+        })
     }
 
     /// Names that the commit wants.

@@ -11,15 +11,19 @@ use super::report::{Action, Entry, Held, Report, brings};
 use crate::api::git_sync::GitSyncSpec;
 use crate::api::{GitSync, Mark, ObjectId, keys};
 use crate::cli::connection::{Connection, ConnectionArgs, block_on};
+use crate::cli::context::ContextArgs;
 use crate::cli::validate::{self, Loaded};
-use crate::cli::{Failure, USAGE, count};
+use crate::cli::{CLUSTER, Failure, USAGE, count};
 use crate::cluster::client::call;
 use crate::definition::difference::{Change, changes, metadata_change};
-use crate::definition::{Catalog, Definition, Limits, Loader};
+use crate::definition::ignore::Patterns;
+use crate::definition::variables::Variables;
+use crate::definition::{Catalog, Context, Definition, Limits, Loader};
 use crate::git::open_local;
 use crate::sync::desired::{Desired, DesiredSet, desired_set};
 use crate::sync::plan::{Others, Plan};
 use crate::sync::preview::{LiveManifest, Preview, spec_after};
+use crate::sync::variables;
 
 /// Options of `--against cluster`.
 #[derive(Debug, ClapArgs)]
@@ -53,16 +57,26 @@ struct Cluster {
     /// The other GitSyncs of the namespace, by name.
     others: BTreeMap<String, GitSync>,
     live: BTreeMap<ObjectId, LiveManifest>,
+    /// The values of its variables.
+    variables: Option<Variables>,
     /// GitSyncs of other namespaces that live objects are marked by and that do not exist: namespace, name, uid.
     vanished: BTreeSet<(String, String, String)>,
 }
 
 /// The plan, and whether the folder has errors.
-pub fn plan(path: &Path, args: &ClusterArgs) -> Result<(Report, bool), Failure> {
+pub fn plan(
+    path: &Path,
+    context: &ContextArgs,
+    args: &ClusterArgs,
+) -> Result<(Report, bool), Failure> {
     // What is wrong on this side is said before anything is asked.
-    validate::load(path, None)?;
-    let cluster = block_on(read(args))?;
-    let loaded = validate::load(path, Some(&cluster.namespace))?;
+    validate::load(path, |path| context.resolve(path))?;
+    let mut cluster = block_on(read(args))?;
+    let values = cluster.variables.take();
+    let loaded = validate::load(path, |path| {
+        let namespace = cluster.namespace.clone();
+        context.resolve_with(path, namespace, &cluster.sync.spec.ignore, values)
+    })?;
     let broken = print_errors(&loaded);
     Ok((decide(&loaded, &cluster), broken))
 }
@@ -88,7 +102,15 @@ async fn read(args: &ClusterArgs) -> Result<Cluster, Failure> {
             vanished.insert((namespace, name, mark.sync_uid));
         }
     }
-    Ok(Cluster { namespace: connection.namespace, sync, others, live, vanished })
+    let variables = variables::read(&connection.client, &connection.namespace, &sync.spec).await;
+    let variables = variables.map_err(|error| {
+        let failure = Failure::new(CLUSTER, error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })?;
+    Ok(Cluster { namespace: connection.namespace, sync, others, live, variables, vanished })
 }
 
 fn mark(live: &LiveManifest) -> Option<Mark> {
@@ -118,7 +140,8 @@ impl<'a> Siblings<'a> {
             let loaded = (same && !other.spec.suspend)
                 .then(|| {
                     let below = root.join(&other.spec.path);
-                    validate::load(&below, Some(&cluster.namespace)).ok()
+                    let context = |path: &str| context_of(path, &cluster.namespace, &other.spec);
+                    validate::load(&below, context).ok()
                 })
                 .flatten();
             match loaded {
@@ -131,6 +154,19 @@ impl<'a> Siblings<'a> {
         }
         siblings
     }
+}
+
+/// What another GitSync reads its folder with. One with variables from elsewhere is not known here.
+fn context_of(path: &str, namespace: &str, spec: &GitSyncSpec) -> Result<Context, Failure> {
+    let unknown = |why: String| Failure::new(USAGE, why);
+    let variables = match &spec.variables {
+        Some(variables) if !variables.from.is_empty() => {
+            return Err(unknown("its variables are not known".into()));
+        }
+        other => other.as_ref().map(|variables| Variables::new(variables.inline.clone())),
+    };
+    let ignore = Patterns::new(&spec.ignore).map_err(unknown)?;
+    Ok(Context { namespace: Some(namespace.to_owned()), path: path.to_owned(), ignore, variables })
 }
 
 impl Others for Siblings<'_> {
@@ -171,12 +207,12 @@ struct Head {
 }
 
 impl Head {
-    fn new(loaded: &Loaded, desired: &DesiredSet, namespace: &str) -> Self {
+    fn new(loaded: &Loaded, desired: &DesiredSet) -> Self {
         let Loaded { root, below, catalog, .. } = loaded;
         let Ok(head) = open_local(root, "HEAD", below, crate::git::Limits::default()) else {
             return Self { commit: None, paths: BTreeMap::new() };
         };
-        let there = Loader::new(Limits::default()).load(&head, Some(namespace));
+        let there = Loader::new(Limits::default()).load(&head, &loaded.context);
         let wanted = |set: &DesiredSet| -> Vec<_> {
             set.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
         };
@@ -194,7 +230,7 @@ fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
     let catalog = &loaded.catalog;
     let desired = desired_set(catalog, &DesiredSet::new());
     let siblings = Siblings::new(cluster, &loaded.root);
-    let Head { commit, paths: mut last_paths } = Head::new(loaded, &desired, &cluster.namespace);
+    let Head { commit, paths: mut last_paths } = Head::new(loaded, &desired);
     last_paths.retain(|id, _| catalog.has_errors() && !desired.contains_key(id));
     let plan = Preview {
         sync: &cluster.sync,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use self::report::{Report, compare};
+use super::context::ContextArgs;
 use super::validate::{Loaded, load};
 use super::{CHANGES, FOUND, Failure, USAGE, print};
 use crate::api::git_sync::Severity;
@@ -31,6 +32,8 @@ pub struct Args {
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
+    context: ContextArgs,
+    #[command(flatten)]
     cluster: cluster::ClusterArgs,
 }
 
@@ -44,7 +47,7 @@ enum Output {
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (report, broken) = if args.against == "cluster" {
-        cluster::plan(&args.path, &args.cluster)?
+        cluster::plan(&args.path, &args.context, &args.cluster)?
     } else {
         args.cluster.refuse()?;
         (offline(args)?, false)
@@ -64,7 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// A folder against a Git ref or another folder.
 fn offline(args: &Args) -> Result<Report, Failure> {
-    let new = load(&args.path, None)?;
+    let new = load(&args.path, |path| args.context.resolve(path))?;
     if print_errors(&new) {
         return Err(Failure::new(FOUND, "the folder has errors, so there is no plan")
             .hint("convoke validate shows warnings too"));
@@ -78,13 +81,13 @@ fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
     let like_a_path = [".", ".."].contains(&against)
         || ["./", "../", "/"].iter().any(|start| against.starts_with(start));
     if like_a_path {
-        return Ok(load(folder, None)?.catalog);
+        return Ok(load(folder, |path| Ok(new.at(path)))?.catalog);
     }
     match open_local(&new.root, against, &new.below, crate::git::Limits::default()) {
-        Ok(tree) => Ok(Loader::new(Limits::default()).load(&tree, None)),
+        Ok(tree) => Ok(Loader::new(Limits::default()).load(&tree, &new.context)),
         // The folder is new: everything in it is.
         Err(GitError::PathMissing { .. }) => Ok(Catalog::default()),
-        Err(_) if folder.is_dir() => Ok(load(folder, None)?.catalog),
+        Err(_) if folder.is_dir() => Ok(load(folder, |path| Ok(new.at(path)))?.catalog),
         Err(error) => Err(Failure::new(USAGE, format!("cannot read {against}: {error}"))
             .hint("name a branch, a tag, a commit, a folder (./folder), or cluster")),
     }

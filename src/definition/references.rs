@@ -1,0 +1,216 @@
+//! (pure) What definitions name: the objects, and what of them they use. All of it gives warnings only: what is missing
+//! may come later, or be in the cluster.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use serde_json::Value;
+
+use super::diagnostic::{code, nearest, quote, sort};
+use super::document::{Document, Place};
+use super::{Catalog, Definition};
+use crate::api::git_sync::{Problem, Severity};
+use crate::api::{Kind, ObjectId};
+
+/// An object that a definition names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// Which object.
+    pub to: ObjectId,
+    /// The field, as `modelAPI` or `mcpServers`.
+    pub field: &'static str,
+    /// Line of the name.
+    pub line: u32,
+    /// Its column.
+    pub column: u32,
+    /// What of a ModelAPI is used.
+    pub model: Option<UsedModel>,
+}
+
+/// A model that a definition wants from a ModelAPI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedModel {
+    /// Its name.
+    pub name: String,
+    /// Where the definition says it.
+    pub place: Place,
+}
+
+/// What is known of an object that is named.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// The commit wants it, and this is what it will be.
+    Wanted(&'a Definition),
+    /// There is one, but what it is or will be is not known here: its file is broken, or only the cluster has it.
+    There,
+    /// There is none.
+    Missing,
+}
+
+/// What is around a definition. Its problems depend on the targets of its references, and, for a hint only, on the
+/// names of other objects.
+pub trait Known {
+    /// What is known of an object.
+    fn target(&self, id: &ObjectId) -> Target<'_>;
+    /// Names of the objects of a kind that the commit wants, to guess what was meant.
+    fn names(&self, kind: Kind) -> Box<dyn Iterator<Item = &str> + '_>;
+}
+
+/// A commit in a namespace.
+struct Around<'a> {
+    catalog: &'a Catalog,
+    exists: &'a dyn Fn(&ObjectId) -> bool,
+}
+
+impl Known for Around<'_> {
+    fn target(&self, id: &ObjectId) -> Target<'_> {
+        match self.catalog.definitions.get(id) {
+            Some(definition) => Target::Wanted(definition),
+            None if self.catalog.broken.contains_key(id) || (self.exists)(id) => Target::There,
+            None => Target::Missing,
+        }
+    }
+
+    fn names(&self, kind: Kind) -> Box<dyn Iterator<Item = &str> + '_> {
+        let ids = self.catalog.definitions.keys();
+        Box::new(ids.filter(move |id| id.kind == kind).map(|id| id.name.as_str()))
+    }
+}
+
+/// Warnings about what the definitions of a commit name; `exists` says what the cluster has.
+#[must_use]
+pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
+    let definitions = catalog.definitions.values();
+    let mut problems: Vec<_> =
+        definitions.flat_map(|one| check_definition(one, catalog, exists)).collect();
+    sort(&mut problems);
+    problems
+}
+
+/// The same for one definition of the catalog. What it gives depends on the definitions of what it names, not only on
+/// whether they are there.
+#[must_use]
+pub fn check_definition(
+    definition: &Definition,
+    catalog: &Catalog,
+    exists: &dyn Fn(&ObjectId) -> bool,
+) -> Vec<Problem> {
+    check_around(definition, &Around { catalog, exists })
+}
+
+/// The same with anything that knows what is around.
+#[must_use]
+pub fn check_around(definition: &Definition, known: &dyn Known) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut warn = |place: Place, code: &str, message: String, hint: String| {
+        problems.push(Problem {
+            severity: Severity::Warning,
+            path: Some(definition.path.clone()),
+            line: Some(place.line.into()),
+            column: Some(place.column.into()),
+            code: code.into(),
+            message,
+            hint: Some(hint),
+            object: Some(definition.id.to_string()),
+        });
+    };
+    for Reference { to, field, line, column, model } in &definition.references {
+        match known.target(to) {
+            Target::There => {}
+            Target::Missing => {
+                let hint = match nearest(&to.name, known.names(to.kind)) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!(
+                        "add the {} to the repository, or create it in the namespace",
+                        to.kind
+                    ),
+                };
+                let message = format!("{field}: {} {:?} is not in this commit", to.kind, to.name);
+                warn(Place { line: *line, column: *column }, code::REFERENCE, message, hint);
+            }
+            Target::Wanted(api) => {
+                let Some(model) = model else { continue };
+                let served = served(&api.canonical_spec);
+                if served.is_empty() || served.iter().any(|one| fits(one, &model.name)) {
+                    continue;
+                }
+                let hint = match nearest(&model.name, served.iter().copied()) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("it serves {}", shown(&served)),
+                };
+                let message = format!("{to} does not serve the model {}", quote(&model.name));
+                warn(model.place, code::MODEL, message, hint);
+            }
+        }
+    }
+    problems
+}
+
+/// The models that a ModelAPI with this spec serves; empty when it does not say.
+fn served(spec: &Value) -> Vec<&str> {
+    let proxy = spec["proxy"]["models"].as_array().into_iter().flatten();
+    proxy.chain([&spec["hosted"]["model"]]).filter_map(Value::as_str).collect()
+}
+
+/// A few of some names.
+fn shown(names: &[&str]) -> String {
+    let mut text = names[..names.len().min(5)].join(", ");
+    if names.len() > 5 {
+        text.push_str(", …");
+    }
+    text
+}
+
+/// Whether a name fits a pattern in which `*` stands for any text.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    // Each as early as it can be: that leaves the most for those that follow.
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// What a definition names.
+pub(super) fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference> {
+    let mut references = Vec::new();
+    let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
+        if let Some(name) = name.as_str() {
+            let place = document.place(&pointer);
+            let model = spec["model"].as_str().filter(|_| kind == Kind::ModelAPI);
+            references.push(Reference {
+                to: ObjectId::new(kind, name),
+                field,
+                line: place.line,
+                column: place.column,
+                model: model.map(|name| UsedModel {
+                    name: name.to_owned(),
+                    place: document.place("/spec/model"),
+                }),
+            });
+        }
+    };
+    if id.kind == Kind::Agent {
+        one(Kind::ModelAPI, "modelAPI", "/spec/modelAPI/name".into(), &spec["modelAPI"]["name"]);
+        for (n, server) in spec["mcpServers"].as_array().into_iter().flatten().enumerate() {
+            let pointer = format!("/spec/mcpServers/{n}/name");
+            one(Kind::MCPServer, "mcpServers", pointer, &server["name"]);
+        }
+        for (n, peer) in spec["agentNetwork"]["access"].as_array().into_iter().flatten().enumerate()
+        {
+            one(Kind::Agent, "agentNetwork.access", format!("/spec/agentNetwork/access/{n}"), peer);
+        }
+    }
+    if matches!(id.kind, Kind::Agent | Kind::MCPServer) {
+        one(Kind::AgentBuild, "buildRef", "/spec/buildRef/name".into(), &spec["buildRef"]["name"]);
+    }
+    references
+}
+
+#[cfg(test)]
+#[path = "references_tests.rs"]
+mod tests;

@@ -1,0 +1,57 @@
+//! (pure) Why the newest commit cannot be read, or what it means cannot be known.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use crate::git::GitError;
+
+/// Why the newest commit cannot be read, or what it means cannot be known. Nothing is written or deleted for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// The repository.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// `spec.ignore`.
+    #[error("spec.ignore: {0}")]
+    Ignore(String),
+    /// A source of `spec.variables`.
+    #[error("{message}")]
+    Variables {
+        /// The condition's reason.
+        reason: &'static str,
+        /// What.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+}
+
+impl SourceError {
+    /// The condition's reason.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Git(error) => error.reason(),
+            Self::Ignore(_) => "InvalidIgnore",
+            Self::Variables { reason, .. } => reason,
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Git(error) => error.hint(),
+            Self::Ignore(_) => Some("the syntax is that of .gitignore, one pattern an item".into()),
+            Self::Variables { hint, .. } => hint.clone(),
+        }
+    }
+
+    /// Whether only a change of the spec helps.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::Git(error) => error.is_terminal(),
+            Self::Ignore(_) => true,
+            Self::Variables { .. } => false,
+        }
+    }
+}

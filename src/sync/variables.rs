@@ -1,0 +1,127 @@
+//! Where the values of `spec.variables` come from, and who hears when they change.
+//!
+//! ConfigMaps count only with the label `convoke.dev/agents=allow`: what a repository may read is for the people of
+//! the namespace to say. A watch of those wakes the syncs that use them; the values are read when they are needed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt};
+use sha2::{Digest, Sha256};
+
+use super::source_error::SourceError;
+use crate::api::GitSync;
+use crate::api::git_sync::GitSyncSpec;
+use crate::cluster::client::call;
+use crate::cluster::live::Managed;
+use crate::cluster::reflector::{self, View};
+use crate::cluster::store::{Key, Store};
+use crate::controllers::queue::Queue;
+use crate::definition::variables::Variables;
+
+/// What is followed.
+const LABEL: (&str, &str) = ("convoke.dev/agents", "allow");
+
+/// The values of a spec; `None` when it has no `variables`. Later sources win over earlier ones, and what stands in the
+/// spec itself over all.
+///
+/// # Errors
+/// [`SourceError::Variables`], when a source is not there, is not labelled, or cannot be read.
+pub async fn read(
+    client: &Client,
+    namespace: &str,
+    spec: &GitSyncSpec,
+) -> Result<Option<Variables>, SourceError> {
+    let Some(variables) = &spec.variables else { return Ok(None) };
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let mut values = BTreeMap::new();
+    for source in &variables.from {
+        let name = &source.config_map_ref.name;
+        let failure = |reason, message: String, hint: Option<String>| SourceError::Variables {
+            reason,
+            message,
+            hint,
+        };
+        let map = match call(maps.get_opt(name)).await {
+            Ok(Some(map)) => map,
+            Ok(None) => {
+                let message = format!("the ConfigMap {name} of spec.variables does not exist");
+                return Err(failure("VariablesMissing", message, None));
+            }
+            Err(error) => {
+                let message = format!("cannot read the ConfigMap {name}: {error}");
+                return Err(failure("VariablesUnreadable", message, None));
+            }
+        };
+        let (key, value) = LABEL;
+        if map.labels().get(key).is_none_or(|found| found != value) {
+            let message = format!("the ConfigMap {name} of spec.variables lacks a label");
+            let hint = format!("kubectl label configmap {name} {key}={value}");
+            return Err(failure("VariablesNotAllowed", message, Some(hint)));
+        }
+        values.extend(map.data.unwrap_or_default());
+    }
+    values.extend(variables.inline.clone());
+    Ok(Some(Variables::new(values)))
+}
+
+/// What is kept of a ConfigMap: a hash of its values.
+pub struct Hashed([u8; 32]);
+
+impl View for Hashed {
+    type Object = ConfigMap;
+
+    fn of(map: ConfigMap) -> Self {
+        let mut hash = Sha256::new();
+        for text in map.data.iter().flatten().flat_map(|(key, value)| [key, value]) {
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// The syncs whose values have changed since they last looked.
+#[derive(Default)]
+pub struct Changed(Mutex<HashSet<Key>>);
+
+impl Changed {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Key>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its values have changed; forgets it.
+    pub fn take(&self, key: &Key) -> bool {
+        self.lock().remove(key)
+    }
+}
+
+/// Follows the ConfigMaps of all syncs, for ever.
+pub async fn follow(
+    client: Client,
+    syncs: Arc<Store<Managed<GitSync>>>,
+    changed: Arc<Changed>,
+    queue: Arc<Queue>,
+) {
+    let store = Store::<Hashed>::new("ConfigMap");
+    store.on_change(move |change| {
+        let same = matches!((change.old, change.new), (Some(old), Some(new))
+            if old.uid == new.uid && old.value.0 == new.value.0);
+        if same {
+            return;
+        }
+        for (key, entry) in syncs.list(&change.key.namespace) {
+            let Some(sync) = entry.value.object() else { continue };
+            let uses = sync.spec.variables.as_ref().is_some_and(|variables| {
+                variables.from.iter().any(|one| one.config_map_ref.name == change.key.name)
+            });
+            if uses {
+                changed.lock().insert(key.clone());
+                queue.add(key);
+            }
+        }
+    });
+    let label = format!("{}={}", LABEL.0, LABEL.1);
+    reflector::run::<Hashed>(Api::all(client), store, Some(&label)).await;
+}
