@@ -1,5 +1,6 @@
 //! P2, P5 and P7: one changed file, or none.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use crate::limit::Call;
 use crate::report::{Goal, Report};
 use crate::repository::Fleet;
 use crate::stage::{Outcome, Running, millis, timed};
-use crate::support::AuditMark;
+use crate::support::{AuditMark, AuditRecord};
 use crate::whole::stages;
 
 /// One-file changes in one run.
@@ -79,7 +80,15 @@ impl Floor {
 
     fn fetch(&self, url: &str) -> Command {
         let mut command = git_in(&self.clone);
-        command.args(["fetch", "-q", "--no-tags", "--depth", "1", url, "main:main"]);
+        command.args([
+            "fetch",
+            "-q",
+            "--no-tags",
+            "--depth",
+            "1",
+            url,
+            "+main:refs/remotes/origin/main",
+        ]);
         command
     }
 }
@@ -127,6 +136,18 @@ fn count(run: &Running<'_>, what: &str, mark: AuditMark, report: &mut Report) {
     let requests = requests.iter().filter(|request| request.verb != "watch");
     let (own, objects): (Vec<_>, Vec<_>) = requests
         .partition(|request| ["gitsyncs", "leases", "events"].contains(&request.resource.as_str()));
+    let mut kinds = BTreeMap::<_, usize>::new();
+    for AuditRecord { verb, resource, subresource, .. } in &objects {
+        *kinds
+            .entry(format!("{verb} {resource} {subresource}").trim_end().to_owned())
+            .or_default() += 1;
+    }
+    if !kinds.is_empty() {
+        let (agents, controllers) = (run.stage.fleet.size, run.stage.controllers.as_str());
+        report.note(format!(
+            "P5 {what}, {agents} agents, controllers {controllers}: requests for objects: {kinds:?}"
+        ));
+    }
     // Thousands at most.
     #[allow(clippy::cast_precision_loss)]
     let (own, objects) = (own.len() as f64, objects.len() as f64);

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use convoke::api::Agent;
 use futures::StreamExt;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::report::{Goal, Report};
 use crate::repository::Fleet;
@@ -23,7 +24,7 @@ const EDITING: Duration = Duration::from_secs(180);
 /// P9: somebody edits an agent; how long until it is as Git says again? Measured from before the edit is sent.
 pub async fn drift(run: &mut Running<'_>, report: &mut Report) -> Outcome<()> {
     let agents: Api<Agent> = Api::namespaced(run.stage.client.clone(), &run.stage.namespace);
-    let mut seen = follow(agents.clone());
+    let (_watch, mut seen) = follow(agents.clone());
     let (began, params) = (Instant::now(), PatchParams::default());
     let mut done = 0;
     for number in 0..EDITS.min(run.stage.fleet.size) {
@@ -69,11 +70,13 @@ fn version(agent: &Agent) -> u64 {
     agent.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Every state of every agent, with the moment at which it was seen.
-fn follow(agents: Api<Agent>) -> mpsc::Receiver<(Instant, Agent)> {
+/// Every state of every agent, with the moment at which it was seen, until the set is dropped.
+fn follow(agents: Api<Agent>) -> (JoinSet<()>, mpsc::Receiver<(Instant, Agent)>) {
     let (tell, hear) = mpsc::channel(10_000);
-    tokio::spawn(async move {
-        let mut events = std::pin::pin!(watcher(agents, watcher::Config::default()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let events = watcher(agents, watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             if let Ok(Event::Apply(agent)) = event
                 && tell.send((Instant::now(), agent)).await.is_err()
@@ -82,7 +85,7 @@ fn follow(agents: Api<Agent>) -> mpsc::Receiver<(Instant, Agent)> {
             }
         }
     });
-    hear
+    (tasks, hear)
 }
 
 /// P10: the operator is killed and started again. Ready is `/readyz`; settled is when a sync that was asked for

@@ -155,8 +155,8 @@ impl Limit {
         Ok(began.elapsed())
     }
 
-    /// Finds the number of workers from which on more add less than 5%, on creates of the fleet's agents; says the
-    /// tries as (workers, objects a second).
+    /// Finds the number of workers at which the plateau begins: doubles them until two doublings in a row add less
+    /// than 5%. Says the tries as (workers, creates a second), too.
     pub async fn plateau(
         &self,
         fleet: Fleet,
@@ -165,17 +165,14 @@ impl Limit {
         let few = fleet.size.min(TRY);
         // The first writes of a kind are slow.
         self.try_workers(fleet, namespace, few, 8).await?;
-        let (mut best, mut tries) = ((1, 0.0), Vec::new());
+        let (mut best, mut tries, mut in_vain) = ((1, 0.0), Vec::new(), 0);
         let mut workers = 1;
-        while workers <= MOST {
+        while workers <= MOST && in_vain < 2 {
             let rate = self.try_workers(fleet, namespace, few, workers).await?;
             tries.push((workers, rate));
-            let gained = rate > best.1 * GAIN;
+            in_vain = if rate > best.1 * GAIN { 0 } else { in_vain + 1 };
             if rate > best.1 {
                 best = (workers, rate);
-            }
-            if !gained {
-                break;
             }
             workers *= 2;
         }

@@ -60,8 +60,8 @@ pub async fn kubectl(stage: &Stage<'_>, limits: Limits, report: &mut Report) -> 
         stage
             .cluster
             .kubectl_command()
-            .args(["apply", "--server-side", "--prune", "--all", "-n", &namespace])
-            .args(["--prune-allowlist=convoke.dev/v1alpha1/Agent", "-f"])
+            .env("KUBECTL_APPLYSET", "true")
+            .args(["apply", "--server-side", "--prune", "--applyset=bench", "-n", &namespace, "-f"])
             .arg(&folder),
     )?;
     let key = stage.key(Options::creation(stage.fleet.size), "kubectl apply --server-side --prune");

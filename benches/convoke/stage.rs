@@ -8,10 +8,11 @@ use convoke::api::{GitSync, keys};
 use futures::StreamExt;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::api_server::ApiServer;
 use crate::limit::Limit;
@@ -71,6 +72,8 @@ pub struct Running<'a> {
     pub operator: Operator,
     /// What the GitSync says.
     syncs: watch::Receiver<Option<(Instant, GitSync)>>,
+    /// Ends the watch with the run: its server is gone then.
+    _watch: JoinSet<()>,
     /// Milliseconds of CPU a second that the operator took while it last had nothing to do.
     pub idle_ms: f64,
 }
@@ -158,7 +161,8 @@ impl<'a> Stage<'a> {
             .await
             .map_err(|error| format!("GitSync: {error}"))?;
         let commit = self.repo.head();
-        let mut running = Running { syncs: follow(syncs), operator, stage: self, idle_ms: 0.0 };
+        let (watch, syncs) = follow(syncs);
+        let mut running = Running { syncs, _watch: watch, operator, stage: self, idle_ms: 0.0 };
         running.wait(|sync| applied(sync, &commit)).await?;
         running.quiet().await?;
         Ok(running)
@@ -256,18 +260,18 @@ pub fn timed(command: &mut Command) -> Outcome<Duration> {
     Err(format!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Follows the GitSync by a watch, with the moment at which each state was seen.
-fn follow(syncs: Api<GitSync>) -> watch::Receiver<Option<(Instant, GitSync)>> {
+/// Follows the GitSync by a watch, with the moment at which each state was seen, until the set is dropped.
+fn follow(syncs: Api<GitSync>) -> (JoinSet<()>, watch::Receiver<Option<(Instant, GitSync)>>) {
     let (tell, hear) = watch::channel(None);
-    tokio::spawn(async move {
-        let mut events = std::pin::pin!(watcher(syncs, watcher::Config::default()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let events = watcher(syncs, watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
-            if let Ok(Event::Apply(sync) | Event::InitApply(sync)) = event
-                && tell.send(Some((Instant::now(), sync))).is_err()
-            {
-                return;
+            if let Ok(Event::Apply(sync) | Event::InitApply(sync)) = event {
+                tell.send_replace(Some((Instant::now(), sync)));
             }
         }
     });
-    hear
+    (tasks, hear)
 }
