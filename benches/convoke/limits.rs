@@ -22,24 +22,38 @@ pub fn pruned(size: usize) -> usize {
     (size / 10).max(1)
 }
 
-/// Measures the limit in a namespace of its own, and empties that.
+/// Measures the limit in a namespace of its own, and empties that. What others do on the machine can only make it
+/// slower: the best of some tries is closest to what the machine can do. Large fleets are tried once: a short
+/// disturbance is small against them.
 pub async fn limits(stage: &Stage<'_>) -> Outcome<Limits> {
-    let (fleet, workers) = (stage.fleet, stage.workers);
     let namespace = stage.cluster.namespace("limit").await;
-    stage.api.quiet(None).await?;
+    let mut best = once(stage, &namespace).await?;
+    for _ in 1..if stage.fleet.size <= 1000 { 3 } else { 1 } {
+        let next = once(stage, &namespace).await?;
+        best = Limits {
+            create: best.create.min(next.create),
+            change: best.change.min(next.change),
+            delete: best.delete.min(next.delete),
+        };
+    }
+    Ok(best)
+}
+
+async fn once(stage: &Stage<'_>, namespace: &str) -> Outcome<Limits> {
+    let (fleet, workers) = (stage.fleet, stage.workers);
     let calls = |revision, create| {
-        let manifest = |index| fleet.manifest(index, revision, &namespace);
+        let manifest = |index| fleet.manifest(index, revision, namespace);
         (0..fleet.size)
-            .map(|index| Call::apply(&namespace, manifest(index), create))
+            .map(|index| Call::apply(namespace, manifest(index), create))
             .collect::<Vec<_>>()
     };
     let deletes = |range: std::ops::Range<usize>| {
-        range.map(|index| Call::delete(&namespace, &Fleet::name(index))).collect::<Vec<_>>()
+        range.map(|index| Call::delete(namespace, &Fleet::name(index))).collect::<Vec<_>>()
     };
+    stage.api.quiet(None).await?;
     let create = millis(stage.limit.run(calls(1, true), workers).await?);
     stage.api.quiet(None).await?;
     let change = millis(stage.limit.run(calls(2, false), workers).await?);
-    stage.api.quiet(None).await?;
     let kept = fleet.size - pruned(fleet.size);
     let delete = millis(stage.limit.run(deletes(kept..fleet.size), workers).await?);
     stage.limit.run(deletes(0..kept), workers).await?;

@@ -14,6 +14,8 @@ mod process;
 mod report;
 mod repository;
 mod stage;
+// The harness of the tests stops the benchmark as it stops a test.
+#[allow(clippy::expect_used, clippy::panic)]
 #[path = "../../tests/support/mod.rs"]
 mod support;
 mod whole;
@@ -57,37 +59,18 @@ type Plateau = Option<(usize, Vec<(usize, f64)>)>;
 
 async fn measure(options: &Options) -> ExitCode {
     let (mut report, mut plateau) = (Report::default(), None);
-    let (began, mut failed) = (Instant::now(), false);
-    for number in 0..options.runs {
-        for &size in &options.sizes {
-            for &controllers in &options.controllers {
-                if !options.applies(size, controllers) {
-                    continue;
-                }
-                let name = format!("{size} agents, controllers {}", controllers.as_str());
-                say(began, &format!("run {} of {}: {name}", number + 1, options.runs));
-                let run = scenario(
-                    options,
-                    size,
-                    controllers,
-                    number == 0,
-                    &mut plateau,
-                    &mut report,
-                    began,
-                );
-                if let Err(error) = run.await {
-                    failed = true;
-                    say(began, &format!("FAILED: {name}: {error}"));
-                    report.note(format!("not measured to the end: {name}: {error}"));
-                }
-            }
-        }
+    let complete = tokio::select! {
+        complete = runs(options, &mut plateau, &mut report) => complete,
+        () = interrupted() => false,
+    };
+    if !complete {
+        report.note("not everything was measured".to_owned());
     }
-    let about = about(options, &plateau);
     if let Some((workers, tries)) = &plateau {
         let tries: Vec<_> = tries.iter().map(|(n, rate)| format!("{n}: {rate:.0}/s")).collect();
         report.note(format!("limit: {workers} workers; creates by workers: {}", tries.join(", ")));
     }
+    let about = about(options, &plateau);
     if options.json {
         println!("{:#}", report.json(about));
     } else {
@@ -98,7 +81,40 @@ async fn measure(options: &Options) -> ExitCode {
         );
         print!("{}", report.table());
     }
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All runs of all sizes; whether all could be measured.
+async fn runs(options: &Options, plateau: &mut Plateau, report: &mut Report) -> bool {
+    let (began, mut complete) = (Instant::now(), true);
+    for number in 0..options.runs {
+        for &size in &options.sizes {
+            for &controllers in &options.controllers {
+                if !options.applies(size, controllers) {
+                    continue;
+                }
+                let name = format!("{size} agents, controllers {}", controllers.as_str());
+                say(began, &format!("run {} of {}: {name}", number + 1, options.runs));
+                let run = scenario(options, size, controllers, number == 0, plateau, report, began);
+                if let Err(error) = run.await {
+                    complete = false;
+                    say(began, &format!("FAILED: {name}: {error}"));
+                    report.note(format!("not measured to the end: {name}: {error}"));
+                }
+            }
+        }
+    }
+    complete
+}
+
+/// Ctrl-C and SIGTERM: what was measured until then is shown.
+async fn interrupted() {
+    let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    let Ok(mut terminate) = terminate else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
 }
 
 /// One run: a control plane of its own, the limit, then the operator through every step that is wanted.
