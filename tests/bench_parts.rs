@@ -8,7 +8,7 @@ mod options;
 #[path = "../benches/convoke/report.rs"]
 mod report;
 
-use numbers::{peak_mib, process_ticks, quantile, ratio, thread_nanos, writes};
+use numbers::{peak_mib, process_ticks, quantile, ratio, thread_nanos, writes, writes_in_flight};
 use options::{Controllers, MEASUREMENTS, Options};
 use report::{Goal, Key, Report};
 use serde_json::Value;
@@ -57,7 +57,11 @@ apiserver_request_total{code=\"200\",resource=\"agents\",subresource=\"\",verb=\
 apiserver_request_total{code=\"200\",resource=\"leases\",subresource=\"\",verb=\"PUT\"} 5
 apiserver_request_total{code=\"201\",resource=\"subjectaccessreviews\",subresource=\"\",verb=\"POST\"} 7
 apiserver_other_total{verb=\"PUT\"} 3
+apiserver_current_inflight_requests{request_kind=\"mutating\"} 2
+apiserver_current_inflight_requests{request_kind=\"readOnly\"} 5
 ";
+    assert!((writes_in_flight(metrics) - 2.0).abs() < 1e-9);
+    assert!(writes_in_flight("").abs() < 1e-9);
     assert!((writes(metrics) - 2500.0).abs() < 1e-9);
 }
 

@@ -31,18 +31,18 @@ impl ApiServer {
         Self { client, audit, quiet }
     }
 
-    /// Lasting writes since its start, from its metrics.
-    pub async fn writes(&self) -> Outcome<f64> {
+    /// Lasting writes since its start, and writes that it works on now, from its metrics.
+    async fn writes(&self) -> Outcome<(f64, f64)> {
         let request = http::Request::get("/metrics").body(Vec::new()).map_err(|e| e.to_string())?;
         let text = self.client.request_text(request).await.map_err(|e| format!("/metrics: {e}"))?;
-        Ok(numbers::writes(&text))
+        Ok((numbers::writes(&text), numbers::writes_in_flight(&text)))
     }
 
     /// Waits until nothing was written for the wanted time, and the operator did nothing either. Says how many
     /// milliseconds of CPU the operator takes a second while it has nothing to do.
     pub async fn quiet(&self, operator: Option<&Operator>) -> Outcome<f64> {
         let began = Instant::now();
-        let mut last = self.writes().await?;
+        let (mut last, _) = self.writes().await?;
         let mut since = Instant::now();
         let mut idle_ms = 0.0;
         while since.elapsed() < self.quiet {
@@ -53,8 +53,8 @@ impl ApiServer {
                 operator.check()?;
                 busy_ms = operator.cpu_ms_since(mark);
             }
-            let now = self.writes().await?;
-            let changed = (now - last).abs() > 0.5;
+            let (now, in_flight) = self.writes().await?;
+            let changed = (now - last).abs() > 0.5 || in_flight > 0.5;
             if changed || busy_ms > looked.elapsed().as_secs_f64() * 1000.0 * BUSY {
                 since = Instant::now();
                 idle_ms = 0.0;

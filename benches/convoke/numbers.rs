@@ -50,6 +50,14 @@ pub fn writes(metrics: &str) -> f64 {
     metrics.lines().filter_map(write_count).sum()
 }
 
+/// Writes that the API server works on at this moment (the most of the last second). Creates of Services can take
+/// many seconds when there are many.
+pub fn writes_in_flight(metrics: &str) -> f64 {
+    let name = "apiserver_current_inflight_requests{request_kind=\"mutating\"} ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0.0)
+}
+
 fn write_count(line: &str) -> Option<f64> {
     let (labels, count) = line.strip_prefix("apiserver_request_total{")?.rsplit_once("} ")?;
     let reads = ["GET", "LIST", "WATCH", "CONNECT"];
