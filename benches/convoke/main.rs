@@ -153,7 +153,7 @@ async fn scenario(
     if options.wants(&["P6"]) {
         whole::memory(&run, "peak after creation", report)?;
     }
-    whole::same_manifests(&run).await?;
+    whole::same_manifests(&mut run).await?;
     if options.wants(&["P5"]) {
         step("nothing changed");
         change::nothing(&mut run, report).await?;

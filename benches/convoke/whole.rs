@@ -85,7 +85,7 @@ pub fn stages(row: &mut Row, sync: &GitSync) {
 }
 
 /// Makes sure that the limit writes what Convoke writes: one agent of each, compared on the server.
-pub async fn same_manifests(run: &Running<'_>) -> Outcome<()> {
+pub async fn same_manifests(run: &mut Running<'_>) -> Outcome<()> {
     let stage = &run.stage;
     let namespace = stage.cluster.namespace("same").await;
     let call = Call::apply(&namespace, stage.fleet.manifest(0, 1, &namespace), true);
@@ -94,6 +94,8 @@ pub async fn same_manifests(run: &Running<'_>) -> Outcome<()> {
     let (theirs, ours) =
         (agent(run, &namespace, &name).await?, agent(run, &stage.namespace, &name).await?);
     stage.limit.run(vec![Call::delete(&namespace, &name)], 1).await?;
+    // The controllers work for that agent, too.
+    run.quiet().await?;
     let keys = |object: &Value| {
         let map = object.pointer("/metadata/annotations").and_then(Value::as_object);
         map.map(|map| map.keys().cloned().collect::<Vec<_>>())
