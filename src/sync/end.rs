@@ -185,18 +185,15 @@ impl Engine {
             return Ok(Next::After(Duration::ZERO));
         }
         let sync = entry.value.object();
-        let step = match &sync {
-            Some(sync) => {
-                let generation = sync.metadata.generation.unwrap_or(0);
-                let subject = Subject { key, entry, sync, generation };
-                self.part(&mut state, &subject).await?
-            }
+        let step = if let Some(sync) = &sync {
+            let generation = sync.metadata.generation.unwrap_or(0);
+            let subject = Subject { key, entry, sync, generation };
+            self.part(&mut state, &subject).await?
+        } else {
             // Nobody knows what it wants, so nothing is deleted.
-            None => {
-                let error = entry.value.parse_error().unwrap_or_default();
-                let note = format!("it does not parse, so its objects stay: {error}");
-                Step::Over { good: false, reason: "Orphaned", note }
-            }
+            let error = entry.value.parse_error().unwrap_or_default();
+            let note = format!("it does not parse, so its objects stay: {error}");
+            Step::Over { good: false, reason: "Orphaned", note }
         };
         drop(state);
         let (good, reason, note) = match step {
