@@ -128,7 +128,7 @@ async fn g16_what_comes_from_git_is_written_as_the_account_and_the_rest_as_the_o
     assert_eq!(["get", "create", "patch", "delete"].map(can), ["yes", "no", "no", "no"]);
 
     // Acting as the account opens no group: the server adds those of the account, and lets nobody name one.
-    let kubeconfig = cluster.dir().join(format!("{}.kubeconfig", operator.namespace));
+    let kubeconfig = cluster.dir().join(format!("{}-convoke.kubeconfig", operator.namespace));
     for group in ["system:masters", "system:authenticated"] {
         let mut command = cluster.kubectl_command();
         command.arg("--kubeconfig").arg(&kubeconfig).args(["get", "modelapis", "-n"]);

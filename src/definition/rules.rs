@@ -30,6 +30,16 @@ pub const RULES: &[Rule] = &[
     rule(code::UNREADABLE, Error, "The file cannot be read."),
     rule(code::EMPTY, Error, "The path holds no definition at all."),
     rule(
+        code::IGNORE,
+        Error,
+        "A pattern in a `.convokeignore` file that cannot be used. What lies beside and below that file is kept as it is.",
+    ),
+    rule(
+        code::FRONT_MATTER,
+        Error,
+        "An `agent.md` whose front matter is missing or cannot be one.",
+    ),
+    rule(
         code::NOT_AN_OBJECT,
         Error,
         "The document is no object, or apiVersion or kind is missing.",
@@ -50,11 +60,21 @@ pub const RULES: &[Rule] = &[
     rule(code::RULE, Error, "A rule over several fields is broken."),
     rule(code::INCLUDE, Error, "A `*File` field whose file cannot be used."),
     rule(
+        code::VARIABLE,
+        Error,
+        "A variable that does not exist, that is written wrongly, or whose value does not fit where it stands.",
+    ),
+    rule(
         code::REFERENCE,
         Warning,
         "A reference to an object that is neither in the commit nor in the cluster.",
     ),
     rule(code::UNPINNED, Warning, "A package without a version."),
+    rule(
+        code::MODEL,
+        Warning,
+        "An agent's `model` that the ModelAPI does not serve, as far as this commit says.",
+    ),
 ];
 
 const fn rule(code: &'static str, severity: Severity, meaning: &'static str) -> Rule {
