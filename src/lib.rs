@@ -20,6 +20,7 @@
 //! | [`sync`] | the engine: desired, plan, status are pure; apply and engine are not | partly |
 //! | [`cluster`] | the only code that talks to Kubernetes | no |
 //! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
+//! | [`packed`] | objects in few bytes | yes |
 //! | [`http`] | health, readiness, metrics | no |
 //! | [`cli`] | one file a command; the only code that prints | no |
 //!
@@ -33,4 +34,5 @@ pub mod controllers;
 pub mod definition;
 pub mod git;
 pub mod http;
+pub mod packed;
 pub mod sync;

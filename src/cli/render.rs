@@ -60,7 +60,7 @@ fn manifest(definition: &Definition) -> Value {
             metadata[field] = json!(map);
         }
     }
-    json!({"apiVersion": API_VERSION, "kind": id.kind.as_str(), "metadata": metadata, "spec": spec})
+    json!({"apiVersion": API_VERSION, "kind": id.kind.as_str(), "metadata": metadata, "spec": spec.json()})
 }
 
 fn document(manifest: &Value) -> Result<String, Failure> {

@@ -17,12 +17,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::client::CallError;
-use super::packed::{Packed, Pairs};
 use super::projection::covers;
 use super::reflector::View;
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
 use crate::api::keys;
+use crate::packed::{Packed, Pairs};
 
 /// A kind of child.
 pub trait ChildKind:

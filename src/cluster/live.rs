@@ -11,11 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::packed::{Packed, Pairs};
 use super::reflector::View;
 use super::store::{Entry, Key, Store};
 use crate::api::common::NameRef;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
+use crate::packed::{Packed, Pairs};
 
 /// Hash of a spec in canonical form.
 pub type SpecHash = [u8; 32];

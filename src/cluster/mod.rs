@@ -13,7 +13,6 @@ pub mod events;
 pub mod identity;
 pub mod live;
 pub mod meta;
-pub mod packed;
 pub mod projection;
 pub mod readiness;
 pub mod reflector;

@@ -7,8 +7,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use serde_json::Value;
-
 use crate::cluster::store::Key;
 
 type Listener = Box<dyn Fn(&Key) + Send + Sync>;
@@ -33,12 +31,9 @@ impl WantedAgents {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// The engine has read a commit: name and spec of each agent in it.
-    pub fn set<'a>(&self, sync: &Key, agents: impl Iterator<Item = (&'a str, &'a Value)>) {
-        let exposed =
-            |spec: &Value| spec.pointer("/agentNetwork/expose") != Some(&Value::Bool(false));
-        let names: BTreeSet<_> =
-            agents.filter(|(_, spec)| exposed(spec)).map(|(name, _)| name.to_owned()).collect();
+    /// The engine has read a commit: the name of each agent in it that can be called.
+    pub fn set<'a>(&self, sync: &Key, agents: impl Iterator<Item = &'a str>) {
+        let names: BTreeSet<_> = agents.map(str::to_owned).collect();
         let old = self.write().insert(sync.clone(), names.clone()).unwrap_or_default();
         self.tell(sync, old.symmetric_difference(&names));
     }
@@ -77,8 +72,6 @@ impl WantedAgents {
 mod tests {
     use std::sync::Mutex;
 
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -88,13 +81,11 @@ mod tests {
         wanted.notify(move |key| sink.lock().expect("lock").push(key.name.clone()));
         let told = || std::mem::take(&mut *heard.lock().expect("lock"));
         let sync = Key::new("team", "main");
-        let (open, hidden) = (json!({}), json!({"agentNetwork": {"expose": false}}));
         assert!(!wanted.knows(&sync));
-        wanted.set(&sync, [("a", &open), ("b", &open), ("h", &hidden)].into_iter());
+        wanted.set(&sync, ["a", "b"].into_iter());
         assert!(wanted.knows(&sync) && wanted.has("team", "a") && !wanted.has("other", "a"));
-        assert!(!wanted.has("team", "h"), "nobody can call it");
         assert_eq!(told(), ["a", "b"]);
-        wanted.set(&sync, [("b", &open), ("c", &open)].into_iter());
+        wanted.set(&sync, ["b", "c"].into_iter());
         assert_eq!(told(), ["a", "c"]);
         wanted.forget(&sync);
         assert_eq!(told(), ["b", "c"]);

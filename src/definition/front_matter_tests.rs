@@ -26,7 +26,7 @@ fn g9_front_matter_is_the_spec_and_the_body_the_instructions() {
         "description": "Writes.", "modelAPI": {"name": "m"}, "mcpServers": [{"name": "search"}],
         "config": {"memory": {"contextLimit": 9}, "instructions": "# Writer\n\nBe ${KIND}.\n---\nNot YAML: [\n"},
     });
-    assert_eq!(found.spec, expected);
+    assert_eq!(found.spec.json(), expected);
     assert_eq!((found.references[1].line, found.references[1].column), (4, 14));
     assert_eq!((catalog.documents, catalog.files), (2, 2));
 }
@@ -40,10 +40,10 @@ fn g9_name_labels_and_annotations_are_metadata() {
     let found = agent(&catalog, "editor");
     assert_eq!(found.labels["team"], "news");
     assert_eq!(found.annotations["example.com/a"], "b");
-    assert_eq!(found.spec["config"]["instructions"], "Edit.\n");
+    assert_eq!(found.spec.json()["config"]["instructions"], "Edit.\n");
     // Without a body, and CRLF, and a mark at the start.
     let catalog = one("x/AGENT.md", "\u{feff}---\r\nmodelAPI: m\r\n---\r\n");
-    assert_eq!(agent(&catalog, "x").spec, serde_json::json!({"modelAPI": {"name": "m"}}));
+    assert_eq!(agent(&catalog, "x").spec.json(), serde_json::json!({"modelAPI": {"name": "m"}}));
 }
 
 #[test]

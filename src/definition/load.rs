@@ -17,9 +17,10 @@ use super::references::references;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 use super::variables::{self, Used, Variables};
-use super::{Catalog, Context, Definition, Limits, file_fields};
+use super::{Catalog, Context, Definition, Limits, Offers, file_fields};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{API_VERSION, Kind, ObjectId};
+use crate::packed::Packed;
 
 /// What one file gave.
 struct FileResult {
@@ -391,8 +392,9 @@ impl Loader {
             column: place.column,
             labels,
             annotations,
-            spec,
-            canonical_spec,
+            spec: Packed::of(&spec),
+            offers: Offers::of(id.kind, &canonical_spec),
+            canonical_spec: Packed::of(&canonical_spec),
             references,
         };
         Some((Some(id), Ok((definition, warnings))))

@@ -32,6 +32,7 @@ use serde_json::Value;
 
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
+use crate::packed::Packed;
 use references::Reference;
 
 pub use load::Loader;
@@ -93,11 +94,36 @@ pub struct Definition {
     /// Annotations from Git.
     pub annotations: BTreeMap<String, String>,
     /// The spec in plain form, without the schema's defaults.
-    pub spec: Value,
+    pub spec: Packed,
     /// The spec with the schema's defaults, as the typed struct writes it.
-    pub canonical_spec: Value,
+    pub canonical_spec: Packed,
+    /// What others ask about it.
+    pub offers: Offers,
     /// Objects that it names.
     pub references: Vec<Reference>,
+}
+
+/// What others ask about a definition, kept beside its packed spec.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Offers {
+    /// The models that a ModelAPI serves, patterns with `*` among them; empty when it does not say.
+    pub models: Box<[String]>,
+    /// Whether an Agent can be called by others.
+    pub exposed: bool,
+}
+
+impl Offers {
+    /// Reads a spec with the schema's defaults.
+    fn of(kind: Kind, spec: &Value) -> Self {
+        let proxy = spec["proxy"]["models"].as_array().into_iter().flatten();
+        let models = proxy.chain([&spec["hosted"]["model"]]).filter_map(Value::as_str);
+        let hidden = spec.pointer("/agentNetwork/expose") == Some(&Value::Bool(false));
+        match kind {
+            Kind::ModelAPI => Self { models: models.map(str::to_owned).collect(), exposed: false },
+            Kind::Agent => Self { models: Box::default(), exposed: !hidden },
+            Kind::MCPServer | Kind::AgentBuild => Self::default(),
+        }
+    }
 }
 
 /// All definitions of one commit, and all problems.

@@ -128,13 +128,13 @@ pub fn check_around(definition: &Definition, known: &dyn Known) -> Vec<Problem> 
             }
             Target::Wanted(api) => {
                 let Some(model) = model else { continue };
-                let served = served(&api.canonical_spec);
+                let served = &api.offers.models;
                 if served.is_empty() || served.iter().any(|one| fits(one, &model.name)) {
                     continue;
                 }
-                let hint = match nearest(&model.name, served.iter().copied()) {
+                let hint = match nearest(&model.name, served.iter().map(String::as_str)) {
                     Some(near) => format!("did you mean {near}?"),
-                    None => format!("it serves {}", shown(&served)),
+                    None => format!("it serves {}", shown(served)),
                 };
                 let message = format!("{to} does not serve the model {}", quote(&model.name));
                 warn(model.place, code::MODEL, message, hint);
@@ -144,14 +144,8 @@ pub fn check_around(definition: &Definition, known: &dyn Known) -> Vec<Problem> 
     problems
 }
 
-/// The models that a ModelAPI with this spec serves; empty when it does not say.
-fn served(spec: &Value) -> Vec<&str> {
-    let proxy = spec["proxy"]["models"].as_array().into_iter().flatten();
-    proxy.chain([&spec["hosted"]["model"]]).filter_map(Value::as_str).collect()
-}
-
 /// A few of some names.
-fn shown(names: &[&str]) -> String {
+fn shown(names: &[String]) -> String {
     let mut text = names[..names.len().min(5)].join(", ");
     if names.len() > 5 {
         text.push_str(", …");

@@ -83,3 +83,13 @@ fn a_star_stands_for_any_text() {
         assert_eq!(fits(pattern, name), fit, "{pattern} {name}");
     }
 }
+
+#[test]
+fn a3_an_agent_that_hides_offers_nothing_to_its_peers() {
+    let offers = |kind, spec: serde_json::Value| super::super::Offers::of(kind, &spec);
+    let hidden = serde_json::json!({"agentNetwork": {"expose": false}});
+    assert!(!offers(Kind::Agent, hidden).exposed);
+    assert!(offers(Kind::Agent, serde_json::json!({})).exposed);
+    let proxy = serde_json::json!({"proxy": {"models": ["a", "b-*"]}});
+    assert_eq!(*offers(Kind::ModelAPI, proxy).models, ["a", "b-*"]);
+}

@@ -85,9 +85,9 @@ fn g7_good_files_become_definitions_and_others_are_left_alone() {
     assert_eq!(ids(&catalog), ["ModelAPI/m", "Agent/a"]);
     let agent = &catalog.definitions[&ObjectId::new(Kind::Agent, "a")];
     assert_eq!((agent.path.as_str(), agent.line, agent.column), ("x/a.yml", 2, 1));
-    assert_eq!(agent.spec["config"]["instructions"], "Be kind.\n");
-    assert_eq!(agent.spec["modelAPI"]["name"], "m");
-    assert_eq!(agent.canonical_spec["waitForDependencies"], true);
+    assert_eq!(agent.spec.json()["config"]["instructions"], "Be kind.\n");
+    assert_eq!(agent.spec.json()["modelAPI"]["name"], "m");
+    assert_eq!(agent.canonical_spec.json()["waitForDependencies"], true);
     assert_eq!(agent.references.len(), 3);
     assert_eq!((catalog.documents, catalog.files), (2, 2));
 }
@@ -273,7 +273,7 @@ fn g8_a_changed_prompt_changes_its_agent_and_parses_nothing_else() {
         &Context::default(),
     );
     assert_eq!(loader.parsed, 3);
-    assert_eq!(changed.definitions[&id].spec["config"]["instructions"], "two");
+    assert_eq!(changed.definitions[&id].spec.json()["config"]["instructions"], "two");
 }
 
 #[test]

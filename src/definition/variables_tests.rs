@@ -26,9 +26,10 @@ fn agent(lines: &str) -> String {
     )
 }
 
-fn spec(catalog: &Catalog) -> &Value {
+fn spec(catalog: &Catalog) -> Value {
     let id = ObjectId::new(Kind::Agent, "a");
-    &catalog.definitions.get(&id).unwrap_or_else(|| panic!("{:?}", catalog.problems)).spec
+    let found = catalog.definitions.get(&id);
+    found.unwrap_or_else(|| panic!("{:?}", catalog.problems)).spec.json()
 }
 
 const VALUES: &[(&str, &str)] = &[
@@ -81,7 +82,7 @@ fn g21_an_unquoted_scalar_that_is_one_variable_takes_the_type_of_its_value() {
     let catalog = load_with(VALUES, &[("a.yaml", &text)]);
     let expected = json!({"modelAPI": {"name": "m"}, "replicas": 5, "suspend": true, "description": "3",
         "env": [{"name": "A", "value": "3"}, {"name": "B", "value": "33"}, {"name": "C", "value": "3"}]});
-    assert_eq!(*spec(&catalog), expected);
+    assert_eq!(spec(&catalog), expected);
     // Through aliases, of scalars and of what holds them.
     let text = agent(
         "  replicas: &n ${N}\n  config:\n    agenticLoop: {maxSteps: *n}\n  healthCheck: &h\n    intervalSeconds: ${N}\n",
@@ -144,8 +145,8 @@ fn g21_keys_kinds_names_files_and_other_projects_are_left_alone() {
     assert_eq!(places(&catalog), Vec::<String>::new());
     assert_eq!(spec(&catalog)["config"]["instructions"], "Print ${HOME} and ${ENV}.\n");
     let markdown = &catalog.definitions[&ObjectId::new(Kind::Agent, "b")].spec;
-    assert_eq!(markdown["description"], "prod");
-    assert_eq!(markdown["config"]["instructions"], "Say ${ENV} and ${NOBODY}.\n");
+    assert_eq!(markdown.json()["description"], "prod");
+    assert_eq!(markdown.json()["config"]["instructions"], "Say ${ENV} and ${NOBODY}.\n");
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl Writer<'_> {
         let live = call(api.get(&job.id.name)).await.ok()?;
         let managed = live.metadata.managed_fields.unwrap_or_default();
         let spec = live.data.get("spec").cloned().unwrap_or_default();
-        Some(drift(&job.want.definition.canonical_spec, &spec, &managed))
+        Some(drift(&job.want.definition.canonical_spec.json(), &spec, &managed))
     }
 
     /// Asks the server what it would refuse.
@@ -270,7 +270,7 @@ impl Writer<'_> {
         live: &DynamicObject,
         seen: Seen,
     ) -> Result<Seen, CallError> {
-        let mut spec = job.want.definition.spec.clone();
+        let mut spec = job.want.definition.spec.json();
         // An autoscaler's or a person's `kubectl scale` stands where Git says nothing.
         let replicas = live.data.pointer("/spec/replicas");
         if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {

@@ -58,7 +58,8 @@ impl Engine {
             self.builds.set(Key::new(&key.namespace, build), source.clone());
         }
         let agents = loaded.desired.iter().filter(|(id, _)| id.kind == Kind::Agent);
-        self.wanted.set(key, agents.map(|(id, d)| (&*id.name, &d.definition.spec)));
+        let agents = agents.filter(|(_, want)| want.definition.offers.exposed);
+        self.wanted.set(key, agents.map(|(id, _)| &*id.name));
     }
 
     fn cycle(&self, subject: &Subject<'_>) -> Option<Verdict> {

@@ -55,12 +55,12 @@ impl Desired {
     #[must_use]
     pub fn new(definition: Arc<Definition>) -> Self {
         let whole = json!({
-            "spec": definition.spec,
+            "spec": definition.spec.json(),
             "labels": definition.labels,
             "annotations": definition.annotations,
         });
         let applied = hex(&hash_json(&whole)[..16]);
-        let spec_hash = hash_json(&definition.canonical_spec);
+        let spec_hash = hash_json(&definition.canonical_spec.json());
         Self { definition, applied, spec_hash }
     }
 
@@ -77,7 +77,7 @@ impl Desired {
         if !labels.is_empty() {
             metadata["labels"] = json!(labels);
         }
-        json!({"apiVersion": API_VERSION, "kind": id.kind.as_str(), "metadata": metadata, "spec": spec})
+        json!({"apiVersion": API_VERSION, "kind": id.kind.as_str(), "metadata": metadata, "spec": spec.json()})
     }
 }
 

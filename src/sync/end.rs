@@ -391,7 +391,7 @@ mod tests {
     use super::*;
     use crate::api::Kind;
     use crate::cluster::live::{Facts, LiveObject};
-    use crate::cluster::packed::Pairs;
+    use crate::packed::Pairs;
 
     struct Nobody;
 

@@ -57,7 +57,7 @@ fn spec<K: Ours>(object: &Value) -> Option<Value> {
 /// The spec that an apply would leave: `kubectl scale` and autoscalers stand where Git sets no replicas.
 #[must_use]
 pub fn spec_after(desired: &Desired, live: Option<&Value>) -> Value {
-    let mut spec = desired.definition.canonical_spec.clone();
+    let mut spec = desired.definition.canonical_spec.json();
     let replicas = live.and_then(|live| live.get("replicas"));
     if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {
         spec.entry("replicas").or_insert_with(|| replicas.clone());

@@ -313,9 +313,7 @@ fn build_sources(
     let mut builds = Vec::new();
     for (id, want) in desired.iter().filter(|(id, _)| id.kind == Kind::AgentBuild) {
         // The definition was validated against the schema that this type gives.
-        let Ok(spec) =
-            serde_json::from_value::<AgentBuildSpec>(want.definition.canonical_spec.clone())
-        else {
+        let Some(spec) = want.definition.canonical_spec.get::<AgentBuildSpec>() else {
             continue;
         };
         let mut paths = std::collections::BTreeMap::new();

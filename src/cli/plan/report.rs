@@ -158,13 +158,13 @@ impl Entry {
 
 /// What a new object brings that is worth a look: the Secrets that it names.
 pub fn brings(definition: &Definition) -> Vec<Change> {
-    let named = secrets(&definition.canonical_spec).into_iter();
+    let named = secrets(&definition.canonical_spec.json()).into_iter();
     named.map(|name| Change::secret_reference(&name, true)).collect()
 }
 
 /// What differs between two definitions of one object.
 fn differences(old: &Definition, new: &Definition) -> Vec<Change> {
-    let mut found = changes(new.id.kind, &old.canonical_spec, &new.canonical_spec);
+    let mut found = changes(new.id.kind, &old.canonical_spec.json(), &new.canonical_spec.json());
     found.extend(metadata_change("labels", &old.labels, &new.labels));
     found.extend(metadata_change("annotations", &old.annotations, &new.annotations));
     found

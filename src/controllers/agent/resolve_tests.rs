@@ -124,8 +124,7 @@ fn a3_a_peer_of_the_same_commit_is_wired_before_it_is_there() {
     let world = World::new();
     let network = |peers: [&str; 2]| json!({"modelAPI": {"name": "m"}, "agentNetwork": {"access": peers}, "waitForDependencies": false});
     let (agent, sync) = (world.agent(network(["c", "b"])), Key::new("team", "main"));
-    let (open, hidden) = (json!({}), json!({"agentNetwork": {"expose": false}}));
-    world.wanted.set(&sync, [("b", &open), ("c", &hidden)].into_iter());
+    world.wanted.set(&sync, std::iter::once("b"));
     let resolved = world.resolve(&agent);
     assert_eq!(resolved.peers, [("b".to_owned(), false), ("c".to_owned(), false)], "honestly");
     assert_eq!(resolved.wired, ["b"]);
@@ -141,8 +140,7 @@ fn a3_u02_after_a_start_what_the_pods_were_told_stands_until_a_commit_is_read() 
     let spec = json!({"modelAPI": {"name": "m"}, "agentNetwork": {"access": ["b"]}, "waitForDependencies": false});
     let (mut agent, sync) = (world.agent(spec), Key::new("team", "main"));
     agent.metadata.uid = Some("u-a".into());
-    let open = json!({});
-    world.wanted.set(&sync, std::iter::once(("b", &open)));
+    world.wanted.set(&sync, std::iter::once("b"));
     world.deploy(&agent);
     // Started again, with a GitSync whose commit is not read yet.
     world.wanted.forget(&sync);

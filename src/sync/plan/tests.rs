@@ -7,8 +7,9 @@ use serde_json::json;
 use super::*;
 use crate::api::Kind;
 use crate::cluster::live::{Facts, LiveObject, hash_json};
-use crate::cluster::packed::Pairs;
-use crate::definition::Definition;
+use crate::definition::{Definition, Offers};
+use crate::packed::Packed;
+use crate::packed::Pairs;
 
 const NAMESPACE: &str = "team";
 
@@ -29,8 +30,9 @@ fn want(name: &str) -> (ObjectId, Desired) {
         column: 1,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
-        canonical_spec: spec.clone(),
-        spec,
+        canonical_spec: Packed::of(&spec),
+        spec: Packed::of(&spec),
+        offers: Offers::default(),
         references: Vec::new(),
     };
     (id(name), Desired::new(Arc::new(definition)))

@@ -1,7 +1,9 @@
-//! Objects in few bytes: what a store keeps of the many objects that are rarely looked into.
+//! (pure) Objects in few bytes: what is kept of the many that are rarely looked into.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,8 +12,14 @@ use serde_json::Value;
 use crate::api::keys;
 
 /// A value as JSON text. A typed object with its maps takes ten times as much memory.
-#[derive(Debug, Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Packed(Box<[u8]>);
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packed({} bytes)", self.0.len())
+    }
+}
 
 impl Packed {
     /// Packs plain data: values with string keys, whose writing cannot fail.
