@@ -7,8 +7,9 @@ use convoke::api::{Kind, keys};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::team::{SOON, Team, condition, model, model_at, places, ready, shared_operator};
-use support::{cluster, eventually};
+use support::gate::Gate;
+use support::team::{ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator};
+use support::{Cluster, cluster, eventually};
 
 /// A team with a running operator and a finished first sync of these models.
 async fn team(prefix: &str, models: &[&str], extra: Value) -> Team<'static> {
@@ -182,4 +183,39 @@ async fn g10_atomic_applies_all_of_a_commit_or_nothing() {
     let sync = team.push(&[("b.yaml", Some(&model("b")))]).await;
     assert_eq!(ready(&sync).status, "True");
     assert_eq!((url_of(&team, "a").await.as_str(), team.models().await.len()), (newer, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_after_a_start_the_applied_commit_is_kept_though_the_remote_is_away() {
+    let cluster = Cluster::start().await;
+    let data = tempfile::tempdir().expect("temporary folder");
+    let data = format!("--data-dir={}", data.path().display());
+    let mut operator = cluster.operator(&[ARGS, &[data.as_str()]].concat()).await;
+    let team = Team::new(&cluster, "recall", &[("a.yaml", &model("a"))]).await;
+    let url = team.url();
+    let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().expect("port");
+    let gate = Gate::before(port.parse().expect("port"));
+    team.create_sync(json!({"url": url.replace(port, &gate.port().to_string()), "timeout": "1s"}))
+        .await;
+    team.wait_ready("True").await;
+    operator.kill9();
+    gate.shut();
+    edit(&team, "a", BAD).await;
+    operator.restart();
+    url_becomes(&team, "a", GOOD).await;
+    let sync = team.wait_ready("False").await;
+    assert_eq!((ready(&sync).reason.as_str(), condition(&sync, "DriftWatch")), ("Timeout", None));
+
+    // Without the store nothing is known, and that is said. Nothing is deleted for it.
+    operator.kill9();
+    std::fs::remove_dir_all(data.trim_start_matches("--data-dir=")).expect("remove the store");
+    operator.restart();
+    eventually(SOON, "the blindness is told", || async {
+        match condition(&team.get().await, "DriftWatch") {
+            Some(watch) if watch.status == "False" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(team.models().await, ["a"]);
 }

@@ -95,6 +95,21 @@ pub struct Revision {
     pub name: String,
 }
 
+impl Revision {
+    /// Reads what [`fmt::Display`] writes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, id) = text.rsplit_once('@').unwrap_or(("", text));
+        let commit = match id.split_once(':')? {
+            ("sha1", hex) if hex.len() == 40 => hex,
+            ("sha256", hex) if hex.len() == 64 => hex,
+            _ => return None,
+        };
+        let good = commit.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        good.then(|| Self { commit: commit.to_owned(), name: name.to_owned() })
+    }
+}
+
 impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.name.is_empty() {
@@ -362,6 +377,24 @@ impl Inner {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revision_is_read_as_it_is_shown() {
+        let id = "a".repeat(40);
+        for (name, commit) in [("main", id.clone()), ("", id.clone()), ("a@b", "0".repeat(64))] {
+            let revision = Revision { commit, name: name.into() };
+            assert_eq!(Revision::parse(&revision.to_string()), Some(revision));
+        }
+        for text in [
+            "",
+            "main",
+            "main@sha1:abc",
+            &format!("main@sha256:{id}"),
+            &format!("main@sha1:{}", id.to_uppercase()),
+        ] {
+            assert_eq!(Revision::parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn revisions_are_shown_with_their_hash() {

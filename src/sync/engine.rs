@@ -35,6 +35,7 @@ use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler, backoff};
 use crate::controllers::wanted_agents::WantedAgents;
+use crate::git::Revision;
 
 /// Remotes that are looked at at once.
 const POLLS: usize = 16;
@@ -105,6 +106,14 @@ impl<'a> Subject<'a> {
         self.sync.status.as_ref()
     }
 
+    /// The commit that was applied whole for this very spec, as the status says.
+    pub fn applied_before(&self) -> Option<Revision> {
+        if !self.entry.value.is_ready() {
+            return None;
+        }
+        Revision::parse(self.status()?.last_applied_revision.as_deref()?)
+    }
+
     pub fn reference(&self) -> SyncRef {
         SyncRef {
             uid: self.entry.uid.clone(),
@@ -130,6 +139,7 @@ impl<'a> Subject<'a> {
             done: None,
             stages: None,
             suspended: false,
+            blind: false,
             now: now(),
         }
     }
@@ -335,7 +345,8 @@ impl Engine {
         let seen = subject.status().and_then(|status| status.observed_generation);
         // After a restart of the operator nothing is known for a moment, and nothing is worth telling.
         if verdict.reason != PROGRESSING || seen != Some(subject.generation) {
-            let report = subject.blank(verdict, state);
+            let mut report = subject.blank(verdict, state);
+            report.blind = state.source_error.is_some();
             self.write_status(subject, |old| status(old, report)).await?;
         }
         Ok(Next::After(if polling { PATIENCE } else { state.until_poll() }))
@@ -422,6 +433,7 @@ impl Engine {
             done,
             stages: Some(stages),
             suspended: false,
+            blind: false,
             now: now(),
         };
         self.write_status(subject, |old| status(old, report)).await?;

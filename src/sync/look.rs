@@ -41,6 +41,7 @@ impl Engine {
         let (source, polls, client) =
             (state.source.clone(), self.polls.clone(), self.client.clone());
         let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
+        let applied = subject.applied_before();
         let look = async move {
             // Never closed, so this cannot fail.
             let _turn = polls.acquire_owned().await;
@@ -59,6 +60,12 @@ impl Engine {
                     (false, Some(error.into()))
                 }
             };
+            if let Some(applied) = applied.filter(|_| failure.is_some()) {
+                // Nothing new is known, but what was applied before is still to be kept so.
+                if let Err(error) = source.recall(&sync.spec, &mine, applied).await {
+                    tracing::warn!(object = %mine, %error, "changes by hand are not undone for now");
+                }
+            }
             let loaded = source.loaded.clone();
             Answer { question: asking, attempted, stages, changed, failure, loaded }
         };

@@ -142,18 +142,7 @@ impl Source {
         if let Some(local) = self.local.clone() {
             return Ok(self.refresh_local(&local, wanted, context, stages, attempted)?);
         }
-        let remote = match &self.remote {
-            Some(remote) => remote,
-            None => self.remote.insert(Remote::new(RemoteOptions {
-                url: wanted.url.clone(),
-                reference: wanted.reference.clone(),
-                timeout: wanted.timeout,
-                allow_insecure: self.allow_insecure,
-                roots: None,
-                store: self.store.clone(),
-                limits: self.limits,
-            })?),
-        };
+        let remote = self.remote(&wanted)?;
 
         let mut tries = 0;
         let (revision, found) = loop {
@@ -190,20 +179,81 @@ impl Source {
             }
             other => other?,
         };
+        self.take_in(revision, found, &snapshot, wanted, &context, key)?;
+        stages.load_ms = millis(start);
+        Ok(true)
+    }
+}
+
+impl Source {
+    fn remote(&mut self, wanted: &Coordinates) -> Result<Remote, GitError> {
+        if let Some(remote) = &self.remote {
+            return Ok(remote.clone());
+        }
+        let remote = Remote::new(RemoteOptions {
+            url: wanted.url.clone(),
+            reference: wanted.reference.clone(),
+            timeout: wanted.timeout,
+            allow_insecure: self.allow_insecure,
+            roots: None,
+            store: self.store.clone(),
+            limits: self.limits,
+        })?;
+        Ok(self.remote.insert(remote).clone())
+    }
+
+    /// Reads a commit that was applied before, by its id: from the store if it is still there, else from the remote.
+    /// For the time after a start in which the newest one cannot be read. Variables may have other values now, so a spec
+    /// with variables recalls nothing.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read.
+    pub async fn recall(
+        &mut self,
+        spec: &GitSyncSpec,
+        key: &Key,
+        applied: Revision,
+    ) -> Result<(), SourceError> {
+        let wanted = Coordinates::of(spec);
+        if self.loaded.is_some() || self.local.is_some() || spec.variables.is_some() {
+            return Ok(());
+        }
+        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
+        let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
+        let context = Context { namespace, path, ignore, variables: None };
+        let (remote, found) = (self.remote(&wanted)?, Instant::now());
+        let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
+            Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
+                remote.fetch(&applied).await?;
+                remote.snapshot(&applied.commit, &wanted.path).await?
+            }
+            other => other?,
+        };
+        self.take_in(applied, found, &snapshot, wanted, &context, key)
+    }
+
+    /// Loads what a commit wants.
+    fn take_in(
+        &mut self,
+        revision: Revision,
+        found: Instant,
+        snapshot: &Snapshot,
+        wanted: Coordinates,
+        context: &Context,
+        key: &Key,
+    ) -> Result<(), SourceError> {
         let info = snapshot.commit().clone();
         let catalog = {
             // Parsing is pure and quick (30 ms for 1,000 files), but long enough to leave the executor alone.
             let loader = &mut self.loader;
-            let tree = Arc::clone(&snapshot);
-            tokio::task::block_in_place(|| loader.load(tree.as_ref(), &context))
+            tokio::task::block_in_place(|| loader.load(snapshot, context))
         };
         let nothing = DesiredSet::new();
         let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
         let desired = desired_set(&catalog, previous);
-        let builds = build_sources(&desired, &snapshot, &key.name, &wanted.url, &revision.commit)?;
-        stages.load_ms = millis(start);
+        let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
         let mut input_key = format!("{} {}", revision.commit, wanted.path);
-        if let Some(variables) = &variables {
+        if let Some(variables) = &context.variables {
             input_key = format!("{input_key} {}", variables.digest());
         }
         let last_paths = if catalog.has_errors() {
@@ -222,13 +272,11 @@ impl Source {
             found,
             last_paths,
             coordinates: wanted,
-            variables,
+            variables: context.variables.clone(),
         }));
-        Ok(true)
+        Ok(())
     }
-}
 
-impl Source {
     /// The same for a folder on disk.
     fn refresh_local(
         &mut self,

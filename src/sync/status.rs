@@ -90,6 +90,8 @@ pub struct Report<'a> {
     pub stages: Option<Stages>,
     /// Whether the sync is suspended.
     pub suspended: bool,
+    /// Whether nothing is known of what is to be: changes by hand are not seen.
+    pub blind: bool,
     /// Now.
     pub now: Timestamp,
 }
@@ -131,6 +133,20 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         "Suspended",
         "spec.suspend is true: nothing is fetched, applied or deleted",
     );
+    if report.blind {
+        let message = "nothing could be read since the operator started or the spec changed: changes by hand are not undone";
+        let conditions = &mut status.conditions;
+        conditions::set(conditions, "DriftWatch", "False", "NothingRead", message, generation, now);
+    } else {
+        conditions::remove(&mut status.conditions, "DriftWatch");
+    }
+    let mut flag = |name: &str, on: bool, reason: &str, message: &str| {
+        if on {
+            conditions::set(&mut status.conditions, name, "True", reason, message, generation, now);
+        } else {
+            conditions::remove(&mut status.conditions, name);
+        }
+    };
     if let Some(plan) = report.plan {
         let held = plan.held.as_ref().map(held_message).unwrap_or_default();
         flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
