@@ -175,3 +175,26 @@ async fn g11_a_circle_is_named_by_each_of_its_members_and_heals() {
         assert!(condition(&sync, "Stalled").is_none());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_g22_what_moves_between_the_two_is_handed_over_and_nobody_waits_for_ever() {
+    let team = two("movers").await;
+    let before = team.objects(Kind::ModelAPI).await;
+    // From the one that is waited for to the one that waits, and back.
+    let moves = [("a/base.yaml", "b/base.yaml", "two"), ("b/base.yaml", "a/base.yaml", "one")];
+    for (from, to, first) in moves {
+        // A folder without a definition is an error: another one keeps it company.
+        let company = [("a/more.yaml", model("more"))];
+        let mut files = vec![(to, model("base"))];
+        files.extend(company);
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        team.repo.change("move base", &files, &[from]);
+        team.request_of(first).await;
+        team.request_of(if first == "one" { "two" } else { "one" }).await;
+        for name in ["one", "two"] {
+            applied(&team, name, &team.repo.head()).await;
+        }
+        let after = team.objects(Kind::ModelAPI).await;
+        assert_eq!(after["base"], before["base"], "the same object");
+    }
+}

@@ -6,8 +6,8 @@ mod support;
 use convoke::api::{Kind, Mark, keys};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use support::team::{SOON, Team, condition, model, places, ready, shared_operator};
-use support::{cluster, eventually};
+use support::team::{ARGS, SOON, Team, condition, model, places, ready, shared_operator};
+use support::{Cluster, cluster, eventually};
 
 /// A namespace with the GitSyncs `one` (folder a) and `two` (folder b) of one repository, both Ready.
 async fn two(prefix: &str) -> Team<'static> {
@@ -177,4 +177,40 @@ async fn g22_two_that_want_one_object_both_say_so_and_the_older_has_it() {
         assert!(problems(name).await.is_empty());
     }
     assert_eq!(team.objects(Kind::ModelAPI).await, before, "the same objects all the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_read() {
+    let cluster = Cluster::start().await;
+    let mut operator = cluster.operator(ARGS).await;
+    let files: Vec<_> = ["a/p", "a/q", "a/r", "a/s", "b/x"]
+        .iter()
+        .map(|path| (format!("{path}.yaml"), model(&path[2..])))
+        .collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let team = Team::new(&cluster, "asleep", &files).await;
+    for (name, path) in [("one", "a"), ("two", "b")] {
+        team.create_sync_named(name, json!({"path": path})).await;
+        team.wait_ready_of(name, "True").await;
+    }
+    let suspend = async |on: bool| {
+        let patch = json!({"spec": {"suspend": on}});
+        let params = PatchParams::default();
+        team.syncs.patch("two", &params, &Patch::Merge(&patch)).await.expect("patch");
+    };
+    suspend(true).await;
+    team.repo.change("move p", &[("b/p.yaml", &model("p"))], &["a/p.yaml"]);
+    operator.kill9();
+    operator.restart();
+    eventually(SOON, "the delete waits", || async {
+        let sync = team.syncs.get("one").await.expect("one");
+        if ready(&sync).reason == "PruneWaiting" { Ok(()) } else { Err(sync.status) }
+    })
+    .await;
+    assert_eq!(team.models().await, ["p", "q", "r", "s", "x"]);
+    let before = team.objects(Kind::ModelAPI).await;
+    suspend(false).await;
+    wait_for_owner(&team, "p", "two").await;
+    team.wait_ready_of("one", "True").await;
+    assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
 }

@@ -280,3 +280,17 @@ async fn g10_atomic_begins_nothing_that_the_api_server_would_refuse_in_part() {
     let after = addresses().await;
     assert_eq!((after.len(), &after[0].1, &after[1].1), (4, &json!(newer), &json!(good)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_a_reference_to_what_the_same_commit_prunes_is_told_after_the_prune() {
+    let team = team("dangling", &["a", "b", "c", "d"], json!({})).await;
+    let agent = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: x\nspec:\n  modelAPI: d\n";
+    team.push(&[("x.yaml", Some(agent))]).await;
+    team.push(&[("d.yaml", None)]).await;
+    eventually(SOON, "the missing model is told", || async {
+        let told = places(&team.status().await.problems);
+        if told == ["x.yaml:6:13 CVK0301"] { Ok(()) } else { Err(told) }
+    })
+    .await;
+    assert_eq!(team.models().await, ["a", "b", "c"]);
+}

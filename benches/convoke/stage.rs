@@ -90,6 +90,7 @@ impl<'a> Stage<'a> {
         let home = cluster.namespace("convoke").await;
         let namespace = cluster.namespace("team").await;
         let kubeconfig = cluster.operator_kubeconfig(&home).await;
+        cluster.bind_single_tenant(&home);
         // The files of tests are in a folder beside the log.
         let audit = cluster.dir().with_file_name("audit.log");
         let api = ApiServer::new(client.clone(), audit, options.quiet);

@@ -254,8 +254,13 @@ impl<K: Ours> ManagedStore for Store<Managed<K>> {
     }
 
     fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>) {
-        let Ok(object) = serde_json::from_value::<DeserializeGuard<K>>(object) else {
-            return (0, None);
+        // The guard's way is long: it keeps a copy for the case that the object does not parse.
+        let object = match K::deserialize(&object) {
+            Ok(object) => DeserializeGuard(Ok(object)),
+            Err(_) => match serde_json::from_value(object) {
+                Ok(guarded) => guarded,
+                Err(_) => return (0, None),
+            },
         };
         let (key, entry) = super::reflector::entry::<Managed<K>>(object);
         let seen = (entry.version, entry.value.facts.spec_hash);

@@ -199,7 +199,8 @@ impl Writer<'_> {
             return (job, Ok(None));
         }
         // Afterwards nothing tells who it was.
-        let drift = if job.drifted { self.drift(&job).await } else { None };
+        let drift =
+            if job.drifted { Some(self.drift(&job).await.unwrap_or_default()) } else { None };
         let written = self.bring(&job).await.map(|seen| Some(Written { seen, drift }));
         (job, written)
     }

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::apply::{Failure, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
-use super::desired::{SyncRef, changes};
+use super::desired::{Change, SyncRef, changes};
 use super::engine::{Engine, EngineError, Subject};
-use super::plan::{Inputs, Plan, plan};
+use super::plan::{Inputs, Others, Plan, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
 use super::rights::retry_after;
@@ -51,7 +51,9 @@ impl Engine {
         let reference = subject.reference();
         let live = self.space(&key.namespace);
         let mut view = self.look_around(state, &reference, loaded, &live);
-        let mut problems = loaded.catalog.problems.clone();
+        // While the newest commit waits for others, what is wrong with it is said already.
+        let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
+        let mut problems = said.catalog.problems.clone();
         problems.extend(view.references.problems().cloned());
         let others = self.siblings.view(key, loaded.found, &self.stores.git_syncs);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
@@ -93,8 +95,9 @@ impl Engine {
             || carried.unknown.is_some();
         let postponed = if unproven { std::mem::take(&mut made.prune).len() } else { 0 };
         // An older commit gives nothing away either.
-        let gives = if unproven { &[] } else { made.given.as_slice() };
-        for taker in self.siblings.give(key, gives) {
+        let offered = offered(state, loaded, &others);
+        let gives = if unproven { offered } else { made.given.clone() };
+        for taker in self.siblings.give(key, &gives) {
             self.queue.add(Key::new(&key.namespace, taker));
         }
         let mut stages = Stages { plan_ms: millis(plan_start), ..state.stages.clone() };
@@ -111,7 +114,12 @@ impl Engine {
         }
 
         let apply_start = Instant::now();
+        let (newer, told) = (state.has_news(), self.siblings.news(&key.namespace));
         let current = || {
+            // A newer commit, of this GitSync or of another one, may want what this plan deletes.
+            if newer() || self.siblings.news(&key.namespace) != told {
+                return false;
+            }
             let newest = self.stores.git_syncs.get(key);
             newest.is_some_and(|newest| {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
@@ -142,7 +150,8 @@ impl Engine {
         stages.apply_ms = millis(apply_start);
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
-        for id in own.chain(&self.touched.take(key)) {
+        // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
+        for id in own.chain(&self.touched.peek(key)) {
             view.board.look(id, &reference, &loaded.desired, &live, &state.settled);
         }
         let counts = view.board.counts().clone();
@@ -215,7 +224,7 @@ impl Engine {
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
             view.board.look(id, sync, desired, live, &state.settled);
         }
-        view.references.update(&loaded.catalog, desired, &differing, touched.iter(), &exists);
+        view.references.update(&loaded.catalog, &differing, touched.iter(), &exists);
         view
     }
 
@@ -247,4 +256,17 @@ impl Engine {
         }
         carried
     }
+}
+
+/// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which
+/// the other one is not Ready.
+fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(ObjectId, String)> {
+    let newest = state.loaded.as_ref().filter(|newest| {
+        state.waiting && state.source_error.is_none() && !newest.catalog.has_errors()
+    });
+    let Some(newest) = newest else { return Vec::new() };
+    let gone = changes(&loaded.desired, &newest.desired).into_iter();
+    gone.filter(|(_, change)| *change == Change::Gone)
+        .filter_map(|(id, _)| others.wanted_by(&id).map(|other| (id, other)))
+        .collect()
 }

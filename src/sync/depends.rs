@@ -105,7 +105,12 @@ impl Engine {
         if sync.spec.suspend {
             return Some("is suspended");
         }
-        if !live.is_ready() {
+        // What it still has to hand over to this very one cannot be waited for.
+        let handing = self.siblings.gives_only_to(other, &me.name)
+            && sync.status.as_ref().is_some_and(|status| {
+                status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "HandingOver")
+            });
+        if !live.is_ready() && !handing {
             return Some("is not Ready");
         }
         // One push may concern both: it must have looked at its remote after this commit was found.
@@ -121,7 +126,8 @@ impl Engine {
         };
         let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());
         let wanted = told.loaded.map(|loaded| loaded.revision.to_string());
-        (told.failed || applied != wanted).then_some("is not Ready with its newest commit")
+        let stale = applied != wanted && !handing;
+        (told.failed || stale).then_some("is not Ready with its newest commit")
     }
 }
 

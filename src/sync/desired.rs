@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::{API_VERSION, Mark, ObjectId, keys};
 use crate::cluster::live::{SpecHash, hash_json};
+use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
 
 /// The GitSync that a plan is made for.
@@ -78,6 +79,15 @@ impl Desired {
             metadata["labels"] = json!(labels);
         }
         json!({"apiVersion": API_VERSION, "kind": id.kind.as_str(), "metadata": metadata, "spec": spec.json()})
+    }
+}
+
+/// What a desired set was made from, as far as an approval depends on it.
+#[must_use]
+pub fn input_key(commit: &str, path: &str, variables: Option<&Variables>) -> String {
+    match variables {
+        Some(variables) => format!("{commit} {path} {}", variables.digest()),
+        None => format!("{commit} {path}"),
     }
 }
 

@@ -29,6 +29,8 @@ use crate::controllers::runtime::{Next, backoff};
 
 /// Objects that are deleted before the status is told again.
 const BATCH: usize = 200;
+/// How long the watch may take to show what was deleted.
+const ECHO: Duration = Duration::from_millis(100);
 /// How often the finalizer is tried again when the GitSync changed meanwhile.
 const TRIES: usize = 5;
 
@@ -330,7 +332,8 @@ impl Engine {
         if undeleted.is_empty() {
             state.attempts = 0;
             // What is handed over comes back by the watch.
-            let wait = if victims.is_empty() { retry_after(subject) } else { Duration::ZERO };
+            // The watch shows in a moment what is on its way.
+            let wait = if victims.is_empty() { retry_after(subject) } else { ECHO };
             return Ok(Step::Later(Next::After(wait)));
         }
         let denied = undeleted.values().any(|words| Denial::of(words).is_some());

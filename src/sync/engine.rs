@@ -319,7 +319,8 @@ impl Engine {
                 return self.bring(state, subject, &loaded, turn.waits).await;
             }
             if let Some(waits) = turn.waits {
-                let report = subject.blank(waits, state);
+                let mut report = subject.blank(waits, state);
+                report.blind = true;
                 self.write_status(subject, |old| status(old, report)).await?;
                 return Ok(Next::After(state.until_poll()));
             }

@@ -69,7 +69,7 @@ impl Local {
     }
 
     /// Waits until nothing has changed for a moment.
-    async fn quiet(&self) {
+    pub async fn quiet(&self) {
         let quiet =
             async { while tokio::time::timeout(QUIET, self.noise.notified()).await.is_ok() {} };
         let _ = tokio::time::timeout(MOST_NOISE, quiet).await;

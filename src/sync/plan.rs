@@ -12,6 +12,9 @@ use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, Prune};
 use crate::api::{ObjectId, keys};
 use crate::cluster::live::{Live, SpecHash};
 
+/// Objects that one approval releases: each is remembered in the status, which must stay small.
+pub const MOST_APPROVED: usize = 8000;
+
 /// Objects whose apply changed nothing although they looked different.
 pub type Settled = HashMap<ObjectId, Settling>;
 
@@ -276,6 +279,10 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     for (id, rival) in inputs.others.contested() {
         contest(&mut plan, &id, rival, inputs);
     }
+    if !plan.given.is_empty() {
+        let given: HashSet<_> = plan.given.iter().map(|(id, _)| id.clone()).collect();
+        plan.update.retain(|update| !given.contains(&update.id));
+    }
     if inputs.prune.enabled && !victims.is_empty() {
         brake(&mut plan, victims, inputs);
     }
@@ -331,7 +338,6 @@ fn contest(plan: &mut Plan, id: &ObjectId, rival: Rival, inputs: &Inputs<'_>) {
         return;
     }
     if older {
-        plan.update.retain(|update| update.id != *id);
         let owner = format!("GitSync {}/{name}, which is older", inputs.sync.namespace);
         plan.given.push((id.clone(), name.clone()));
         plan.conflicts.push(Conflict { id: id.clone(), owner, sibling: Some(name) });
@@ -427,7 +433,7 @@ fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
     // An approval that is being carried out covers the objects that it was given for, and nothing that came later.
     let approved = inputs.approved.filter(|a| a.input_key == inputs.input_key);
     let uids: HashSet<&str> = approved.iter().flat_map(|a| &a.uids).map(String::as_str).collect();
-    let (released, rest): (Vec<_>, Vec<_>) =
+    let (released, mut rest): (Vec<_>, Vec<_>) =
         victims.into_iter().partition(|v| uids.contains(short(&v.uid).as_str()));
     if let Some(approved) = approved.filter(|_| !released.is_empty()) {
         plan.released = Some(approved.clone());
@@ -459,6 +465,15 @@ fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
         return;
     };
     let digest = digest(inputs.sync, inputs.input_key, &rest);
+    // What is too much for one approval is held again, with a digest of its own.
+    if rest.len() > MOST_APPROVED && inputs.approval == Some(digest.as_str()) {
+        let later = rest.split_off(MOST_APPROVED);
+        plan.held = Some(Held {
+            digest: self::digest(inputs.sync, inputs.input_key, &later),
+            reason: format!("one approval releases {MOST_APPROVED} deletes, these come next"),
+            victims: later,
+        });
+    }
     if inputs.approval == Some(digest.as_str()) {
         let mut uids = plan.released.take().map(|earlier| earlier.uids).unwrap_or_default();
         uids.extend(rest.iter().map(|v| short(&v.uid)));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::desired::{Change, DesiredSet};
+use super::desired::Change;
 use crate::api::git_sync::Problem;
 use crate::api::{Kind, ObjectId};
 use crate::definition::{Catalog, check_definition};
@@ -13,6 +13,8 @@ use crate::definition::{Catalog, check_definition};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct References {
     found: BTreeMap<ObjectId, Vec<Problem>>,
+    /// What is named and is not in the commit, and whether it was in the cluster.
+    outside: BTreeMap<ObjectId, bool>,
     broken: BTreeMap<ObjectId, String>,
 }
 
@@ -20,6 +22,7 @@ impl References {
     /// Checks every definition.
     pub fn check_all(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
         self.found.clear();
+        self.outside.clear();
         self.broken.clone_from(&catalog.broken);
         for id in catalog.definitions.keys() {
             self.check(id, catalog, exists);
@@ -31,13 +34,13 @@ impl References {
     pub fn update<'a>(
         &mut self,
         catalog: &Catalog,
-        desired: &DesiredSet,
         changes: &[(ObjectId, Change)],
         mut touched: impl Iterator<Item = &'a ObjectId>,
         exists: &dyn Fn(&ObjectId) -> bool,
     ) {
         // What is wanted counts as there, whatever becomes of the live object.
-        let stranger = touched.any(|id| !desired.contains_key(id));
+        let stranger =
+            touched.any(|id| self.outside.get(id).is_some_and(|known| *known != exists(id)));
         // An agent that is named is asked for no more than that it is there.
         let matters = |(id, change): &(ObjectId, Change)| {
             *change != Change::Differs || id.kind != Kind::Agent
@@ -53,6 +56,11 @@ impl References {
 
     fn check(&mut self, id: &ObjectId, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
         let definition = catalog.definitions.get(id);
+        for reference in definition.iter().flat_map(|definition| &definition.references) {
+            if !catalog.definitions.contains_key(&reference.to) {
+                self.outside.insert(reference.to.clone(), exists(&reference.to));
+            }
+        }
         let problems = definition.map(|definition| check_definition(definition, catalog, exists));
         match problems.filter(|problems| !problems.is_empty()) {
             Some(problems) => self.found.insert(id.clone(), problems),

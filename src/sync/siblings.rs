@@ -38,6 +38,8 @@ struct Inner {
     gives: HashMap<Key, BTreeMap<ObjectId, String>>,
     /// What a GitSync and another one want, by the other's key. Found when either has read another commit.
     contested: HashMap<Key, HashMap<Key, Vec<ObjectId>>>,
+    /// How often a GitSync of a namespace has told of another commit.
+    news: HashMap<String, u64>,
     /// Who is asked to look at its remote at once.
     asked: HashSet<Key>,
     /// Who waits for a look of another one.
@@ -97,6 +99,7 @@ impl Siblings {
         inner.told.insert(key.clone(), told);
         let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
         if news {
+            *inner.news.entry(key.namespace.clone()).or_default() += 1;
             wake.extend(inner.compare(key));
         }
         wake
@@ -106,6 +109,18 @@ impl Siblings {
     #[must_use]
     pub fn told(&self, key: &Key) -> Option<Told> {
         self.lock().told.get(key).cloned()
+    }
+
+    /// A number that grows when a GitSync of the namespace tells of another commit.
+    #[must_use]
+    pub fn news(&self, namespace: &str) -> u64 {
+        self.lock().news.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// Whether a GitSync leaves objects to this one and to no other.
+    #[must_use]
+    pub fn gives_only_to(&self, key: &Key, taker: &str) -> bool {
+        self.lock().gives.get(key).is_some_and(|gives| gives.values().all(|to| to == taker))
     }
 
     /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
@@ -202,11 +217,16 @@ impl Siblings {
                     }
                 }
                 Some(_) if !suspended => view.failed.push(other.clone()),
-                None if !suspended => view.unknown.push(other.clone()),
-                _ => {}
+                // It was read before it was suspended, and counts with what it wanted then.
+                Some(_) => {}
+                // Since the operator started it has not been read, and it will not be.
+                None if suspended || entry.value.object().is_none() => {
+                    view.failed.push(other.clone());
+                }
+                None => view.unknown.push(other.clone()),
             }
             let rivals = contested.and_then(|all| all.get(&other)).filter(|_| !suspended);
-            let older = age(&entry) < my_age;
+            let older = matches!((age(&entry), &my_age), (Some(its), Some(mine)) if its < *mine);
             for id in rivals.into_iter().flatten() {
                 let rival = Rival { name: other.name.clone(), older };
                 // The oldest of several rivals counts.

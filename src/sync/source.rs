@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
-use super::desired::{DesiredSet, desired_set};
+use super::desired::{DesiredSet, desired_set, input_key};
 use super::local::{Local, state_id};
 use super::source_error::SourceError;
 use crate::api::agent_build::AgentBuildSpec;
@@ -80,6 +80,8 @@ impl Coordinates {
 
 /// How often a ref that moved while its commit was fetched is asked for again at once.
 const MOST_TRIES: u32 = 3;
+/// How late a change of a folder may be told.
+const LATE: Duration = Duration::from_millis(20);
 
 /// One GitSync's view of its repository.
 pub struct Source {
@@ -140,7 +142,18 @@ impl Source {
         let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
         let context = Context { namespace, path, ignore, variables: variables.clone() };
         if let Some(local) = self.local.clone() {
-            return Ok(self.refresh_local(&local, wanted, context, stages, attempted)?);
+            // What is being changed is read when it is whole.
+            for _ in 0..MOST_TRIES {
+                local.quiet().await;
+                let before = local.changes();
+                let read = self.read_local(&local, &wanted, &context)?;
+                // Changes are told a moment after they are made.
+                tokio::time::sleep(LATE).await;
+                if local.changes() == before {
+                    return Ok(self.take_in_local(read, wanted, context, stages, attempted));
+                }
+            }
+            return Err(GitError::Busy.into());
         }
         let remote = self.remote(&wanted)?;
 
@@ -252,10 +265,7 @@ impl Source {
         let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
         let desired = desired_set(&catalog, previous);
         let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
-        let mut input_key = format!("{} {}", revision.commit, wanted.path);
-        if let Some(variables) = &context.variables {
-            input_key = format!("{input_key} {}", variables.digest());
-        }
+        let input_key = input_key(&revision.commit, &wanted.path, context.variables.as_ref());
         let last_paths = if catalog.has_errors() {
             last_paths(self.loaded.as_deref(), &desired)
         } else {
@@ -277,29 +287,31 @@ impl Source {
         Ok(())
     }
 
-    /// The same for a folder on disk.
-    fn refresh_local(
+    /// Reads a folder on disk.
+    fn read_local(
         &mut self,
         local: &Local,
+        wanted: &Coordinates,
+        context: &Context,
+    ) -> Result<(Instant, Catalog), GitError> {
+        let start = Instant::now();
+        let (loader, limits) = (&mut self.loader, self.limits);
+        let read = || {
+            let tree = Folder::open(&local.dir, &wanted.path, limits)?;
+            Ok(loader.load(&tree, context))
+        };
+        tokio::task::block_in_place(read).map(|catalog| (start, catalog))
+    }
+
+    /// Takes in what a folder wants.
+    fn take_in_local(
+        &mut self,
+        (start, catalog): (Instant, Catalog),
         wanted: Coordinates,
         context: Context,
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
-    ) -> Result<bool, GitError> {
-        let start = Instant::now();
-        let before = local.changes();
-        let catalog = {
-            let (loader, limits) = (&mut self.loader, self.limits);
-            let read = || {
-                let tree = Folder::open(&local.dir, &wanted.path, limits)?;
-                Ok(loader.load(&tree, &context))
-            };
-            tokio::task::block_in_place(read)?
-        };
-        if local.changes() != before {
-            // Half of one state and half of another prove nothing. The change that came between asks for another look.
-            return Ok(false);
-        }
+    ) -> bool {
         let nothing = DesiredSet::new();
         let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
         let desired = desired_set(&catalog, previous);
@@ -308,7 +320,7 @@ impl Source {
         *attempted = Some(revision.clone());
         let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
         if known.is_some_and(|loaded| loaded.revision == revision) {
-            return Ok(false);
+            return false;
         }
         let last_paths = if catalog.has_errors() {
             last_paths(self.loaded.as_deref(), &desired)
@@ -333,7 +345,7 @@ impl Source {
             coordinates: wanted,
             variables: context.variables,
         }));
-        Ok(true)
+        true
     }
 }
 

@@ -192,6 +192,17 @@ impl State {
         }
     }
 
+    /// Whether a look has found something new that is not taken in yet: for asking while a plan is carried out.
+    pub fn has_news(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let answer = self.poll.as_ref().map(|poll| poll.answer.clone());
+        move || {
+            answer.as_ref().is_some_and(|answer| {
+                let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+                answer.as_ref().is_some_and(|answer| answer.changed || answer.failure.is_some())
+            })
+        }
+    }
+
     /// The look that is under way.
     pub fn polling(&self) -> Option<&Question> {
         self.poll.as_ref().map(|poll| &poll.question)
@@ -227,6 +238,10 @@ impl State {
 
     /// Time until the remote is asked next.
     pub fn until_poll(&self) -> Duration {
+        if self.poll.is_some() {
+            // Its answer wakes.
+            return Duration::from_secs(10);
+        }
         let now = Instant::now();
         self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
     }

@@ -24,6 +24,8 @@ const MOST_NAMES: usize = 100;
 const MOST_HISTORY: usize = 10;
 const MOST_MESSAGE: usize = 600;
 const MOST_PATH: usize = 512;
+/// Bytes of a whole status as JSON: etcd takes 1.5 MiB for an object, and every watcher reads it whole.
+const MOST_BYTES: usize = 256 * 1024;
 
 /// The reason while it is not known yet whether the newest commit is applied.
 pub const PROGRESSING: &str = "Progressing";
@@ -207,7 +209,33 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.history.truncate(MOST_HISTORY);
         status.stages = report.stages;
     }
+    fit(&mut status);
     status
+}
+
+/// Shortens the longest lists until the status is small enough; its counts still say how many there are.
+fn fit(status: &mut GitSyncStatus) {
+    let bytes = |status: &GitSyncStatus| serde_json::to_vec(status).map_or(0, |json| json.len());
+    // Nothing else gets so long, and most statuses need not be written out to know it.
+    if status.problems.len() + status.quarantined.len() + status.orphans.len() < 20 {
+        return;
+    }
+    while bytes(status) > MOST_BYTES {
+        let longest = [
+            status.problems.len(),
+            status.quarantined.len(),
+            status.orphans.len().max(status.paused.len()).max(status.drifted.len()),
+        ];
+        let most = longest.into_iter().max().unwrap_or_default() / 2;
+        if most == 0 {
+            return;
+        }
+        status.problems.truncate(most);
+        status.quarantined.truncate(most);
+        for list in [&mut status.orphans, &mut status.paused, &mut status.drifted] {
+            list.truncate(most);
+        }
+    }
 }
 
 fn names(ids: &[ObjectId]) -> Vec<String> {
@@ -387,4 +415,65 @@ fn cut(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::MOST_APPROVED;
+    use super::*;
+
+    #[test]
+    fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
+        let long = "\u{1f525}".repeat(600);
+        let problem = |n: usize| Problem {
+            severity: Severity::Error,
+            path: Some(long.clone()),
+            line: None,
+            column: None,
+            code: "CVK0201".into(),
+            message: format!("{n} {long}"),
+            hint: Some(long.clone()),
+            object: None,
+        };
+        let problems: Vec<_> = (0..500).map(problem).collect();
+        let id = |n: usize| ObjectId::new(Kind::Agent, format!("{n:063}"));
+        let uids = (0..MOST_APPROVED).map(|n| format!("{n:012x}")).collect();
+        let plan = Plan {
+            quarantined: (0..500).map(|n| (id(n), Some(long.clone()))).collect(),
+            orphans: (0..500).map(id).collect(),
+            paused: (0..500).map(id).collect(),
+            drifted: (0..500).map(id).collect(),
+            ..Plan::default()
+        };
+        let said = Verdict {
+            reason: "ProblemsFound".into(),
+            message: long.clone(),
+            ready: false,
+            stalled: false,
+            reconciling: false,
+        };
+        let report = Report {
+            generation: 1,
+            verdict: said,
+            attempted: None,
+            revision: Some("main@sha1:0".into()),
+            handled: None,
+            problems: &problems,
+            plan: Some(&plan),
+            counts: None,
+            failed: 0,
+            approved: Some(ApprovedPrune { digest: "d".into(), input_key: "k".into(), uids }),
+            done: None,
+            stages: None,
+            suspended: false,
+            blind: false,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let status = status(None, report);
+        let bytes = serde_json::to_vec(&status).expect("JSON").len();
+        assert!(bytes <= MOST_BYTES, "{bytes}");
+        assert_eq!(status.problem_count, Some(500));
+        assert!(status.problems.len() >= 5, "{}", status.problems.len());
+        assert_eq!(status.approved_prune.expect("kept").uids.len(), MOST_APPROVED);
+    }
 }

@@ -32,6 +32,12 @@ impl Touched {
         }
     }
 
+    /// The same as [`Self::take`], and the next call gives it again.
+    #[must_use]
+    pub fn peek(&self, sync: &Key) -> HashSet<ObjectId> {
+        self.lock().get(sync).cloned().unwrap_or_default()
+    }
+
     /// What has changed since this was asked before.
     #[must_use]
     pub fn take(&self, sync: &Key) -> HashSet<ObjectId> {

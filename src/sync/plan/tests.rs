@@ -528,3 +528,25 @@ fn g10_atomic_applies_nothing_of_a_commit_with_an_error_but_undoes_drift() {
     w.live.extend([live("c", None)]);
     assert_eq!(names(&w.plan().waiting), ["b"]);
 }
+
+#[test]
+fn g12_one_approval_releases_no_more_than_a_status_can_remember() {
+    let names: Vec<_> = (0..MOST_APPROVED + 3).map(|n| format!("m{n:05}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut w = world(&["a"], &[&["a"][..], &names].concat());
+    w.prune.max_deletions = IntOrString::Int(0);
+    let held = w.plan().held.expect("held");
+    assert_eq!(held.victims.len(), MOST_APPROVED + 3);
+    w.approval = Some(held.digest.clone());
+    let plan = w.plan();
+    let later = plan.held.expect("the rest");
+    assert_eq!((plan.prune.len(), later.victims.len()), (MOST_APPROVED, 3));
+    assert_ne!(later.digest, held.digest);
+    // What was released goes on being released, and nothing more.
+    w.approved = plan.released;
+    let plan = w.plan();
+    let digest = plan.held.map(|held| held.digest);
+    assert_eq!((plan.prune.len(), digest.as_ref()), (MOST_APPROVED, Some(&later.digest)));
+    w.approval = Some(later.digest);
+    assert_eq!((w.plan().prune.len(), w.plan().held), (MOST_APPROVED + 3, None));
+}
