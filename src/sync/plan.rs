@@ -517,4 +517,6 @@ fn digest(sync: &SyncRef, input_key: &str, victims: &[Victim]) -> String {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
