@@ -167,4 +167,4 @@ const fn file_fields(kind: Kind) -> &'static [(&'static str, &'static str)] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

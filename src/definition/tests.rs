@@ -6,12 +6,12 @@ use super::*;
 
 /// A tree in memory: path → content; a content `-> x` is a link.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     files: BTreeMap<String, String>,
     entries: Vec<TreeEntry>,
 }
 
-pub(super) fn tree(files: &[(&str, &str)]) -> Memory {
+pub(crate) fn tree(files: &[(&str, &str)]) -> Memory {
     let files: BTreeMap<String, String> =
         files.iter().map(|(p, c)| ((*p).to_owned(), (*c).to_owned())).collect();
     let entries = files.iter().map(|(path, content)| entry(path, content)).collect();

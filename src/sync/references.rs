@@ -73,3 +73,56 @@ impl References {
         self.found.values().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::desired::{DesiredSet, changes, desired_set};
+    use super::*;
+    use crate::definition::tests::tree;
+    use crate::definition::{Context, Limits, Loader};
+
+    fn catalog(models: &[&str]) -> Catalog {
+        let head = "apiVersion: convoke.dev/v1alpha1\n";
+        let agent = format!("{head}kind: Agent\nmetadata: {{name: x}}\nspec: {{modelAPI: m}}\n");
+        let mut files = vec![("x.yaml".to_owned(), agent)];
+        for name in models {
+            let text = format!(
+                "{head}kind: ModelAPI\nmetadata: {{name: {name}}}\nspec:\n  mode: External\n  external: {{url: 'https://m.example'}}\n"
+            );
+            files.push((format!("{name}.yaml"), text));
+        }
+        let files: Vec<_> = files.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+        let catalog = Loader::new(Limits::default()).load(&tree(&files), &Context::default());
+        assert!(!catalog.has_errors(), "{:?}", catalog.problems);
+        catalog
+    }
+
+    #[test]
+    fn g10_what_comes_and_goes_on_either_side_is_noticed() {
+        let model = ObjectId::new(Kind::ModelAPI, "m");
+        let (with, without) = (catalog(&["m", "n"]), catalog(&["n"]));
+        let set = |catalog: &Catalog| desired_set(catalog, &DesiredSet::new());
+        let (wants, wants_not) = (set(&with), set(&without));
+        let mut live = BTreeSet::new();
+        let mut references = References::default();
+        references.check_all(&with, &|id| live.contains(id));
+        assert_eq!(references.problems().count(), 0);
+        // It leaves Git, and is not in the cluster.
+        let gone = changes(&wants, &wants_not);
+        references.update(&without, &gone, [].iter(), &|id| live.contains(id));
+        assert_eq!(references.problems().count(), 1);
+        // Somebody makes it, and deletes it again.
+        live.insert(model.clone());
+        references.update(&without, &[], [&model].into_iter(), &|id| live.contains(id));
+        assert_eq!(references.problems().count(), 0);
+        live.clear();
+        references.update(&without, &[], [&model].into_iter(), &|id| live.contains(id));
+        assert_eq!(references.problems().count(), 1);
+        // It comes back to Git.
+        let came = changes(&wants_not, &wants);
+        references.update(&with, &came, [].iter(), &|id| live.contains(id));
+        assert_eq!(references.problems().count(), 0);
+    }
+}

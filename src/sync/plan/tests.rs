@@ -102,6 +102,7 @@ impl Others for Neighbours {
 }
 
 struct World {
+    input_key: &'static str,
     desired: DesiredSet,
     live: BTreeMap<ObjectId, Object>,
     has_errors: bool,
@@ -120,6 +121,7 @@ struct World {
 
 fn world(desired: &[&str], live: &[&str]) -> World {
     World {
+        input_key: "abc .",
         desired: desired.iter().map(|name| want(name)).collect(),
         live: live.iter().map(|name| ours(name)).collect(),
         has_errors: false,
@@ -144,7 +146,7 @@ impl World {
         let sync = sync();
         plan(&Inputs {
             sync: &sync,
-            input_key: "abc .",
+            input_key: self.input_key,
             desired: &self.desired,
             live: &live,
             board: &Board::new(&sync, &self.desired, &live, &self.settled),
@@ -264,7 +266,13 @@ fn g12_an_approval_releases_exactly_that_plan() {
     assert_eq!(pruned(&released), ["d", "c"]);
     assert_eq!(released.released.expect("remembered").digest, digest);
 
-    // One more object to delete: another plan, another digest.
+    // The same objects at another commit: another plan, another digest.
+    w.input_key = "def .";
+    assert!(w.plan().prune.is_empty());
+    w.input_key = "abc .";
+    assert_eq!(w.plan().prune.len(), 2);
+
+    // One more object to delete: another one again.
     w.desired.remove(&id("b"));
     assert!(w.plan().prune.is_empty());
 }
