@@ -180,16 +180,24 @@ async fn g12_switching_pruning_off_stops_a_prune_that_is_under_way() {
     let delete: Vec<_> = names[1..].iter().map(|name| format!("{name}.yaml")).collect();
     team.repo.change("less", &[], &delete.iter().map(String::as_str).collect::<Vec<_>>());
     team.annotate(&[(keys::REQUESTED_AT, "less")]).await;
+    // Those that met a change are on the record as conflicts, and are made again.
     let deletes = || {
         team.cluster
             .writes_by(AGENT, mark)
             .into_iter()
-            .filter(|r| r.verb == "delete" && r.namespace == team.namespace)
+            .filter(|r| r.verb == "delete" && r.namespace == team.namespace && r.code < 300)
             .count()
     };
     eventually(SOON, "the first delete", || async { (deletes() > 0).then_some(()) }).await;
     let off = json!({"spec": {"prune": {"enabled": false}}});
     team.syncs.patch("main", &PatchParams::default(), &Patch::Merge(&off)).await.expect("off");
+    // Ready stays true all the time; the new spec is acted on when its generation is told.
+    eventually(SOON, "the new spec is acted on", || async {
+        let sync = team.get().await;
+        let seen = sync.status.as_ref().and_then(|status| status.observed_generation);
+        if seen == sync.metadata.generation { Ok(()) } else { Err(seen) }
+    })
+    .await;
     team.wait_ready("True").await;
     let left = team.models().await.len();
     println!("{left} of 400 are left");
