@@ -18,6 +18,7 @@ use crate::cluster::reflector;
 use crate::controllers::agent_build;
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
+use crate::controllers::turns::Turns;
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
@@ -138,29 +139,29 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     };
     let builds = BuildSources::new();
     let wanted = WantedAgents::new();
+    let turns = Turns::new();
     let engine = Engine::new(
         client.clone(),
         stores.clone(),
         settings,
         builds.clone(),
         wanted.clone(),
+        turns.clone(),
         &queue,
     );
-    let children = controllers::start(
-        &mut tasks,
-        &client,
-        &stores,
-        args.defaults.resolve(),
-        args.operator_namespace.clone(),
-        wanted,
-        &set,
-    );
-    if set.has(Kind::AgentBuild) {
+    let builds_too = set.has(Kind::AgentBuild);
+    let about = controllers::Settings {
+        set,
+        defaults: args.defaults.resolve(),
+        operator_namespace: args.operator_namespace.clone(),
+    };
+    let children = controllers::start(&mut tasks, &client, &stores, about, wanted, &turns);
+    if builds_too {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
             operator_namespace: args.operator_namespace,
         };
-        agent_build::start(&mut tasks, &client, &stores, builds, settings);
+        agent_build::start(&mut tasks, &client, &stores, builds, settings, &turns);
     }
     let changed = engine.variables.clone();
     let (syncs, sink) = (stores.git_syncs.clone(), queue.clone());

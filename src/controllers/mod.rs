@@ -14,10 +14,11 @@ pub mod runtime;
 pub mod serving;
 pub mod stale;
 mod start;
+pub mod turns;
 pub mod wanted_agents;
 pub mod workload;
 
-pub use start::start;
+pub use start::{Settings, start};
 
 use std::collections::BTreeSet;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::turns::Turns;
 use crate::cluster::store::Key;
 
 #[derive(Default)]
@@ -16,6 +17,8 @@ struct State {
     due: HashMap<Key, Instant>,
     heap: BinaryHeap<Reverse<(Instant, Key)>>,
     running: HashSet<Key>,
+    /// When the last key was handed out.
+    last: Option<Instant>,
 }
 
 /// See the module. Bounded by the number of objects: a key waits at most once.
@@ -23,6 +26,7 @@ struct State {
 pub struct Queue {
     state: Mutex<State>,
     wake: Notify,
+    turns: Option<Arc<Turns>>,
 }
 
 impl Queue {
@@ -30,6 +34,12 @@ impl Queue {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
+    }
+
+    /// An empty queue that hands out keys when it is the turn of controllers.
+    #[must_use]
+    pub fn behind(turns: &Arc<Turns>) -> Arc<Self> {
+        Arc::new(Self { turns: Some(turns.clone()), ..Self::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -70,6 +80,10 @@ impl Queue {
     /// The next key that is due. The caller says [`Queue::done`] when it has worked on it.
     pub async fn next(&self) -> Key {
         loop {
+            if let Some(turns) = &self.turns {
+                let last = self.lock().last;
+                turns.controller(last).await;
+            }
             let notified = self.wake.notified();
             let wait = match self.take() {
                 Ok(key) => {
@@ -106,6 +120,7 @@ impl Queue {
             }
             state.due.remove(&key);
             state.running.insert(key.clone());
+            state.last = Some(now);
             return Ok(key);
         }
         Err(None)
@@ -153,6 +168,18 @@ mod tests {
         let second = tokio::time::timeout(Duration::from_secs(5), queue.next()).await;
         assert!(second.is_err(), "handed out while running");
         queue.done(&key("a"));
+        assert_eq!(queue.next().await, key("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c15_a_queue_behind_hands_out_nothing_while_a_sync_writes() {
+        let turns = Turns::new();
+        let queue = Queue::behind(&turns);
+        let sync = turns.sync();
+        queue.add(key("a"));
+        let early = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
+        assert!(early.is_err(), "handed out beside a sync");
+        drop(sync);
         assert_eq!(queue.next().await, key("a"));
     }
 

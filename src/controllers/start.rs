@@ -15,6 +15,7 @@ use super::mcp_server::McpServers;
 use super::model_api::ModelApis;
 use super::queue::Queue;
 use super::runtime;
+use super::turns::Turns;
 use super::wanted_agents::WantedAgents;
 use crate::api::{Agent, Kind, ObjectId, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
@@ -25,17 +26,28 @@ use crate::cluster::store::{Change, Entry, Key, Store};
 /// Objects of one kind that are worked on at once.
 const CONCURRENCY: usize = 16;
 
-/// Starts the controllers of `set` as tasks; gives the stores of children, for readiness. `operator_namespace` holds
-/// the key for digests of what pods read; the engine fills `wanted`.
+/// What the operator's options say about controllers.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which of them run.
+    pub set: ControllerSet,
+    /// What specs leave open.
+    pub defaults: Defaults,
+    /// Holds the key for digests of what pods read.
+    pub operator_namespace: String,
+}
+
+/// Starts controllers as tasks; gives the stores of children, for readiness. The engine fills `wanted`, and comes first
+/// in `turns`.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     client: &Client,
     stores: &Stores,
-    defaults: Defaults,
-    operator_namespace: String,
+    settings: Settings,
     wanted: Arc<WantedAgents>,
-    set: &ControllerSet,
+    turns: &Arc<Turns>,
 ) -> Option<ChildStores> {
+    let Settings { set, defaults, operator_namespace } = settings;
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
@@ -53,7 +65,7 @@ pub fn start<E: Send + 'static>(
     });
 
     if set.has(Kind::ModelAPI) {
-        let queue = Queue::new();
+        let queue = Queue::behind(turns);
         queues.insert(Kind::ModelAPI, queue.clone());
         own(&stores.model_apis, &queue);
         from_children(&children, Kind::ModelAPI, &queue);
@@ -61,7 +73,7 @@ pub fn start<E: Send + 'static>(
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
     if set.has(Kind::MCPServer) {
-        let queue = Queue::new();
+        let queue = Queue::behind(turns);
         queues.insert(Kind::MCPServer, queue.clone());
         own(&stores.mcp_servers, &queue);
         from_children(&children, Kind::MCPServer, &queue);
@@ -70,7 +82,7 @@ pub fn start<E: Send + 'static>(
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
     if set.has(Kind::Agent) {
-        let queue = Queue::new();
+        let queue = Queue::behind(turns);
         queues.insert(Kind::Agent, queue.clone());
         own(&stores.agents, &queue);
         from_children(&children, Kind::Agent, &queue);

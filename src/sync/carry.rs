@@ -20,6 +20,7 @@ use super::status::Carried;
 use crate::api::git_sync::{ApprovedPrune, FailurePolicy, Problem, Stages};
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::store::Key;
+use crate::controllers::turns::Turn;
 use crate::definition::diagnostic;
 
 /// What a plan became.
@@ -36,6 +37,8 @@ pub(super) struct Carry {
     pub stages: Stages,
     /// Objects with our mark after the writes.
     pub counts: BTreeMap<Kind, Count>,
+    /// Controllers wait until this is dropped.
+    pub turn: Option<Turn>,
 }
 
 impl Engine {
@@ -137,6 +140,7 @@ impl Engine {
         if client.is_ok() {
             self.prepare_end_of(subject, &made).await?;
         }
+        let turn = (!made.is_settled()).then(|| self.turns.sync());
         let outcome = match client {
             Ok(Some(client)) if !made.is_settled() => {
                 apply(&writer(&client), &loaded.desired, &made, &mut state.settled).await
@@ -195,6 +199,7 @@ impl Engine {
             problems,
             stages,
             counts,
+            turn,
         })
     }
 

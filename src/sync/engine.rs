@@ -34,6 +34,7 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler, backoff};
+use crate::controllers::turns::Turns;
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::git::Revision;
 
@@ -68,6 +69,7 @@ pub struct Engine {
     pub(super) settings: Settings,
     pub(super) builds: Arc<BuildSources>,
     pub(super) wanted: Arc<WantedAgents>,
+    pub(super) turns: Arc<Turns>,
     pub(super) queue: Arc<Queue>,
     pub(super) events: Events,
     pub(super) touched: Arc<Touched>,
@@ -148,13 +150,15 @@ impl<'a> Subject<'a> {
 impl Engine {
     /// An engine over these stores; `queue` hears of every change that concerns a GitSync.
     ///
-    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents.
+    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
+    /// writes it takes the turn of controllers.
     pub fn new(
         client: Client,
         stores: Stores,
         settings: Settings,
         builds: Arc<BuildSources>,
         wanted: Arc<WantedAgents>,
+        turns: Arc<Turns>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         let touched = Arc::new(Touched::default());
@@ -166,6 +170,7 @@ impl Engine {
             settings,
             builds,
             wanted,
+            turns,
             queue: queue.clone(),
             events,
             touched,
@@ -374,6 +379,7 @@ impl Engine {
             problems,
             stages,
             counts,
+            turn,
         } = self.carry_out(state, subject, loaded).await?;
         if outcome.stopped {
             return Ok(Next::After(Duration::ZERO));
@@ -403,16 +409,15 @@ impl Engine {
             duration_ms: millis(state.started.unwrap_or(began)),
             trigger: state.trigger,
         });
-        if news {
+        let event = news.then(|| {
             tracing::info!(object = %key, revision, outcome = result, created = outcome.created,
                 updated = outcome.updated, pruned = outcome.pruned, reason = said.reason, "synced");
             let note = format!(
                 "{} ({} created, {} updated, {} pruned)",
                 said.message, outcome.created, outcome.updated, outcome.pruned
             );
-            self.events.tell(sync.as_ref(), said.ready, &said.reason, &note).await;
-        }
-        self.tell_drift(sync, &outcome.drifts).await;
+            (said.ready, said.reason.clone(), note)
+        });
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
             || postponed > 0
@@ -437,7 +442,14 @@ impl Engine {
             blind: false,
             now: now(),
         };
-        self.write_status(subject, |old| status(old, report)).await?;
+        let written = self.write_status(subject, |old| status(old, report)).await;
+        // What waited for the commit to be applied may go on.
+        drop(turn);
+        if let Some((ready, reason, note)) = event {
+            self.events.tell(sync.as_ref(), ready, &reason, &note).await;
+        }
+        self.tell_drift(sync, &outcome.drifts).await;
+        written?;
 
         state.trigger = "Cluster";
         state.started = None;

@@ -37,6 +37,7 @@ use self::template::{Resolved, TemplateError};
 use super::build_sources::{BuildSources, SourceAt};
 use super::queue::Queue;
 use super::runtime::{self, Next, Reconciler};
+use super::turns::Turns;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::{AgentBuild, keys};
 use crate::cluster::client::CallError;
@@ -67,8 +68,9 @@ pub fn start<E: Send + 'static>(
     stores: &Stores,
     sources: Arc<BuildSources>,
     settings: Settings,
+    turns: &Arc<Turns>,
 ) {
-    let queue = Queue::new();
+    let queue = Queue::behind(turns);
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
     sources.notify(queue.clone());
