@@ -16,6 +16,7 @@ use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
 use convoke::controllers::agent_build::{self, Settings};
 use convoke::controllers::build_sources::{BuildSources, SourceAt};
+use convoke::controllers::turns::Turns;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -44,7 +45,8 @@ impl Controller {
             internal_registry: Some("registry.test:5000".into()),
             operator_namespace: "convoke-system".into(),
         };
-        agent_build::start(&mut tasks, client, &stores, sources.clone(), settings);
+        let turns = Turns::new();
+        agent_build::start(&mut tasks, client, &stores, sources.clone(), settings, &turns);
         let api: Api<_> = Api::all(client.clone());
         tasks.spawn(async move {
             reflector::run::<Managed<AgentBuild>>(api, stores.agent_builds.clone(), None).await;

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use convoke::api::{Agent, ModelAPI};
+use convoke::cluster::client::client_of;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::KubeConfigOptions;
 use serde_json::json;
 use support::cluster::operator_user;
 use support::operator::is_alive;
@@ -67,6 +69,25 @@ async fn kubectl_knows_short_names_and_the_category() {
     let columns = cluster.kubectl(&["get", "ag", "-n", &namespace]);
     let header: Vec<_> = columns.lines().next().unwrap_or_default().split_whitespace().collect();
     assert_eq!(header, ["NAME", "PHASE", "READY", "MODEL", "IMAGE", "AGE"]);
+}
+
+#[tokio::test]
+async fn all_calls_share_one_http2_connection() {
+    let cluster = cluster().await;
+    let config = kube::config::Kubeconfig::read_from(cluster.admin_kubeconfig()).expect("config");
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(config, &options).await.expect("config");
+    let client = client_of(config).expect("client");
+    let ask = async || {
+        let request = http::Request::get("/version").body(kube::client::Body::empty());
+        let reply = client.send(request.expect("request")).await.expect("reply");
+        (reply.version(), reply.status())
+    };
+    let replies = futures::future::join_all((0..50).map(|_| ask())).await;
+    assert!(
+        replies.iter().all(|reply| *reply == (http::Version::HTTP_2, http::StatusCode::OK)),
+        "{replies:?}"
+    );
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use support::team::{AGENT, SOON, Team, model, shared_operator};
-use support::{cluster, eventually};
+use support::team::{AGENT, ARGS, SOON, Team, model, shared_operator};
+use support::{Cluster, cluster, eventually};
 
 const REMOTE: &str = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: search\nspec:\n  remote:\n    url: https://tools.example.com/mcp\n";
 
@@ -489,4 +489,32 @@ async fn a2_reserved_names_are_refused_by_the_api_server() {
     }
     let fine = json!({"env": var("LOG_LEVEL"), "config": {"env": var("MODEL_NAME")}});
     team.agents().create(&dry, &with(fine)).await.expect("accepted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c15_a_commit_is_applied_before_its_children_are_written() {
+    // Alone: beside other syncs controllers go on after a while.
+    let cluster = Cluster::start().await;
+    let operator = cluster.operator(ARGS).await;
+    operator.print_log_on_panic();
+    operator.ready(SOON).await;
+    let mut files = vec![("m.yaml".to_owned(), model("gpt")), ("s.yaml".into(), REMOTE.into())];
+    files.push(("prompt.md".into(), "Be kind.".into()));
+    files.extend((0..40).map(|n| (format!("a{n}.yaml"), agent(&format!("a{n}"), ""))));
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let team = Team::new(&cluster, "turns", &files).await;
+    let mark = cluster.audit_mark();
+    team.sync_with(json!({})).await;
+    team.deployment("agent-a39").await;
+    let mut writes = cluster.writes_by(AGENT, mark);
+    writes.retain(|w| w.namespace == team.namespace && w.code < 300);
+    let synced = |resource: &str| ["agents", "modelapis", "mcpservers"].contains(&resource);
+    let last = writes.iter().rposition(|w| synced(&w.resource) && w.subresource.is_empty());
+    let first = writes.iter().position(|w| {
+        ["deployments", "services", "configmaps"].contains(&w.resource.as_str())
+            || (synced(&w.resource) && w.subresource == "status")
+    });
+    let told = writes.iter().position(|w| w.resource == "gitsyncs" && w.subresource == "status");
+    assert!(last < told && told < first, "{last:?} {told:?} {first:?} of {writes:#?}");
+    assert!(last.is_some(), "{writes:#?}");
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::limit::Call;
 use crate::report::{Goal, Report};
 use crate::repository::Fleet;
-use crate::stage::{Outcome, Running, millis, timed};
+use crate::stage::{Outcome, Running, Stage, millis, timed};
 use crate::support::{AuditMark, AuditRecord};
 use crate::whole::stages;
 
@@ -46,38 +47,26 @@ pub async fn one_file(run: &mut Running<'_>, report: &mut Report) -> Outcome<()>
     Ok(())
 }
 
-/// What a one-file change needs: ask the remote, fetch one file, apply one object.
-struct Floor {
+/// What reading a commit needs at least: ask the remote, fetch what is new.
+pub struct Reading {
     clone: PathBuf,
-    namespace: String,
 }
 
-impl Floor {
-    /// A shallow clone of what is there now, and an agent in a namespace of its own.
-    async fn new(run: &Running<'_>) -> Outcome<Self> {
-        let stage = &run.stage;
-        let clone = stage.dir().join("floor.git");
+impl Reading {
+    /// A shallow clone of what is there now.
+    pub fn new(stage: &Stage<'_>, name: &str) -> Outcome<Self> {
+        let clone = stage.dir().join(name);
         timed(git().args(["init", "-q", "--bare"]).arg(&clone))?;
-        let namespace = stage.cluster.namespace("floor").await;
-        let floor = Self { clone, namespace };
-        timed(&mut floor.fetch(&stage.url))?;
-        let call =
-            Call::apply(&floor.namespace, stage.fleet.manifest(0, 1, &floor.namespace), true);
-        stage.limit.run(vec![call], 1).await?;
-        Ok(floor)
+        let reading = Self { clone };
+        timed(&mut reading.fetch(&stage.url))?;
+        Ok(reading)
     }
 
-    /// The change that the operator has just synced, done by hand. Milliseconds.
-    async fn measure(&self, run: &Running<'_>, index: usize, revision: usize) -> Outcome<f64> {
-        let stage = &run.stage;
+    /// Asks and fetches.
+    pub fn measure(&self, stage: &Stage<'_>) -> Outcome<Duration> {
         let mut ask = git_in(&self.clone);
         let asked = timed(ask.args(["ls-remote", "-q", &stage.url, "refs/heads/main"]))?;
-        let fetched = timed(&mut self.fetch(&stage.url))?;
-        let mut manifest = stage.fleet.manifest(index, revision, &self.namespace);
-        manifest["metadata"]["name"] = Fleet::name(0).into();
-        let call = Call::apply(&self.namespace, manifest, false);
-        let applied = stage.limit.run(vec![call], 1).await?;
-        Ok(millis(asked + fetched + applied))
+        Ok(asked + timed(&mut self.fetch(&stage.url))?)
     }
 
     fn fetch(&self, url: &str) -> Command {
@@ -92,6 +81,35 @@ impl Floor {
             "+main:refs/remotes/origin/main",
         ]);
         command
+    }
+}
+
+/// What a one-file change needs: reading it, and applying one object.
+struct Floor {
+    reading: Reading,
+    namespace: String,
+}
+
+impl Floor {
+    /// A clone, and an agent in a namespace of its own.
+    async fn new(run: &Running<'_>) -> Outcome<Self> {
+        let stage = &run.stage;
+        let reading = Reading::new(stage, "floor.git")?;
+        let namespace = stage.cluster.namespace("floor").await;
+        let call = Call::apply(&namespace, stage.fleet.manifest(0, 1, &namespace), true);
+        stage.limit.run(vec![call], 1).await?;
+        Ok(Self { reading, namespace })
+    }
+
+    /// The change that the operator has just synced, done by hand. Milliseconds.
+    async fn measure(&self, run: &Running<'_>, index: usize, revision: usize) -> Outcome<f64> {
+        let stage = &run.stage;
+        let read = self.reading.measure(stage)?;
+        let mut manifest = stage.fleet.manifest(index, revision, &self.namespace);
+        manifest["metadata"]["name"] = Fleet::name(0).into();
+        let call = Call::apply(&self.namespace, manifest, false);
+        let applied = stage.limit.run(vec![call], 1).await?;
+        Ok(millis(read + applied))
     }
 }
 
