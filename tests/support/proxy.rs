@@ -55,6 +55,8 @@ pub enum Moment {
     Before,
     /// The server has answered, and the operator never sees the reply.
     After,
+    /// As before it; but the request was on its way, and the server gets it when another operator has long done more.
+    Late,
 }
 
 /// A moment beside one write. Named, not numbered: writes run side by side, so the tenth is another one each time.
@@ -70,7 +72,11 @@ pub struct Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let moment = if self.moment == Moment::Before { "before" } else { "after" };
+        let moment = match self.moment {
+            Moment::Before => "before",
+            Moment::After => "after",
+            Moment::Late => "late",
+        };
         write!(f, "{} {} {moment}", self.target, self.nth)
     }
 }
@@ -79,13 +85,14 @@ impl FromStr for Point {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("no point: {text:?}; one is `STEP VERB WHAT NTH before|after`");
+        let bad = || format!("no point: {text:?}; one is `STEP VERB WHAT NTH before|after|late`");
         let [step, verb, what, nth, moment] = text.split(' ').collect::<Vec<_>>()[..] else {
             return Err(bad());
         };
         let moment = match moment {
             "before" => Moment::Before,
             "after" => Moment::After,
+            "late" => Moment::Late,
             _ => return Err(bad()),
         };
         let target = Target { step: step.into(), verb: verb.into(), what: what.into() };
@@ -193,6 +200,8 @@ struct Shared {
     point: Option<Point>,
     frozen: watch::Sender<bool>,
     in_flight: AtomicUsize,
+    /// The request of [`Moment::Late`].
+    held: Mutex<Option<(Sent, Target, usize)>>,
 }
 
 impl Proxy {
@@ -212,6 +221,7 @@ impl Proxy {
             point,
             frozen: watch::Sender::new(false),
             in_flight: AtomicUsize::new(0),
+            held: Mutex::new(None),
         });
         let app = axum::Router::new().fallback(pass).with_state(shared.clone());
         let server = tokio::spawn(async move {
@@ -228,6 +238,19 @@ impl Proxy {
     /// Whether the point was reached: nothing passes any more.
     pub fn is_frozen(&self) -> bool {
         *self.shared.frozen.borrow()
+    }
+
+    /// Whether a request is held that comes late.
+    pub fn holds(&self) -> bool {
+        self.shared.held.lock().expect("lock").is_some()
+    }
+
+    /// Sends the request that was held.
+    pub async fn let_go(&self) {
+        let held = self.shared.held.lock().expect("lock").take();
+        if let Some((sent, target, nth)) = held {
+            self.shared.write(sent, target, nth, None).await;
+        }
     }
 
     /// Waits until the server has answered every write that it was sent.
@@ -264,7 +287,10 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Resp
             let (target, nth) = shared.journal.ask(&verb, &what);
             let (write, moment) = (&shared.point, |point: &Point| point.moment);
             let here = write.as_ref().filter(|p| p.target == target && p.nth == nth).map(moment);
-            if here == Some(Moment::Before) {
+            if matches!(here, Some(Moment::Before | Moment::Late)) {
+                if here == Some(Moment::Late) {
+                    *shared.held.lock().expect("lock") = Some((sent, target, nth));
+                }
                 shared.frozen.send_replace(true);
                 return std::future::pending().await;
             }

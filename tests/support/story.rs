@@ -42,7 +42,7 @@ pub struct Stage {
 
 /// What came of a play.
 pub struct Played {
-    /// The namespace at the end of each step.
+    /// The namespace at the end of each step that was played.
     pub portraits: Vec<Portrait>,
     /// All writes.
     pub writes: Vec<Write>,
@@ -76,8 +76,8 @@ impl Stage {
         }
     }
 
-    /// Plays all steps. With a `reference` each step must end as it did there; without, it ends when nothing is
-    /// written any more.
+    /// Plays all steps, or up to the one after the kill. With a `reference` each step must end as it did there; without,
+    /// it ends when nothing is written any more.
     ///
     /// # Errors
     /// What went wrong, for people.
@@ -97,23 +97,35 @@ impl Stage {
             client,
             namespace,
             journal,
-            killed: false,
+            killed: None,
+            late: None,
+            step: STEPS[0],
         };
         let mut portraits = Vec::new();
         for (at, step) in STEPS.into_iter().enumerate() {
             play.journal.begin(step);
-            let killed_before = play.killed;
+            play.step = step;
+            let was_late = play.late.is_some();
             let ended = async {
                 play.step(step).await?;
                 let Some(reference) = reference else { return play.settle().await };
                 play.looks_like(&reference.portraits[at]).await?;
-                if play.killed == killed_before { Ok(()) } else { play.settle().await }
+                if play.killed == Some(step) {
+                    play.settle().await?;
+                }
+                if was_late || at + 1 == STEPS.len() {
+                    play.let_go(&reference.portraits[at]).await?;
+                }
+                Ok(())
             };
             ended.await.map_err(|seen| format!("step {step}: {seen}\n{}", play.end_of_log()))?;
             portraits.push(portrait(&play.client, &play.namespace).await);
+            if play.killed.is_some_and(|killed| killed != step) {
+                break;
+            }
         }
         let Play { journal, killed, .. } = play;
-        Ok(Played { portraits, writes: journal.writes(), killed })
+        Ok(Played { portraits, writes: journal.writes(), killed: killed.is_some() })
     }
 
     async fn start(
@@ -142,7 +154,11 @@ struct Play<'a> {
     syncs: Api<GitSync>,
     journal: Arc<Journal>,
     running: (Operator, Proxy),
-    killed: bool,
+    /// In which step.
+    killed: Option<&'static str>,
+    step: &'static str,
+    /// Holds a request of the operator that was killed, until the end of the next step.
+    late: Option<Proxy>,
 }
 
 impl Play<'_> {
@@ -154,8 +170,10 @@ impl Play<'_> {
         }
         operator.kill9();
         proxy.drained().await;
-        self.killed = true;
-        self.running = self.stage.start(&self.namespace, &self.journal, None).await;
+        self.killed = Some(self.step);
+        let next = self.stage.start(&self.namespace, &self.journal, None).await;
+        let (_, proxy) = std::mem::replace(&mut self.running, next);
+        self.late = Some(proxy).filter(Proxy::holds);
     }
 
     async fn until<T>(
@@ -203,6 +221,14 @@ impl Play<'_> {
         .await
     }
 
+    /// Lets a late request go, and waits until that is undone.
+    async fn let_go(&mut self, should: &Portrait) -> Result<(), String> {
+        let Some(late) = self.late.take() else { return Ok(()) };
+        late.let_go().await;
+        self.settle().await?;
+        self.looks_like(should).await
+    }
+
     fn end_of_log(&self) -> String {
         let log = self.running.0.log();
         let lines: Vec<_> = log.lines().collect();
@@ -239,8 +265,12 @@ impl Play<'_> {
                 .await
             }
             "approve" => {
-                let status = self.sync("main").await.status.unwrap_or_default();
-                let digest = status.pending_prune.ok_or("no prune is held")?.digest;
+                // An operator that was just started asks the other GitSync before it says so again.
+                let held = self.until("the prune is held", async |play| {
+                    let status = play.sync("main").await.status.unwrap_or_default();
+                    status.pending_prune.clone().ok_or_else(|| format!("{status:?}"))
+                });
+                let digest = held.await?.digest;
                 let patch = json!({"metadata": {"annotations": {keys::APPROVE_PRUNE: digest}}});
                 self.patch_sync("main", &patch).await;
                 self.both_at("hold").await
