@@ -408,13 +408,13 @@ fn commits(repo: &Repo) -> BTreeMap<&'static str, String> {
         ("side/s3.yaml", model("s3")),
     ];
     let changed: Vec<_> = changed.iter().map(|(path, text)| (*path, text.as_str())).collect();
-    let gone = ["main/m1.yaml", "main/m2.yaml", "main/m5.yaml", "side/s2.yaml"];
+    let gone = ["main/m1.yaml", "main/m2.yaml", "main/m5.yaml", "main/b0.yaml", "side/s2.yaml"];
     commits.insert("change", repo.change("two", &changed, &gone));
     let moved = [("side/m3.yaml", model("m3")), ("main/s1.yaml", model("s1"))];
     let moved: Vec<_> = moved.iter().map(|(path, text)| (*path, text.as_str())).collect();
     let gone = ["main/m3.yaml", "side/s1.yaml"];
     commits.insert("hand-over", repo.change("three", &moved, &gone));
-    let gone = ["m4", "m6", "m7", "a1", "b0", "t1"].map(|name| format!("main/{name}.yaml"));
+    let gone = ["m4", "m6", "m7", "a1", "t1"].map(|name| format!("main/{name}.yaml"));
     let gone: Vec<_> = gone.iter().map(String::as_str).collect();
     commits.insert("hold", repo.change("four", &[], &gone));
     commits
