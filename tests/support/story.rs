@@ -21,8 +21,10 @@ use super::{Cluster, Operator};
 
 /// How long a step may take: generous, because two cores are shared.
 const SOON: Duration = Duration::from_secs(60);
-/// How long nothing is written before a play counts as settled.
-const REST: Duration = Duration::from_millis(1200);
+/// How long nothing is written before a step of the reference has ended: longer than anything is put off.
+const REST: Duration = Duration::from_millis(2500);
+/// The same after a kill, when the step looks as it did in the reference.
+const SHORT_REST: Duration = Duration::from_millis(1200);
 
 /// The steps, in order.
 pub const STEPS: [&str; 7] = ["create", "change", "drift", "hand-over", "hold", "approve", "end"];
@@ -108,10 +110,10 @@ impl Stage {
             let was_late = play.late.is_some();
             let ended = async {
                 play.step(step).await?;
-                let Some(reference) = reference else { return play.settle().await };
+                let Some(reference) = reference else { return play.settle(REST).await };
                 play.looks_like(&reference.portraits[at]).await?;
                 if play.killed == Some(step) {
-                    play.settle().await?;
+                    play.settle(SHORT_REST).await?;
                 }
                 if was_late || at + 1 == STEPS.len() {
                     play.let_go(&reference.portraits[at]).await?;
@@ -209,14 +211,14 @@ impl Play<'_> {
     }
 
     /// Waits until nothing is written any more.
-    async fn settle(&mut self) -> Result<(), String> {
+    async fn settle(&mut self, rest: Duration) -> Result<(), String> {
         let (mut seen, mut since) = (0, Instant::now());
         self.until("nothing is written any more", async |play| {
             let writes = play.journal.writes();
             if writes.len() != seen {
                 (seen, since) = (writes.len(), Instant::now());
             }
-            if since.elapsed() > REST { Ok(()) } else { Err(format!("{:?}", writes.last())) }
+            if since.elapsed() > rest { Ok(()) } else { Err(format!("{:?}", writes.last())) }
         })
         .await
     }
@@ -225,7 +227,7 @@ impl Play<'_> {
     async fn let_go(&mut self, should: &Portrait) -> Result<(), String> {
         let Some(late) = self.late.take() else { return Ok(()) };
         late.let_go().await;
-        self.settle().await?;
+        self.settle(SHORT_REST).await?;
         self.looks_like(should).await
     }
 
