@@ -108,6 +108,15 @@ impl Repo {
         self.git(&["rev-parse", "HEAD"])
     }
 
+    /// Makes a branch of the bare repository point at a commit.
+    pub fn set_branch(&self, name: &str, commit: &str) {
+        super::run(git().arg("-C").arg(&self.bare).args([
+            "update-ref",
+            &format!("refs/heads/{name}"),
+            commit,
+        ]));
+    }
+
     /// Deletes a branch of the bare repository.
     pub fn delete_branch(&self, name: &str) {
         super::run(git().arg("-C").arg(&self.bare).args([

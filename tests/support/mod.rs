@@ -8,6 +8,9 @@ pub mod cluster;
 pub mod gate;
 pub mod git_http;
 pub mod operator;
+pub mod portrait;
+pub mod proxy;
+pub mod story;
 pub mod team;
 
 use std::fmt::Debug;
