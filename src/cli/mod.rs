@@ -17,6 +17,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::definition::diagnostic;
+
 /// Exit code: problems were found.
 pub const FOUND: u8 = 1;
 /// Exit code: the command was used wrongly.
@@ -89,18 +91,16 @@ pub fn run(cli: Cli) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Failure { code, message, hint }) => {
-            eprintln!("error: {message}");
+            // A server's words may be part of it.
+            let shown =
+                |text: &str| text.lines().map(diagnostic::printable).collect::<Vec<_>>().join("\n");
+            eprintln!("error: {}", shown(&message));
             if let Some(hint) = hint {
-                eprintln!("hint: {hint}");
+                eprintln!("hint: {}", shown(&hint));
             }
             ExitCode::from(code)
         }
     }
-}
-
-/// Without characters that would move the cursor or change colours.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A number of things: `1 file`, `2 files`.
