@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::Semaphore;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
@@ -23,6 +22,7 @@ use super::space::Space;
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use super::touched::Touched;
+use super::turns::Turns;
 use super::variables::Changed;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, ObjectId};
@@ -37,8 +37,6 @@ use crate::controllers::runtime::{Next, Reconciler, backoff};
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::git::Revision;
 
-/// Remotes that are looked at at once.
-const POLLS: usize = 16;
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -72,7 +70,7 @@ pub struct Engine {
     pub(super) events: Events,
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
-    pub(super) polls: Arc<Semaphore>,
+    pub(super) turns: Turns,
     /// Syncs whose variables have changed.
     pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -170,7 +168,7 @@ impl Engine {
             events,
             touched,
             siblings: Siblings::default(),
-            polls: Arc::new(Semaphore::new(POLLS)),
+            turns: Turns::default(),
             variables: Arc::default(),
             states: Mutex::default(),
         })
@@ -182,6 +180,7 @@ impl Engine {
             let store = self.settings.data_dir.join(uid);
             let Settings { allow_insecure_git, budgets, .. } = self.settings.clone();
             let source = Source::new(store, allow_insecure_git, budgets)
+                .taking(self.turns.clone())
                 .in_place_of(self.settings.local.of(key));
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };

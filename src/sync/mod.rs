@@ -33,4 +33,5 @@ mod space;
 mod state;
 pub mod status;
 mod touched;
+pub mod turns;
 pub mod variables;

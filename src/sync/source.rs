@@ -9,6 +9,7 @@ use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set, input_key};
 use super::local::{Local, state_id};
 use super::source_error::SourceError;
+use super::turns::Turns;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages, VariablesSpec};
 use crate::api::{Kind, ObjectId};
@@ -93,6 +94,7 @@ pub struct Source {
     loader: Loader,
     /// A folder in place of the repository.
     local: Option<Arc<Local>>,
+    turns: Turns,
     /// The newest commit that was read whole, if any.
     pub loaded: Option<Arc<Loaded>>,
 }
@@ -104,7 +106,15 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        Self { store, allow_insecure, limits, coordinates, remote, loader, local: None, loaded }
+        let (local, turns) = (None, Turns::default());
+        Self { store, allow_insecure, limits, coordinates, remote, loader, local, turns, loaded }
+    }
+
+    /// Takes turns with all who share these.
+    #[must_use]
+    pub fn taking(mut self, turns: Turns) -> Self {
+        self.turns = turns;
+        self
     }
 
     /// Reads this folder instead of the repository.
@@ -157,10 +167,12 @@ impl Source {
         }
         let remote = self.remote(&wanted)?;
 
-        let mut tries = 0;
+        let (mut tries, mut _reading) = (0, None);
         let (revision, found) = loop {
+            let turn = self.turns.ask().await;
             let start = Instant::now();
             let revision = remote.resolve().await?;
+            drop(turn);
             *attempted = Some(revision.clone());
             let found = Instant::now();
             stages.resolve_ms = millis(start);
@@ -170,6 +182,7 @@ impl Source {
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }
+            _reading = Some(self.turns.read().await);
             let start = Instant::now();
             match remote.fetch(&revision).await {
                 Ok(()) => {
@@ -177,7 +190,10 @@ impl Source {
                     break (revision, found);
                 }
                 // A forced push between the two.
-                Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => tries += 1,
+                Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => {
+                    tries += 1;
+                    _reading = None;
+                }
                 Err(error) => return Err(error.into()),
             }
         };
@@ -237,11 +253,14 @@ impl Source {
         let (remote, found) = (self.remote(&wanted)?, Instant::now());
         let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
+                // The remote may be the one that just did not answer.
+                let _turn = self.turns.ask().await;
                 remote.fetch(&applied).await?;
                 remote.snapshot(&applied.commit, &wanted.path).await?
             }
             other => other?,
         };
+        let _turn = self.turns.read().await;
         self.take_in(applied, found, &snapshot, wanted, &context, key)
     }
 
