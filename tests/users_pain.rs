@@ -83,7 +83,7 @@ async fn g12_what_a_failed_sync_created_is_pruned_when_it_leaves_git() {
     team.wait_ready("True").await;
     // An object of somebody else's makes the commit fail; the other one is created.
     let api = team.api(Kind::ModelAPI);
-    let foreign: Value = serde_yaml_like(&model("foreign"));
+    let foreign: Value = as_json(&model("foreign"));
     api.patch("foreign", &PatchParams::apply("somebody"), &Patch::Apply(&foreign))
         .await
         .expect("create");
@@ -100,7 +100,7 @@ async fn g12_what_a_failed_sync_created_is_pruned_when_it_leaves_git() {
 }
 
 /// The manifest of an External ModelAPI as JSON.
-fn serde_yaml_like(manifest: &str) -> Value {
+fn as_json(manifest: &str) -> Value {
     let name = manifest.split("name: ").nth(1).and_then(|rest| rest.lines().next());
     json!({
         "apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "metadata": {"name": name},
@@ -299,4 +299,37 @@ async fn g15_a_definition_that_is_gone_holds_no_end_up() {
     cluster.kubectl(&["delete", "crd", "modelapis.convoke.dev", "agents.convoke.dev"]);
     team.syncs.delete("main", &DeleteParams::default()).await.expect("delete");
     gone(&team, "main").await;
+}
+
+/// Every file of Rust below a folder, one after the other.
+fn sources(folder: &std::path::Path) -> String {
+    let entries =
+        std::fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path());
+    entries
+        .map(|path| {
+            if path.is_dir() {
+                sources(&path)
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                std::fs::read_to_string(&path).expect("a source")
+            } else {
+                String::new()
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn the_tests_that_the_guide_names_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(root.join("docs/from-flux.md")).expect("the guide");
+    let all = sources(&root.join("tests")) + &sources(&root.join("src"));
+    let is_name = |text: &str| {
+        text.matches('_').count() > 2
+            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let named: Vec<_> = guide.split('`').filter(|text| is_name(text)).collect();
+    assert!(named.len() > 30, "{named:?}");
+    for name in named {
+        assert!(all.contains(&format!("fn {name}()")), "there is no test {name}");
+    }
 }

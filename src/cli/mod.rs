@@ -108,6 +108,23 @@ fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
+/// JSON that means the same, and moves no cursor and looks like nothing else where it is shown.
+fn escaped(json: &str) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && (c.is_control() || diagnostic::is_invisible(c)) {
+            // Outside of texts there is none of these. Writing to a String cannot fail.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
 /// Writes to standard output; a reader that went away (`convoke crds | head`) is no error.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     use std::io::Write;
