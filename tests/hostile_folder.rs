@@ -38,10 +38,11 @@ fn g10_a_hostile_folder_is_told_whole_and_harms_no_terminal() {
     let folder = dir.path();
     let deep = vec!["p".repeat(60); 5].join("/");
     let utf16: Vec<u8> = model("utf16").encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let laughs: String = ('b'..='j')
+    let laughs = ('b'..='j')
         .zip('a'..)
         .map(|(new, old)| format!("{new}: &{new} [{}]\n", vec![format!("*{old}"); 9].join(",")))
-        .collect();
+        .collect::<Vec<_>>()
+        .concat();
     // A file, what it holds, and the code of its problem; none when it is good.
     let files: &[(&[u8], Vec<u8>, &str)] = &[
         (b"bom.yaml", ("\u{feff}".to_owned() + &model("bom")).into(), ""),

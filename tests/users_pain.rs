@@ -124,9 +124,8 @@ async fn g1_many_syncs_of_one_repository_write_only_what_is_theirs() {
     }
     let mark = team.cluster.audit_mark();
     team.repo.commit("one of them", &[("t7/m.yaml", &model_at("m7", NEW))]);
-    for number in 0..20 {
-        team.request_of(&format!("s{number}")).await;
-    }
+    let names: Vec<_> = (0..20).map(|number| format!("s{number}")).collect();
+    futures::future::join_all(names.iter().map(|name| team.request_of(name))).await;
     assert_eq!(url_of(&team, "m7").await, NEW);
     assert_eq!(team.writes(mark), ["patch modelapis/m7"]);
 }
@@ -142,8 +141,10 @@ async fn g18_ten_thousand_problems_fit_into_a_status_stop_nobody_and_leave_nothi
     let before = team.objects(Kind::ModelAPI).await;
 
     // One good change; one broken file of a live object; one live object gone; and everything else that hurts.
-    let fields: String =
-        (0..100).map(|n| format!("\"\\e[2J{n}\\u202e{}\": 1\n", "提".repeat(200))).collect();
+    let fields = (0..100)
+        .map(|n| format!("\"\\e[2J{n}\\u202e{}\": 1\n", "提".repeat(200)))
+        .collect::<Vec<_>>()
+        .concat();
     let folder = ["p".repeat(60), "q".repeat(60), "r".repeat(60), "s".repeat(60)].join("/");
     let mut files: BTreeMap<String, String> = (0..100)
         .map(|n| (format!("{folder}/bad{n}.yaml"), model(&format!("bad{n}")) + &fields))
