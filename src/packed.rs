@@ -28,6 +28,12 @@ impl Packed {
         Self(serde_json::to_vec(value).unwrap_or_default().into_boxed_slice())
     }
 
+    /// How many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// The value, as the type that was packed.
     #[must_use]
     pub fn get<T: DeserializeOwned>(&self) -> Option<T> {

@@ -9,10 +9,11 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::connection::{Connection, ConnectionArgs, block_on};
-use super::{CLUSTER, FOUND, Failure, USAGE, count, print, printable};
+use super::{CLUSTER, FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::PendingPrune;
 use crate::api::{GitSync, keys};
 use crate::cluster::client::call;
+use crate::definition::diagnostic::printable;
 
 /// Field manager of the annotation.
 const MANAGER: &str = "convoke-cli";

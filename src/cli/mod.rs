@@ -17,6 +17,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::definition::diagnostic;
+
 /// Exit code: problems were found.
 pub const FOUND: u8 = 1;
 /// Exit code: the command was used wrongly.
@@ -89,23 +91,38 @@ pub fn run(cli: Cli) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Failure { code, message, hint }) => {
-            eprintln!("error: {message}");
+            // A server's words may be part of it.
+            let shown =
+                |text: &str| text.lines().map(diagnostic::printable).collect::<Vec<_>>().join("\n");
+            eprintln!("error: {}", shown(&message));
             if let Some(hint) = hint {
-                eprintln!("hint: {hint}");
+                eprintln!("hint: {}", shown(&hint));
             }
             ExitCode::from(code)
         }
     }
 }
 
-/// Without characters that would move the cursor or change colours.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// A number of things: `1 file`, `2 files`.
 fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// JSON that means the same, and moves no cursor and looks like nothing else where it is shown.
+fn escaped(json: &str) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && (c.is_control() || diagnostic::is_invisible(c)) {
+            // Outside of texts there is none of these. Writing to a String cannot fail.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Writes to standard output; a reader that went away (`convoke crds | head`) is no error.

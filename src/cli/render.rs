@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::context::ContextArgs;
 use super::plan::print_errors;
 use super::validate::load;
-use super::{FOUND, Failure, print};
+use super::{FOUND, Failure, escaped, print};
 use crate::api::API_VERSION;
 use crate::definition::Definition;
 
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Output::Json => {
             let items: Vec<_> = manifests.collect();
             let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-            print(&format!("{list:#}\n"))
+            print(&escaped(&format!("{list:#}\n")))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::context::ContextArgs;
-use super::{FOUND, Failure, USAGE, count, print};
+use super::{FOUND, Failure, USAGE, count, escaped, print};
 use crate::api::git_sync::Severity;
 use crate::definition::{Catalog, Context, Limits, Loader, check_references, diagnostic, sarif};
 use crate::git::{Folder, repository_root};
@@ -111,10 +111,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Output::Json => {
             let json = diagnostic::render_json(&catalog.problems);
-            print(&format!("{json}\n"))?;
+            print(&format!("{}\n", escaped(&json)))?;
         }
         Output::Sarif => {
-            print(&format!("{}\n", sarif::render(&catalog.problems)))?;
+            print(&format!("{}\n", escaped(&sarif::render(&catalog.problems))))?;
         }
     }
     Ok(if errors > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })

@@ -3,14 +3,21 @@
 
 use std::sync::Arc;
 
-use super::diagnostic::code;
+use super::diagnostic::{code, printable};
 use super::document::Place;
 use super::tree::{EntryKind, TreeEntry};
-use super::{Catalog, Definition};
+use super::{Catalog, Definition, Limits};
 use crate::api::ObjectId;
 use crate::api::git_sync::{Problem, Severity};
 
-/// An error in a file.
+/// Problems of a file that are told one by one.
+pub(super) const MOST_IN_FILE: usize = 1_000;
+/// Problems of a commit that are told one by one.
+pub(super) const MOST_PROBLEMS: usize = 20_000;
+/// How many of the other definitions of an identity a problem names.
+const MOST_TWINS: usize = 3;
+
+/// An error in a file. What the text quotes cannot change how it looks.
 pub(super) fn error_at(
     path: &str,
     place: Option<Place>,
@@ -24,10 +31,32 @@ pub(super) fn error_at(
         line: place.map(|place| place.line.into()),
         column: place.map(|place| place.column.into()),
         code: code.into(),
-        message: message.into(),
-        hint,
+        message: printable(message),
+        hint: hint.as_deref().map(printable),
         object: None,
     }
+}
+
+/// At most `most` problems of a file, and how many more it has.
+pub(super) fn told(problems: &[Problem], path: &str, most: usize) -> Vec<Problem> {
+    let Some(cut) = problems.get(most..).filter(|cut| !cut.is_empty()) else {
+        return problems.to_vec();
+    };
+    let message = format!("this file has {} more problems", cut.len());
+    let mut more = error_at(path, None, code::BUDGET, &message, None);
+    more.severity = cut.iter().map(|problem| problem.severity).min().unwrap_or(more.severity);
+    problems.iter().take(most).cloned().chain([more]).collect()
+}
+
+/// Files that are not read, because all before them have used up what a repository may cost.
+pub(super) fn too_much(first: &str, files: usize, limits: Limits) -> Problem {
+    let message = format!(
+        "the definitions below the path are too many: more than {} objects or {} MiB; {files} file(s) from here on are not read",
+        limits.total_documents,
+        limits.total_bytes >> 20
+    );
+    let hint = "spread them over several GitSyncs, or ask for larger --git-max-objects and --git-max-total of the operator";
+    error_at(first, None, code::BUDGET, &message, Some(hint.into()))
 }
 
 /// An entry that is no file.
@@ -49,17 +78,20 @@ pub(super) fn odd_entry(entry: &TreeEntry) -> Problem {
 
 /// An identity that several files have: which of them is meant is not known.
 pub(super) fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) {
-    let places: Vec<_> = several.iter().map(|d| format!("{}:{}", d.path, d.line)).collect();
     let elsewhere = catalog.broken.get(id).cloned();
-    for definition in several {
-        let here = format!("{}:{}", definition.path, definition.line);
-        let others: Vec<_> = places
-            .iter()
-            .filter(|place| **place != here)
-            .cloned()
+    for (number, definition) in several.iter().enumerate() {
+        let others = several.iter().enumerate().filter(|(other, _)| *other != number);
+        // A few of them: each of thousands naming all the others would fill the memory.
+        let mut named: Vec<_> = others
+            .take(MOST_TWINS)
+            .map(|(_, other)| format!("{}:{}", other.path, other.line))
             .chain(elsewhere.clone())
             .collect();
-        let others = if others.is_empty() { here } else { others.join(", ") };
+        let all = several.len() - 1 + usize::from(elsewhere.is_some());
+        if all > named.len() {
+            named.push(format!("and {} more", all - named.len()));
+        }
+        let others = named.join(", ");
         let place = Place { line: definition.line, column: definition.column };
         let mut problem = error_at(
             &definition.path,

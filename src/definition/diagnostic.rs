@@ -85,14 +85,15 @@ pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> S
             Severity::Warning => "warning",
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}{word}[{}]: {}", place(problem), problem.code, problem.message);
+        let message = printable(&problem.message);
+        let _ = writeln!(text, "{}{word}[{}]: {message}", place(problem), problem.code);
         if let Some(line) = source_line(problem, &source.1) {
             let number = problem.line.unwrap_or(0);
             let mark = usize::try_from(problem.column.unwrap_or(1)).unwrap_or(1).saturating_sub(1);
             let _ = writeln!(text, "{number:>5} | {line}\n      | {}^", " ".repeat(mark));
         }
         if let Some(hint) = &problem.hint {
-            let _ = writeln!(text, "      = hint: {hint}");
+            let _ = writeln!(text, "      = hint: {}", printable(hint));
         }
     }
     text
@@ -130,9 +131,20 @@ fn source_line(problem: &Problem, lines: &[String]) -> Option<String> {
     (line.chars().count() <= 120).then(|| printable(line))
 }
 
-/// The same number of characters, without any that would move the cursor or change colours.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+/// Whether a character changes how the text around it looks: bidirectional marks, zero width, separators of lines, tags
+/// (UTS #55). Control characters are told apart from these.
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The same number of characters in one line, without any that would move the cursor, change colours, or make the text
+/// look like another one.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || is_invisible(c) { ' ' } else { c }).collect()
 }
 
 /// For programs: a JSON array of problems.
@@ -161,7 +173,6 @@ pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<
 /// At most 80 characters of what a user wrote.
 #[must_use]
 pub fn quote(text: &str) -> String {
-    let short: String =
-        text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().count() > 80 { format!("\"{short}…\"") } else { format!("\"{short}\"") }
+    let short = printable(&text.chars().take(80).collect::<String>());
+    if text.chars().nth(80).is_some() { format!("\"{short}…\"") } else { format!("\"{short}\"") }
 }

@@ -11,6 +11,7 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::diagnostic::printable;
 use crate::api::Kind;
 
 /// Longest value that is shown, in characters; longer texts are told by their lines.
@@ -356,11 +357,11 @@ fn shown(value: &Value) -> Value {
 
 /// At most [`MOST_CHARS`] characters, none of which moves a cursor.
 fn short(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let text = printable(text);
     if text.chars().nth(MOST_CHARS).is_some() {
-        printable.take(MOST_CHARS - 1).chain(['…']).collect()
+        text.chars().take(MOST_CHARS - 1).chain(['…']).collect()
     } else {
-        printable.collect()
+        text
     }
 }
 

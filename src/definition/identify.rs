@@ -43,6 +43,9 @@ const REFUSED: &[&str] = &[
     "selfLink",
 ];
 
+/// Bytes of all annotations: the API server takes 256 KiB, our own among them.
+const MOST_ANNOTATIONS: usize = 240 << 10;
+
 /// Identifies a document. `namespace` is the one that the sync writes into, when it is known.
 pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
     let mut findings = Vec::new();
@@ -267,6 +270,12 @@ pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
             "spec is missing or no object".into(),
             None,
         );
+    }
+    let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if size > MOST_ANNOTATIONS {
+        let message =
+            format!("the annotations have {size} bytes in all, more than {MOST_ANNOTATIONS}");
+        say("/metadata/annotations", true, code::METADATA, message, None);
     }
     let id = kind.zip(name).map(|(kind, name)| ObjectId::new(kind, name));
     Identity::Ours { id, labels, annotations, findings }

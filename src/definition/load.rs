@@ -1,12 +1,14 @@
 //! (pure) From a tree to a catalog, file by file, each file's result cached by what it was made from.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::complain::{duplicate, error_at, odd_entry};
+use super::complain::{
+    MOST_IN_FILE, MOST_PROBLEMS, duplicate, error_at, odd_entry, told, too_much,
+};
 use super::diagnostic::{code, sort};
 use super::document::{Budget, Document, Fault, Faulty, at, parse};
 use super::front_matter::{self, is_agent_file};
@@ -35,6 +37,8 @@ struct FileResult {
     documents: usize,
     /// Whether something could not be read that may be readable the next time.
     again: bool,
+    /// What it costs of [`Limits::total_bytes`]: its text, or what that stands for with the files that it names.
+    bytes: u64,
 }
 
 struct Cached {
@@ -101,7 +105,7 @@ impl Loader {
         }
         let mut cache = HashMap::with_capacity(self.cache.len());
         let mut found: BTreeMap<ObjectId, Vec<Arc<Definition>>> = BTreeMap::new();
-        let mut files = Vec::new();
+        let (mut files, mut left_out, mut bytes) = (Vec::new(), Vec::new(), 0);
         for entry in tree.entries() {
             let verdict = rules.entry(&entry.path);
             if verdict == Verdict::Ignored {
@@ -121,6 +125,12 @@ impl Loader {
                 continue;
             }
             files.push(&entry.path);
+            if bytes >= self.limits.total_bytes || catalog.documents >= self.limits.total_documents
+            {
+                catalog.broken_paths.insert(entry.path.clone());
+                left_out.push(&entry.path);
+                continue;
+            }
             let cached = match self.cache.remove(&entry.path) {
                 Some(cached)
                     if cached.id == entry.id
@@ -137,7 +147,10 @@ impl Loader {
                 }
             };
             let result = cached.result.clone();
-            if !result.again {
+            bytes += result.bytes;
+            let room = MOST_PROBLEMS.saturating_sub(catalog.problems.len());
+            // Thousands of problems of thousands of files are not kept twice.
+            if !result.again && result.problems.len() <= room {
                 cache.insert(entry.path.clone(), cached);
             }
             catalog.again |= result.again;
@@ -157,12 +170,15 @@ impl Loader {
                 }
                 continue;
             }
-            catalog.problems.extend(result.problems.iter().cloned());
+            catalog.problems.extend(told(&result.problems, &entry.path, room));
             for definition in &result.definitions {
                 found.entry(definition.id.clone()).or_default().push(definition.clone());
             }
         }
         self.cache = cache;
+        if let Some(first) = left_out.first() {
+            catalog.problems.push(too_much(first, left_out.len(), self.limits));
+        }
         if !catalog.broken_paths.is_empty() {
             catalog.paths = files.into_iter().cloned().collect();
         }
@@ -205,6 +221,7 @@ impl Loader {
             unknown: false,
             documents: 0,
             again: false,
+            bytes: 0,
         };
         let text = match self.text(tree, entry) {
             Ok(text) => text,
@@ -215,6 +232,7 @@ impl Loader {
                 return result;
             }
         };
+        result.bytes = text.len() as u64;
         let Limits { documents, depth, nodes, .. } = self.limits;
         let budget = Budget { documents, depth, nodes };
         let parsed = if is_agent_file(&entry.path) {
@@ -272,11 +290,14 @@ impl Loader {
         }
         result.documents += faulty;
         result.again = result.problems.iter().any(|p| p.code == code::UNREADABLE);
+        let specs: usize = good.iter().map(|definition| definition.spec.bytes()).sum();
+        result.bytes = result.bytes.max(specs as u64);
         if result.problems.iter().any(|p| p.severity == Severity::Error) {
             result.broken.extend(good.into_iter().map(|d| d.id.clone()));
         } else {
             result.definitions = good;
         }
+        result.problems = told(&result.problems, &entry.path, MOST_IN_FILE);
         result
     }
 
@@ -350,10 +371,10 @@ impl Loader {
             problem.object.clone_from(&object);
             problem
         };
+        let unset_at: BTreeSet<_> = unset.iter().map(|finding| finding.pointer.clone()).collect();
         // What a value without its variable is not is no problem of its own.
         let mut findings = findings;
-        findings.retain(|finding| unset.iter().all(|unset| unset.pointer != finding.pointer));
-        let unset_at: Vec<_> = unset.iter().map(|finding| finding.pointer.clone()).collect();
+        findings.retain(|finding| !unset_at.contains(&finding.pointer));
         let mut problems: Vec<_> = unset.into_iter().chain(findings).map(problem).collect();
         // The spec is checked even when the name is not known: all errors at once.
         let kind = document.value["kind"].as_str().and_then(Kind::parse);

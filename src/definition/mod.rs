@@ -51,6 +51,10 @@ pub struct Limits {
     pub depth: usize,
     /// Values in one document.
     pub nodes: usize,
+    /// Bytes of all definition files, with the files that they name. The last one that begins below it is read.
+    pub total_bytes: u64,
+    /// Documents of ours in all files; the same.
+    pub total_documents: usize,
 }
 
 impl Default for Limits {
@@ -61,6 +65,8 @@ impl Default for Limits {
             documents: 100,
             depth: 64,
             nodes: 50_000,
+            total_bytes: 64 << 20,
+            total_documents: 20_000,
         }
     }
 }
@@ -166,5 +172,7 @@ const fn file_fields(kind: Kind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -7,8 +7,9 @@ use reqwest::Url;
 
 use super::GitError;
 use super::address;
-use super::error::{is_invisible, printable};
+use super::error::printable;
 use crate::api::git_sync::GitRef;
+use crate::definition::diagnostic::is_invisible;
 
 const MAX_URL: usize = 2048;
 const MAX_REF: usize = 255;

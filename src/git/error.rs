@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::definition::diagnostic::is_invisible;
+
 /// Why a repository cannot be asked, fetched or read.
 ///
 /// Texts from the remote are stripped of control characters and capped; no text holds a credential or file content.
@@ -296,11 +298,6 @@ pub(super) fn printable(text: &str) -> String {
         .collect();
     out.truncate(out.trim_end().len());
     out
-}
-
-/// Characters that change how the text around them looks (bidirectional overrides, zero width).
-pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Names that look like `wanted`, best first, at most three.

@@ -23,6 +23,12 @@ pub struct BudgetArgs {
     /// Documents in one file
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     git_max_documents: u64,
+    /// Definitions below the path of a GitSync
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    git_max_objects: u64,
+    /// Mebibytes of all definition files below the path of a GitSync, with the files that they name
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    git_max_total: u64,
 }
 
 /// The budgets of every repository.
@@ -50,6 +56,8 @@ impl BudgetArgs {
             definition: definition::Limits {
                 file_bytes,
                 documents: count(self.git_max_documents),
+                total_documents: count(self.git_max_objects),
+                total_bytes: self.git_max_total << 20,
                 ..definition::Limits::default()
             },
         }
@@ -75,6 +83,8 @@ mod tests {
         let less = budgets(&["convoke", "--git-max-files", "7", "--git-max-file-size=2"]);
         assert_eq!((less.git.files, less.git.file_bytes), (7, 2048));
         assert_eq!(less.definition.file_bytes, 2048);
+        let less = budgets(&["convoke", "--git-max-objects", "7", "--git-max-total=2"]);
+        assert_eq!((less.definition.total_documents, less.definition.total_bytes), (7, 2 << 20));
         assert!(Flags::try_parse_from(["convoke", "--git-max-pack", "0"]).is_err());
     }
 }

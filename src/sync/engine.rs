@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::Semaphore;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
@@ -18,6 +17,7 @@ use super::local::LocalFolders;
 use super::plan::Plan;
 use super::rights::retry_after;
 use super::siblings::Siblings;
+use super::slots::Slots;
 use super::source::{Loaded, Source, millis};
 use super::space::Space;
 use super::state::State;
@@ -38,8 +38,6 @@ use crate::controllers::turns::Turns;
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::git::Revision;
 
-/// Remotes that are looked at at once.
-const POLLS: usize = 16;
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -74,7 +72,7 @@ pub struct Engine {
     pub(super) events: Events,
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
-    pub(super) polls: Arc<Semaphore>,
+    pub(super) slots: Slots,
     /// Syncs whose variables have changed.
     pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -175,7 +173,7 @@ impl Engine {
             events,
             touched,
             siblings: Siblings::default(),
-            polls: Arc::new(Semaphore::new(POLLS)),
+            slots: Slots::default(),
             variables: Arc::default(),
             states: Mutex::default(),
         })
@@ -187,6 +185,7 @@ impl Engine {
             let store = self.settings.data_dir.join(uid);
             let Settings { allow_insecure_git, budgets, .. } = self.settings.clone();
             let source = Source::new(store, allow_insecure_git, budgets)
+                .taking(self.slots.clone())
                 .in_place_of(self.settings.local.of(key));
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
         };

@@ -38,16 +38,17 @@ impl Engine {
         // If the look ends without an answer, it is begun again.
         let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
         state.next_poll = Some(began + jitter(retry));
-        let (source, polls, client) =
-            (state.source.clone(), self.polls.clone(), self.client.clone());
+        let (source, slots, client) =
+            (state.source.clone(), self.slots.clone(), self.client.clone());
         let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
         let applied = subject.applied_before();
         let look = async move {
-            // Never closed, so this cannot fail.
-            let _turn = polls.acquire_owned().await;
             let mut source = source.lock().await;
             let (mut stages, mut attempted) = (Stages::default(), None);
-            let result = match variables::read(&client, &mine.namespace, &sync.spec).await {
+            let slot = slots.ask().await;
+            let values = variables::read(&client, &mine.namespace, &sync.spec).await;
+            drop(slot);
+            let result = match values {
                 Ok(values) => {
                     source.refresh(&sync.spec, &mine, values, &mut stages, &mut attempted).await
                 }

@@ -27,6 +27,7 @@ mod problems;
 mod references;
 pub mod rights;
 mod siblings;
+pub mod slots;
 pub mod source;
 pub mod source_error;
 mod space;

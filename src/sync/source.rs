@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::budgets::Budgets;
 use super::desired::{DesiredSet, desired_set, input_key};
 use super::local::{Local, state_id};
+use super::slots::Slots;
 use super::source_error::SourceError;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages, VariablesSpec};
@@ -93,6 +94,7 @@ pub struct Source {
     loader: Loader,
     /// A folder in place of the repository.
     local: Option<Arc<Local>>,
+    slots: Slots,
     /// The newest commit that was read whole, if any.
     pub loaded: Option<Arc<Loaded>>,
 }
@@ -104,7 +106,15 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        Self { store, allow_insecure, limits, coordinates, remote, loader, local: None, loaded }
+        let (local, slots) = (None, Slots::default());
+        Self { store, allow_insecure, limits, coordinates, remote, loader, local, slots, loaded }
+    }
+
+    /// Shares these slots with others.
+    #[must_use]
+    pub fn taking(mut self, slots: Slots) -> Self {
+        self.slots = slots;
+        self
     }
 
     /// Reads this folder instead of the repository.
@@ -157,10 +167,12 @@ impl Source {
         }
         let remote = self.remote(&wanted)?;
 
-        let mut tries = 0;
+        let (mut tries, mut _reading) = (0, None);
         let (revision, found) = loop {
+            let slot = self.slots.ask().await;
             let start = Instant::now();
             let revision = remote.resolve().await?;
+            drop(slot);
             *attempted = Some(revision.clone());
             let found = Instant::now();
             stages.resolve_ms = millis(start);
@@ -170,6 +182,7 @@ impl Source {
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }
+            _reading = Some(self.slots.read().await);
             let start = Instant::now();
             match remote.fetch(&revision).await {
                 Ok(()) => {
@@ -177,7 +190,10 @@ impl Source {
                     break (revision, found);
                 }
                 // A forced push between the two.
-                Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => tries += 1,
+                Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => {
+                    tries += 1;
+                    _reading = None;
+                }
                 Err(error) => return Err(error.into()),
             }
         };
@@ -237,11 +253,14 @@ impl Source {
         let (remote, found) = (self.remote(&wanted)?, Instant::now());
         let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
+                // The remote may be the one that just did not answer.
+                let _slot = self.slots.ask().await;
                 remote.fetch(&applied).await?;
                 remote.snapshot(&applied.commit, &wanted.path).await?
             }
             other => other?,
         };
+        let _slot = self.slots.read().await;
         self.take_in(applied, found, &snapshot, wanted, &context, key)
     }
 

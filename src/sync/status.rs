@@ -17,6 +17,7 @@ use crate::api::git_sync::{
 };
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::conditions;
+use crate::definition::diagnostic::printable;
 
 /// Longest lists in a status: it must stay far below etcd's limit.
 const MOST_PROBLEMS: usize = 100;
@@ -114,7 +115,8 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.last_applied_revision.clone_from(&report.revision);
     }
     if report.handled.is_some() {
-        status.last_handled_reconcile_at = report.handled;
+        // Somebody's annotation, which may be long.
+        status.last_handled_reconcile_at = report.handled.map(|value| cut(&value, MOST_MESSAGE));
     }
 
     let message = cut(&verdict.message, MOST_MESSAGE);
@@ -216,8 +218,10 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
 /// Shortens the longest lists until the status is small enough; its counts still say how many there are.
 fn fit(status: &mut GitSyncStatus) {
     let bytes = |status: &GitSyncStatus| serde_json::to_vec(status).map_or(0, |json| json.len());
+    let lists = [&status.orphans, &status.paused, &status.drifted].map(Vec::len);
+    let listed = status.problems.len() + status.quarantined.len() + lists.iter().sum::<usize>();
     // Nothing else gets so long, and most statuses need not be written out to know it.
-    if status.problems.len() + status.quarantined.len() + status.orphans.len() < 20 {
+    if listed < 20 && status.approved_prune.is_none() {
         return;
     }
     while bytes(status) > MOST_BYTES {
@@ -409,12 +413,12 @@ fn cap_problem(mut problem: Problem) -> Problem {
     problem
 }
 
-/// At most `most` characters.
+/// At most `most` characters in one line. Servers quote what users wrote: nothing in it may change how the text looks.
 fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
+    match text.char_indices().nth(most.saturating_sub(1)) {
+        Some((end, last)) if end + last.len_utf8() < text.len() => printable(&text[..end]) + "…",
+        _ => printable(text),
     }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -475,5 +479,40 @@ mod tests {
         assert_eq!(status.problem_count, Some(500));
         assert!(status.problems.len() >= 5, "{}", status.problems.len());
         assert_eq!(status.approved_prune.expect("kept").uids.len(), MOST_APPROVED);
+    }
+
+    #[test]
+    fn g18_a_long_request_and_hidden_characters_stay_out_of_a_status() {
+        let said = Verdict {
+            reason: "ApplyFailed".into(),
+            message: "a\u{202e}b\n\u{9b}31mc".into(),
+            ready: false,
+            stalled: false,
+            reconciling: true,
+        };
+        let plan = Plan::default();
+        let report = Report {
+            generation: 1,
+            verdict: said,
+            attempted: None,
+            revision: None,
+            handled: Some("r".repeat(200_000)),
+            problems: &[],
+            plan: Some(&plan),
+            counts: None,
+            failed: 0,
+            approved: None,
+            done: None,
+            stages: None,
+            suspended: false,
+            blind: false,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let status = status(None, report);
+        let ready = status.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");
+        assert_eq!(ready.message, "a b  31mc");
+        assert_eq!(status.last_handled_reconcile_at.map(|value| value.chars().count()), Some(600));
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
     }
 }

@@ -1,16 +1,19 @@
 //! A TCP gate before a server: while it is shut, connections are accepted and nothing passes, not on open
-//! connections either, as behind a firewall that drops packets.
+//! connections either, as behind a firewall that drops packets. While it is cut, connections end at once, as when the
+//! server is gone.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// See the module.
 pub struct Gate {
     port: u16,
     shut: Arc<AtomicBool>,
+    cut: Arc<AtomicBool>,
+    passing: Arc<Mutex<Vec<TcpStream>>>,
     ended: Arc<AtomicBool>,
 }
 
@@ -21,21 +24,28 @@ impl Gate {
         let port = listener.local_addr().expect("address").port();
         let (shut, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (is_shut, has_ended) = (shut.clone(), ended.clone());
+        let (cut, passing) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (is_cut, streams): (_, Arc<Mutex<Vec<TcpStream>>>) =
+            (cut.clone(), Arc::clone(&passing));
         std::thread::spawn(move || {
             let mut waiting = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
                 if has_ended.load(Ordering::SeqCst) {
                     return;
                 }
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
                 if is_shut.load(Ordering::SeqCst) {
                     waiting.push(stream);
                 } else {
                     waiting.clear();
+                    streams.lock().expect("streams").extend(stream.try_clone());
                     pass(stream, server, &is_shut);
                 }
             }
         });
-        Self { port, shut, ended }
+        Self { port, shut, cut, passing, ended }
     }
 
     /// The port of the gate.
@@ -46,6 +56,19 @@ impl Gate {
     /// From now on nothing passes.
     pub fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends all connections, and every new one at once, until [`Self::mend`].
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+        for stream in self.passing.lock().expect("streams").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The server is back.
+    pub fn mend(&self) {
+        self.cut.store(false, Ordering::SeqCst);
     }
 }
 

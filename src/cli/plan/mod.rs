@@ -11,7 +11,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use self::report::{Report, compare};
 use super::context::ContextArgs;
 use super::validate::{Loaded, load};
-use super::{CHANGES, FOUND, Failure, USAGE, print};
+use super::{CHANGES, FOUND, Failure, USAGE, escaped, print};
 use crate::api::git_sync::Severity;
 use crate::definition::{Catalog, Limits, Loader, diagnostic};
 use crate::git::{GitError, open_local};
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     print(&match args.output {
         Output::Text => report.text(),
-        Output::Json => format!("{}\n", report.json()),
+        Output::Json => format!("{}\n", escaped(&report.json())),
     })?;
     Ok(if broken || report.summary.conflicts > 0 {
         ExitCode::from(FOUND)
