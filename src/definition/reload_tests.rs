@@ -156,7 +156,9 @@ fn edit(files: &mut Files, dice: &mut Dice) {
             let at = dice.roll(files.len().max(1));
             let path = files.keys().nth(at).cloned();
             // Most of them are needed.
-            if let Some(path) = path.filter(|path| !path.ends_with(".md") || dice.one_in(8)) {
+            if let Some(path) =
+                path.filter(|path| path.strip_suffix(".md").is_none() || dice.one_in(8))
+            {
                 let content = files.remove(&path).unwrap_or_default();
                 if dice.one_in(3) {
                     files.insert(format!("{folder}{}.yaml", dice.of(&NAMES)), content);

@@ -290,12 +290,11 @@ impl Reader<'_> {
         };
         let mut bytes = Vec::new();
         if tree_bytes(self.objects, &id, &mut bytes)? {
-            match Table::parse(bytes, id.kind()) {
-                Some(table) => self.enter(&mut folder, table, depth, before)?,
-                None => {
-                    let message = "the folder cannot be decoded".to_owned();
-                    folder.leave_out(None, message, "rewrite the commit that made it");
-                }
+            if let Some(table) = Table::parse(bytes, id.kind()) {
+                self.enter(&mut folder, table, depth, before)?;
+            } else {
+                let message = "the folder cannot be decoded".to_owned();
+                folder.leave_out(None, message, "rewrite the commit that made it");
             }
         } else {
             folder.leave_out(None, "the folder has too many entries".into(), "split it");
