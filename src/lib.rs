@@ -21,6 +21,7 @@
 //! | [`cluster`] | the only code that talks to Kubernetes | no |
 //! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
 //! | [`packed`] | objects in few bytes | yes |
+//! | [`shared_map`] | sorted maps whose copies share what they have in common | yes |
 //! | [`http`] | health, readiness, metrics | no |
 //! | [`cli`] | one file a command; the only code that prints | no |
 //!
@@ -35,4 +36,5 @@ pub mod definition;
 pub mod git;
 pub mod http;
 pub mod packed;
+pub mod shared_map;
 pub mod sync;

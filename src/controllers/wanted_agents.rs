@@ -38,6 +38,21 @@ impl WantedAgents {
         self.tell(sync, old.symmetric_difference(&names));
     }
 
+    /// The same, by what differs from the commit before.
+    pub fn change<'a>(&self, sync: &Key, changes: impl Iterator<Item = (&'a str, bool)>) {
+        let mut told = Vec::new();
+        let mut syncs = self.write();
+        let names = syncs.entry(sync.clone()).or_default();
+        for (name, wanted) in changes {
+            let differs = if wanted { names.insert(name.to_owned()) } else { names.remove(name) };
+            if differs {
+                told.push(name.to_owned());
+            }
+        }
+        drop(syncs);
+        self.tell(sync, told.iter());
+    }
+
     /// The GitSync is gone: it wants nothing.
     pub fn forget(&self, sync: &Key) {
         let old = self.write().remove(sync).unwrap_or_default();

@@ -27,17 +27,26 @@ const MOST_PATTERNS: usize = 1000;
 
 /// Patterns that hold for the whole synced path.
 #[derive(Clone)]
-pub struct Patterns(Gitignore);
+pub struct Patterns {
+    lines: Vec<String>,
+    compiled: Gitignore,
+}
 
 impl Default for Patterns {
     fn default() -> Self {
-        Self(Gitignore::empty())
+        Self { lines: Vec::new(), compiled: Gitignore::empty() }
     }
 }
 
 impl fmt::Debug for Patterns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Patterns({})", self.0.len())
+        write!(f, "Patterns({})", self.compiled.len())
+    }
+}
+
+impl PartialEq for Patterns {
+    fn eq(&self, other: &Self) -> bool {
+        self.lines == other.lines
     }
 }
 
@@ -48,12 +57,13 @@ impl Patterns {
     /// Which one is no pattern, and why.
     pub fn new<T: AsRef<str>>(patterns: &[T]) -> Result<Self, String> {
         let mut builder = builder();
-        for pattern in patterns {
-            let pattern = pattern.as_ref();
+        let lines: Vec<_> = patterns.iter().map(|line| line.as_ref().to_owned()).collect();
+        for pattern in &lines {
             add(&mut builder, pattern)
                 .map_err(|why| format!("{} is no pattern: {why}", quote(pattern)))?;
         }
-        builder.build().map(Self).map_err(|error| error.to_string())
+        let compiled = builder.build().map_err(|error| error.to_string())?;
+        Ok(Self { lines, compiled })
     }
 }
 
@@ -98,8 +108,8 @@ pub(super) struct Fault {
 }
 
 /// All patterns that hold for a tree.
-pub(super) struct Rules<'a> {
-    own: &'a Patterns,
+pub(super) struct Rules {
+    own: Patterns,
     /// The synced path, without `/` at its ends; empty for the root.
     base: String,
     /// By folder; `None` for one that cannot be used.
@@ -109,19 +119,19 @@ pub(super) struct Rules<'a> {
     pub faults: Vec<Fault>,
 }
 
-impl<'a> Rules<'a> {
+impl Rules {
     /// Reads the files of patterns of a tree whose entries lie below `path`.
-    pub fn read(tree: &dyn RepositoryTree, path: &str, own: &'a Patterns) -> Self {
+    pub fn read(tree: &dyn RepositoryTree, path: &str, own: &Patterns) -> Self {
         let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let mut rules = Self {
-            own,
+            own: own.clone(),
             base: parts.join("/"),
             files: BTreeMap::new(),
             folders: HashMap::new(),
             faults: Vec::new(),
         };
         let mut found: Vec<_> =
-            tree.entries().iter().filter(|entry| name(&entry.path) == FILE).collect();
+            tree.entries().iter().filter(|entry| is_rules(&entry.path)).collect();
         // From the top: what lies in an ignored folder is not read.
         found.sort_by_key(|entry| entry.path.matches('/').count());
         let mut left = MOST_PATTERNS;
@@ -148,7 +158,7 @@ impl<'a> Rules<'a> {
 
     /// Whether there is a pattern at all.
     pub fn is_empty(&self) -> bool {
-        self.own.0.is_empty() && self.files.is_empty()
+        self.own.compiled.is_empty() && self.files.is_empty()
     }
 
     /// What the patterns say about a file, link or anything else but a folder.
@@ -157,6 +167,16 @@ impl<'a> Rules<'a> {
             Verdict::Kept => self.judge(path, false),
             above => above,
         }
+    }
+
+    /// The synced path, without `/` at its ends.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Forgets what was asked of folders, not the patterns.
+    pub fn settle(&mut self) {
+        self.folders = HashMap::new();
     }
 
     /// What they say about a folder, and so about all that lies in it.
@@ -179,7 +199,7 @@ impl<'a> Rules<'a> {
 
     /// What the patterns say about one path, whatever they say about the folders that it lies in.
     fn judge(&self, path: &str, is_folder: bool) -> Verdict {
-        if let Some(verdict) = asked(&self.own.0, below(path, &self.base), is_folder) {
+        if let Some(verdict) = asked(&self.own.compiled, below(path, &self.base), is_folder) {
             return verdict;
         }
         let mut folder = path;
@@ -261,6 +281,11 @@ fn read(
         return Err(faults);
     }
     builder.build().map_err(|error| vec![fault(None, code::IGNORE, error.to_string(), None)])
+}
+
+/// Whether a path is the one of a file of patterns.
+pub(super) fn is_rules(path: &str) -> bool {
+    name(path) == FILE
 }
 
 fn name(path: &str) -> &str {

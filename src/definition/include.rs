@@ -3,19 +3,54 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use super::diagnostic::{code, nearest};
-use super::tree::{EntryKind, RepositoryTree, TreeError};
+use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 
-/// What a file's result depends on besides the file itself: files that it includes, by path and content id.
-pub(super) type Includes = Vec<(String, Option<String>)>;
+/// What a file's result depends on besides the file itself: files that it includes.
+pub(super) type Includes = Vec<Included>;
+
+/// A file that a definition includes.
+#[derive(Debug)]
+pub(super) struct Included {
+    /// Its path.
+    pub path: String,
+    /// What is there.
+    found: Found,
+}
+
+#[derive(Debug, PartialEq)]
+enum Found {
+    Something(EntryKind, String),
+    /// Nothing; and the file that may have been meant.
+    Nothing(Option<String>),
+}
+
+fn found(tree: &dyn RepositoryTree, path: &str, entry: Option<&TreeEntry>) -> Found {
+    match entry {
+        Some(entry) => Found::Something(entry.kind, entry.id.clone()),
+        None => Found::Nothing(near(tree, path)),
+    }
+}
 
 /// Why a file cannot be included: code, message, hint.
 pub(super) type Refusal = (&'static str, String, Option<String>);
 
 /// Whether the included files are what they were.
 pub(super) fn still(includes: &Includes, tree: &dyn RepositoryTree) -> bool {
-    includes
-        .iter()
-        .all(|(path, id)| tree.lookup(path).is_ok_and(|entry| entry.map(|entry| entry.id) == *id))
+    includes.iter().all(|include| {
+        let entry = tree.lookup(&include.path);
+        entry.is_ok_and(|entry| found(tree, &include.path, entry.as_ref()) == include.found)
+    })
+}
+
+/// The file beside `path` whose name is nearest.
+fn near(tree: &dyn RepositoryTree, path: &str) -> Option<String> {
+    let parts = |path| str::rsplit_once(path, '/').unwrap_or(("", path));
+    let (folder, wanted) = parts(path);
+    let names = tree.entries().iter().filter_map(|entry| {
+        let (parent, name) = parts(&entry.path);
+        (parent == folder).then_some(name)
+    });
+    nearest(wanted, names).map(str::to_owned)
 }
 
 /// The text of the file that `named` means in a definition at `path`. Notes what was looked at in `includes`.
@@ -40,15 +75,13 @@ pub(super) fn included(
         return refused("the file lies outside of the repository".into(), None);
     };
     let entry = tree.lookup(&target).map_err(unreadable)?;
-    includes.push((target.clone(), entry.as_ref().map(|entry| entry.id.clone())));
+    let found = found(tree, &target, entry.as_ref());
+    let hint = match &found {
+        Found::Nothing(near) => near.as_ref().map(|name| format!("did you mean {name}?")),
+        Found::Something(..) => None,
+    };
+    includes.push(Included { path: target.clone(), found });
     let Some(entry) = entry else {
-        let folder = target.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let near = tree.entries().iter().filter_map(|entry| {
-            let (parent, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
-            (parent == folder).then_some(name)
-        });
-        let wanted = target.rsplit('/').next().unwrap_or_default();
-        let hint = nearest(wanted, near).map(|name| format!("did you mean {name}?"));
         return refused(format!("there is no file {target}"), hint);
     };
     if entry.kind != EntryKind::File {

@@ -16,6 +16,7 @@ use super::identify::{Identity, identify};
 use super::ignore::{Rules, Verdict};
 use super::include::{Includes, included, still};
 use super::references::references;
+use super::reload::Base;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 use super::variables::{self, Used, Variables};
@@ -25,38 +26,43 @@ use crate::api::{API_VERSION, Kind, ObjectId};
 use crate::packed::Packed;
 
 /// What one file gave.
-struct FileResult {
+pub(super) struct FileResult {
     /// Good definitions: all of the file, or none.
-    definitions: Vec<Arc<Definition>>,
-    problems: Vec<Problem>,
+    pub definitions: Vec<Arc<Definition>>,
+    pub problems: Vec<Problem>,
     /// Identities of a broken file, as far as they are known.
-    broken: Vec<ObjectId>,
+    pub broken: Vec<ObjectId>,
     /// Whether something in the file could not be identified.
-    unknown: bool,
+    pub unknown: bool,
     /// Documents of ours.
-    documents: usize,
+    pub documents: usize,
     /// Whether something could not be read that may be readable the next time.
-    again: bool,
+    pub again: bool,
     /// What it costs of [`Limits::total_bytes`]: its text, or what that stands for with the files that it names.
-    bytes: u64,
+    pub bytes: u64,
 }
 
-struct Cached {
-    id: String,
-    includes: Includes,
+/// A file's result, and what it was made from.
+pub(super) struct Cached {
+    pub id: String,
+    pub includes: Includes,
     variables: Used,
-    result: Arc<FileResult>,
+    pub result: Arc<FileResult>,
 }
 
 /// Reads trees. Keeps each file's result, so that an unchanged file is not looked at again.
 pub struct Loader {
     schemas: Schemas,
-    limits: Limits,
-    cache: HashMap<String, Cached>,
+    pub(super) limits: Limits,
+    pub(super) cache: HashMap<String, Cached>,
+    /// What the last load left, while it can be built on.
+    pub(super) base: Option<Base>,
     namespace: Option<String>,
     variables: Option<Variables>,
     /// How many files were parsed, ever.
     pub parsed: u64,
+    /// How many trees were walked whole, ever.
+    pub walked: u64,
 }
 
 impl Loader {
@@ -67,19 +73,38 @@ impl Loader {
             schemas: Schemas::new(),
             limits,
             cache: HashMap::new(),
+            base: None,
             namespace: None,
             variables: None,
             parsed: 0,
+            walked: 0,
         }
     }
 
-    /// Reads everything below the tree's path that is not ignored.
+    /// Reads everything below the tree's path that is not ignored: of a commit after one that was read before, what
+    /// differs. What comes out depends on tree and context alone.
     pub fn load(&mut self, tree: &dyn RepositoryTree, context: &Context) -> Catalog {
+        match self.reload(tree, context) {
+            Some(catalog) => catalog,
+            None => self.load_whole(tree, context),
+        }
+    }
+
+    /// Reads all of it.
+    fn load_whole(&mut self, tree: &dyn RepositoryTree, context: &Context) -> Catalog {
+        self.walked += 1;
         // Whether a `$` means anything concerns every file; which value a variable has, only those that use it.
         let meant = self.variables.is_some() == context.variables.is_some();
         if self.namespace != context.namespace || !meant {
             self.cache.clear();
             self.namespace.clone_from(&context.namespace);
+        }
+        // What may have been meant by a variable that is not there depends on all that are.
+        let moved = self.variables != context.variables;
+        if moved {
+            let refused = |cached: &Cached| !cached.result.problems.is_empty();
+            let unset = |cached: &Cached| cached.variables.values().any(Option::is_none);
+            self.cache.retain(|_, cached| !(refused(cached) && unset(cached)));
         }
         self.variables.clone_from(&context.variables);
         let mut catalog = Catalog::default();
@@ -139,12 +164,7 @@ impl Loader {
                 {
                     cached
                 }
-                _ => {
-                    self.parsed += 1;
-                    let (mut includes, mut used) = (Includes::new(), Used::new());
-                    let result = Arc::new(self.file(tree, entry, &mut includes, &mut used));
-                    Cached { id: entry.id.clone(), includes, variables: used, result }
-                }
+                _ => self.read(tree, entry),
             };
             let result = cached.result.clone();
             bytes += result.bytes;
@@ -204,7 +224,16 @@ impl Loader {
             catalog.problems.push(problem);
         }
         sort(&mut catalog.problems);
+        self.remember(tree, context, rules, &catalog, bytes);
         catalog
+    }
+
+    /// Reads a file.
+    pub(super) fn read(&mut self, tree: &dyn RepositoryTree, entry: &TreeEntry) -> Cached {
+        self.parsed += 1;
+        let (mut includes, mut used) = (Includes::new(), Used::new());
+        let result = Arc::new(self.file(tree, entry, &mut includes, &mut used));
+        Cached { id: entry.id.clone(), includes, variables: used, result }
     }
 
     fn file(
@@ -473,7 +502,8 @@ impl Loader {
     }
 }
 
-fn is_definition_file(path: &str) -> bool {
+/// Whether definitions are looked for in a file.
+pub(super) fn is_definition_file(path: &str) -> bool {
     // In any case: a file that is renamed to X.YAML must not take its objects with it in silence.
     let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json")) || is_agent_file(path)

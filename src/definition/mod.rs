@@ -18,6 +18,7 @@ mod include;
 mod load;
 mod places;
 pub mod references;
+mod reload;
 pub mod rules;
 pub mod sarif;
 mod scalar;
@@ -33,6 +34,7 @@ use serde_json::Value;
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
 use crate::packed::Packed;
+use crate::shared_map::SharedMap;
 use references::Reference;
 
 pub use load::Loader;
@@ -72,7 +74,7 @@ impl Default for Limits {
 }
 
 /// What decides, besides the files, what a tree means.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Context {
     /// Namespace that the objects go into, when it is known.
     pub namespace: Option<String>,
@@ -133,10 +135,10 @@ impl Offers {
 }
 
 /// All definitions of one commit, and all problems.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Catalog {
     /// What the commit wants.
-    pub definitions: BTreeMap<ObjectId, Arc<Definition>>,
+    pub definitions: SharedMap<ObjectId, Arc<Definition>>,
     /// Everything that is wrong, sorted.
     pub problems: Vec<Problem>,
     /// Identities that are known to be broken, with their file: to be held.

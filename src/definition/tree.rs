@@ -65,8 +65,38 @@ pub enum TreeError {
     },
 }
 
+/// One entry in which two trees differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryChange {
+    /// Path from the root of the repository.
+    pub path: String,
+    /// What the earlier tree has there.
+    pub old: Option<EntryKind>,
+    /// What the later tree has there.
+    pub new: Option<TreeEntry>,
+}
+
+/// How a tree differs from an earlier one of the same repository and path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeChanges {
+    /// [`RepositoryTree::number`] of the earlier one.
+    pub since: u64,
+    /// All entries below the synced path that came, went, or are another content now.
+    pub entries: Vec<EntryChange>,
+    /// Whether anything outside of the synced path may differ.
+    pub elsewhere: bool,
+}
+
 /// A commit's tree, or a local folder.
 pub trait RepositoryTree {
+    /// Names this very tree, which never changes, within the process. `None`: it may change while it is read.
+    fn number(&self) -> Option<u64> {
+        None
+    }
+    /// How it differs from a tree that was read before it, if that is known. Neither of the two has problems.
+    fn changes(&self) -> Option<&TreeChanges> {
+        None
+    }
     /// All entries below the synced path, recursively, sorted by path, within budgets.
     fn entries(&self) -> &[TreeEntry];
     /// What was left out.

@@ -199,6 +199,13 @@ pub fn path(path: &str) -> Result<String, GitError> {
 /// What is wrong with the name of a tree entry, if anything. An honest tree has none of these: they aim at programs
 /// that check trees out, at terminals, and at people.
 pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
+    // Most names, at once: nothing below speaks of them.
+    let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'\\');
+    if name.first().is_some_and(|first| !matches!(first, b'.' | b'g' | b'G'))
+        && name.iter().all(plain)
+    {
+        return None;
+    }
     let Ok(text) = std::str::from_utf8(name) else { return Some("a name is not UTF-8") };
     if text.is_empty() || text == "." || text == ".." {
         return Some("a name is empty, . or ..");

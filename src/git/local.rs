@@ -279,7 +279,7 @@ pub fn open_local(
     let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)
         .map_err(|error| GitError::storage("open the repository's objects", &error))?;
     let never = AtomicBool::new(false);
-    Snapshot::read_from(objects.to_cache_arc(), commit, &path, limits, &never)
+    Snapshot::read_from(objects.to_cache_arc(), commit, &path, limits, &never, None)
 }
 
 fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {

@@ -21,6 +21,7 @@ mod check;
 mod client;
 mod error;
 mod http;
+mod listing;
 mod local;
 mod protocol;
 mod snapshot;
@@ -353,7 +354,9 @@ impl Inner {
         {
             return Ok(Arc::clone(&cached.snapshot));
         }
-        let snapshot = Snapshot::take(now, commit, &path, self.limits, &control.interrupt)
+        let before = self.last().as_ref().map(|cached| Arc::clone(&cached.snapshot));
+        let (limits, interrupt) = (self.limits, &control.interrupt);
+        let snapshot = Snapshot::take(now, commit, &path, limits, interrupt, before.as_deref())
             .map_err(|error| {
                 if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
             })?;

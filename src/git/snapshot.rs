@@ -4,22 +4,23 @@
 //! followed. What exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the
 //! whole snapshot, so that nobody mistakes it for an absent file.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gix::ObjectId;
-use gix::objs::tree::EntryMode;
-use gix::objs::{FindExt, FindHeader, Kind, TreeRefIter};
+use gix::objs::{FindExt, FindHeader, Kind};
 use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
+use super::listing::{Folder, Found, Listing, Table, list};
 use super::protocol::cause;
 use super::store::Generation;
 use super::{GitError, Limits, check};
-use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
+use crate::definition::tree::{
+    EntryKind, RepositoryTree, TreeChanges, TreeEntry, TreeError, TreeProblem,
+};
 
 /// One tree object (10,000 entries with long names take less than 3 MiB).
 const TREE_BYTES: u64 = 8 << 20;
@@ -44,10 +45,18 @@ pub struct CommitInfo {
 
 /// The tree of one commit below a path. Holds on to its part of the store until it is dropped.
 pub struct Snapshot {
+    /// Unlike that of any other one in this process.
+    number: u64,
     commit: CommitInfo,
     root: ObjectId,
-    entries: Vec<TreeEntry>,
+    /// The synced path.
+    path: String,
+    above: Vec<Above>,
+    listing: Arc<Folder>,
+    /// The listing as a list, once somebody asks for it.
+    entries: OnceLock<Vec<TreeEntry>>,
     problems: Vec<TreeProblem>,
+    changes: Option<TreeChanges>,
     file_bytes: u64,
     objects: Mutex<HandleArc>,
     /// Absent for local repositories.
@@ -67,8 +76,9 @@ impl Snapshot {
         path: &str,
         limits: Limits,
         interrupt: &AtomicBool,
+        before: Option<&Self>,
     ) -> Result<Self, GitError> {
-        let result = Self::read_from(generation.objects(), commit, path, limits, interrupt);
+        let result = Self::read_from(generation.objects(), commit, path, limits, interrupt, before);
         match result {
             Ok(mut snapshot) => {
                 snapshot.generation = Some(generation);
@@ -83,32 +93,38 @@ impl Snapshot {
         }
     }
 
+    /// What is the same in the snapshot `before`, made with the same limits, is not read again.
     pub(super) fn read_from(
         mut objects: HandleArc,
         commit: ObjectId,
         path: &str,
         limits: Limits,
         interrupt: &AtomicBool,
+        before: Option<&Self>,
     ) -> Result<Self, GitError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         objects.set_pack_cache(|| Box::new(MemoryCappedHashmap::new(CACHE_BYTES)));
         let (info, root) = read_commit(&objects, &commit)?;
-        let start = descend(&objects, root, path)?;
-        let mut walk = Walk {
-            objects: &objects,
-            limits,
-            interrupt,
-            entries: Vec::new(),
-            problems: Vec::new(),
-            folders: 0,
-        };
-        walk.run(start, path)?;
-        let Walk { mut entries, problems, .. } = walk;
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let (start, above) = descend(&objects, root, path)?;
+        let before = before.filter(|before| before.path == path);
+        let folder = before.map(|before| &before.listing);
+        let Listing { root: listing, problems } =
+            list(&objects, (start, path), limits, interrupt, folder)?;
+        let changes = before.and_then(|before| {
+            let entries = before.listing.changes(&listing)?;
+            let elsewhere = !same_elsewhere(&before.above, &above);
+            Some(TreeChanges { since: before.number, entries, elsewhere })
+        });
         Ok(Self {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
             commit: info,
             root,
-            entries,
+            path: path.to_owned(),
+            above,
+            listing,
+            entries: OnceLock::new(),
             problems,
+            changes,
             file_bytes: limits.file_bytes,
             objects: Mutex::new(objects),
             generation: None,
@@ -133,9 +149,22 @@ impl Snapshot {
     /// [`GitError::InvalidPath`], [`GitError::CorruptData`].
     pub fn tree_id(&self, path: &str) -> Result<Option<String>, GitError> {
         let path = check::path(path)?;
-        match self.guarded(|objects| find(objects, self.root, &path))? {
+        match self.find(&path)? {
             Found::Folder(id) | Found::Entry(_, id) => Ok(Some(id.to_string())),
-            Found::Missing { .. } => Ok(None),
+            Found::Nothing => Ok(None),
+        }
+    }
+
+    /// What is at a checked path: from memory where it lies below the synced one.
+    fn find(&self, path: &str) -> Result<Found, GitError> {
+        let below = match path.strip_prefix(&self.path) {
+            Some("") => Some(""),
+            Some(rest) if self.path.is_empty() || rest.starts_with('/') => Some(rest),
+            _ => None,
+        };
+        match below.and_then(|rest| self.listing.find(rest)) {
+            Some(found) => Ok(found),
+            None => self.guarded(|objects| find(objects, self.root, path)),
         }
     }
 
@@ -157,8 +186,16 @@ impl Snapshot {
 }
 
 impl RepositoryTree for Snapshot {
+    fn number(&self) -> Option<u64> {
+        Some(self.number)
+    }
+
+    fn changes(&self) -> Option<&TreeChanges> {
+        self.changes.as_ref()
+    }
+
     fn entries(&self) -> &[TreeEntry] {
-        &self.entries
+        self.entries.get_or_init(|| self.listing.entries())
     }
 
     fn problems(&self) -> &[TreeProblem] {
@@ -167,11 +204,11 @@ impl RepositoryTree for Snapshot {
 
     fn lookup(&self, path: &str) -> Result<Option<TreeEntry>, TreeError> {
         let Ok(clean) = check::path(path) else { return Ok(None) };
-        match self.guarded(|objects| find(objects, self.root, &clean)) {
+        match self.find(&clean) {
             Ok(Found::Entry(kind, id)) => {
                 Ok(Some(TreeEntry { path: clean, id: id.to_string(), kind }))
             }
-            Ok(Found::Folder(_) | Found::Missing { .. }) => Ok(None),
+            Ok(Found::Folder(_) | Found::Nothing) => Ok(None),
             Err(error) => Err(unreadable(path, &error)),
         }
     }
@@ -200,6 +237,14 @@ impl RepositoryTree for Snapshot {
             Err(error) => Err(unreadable(&entry.path, &error)),
         }
     }
+}
+
+/// Whether nothing differs outside of the synced path.
+fn same_elsewhere(old: &[Above], new: &[Above]) -> bool {
+    let same = |(old, new): (&Above, &Above)| {
+        old.next == new.next && old.table.same_beside(&new.table, old.next.as_bytes())
+    };
+    old.len() == new.len() && old.iter().zip(new).all(same)
 }
 
 fn unreadable(path: &str, error: &GitError) -> TreeError {
@@ -255,7 +300,11 @@ fn short(text: &str) -> String {
 }
 
 /// The bytes of a tree, or `None` when it is too large to be one of ours.
-fn tree_bytes(objects: &HandleArc, id: &ObjectId, buffer: &mut Vec<u8>) -> Result<bool, GitError> {
+pub(super) fn tree_bytes(
+    objects: &HandleArc,
+    id: &ObjectId,
+    buffer: &mut Vec<u8>,
+) -> Result<bool, GitError> {
     if *id == ObjectId::empty_tree(id.kind()) {
         buffer.clear();
         return Ok(true);
@@ -271,187 +320,75 @@ fn tree_bytes(objects: &HandleArc, id: &ObjectId, buffer: &mut Vec<u8>) -> Resul
     Ok(true)
 }
 
-/// One entry of one tree, judged.
-struct Item<'a> {
-    name: &'a [u8],
-    id: ObjectId,
-    /// `None` for a folder.
-    kind: Option<EntryKind>,
-}
-
-/// The entries of a tree. `None` when it does not parse: its id is right, so the author made it so.
-fn items(bytes: &[u8], hash: gix::hash::Kind) -> Option<Vec<Item<'_>>> {
-    let mut found = Vec::new();
-    let mut seen: HashMap<&[u8], usize> = HashMap::new();
-    for entry in TreeRefIter::from_bytes(bytes, hash) {
-        let entry = entry.ok()?;
-        let name: &[u8] = entry.filename;
-        let mut kind = kind_of(entry.mode);
-        if check::name_problem(name).is_some() {
-            kind = Some(EntryKind::Odd);
-        }
-        if let Some(twin) = seen.insert(name, found.len()) {
-            // Git would see one of them, another program the other.
-            let earlier: &mut Item<'_> = &mut found[twin];
-            earlier.kind = Some(EntryKind::Odd);
-            kind = Some(EntryKind::Odd);
-        }
-        found.push(Item { name, id: entry.oid.to_owned(), kind });
-    }
-    Some(found)
-}
-
-/// The name itself when it is harmless, otherwise something that can be printed.
-fn shown_name(name: &[u8]) -> String {
-    match std::str::from_utf8(name) {
-        Ok(text) if check::name_problem(name).is_none() => text.to_owned(),
-        _ => printable(&String::from_utf8_lossy(name)),
-    }
-}
-
-/// `None` for a folder.
-fn kind_of(mode: EntryMode) -> Option<EntryKind> {
-    match mode.value() {
-        0o40000 => None,
-        // 100664 was written by early versions of Git.
-        0o100_644 | 0o100_755 | 0o100_664 => Some(EntryKind::File),
-        0o120_000 => Some(EntryKind::Symlink),
-        0o160_000 => Some(EntryKind::Submodule),
-        _ => Some(EntryKind::Odd),
-    }
-}
-
-/// What is at a path.
-enum Found {
-    Folder(ObjectId),
-    Entry(EntryKind, ObjectId),
-    Missing {
-        /// Folders beside the first missing part.
-        beside: Vec<String>,
-    },
-}
-
 /// Looks a checked path up. Never passes through anything but folders; a link on the way is the answer itself.
 fn find(objects: &HandleArc, root: ObjectId, path: &str) -> Result<Found, GitError> {
     let mut at = root;
-    let mut buffer = Vec::new();
     let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
     while let Some(part) = parts.next() {
-        if !tree_bytes(objects, &at, &mut buffer)? {
-            return Ok(Found::Missing { beside: Vec::new() });
-        }
-        let items = items(&buffer, root.kind()).unwrap_or_default();
-        let Some(item) = items.iter().find(|item| item.name == part.as_bytes()) else {
-            let folders = items.iter().filter(|item| item.kind.is_none());
-            let beside =
-                folders.map(|item| String::from_utf8_lossy(item.name).into_owned()).collect();
-            return Ok(Found::Missing { beside });
-        };
-        match item.kind {
-            None => at = item.id,
-            Some(EntryKind::File) if parts.peek().is_some() => {
-                return Ok(Found::Missing { beside: Vec::new() });
+        let table = table(objects, &at)?;
+        let item = table.as_ref().and_then(|table| table.find(part.as_bytes()));
+        match item.map(|item| (item.kind(), item.object())) {
+            Some((None, id)) => at = id,
+            None => return Ok(Found::Nothing),
+            Some((Some(EntryKind::File), _)) if parts.peek().is_some() => {
+                return Ok(Found::Nothing);
             }
-            Some(kind) => return Ok(Found::Entry(kind, item.id)),
+            Some((Some(kind), id)) => return Ok(Found::Entry(kind, id)),
         }
     }
     Ok(Found::Folder(at))
 }
 
-/// The tree at the synced path.
-fn descend(objects: &HandleArc, root: ObjectId, path: &str) -> Result<ObjectId, GitError> {
-    match find(objects, root, path)? {
-        Found::Folder(id) => Ok(id),
-        Found::Entry(kind, _) => {
-            let kind = match kind {
-                EntryKind::File => "file",
-                EntryKind::Symlink => "symbolic link",
-                EntryKind::Submodule => "submodule",
-                EntryKind::Odd => "entry of an unknown kind",
-            };
-            Err(GitError::PathNotAFolder { path: path.to_owned(), kind })
-        }
-        Found::Missing { beside } => {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            let nearest = nearest(name, beside.iter().map(String::as_str));
-            Err(GitError::PathMissing { path: path.to_owned(), nearest })
-        }
-    }
+/// The entries of a folder; `None` when there is too much of it, or it does not parse.
+fn table(objects: &HandleArc, id: &ObjectId) -> Result<Option<Table>, GitError> {
+    let mut bytes = Vec::new();
+    let fits = tree_bytes(objects, id, &mut bytes)?;
+    Ok(if fits { Table::parse(bytes, id.kind()) } else { None })
 }
 
-/// Lists a tree within budgets.
-struct Walk<'a> {
-    objects: &'a HandleArc,
-    limits: Limits,
-    interrupt: &'a AtomicBool,
-    entries: Vec<TreeEntry>,
-    problems: Vec<TreeProblem>,
-    folders: usize,
+/// A folder of the repository on the way to the synced path.
+struct Above {
+    table: Table,
+    /// Name of the next one.
+    next: String,
 }
 
-impl Walk<'_> {
-    fn run(&mut self, start: ObjectId, path: &str) -> Result<(), GitError> {
-        // A stack of its own: depth is the author's choice.
-        let mut open = vec![(start, path.to_owned(), 0)];
-        let mut buffer = Vec::new();
-        while let Some((id, at, depth)) = open.pop() {
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Err(GitError::corrupt("reading was cut off"));
-            }
-            if !tree_bytes(self.objects, &id, &mut buffer)? {
-                self.leave_out(&at, "the folder has too many entries".into(), "split it");
+/// The tree at the synced path, and the folders above it.
+fn descend(
+    objects: &HandleArc,
+    root: ObjectId,
+    path: &str,
+) -> Result<(ObjectId, Vec<Above>), GitError> {
+    let (mut at, mut above) = (root, Vec::new());
+    let missing = |beside: &Option<Table>| {
+        let folders = beside.iter().flat_map(Table::items).filter(|item| item.kind().is_none());
+        let beside: Vec<_> =
+            folders.map(|item| String::from_utf8_lossy(item.name).into_owned()).collect();
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let nearest = nearest(name, beside.iter().map(String::as_str));
+        Err(GitError::PathMissing { path: path.to_owned(), nearest })
+    };
+    let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
+    while let Some(part) = parts.next() {
+        let table = table(objects, &at)?;
+        let item = table.as_ref().and_then(|table| table.find(part.as_bytes()));
+        let kind = match item.map(|item| (item.kind(), item.object())) {
+            None => return missing(&table),
+            Some((None, id)) => {
+                at = id;
+                above.extend(table.map(|table| Above { table, next: part.to_owned() }));
                 continue;
             }
-            let Some(items) = items(&buffer, id.kind()) else {
-                self.leave_out(
-                    &at,
-                    "the folder cannot be decoded".into(),
-                    "rewrite the commit that made it",
-                );
-                continue;
-            };
-            for item in items {
-                let name = shown_name(item.name);
-                let below = if at.is_empty() { name } else { format!("{at}/{name}") };
-                match item.kind {
-                    Some(_) if self.entries.len() >= self.limits.files => {
-                        self.too_many(path, "files");
-                        return Ok(());
-                    }
-                    Some(kind) => {
-                        self.entries.push(TreeEntry { path: below, id: item.id.to_string(), kind });
-                    }
-                    None if depth >= self.limits.depth => {
-                        let message = format!(
-                            "folders are nested deeper than {} levels; it is not read",
-                            self.limits.depth
-                        );
-                        self.leave_out(&below, message, "move it up");
-                    }
-                    None => {
-                        // Counted apart: folders that hold only folders can be many with few objects.
-                        self.folders += 1;
-                        if self.folders > self.limits.files {
-                            self.too_many(path, "folders");
-                            return Ok(());
-                        }
-                        open.push((item.id, below, depth + 1));
-                    }
-                }
-            }
-        }
-        Ok(())
+            Some((Some(EntryKind::File), _)) if parts.peek().is_some() => return missing(&None),
+            Some((Some(kind), _)) => kind,
+        };
+        let kind = match kind {
+            EntryKind::File => "file",
+            EntryKind::Symlink => "symbolic link",
+            EntryKind::Submodule => "submodule",
+            EntryKind::Odd => "entry of an unknown kind",
+        };
+        return Err(GitError::PathNotAFolder { path: path.to_owned(), kind });
     }
-
-    fn too_many(&mut self, path: &str, what: &str) {
-        let most = self.limits.files;
-        let message = format!("there are more than {most} {what}; the rest is not read");
-        let hint = "sync a smaller folder, or raise the operator's --git-max-files";
-        self.leave_out(path, message, hint);
-    }
-
-    fn leave_out(&mut self, path: &str, message: String, hint: &str) {
-        let path = if path.is_empty() { "." } else { path }.to_owned();
-        self.problems.push(TreeProblem { path, message, hint: Some(hint.to_owned()) });
-    }
+    Ok((at, above))
 }

@@ -221,15 +221,14 @@ impl Engine {
             return View { board, references, loaded: loaded.clone() };
         };
         let touched = self.touched.take(&key);
-        let (desired, mut differing) = (&loaded.desired, Vec::new());
-        if !Arc::ptr_eq(&view.loaded, loaded) {
-            differing = changes(&view.loaded.desired, desired);
-            view.loaded = loaded.clone();
-        }
+        let desired = &loaded.desired;
+        let before = std::mem::replace(&mut view.loaded, loaded.clone());
+        let differing = changes(&before.desired, desired);
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
             view.board.look(id, sync, desired, live, &state.settled);
         }
-        view.references.update(&loaded.catalog, &differing, touched.iter(), &exists);
+        let commits = (&before.catalog, &loaded.catalog);
+        view.references.update(commits, &differing, touched.iter(), &exists);
         view
     }
 

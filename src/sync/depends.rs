@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::desired::{Desired, changes};
 use super::engine::{Engine, Subject, unready};
 use super::source::Loaded;
 use super::state::State;
@@ -45,21 +46,28 @@ impl Engine {
             return Turn { loaded: before, waits };
         }
         if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
-            self.publish(subject.key, &newest);
+            self.publish(subject.key, state.released.as_deref(), &newest);
             state.released = Some(newest.clone());
         }
         state.released_for = subject.generation;
         Turn { loaded: Some(newest), waits: None }
     }
 
-    /// Tells the controllers of a commit that is being applied.
-    fn publish(&self, key: &Key, loaded: &Loaded) {
+    /// Tells the controllers of a commit that is being applied, after the one that they were told of before.
+    fn publish(&self, key: &Key, before: Option<&Loaded>, loaded: &Loaded) {
         for (build, source) in &loaded.builds {
             self.builds.set(Key::new(&key.namespace, build), source.clone());
         }
-        let agents = loaded.desired.iter().filter(|(id, _)| id.kind == Kind::Agent);
-        let agents = agents.filter(|(_, want)| want.definition.offers.exposed);
-        self.wanted.set(key, agents.map(|(id, _)| &*id.name));
+        // What is no agent offers no such thing.
+        let exposed = |want: &Desired| want.definition.offers.exposed;
+        let Some(before) = before.filter(|_| self.wanted.knows(key)) else {
+            let agents = loaded.desired.iter().filter(|(_, want)| exposed(want));
+            return self.wanted.set(key, agents.map(|(id, _)| &*id.name));
+        };
+        let changes = changes(&before.desired, &loaded.desired);
+        let agents = changes.iter().filter(|(id, _)| id.kind == Kind::Agent);
+        let agents = agents.map(|(id, _)| (&*id.name, loaded.desired.get(id).is_some_and(exposed)));
+        self.wanted.change(key, agents);
     }
 
     fn cycle(&self, subject: &Subject<'_>) -> Option<Verdict> {
@@ -134,12 +142,12 @@ impl Engine {
 /// Whether this commit was let through for this spec, or wants just what that one wanted: in a repository of many, most
 /// commits are about other folders.
 fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
-    let wishes = |loaded: &Loaded| -> Vec<_> {
-        loaded.desired.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
-    };
     let same = |old: &Arc<Loaded>| {
-        old.input_key == newest.input_key
-            || (old.desired.len() == newest.desired.len() && wishes(old) == wishes(newest))
+        let mut same = true;
+        old.desired.differences(&newest.desired, |_, was, is| {
+            same &= was.map(|want| &want.applied) == is.map(|want| &want.applied);
+        });
+        same || old.input_key == newest.input_key
     };
     state.released_for == subject.generation && state.released.as_ref().is_some_and(same)
 }

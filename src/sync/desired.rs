@@ -1,8 +1,6 @@
 //! (pure) What a commit wants: each definition with the hashes that decide whether it must be written.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -11,6 +9,7 @@ use crate::api::{API_VERSION, Mark, ObjectId, keys};
 use crate::cluster::live::{SpecHash, hash_json};
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
+use crate::shared_map::SharedMap;
 
 /// The GitSync that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,16 +91,25 @@ pub fn input_key(commit: &str, path: &str, variables: Option<&Variables>) -> Str
 }
 
 /// Everything that a commit wants.
-pub type DesiredSet = BTreeMap<ObjectId, Desired>;
+pub type DesiredSet = SharedMap<ObjectId, Desired>;
 
-/// The desired set of a catalog; what did not change since `previous` is not hashed again.
+/// The desired set of a catalog.
 #[must_use]
-pub fn desired_set(catalog: &Catalog, previous: &DesiredSet) -> DesiredSet {
-    let fresh = |id: &ObjectId, definition: &Arc<Definition>| match previous.get(id) {
-        Some(known) if Arc::ptr_eq(&known.definition, definition) => known.clone(),
-        _ => Desired::new(definition.clone()),
-    };
-    catalog.definitions.iter().map(|(id, definition)| (id.clone(), fresh(id, definition))).collect()
+pub fn desired_set(catalog: &Catalog) -> DesiredSet {
+    let fresh = |(id, one): (&ObjectId, &Arc<Definition>)| (id.clone(), Desired::new(one.clone()));
+    catalog.definitions.iter().map(fresh).collect()
+}
+
+/// The same, made from the desired set of an older catalog: what did not change is not hashed again.
+#[must_use]
+pub fn desired_after(old: (&Catalog, &DesiredSet), catalog: &Catalog) -> DesiredSet {
+    let (old, mut desired) = (old.0, old.1.clone());
+    old.definitions.differences(&catalog.definitions, |id, was, is| match (was, is) {
+        (Some(was), Some(is)) if Arc::ptr_eq(was, is) => {}
+        (_, Some(is)) => drop(desired.insert(id.clone(), Desired::new(is.clone()))),
+        (_, None) => drop(desired.remove(id)),
+    });
+    desired
 }
 
 /// How an object differs between two commits.
@@ -119,27 +127,16 @@ pub enum Change {
 #[must_use]
 pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
     let mut changes = Vec::new();
-    let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
-    loop {
-        let order = match (olds.peek(), news.peek()) {
-            (Some((old, _)), Some((new, _))) => old.cmp(new),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return changes,
+    old.differences(new, |id, was, is| {
+        let change = match (was, is) {
+            (Some(was), Some(is)) if Arc::ptr_eq(&was.definition, &is.definition) => return,
+            (Some(_), Some(_)) => Change::Differs,
+            (None, _) => Change::Came,
+            (_, None) => Change::Gone,
         };
-        let old = if order.is_le() { olds.next() } else { None };
-        let new = if order.is_ge() { news.next() } else { None };
-        match (old, new) {
-            (Some((id, old)), Some((_, new))) => {
-                if !Arc::ptr_eq(&old.definition, &new.definition) {
-                    changes.push((id.clone(), Change::Differs));
-                }
-            }
-            (Some((id, _)), None) => changes.push((id.clone(), Change::Gone)),
-            (None, Some((id, _))) => changes.push((id.clone(), Change::Came)),
-            (None, None) => {}
-        }
-    }
+        changes.push((id.clone(), change));
+    });
+    changes
 }
 
 /// Lower-case hexadecimal digits.

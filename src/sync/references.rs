@@ -2,12 +2,12 @@
 //! changed.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::desired::Change;
 use crate::api::git_sync::Problem;
 use crate::api::{Kind, ObjectId};
-use crate::definition::{Catalog, check_definition};
+use crate::definition::{Catalog, Definition, check_definition};
 
 /// The findings, by the object that names another one.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -15,12 +15,22 @@ pub struct References {
     found: BTreeMap<ObjectId, Vec<Problem>>,
     /// What is named and is not in the commit, and whether it was in the cluster.
     outside: BTreeMap<ObjectId, bool>,
+    /// How often an object is named.
+    named: HashMap<ObjectId, usize>,
     broken: BTreeMap<ObjectId, String>,
 }
 
 impl References {
     /// Checks every definition.
     pub fn check_all(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
+        self.named.clear();
+        for definition in catalog.definitions.values() {
+            self.count(definition);
+        }
+        self.check_again(catalog, exists);
+    }
+
+    fn check_again(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
         self.found.clear();
         self.outside.clear();
         self.broken.clone_from(&catalog.broken);
@@ -29,27 +39,55 @@ impl References {
         }
     }
 
-    /// Checks what differs between two commits, and all if something that others may name has come or gone or says
+    /// Checks what differs between two commits, and all if something that others name has come or gone or says
     /// more than its name. `touched` are the live objects that have changed.
     pub fn update<'a>(
         &mut self,
-        catalog: &Catalog,
+        (old, catalog): (&Catalog, &Catalog),
         changes: &[(ObjectId, Change)],
         mut touched: impl Iterator<Item = &'a ObjectId>,
         exists: &dyn Fn(&ObjectId) -> bool,
     ) {
+        for (id, _) in changes {
+            if let Some(definition) = old.definitions.get(id) {
+                self.discount(definition);
+            }
+            if let Some(definition) = catalog.definitions.get(id) {
+                self.count(definition);
+            }
+        }
         // What is wanted counts as there, whatever becomes of the live object.
         let stranger =
             touched.any(|id| self.outside.get(id).is_some_and(|known| *known != exists(id)));
-        // An agent that is named is asked for no more than that it is there.
-        let matters = |(id, change): &(ObjectId, Change)| {
-            *change != Change::Differs || id.kind != Kind::Agent
+        // Whoever names it and is no change itself named it before, too.
+        let matters = |(id, change): &(ObjectId, Change)| match change {
+            // An agent that is named is asked for no more than that it is there.
+            Change::Differs => id.kind != Kind::Agent && self.named.contains_key(id),
+            // Its name may be, or may have been, what was meant by another one.
+            Change::Came | Change::Gone => !self.found.is_empty() || self.named.contains_key(id),
         };
         if stranger || self.broken != catalog.broken || changes.iter().any(matters) {
-            self.check_all(catalog, exists);
+            self.check_again(catalog, exists);
         } else {
             for (id, _) in changes {
                 self.check(id, catalog, exists);
+            }
+        }
+    }
+
+    fn count(&mut self, definition: &Definition) {
+        for reference in &definition.references {
+            *self.named.entry(reference.to.clone()).or_default() += 1;
+        }
+    }
+
+    fn discount(&mut self, definition: &Definition) {
+        for reference in &definition.references {
+            if let Some(count) = self.named.get_mut(&reference.to) {
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(&reference.to);
+                }
             }
         }
     }
@@ -77,11 +115,17 @@ impl References {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
-    use super::super::desired::{DesiredSet, changes, desired_set};
+    use serde_json::Value;
+
+    use super::super::desired::{changes, desired_set};
     use super::*;
+    use crate::definition::document::Place;
+    use crate::definition::references::{Reference, UsedModel};
     use crate::definition::tests::tree;
-    use crate::definition::{Context, Limits, Loader};
+    use crate::definition::{Context, Limits, Loader, Offers};
+    use crate::packed::Packed;
 
     fn catalog(models: &[&str]) -> Catalog {
         let head = "apiVersion: convoke.dev/v1alpha1\n";
@@ -99,11 +143,89 @@ mod tests {
         catalog
     }
 
+    /// xorshift: the same seed gives the same case, everywhere.
+    fn roll(seed: &mut u64, sides: usize) -> usize {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        usize::try_from(*seed % sides as u64).expect("small")
+    }
+
+    fn any_id(dice: &mut u64) -> ObjectId {
+        let kind = if roll(dice, 3) == 0 { Kind::ModelAPI } else { Kind::Agent };
+        ObjectId::new(kind, ["alpha", "alphb", "beta", "gamma", "gammb"][roll(dice, 5)])
+    }
+
+    fn definition(id: ObjectId, dice: &mut u64) -> Definition {
+        let models: Vec<_> = ["one", "two"].into_iter().take(roll(dice, 3)).collect();
+        let reference = |dice: &mut u64| {
+            let model = UsedModel { name: "two".into(), place: Place { line: 3, column: 1 } };
+            let to = any_id(dice);
+            // Agents are asked for no model.
+            let model = (to.kind == Kind::ModelAPI && roll(dice, 2) == 0).then_some(model);
+            Reference { to, field: "any", line: 2, column: 1, model }
+        };
+        Definition {
+            path: format!("{id}.yaml"),
+            line: 1,
+            column: 1,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            spec: Packed::of(&Value::Null),
+            canonical_spec: Packed::of(&Value::Null),
+            offers: Offers {
+                models: models.into_iter().map(str::to_owned).collect(),
+                exposed: id.kind == Kind::Agent,
+            },
+            references: (0..roll(dice, 3)).map(|_| reference(dice)).collect(),
+            id,
+        }
+    }
+
+    #[test]
+    fn g10_what_is_kept_up_to_date_is_what_a_check_of_all_gives() {
+        for seed in 1..300_u64 {
+            let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let (mut catalog, mut live) = (Catalog::default(), BTreeSet::new());
+            let mut kept = References::default();
+            kept.check_all(&catalog, &|_| false);
+            for step in 0..30 {
+                let (old, mut touched) = (catalog.clone(), Vec::new());
+                for _ in 0..roll(&mut dice, 3) {
+                    let id = any_id(&mut dice);
+                    if roll(&mut dice, 3) == 0 {
+                        catalog.definitions.remove(&id);
+                    } else {
+                        let one = Arc::new(definition(id.clone(), &mut dice));
+                        catalog.definitions.insert(id, one);
+                    }
+                }
+                if roll(&mut dice, 3) == 0 {
+                    let id = any_id(&mut dice);
+                    if !live.remove(&id) {
+                        live.insert(id.clone());
+                    }
+                    touched.push(id);
+                }
+                if roll(&mut dice, 15) == 0 {
+                    catalog.broken = [(any_id(&mut dice), "x.yaml".to_owned())].into();
+                }
+                let differ = changes(&desired_set(&old), &desired_set(&catalog));
+                let exists = |id: &ObjectId| live.contains(id);
+                kept.update((&old, &catalog), &differ, touched.iter(), &exists);
+                let mut anew = References::default();
+                anew.check_all(&catalog, &exists);
+                assert_eq!(kept.found, anew.found, "seed {seed}, step {step}");
+                assert_eq!(kept.named, anew.named, "seed {seed}, step {step}");
+            }
+        }
+    }
+
     #[test]
     fn g10_what_comes_and_goes_on_either_side_is_noticed() {
         let model = ObjectId::new(Kind::ModelAPI, "m");
         let (with, without) = (catalog(&["m", "n"]), catalog(&["n"]));
-        let set = |catalog: &Catalog| desired_set(catalog, &DesiredSet::new());
+        let set = |catalog: &Catalog| desired_set(catalog);
         let (wants, wants_not) = (set(&with), set(&without));
         let mut live = BTreeSet::new();
         let mut references = References::default();
@@ -111,18 +233,18 @@ mod tests {
         assert_eq!(references.problems().count(), 0);
         // It leaves Git, and is not in the cluster.
         let gone = changes(&wants, &wants_not);
-        references.update(&without, &gone, [].iter(), &|id| live.contains(id));
+        references.update((&with, &without), &gone, [].iter(), &|id| live.contains(id));
         assert_eq!(references.problems().count(), 1);
         // Somebody makes it, and deletes it again.
         live.insert(model.clone());
-        references.update(&without, &[], [&model].into_iter(), &|id| live.contains(id));
+        references.update((&without, &without), &[], [&model].into_iter(), &|id| live.contains(id));
         assert_eq!(references.problems().count(), 0);
         live.clear();
-        references.update(&without, &[], [&model].into_iter(), &|id| live.contains(id));
+        references.update((&without, &without), &[], [&model].into_iter(), &|id| live.contains(id));
         assert_eq!(references.problems().count(), 1);
         // It comes back to Git.
         let came = changes(&wants_not, &wants);
-        references.update(&with, &came, [].iter(), &|id| live.contains(id));
+        references.update((&without, &with), &came, [].iter(), &|id| live.contains(id));
         assert_eq!(references.problems().count(), 0);
     }
 }

@@ -4,12 +4,13 @@
 //! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
 //! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::desired::{Change, changes};
 use super::plan::{Others, Rival};
 use super::source::Loaded;
 use crate::api::{GitSync, ObjectId};
@@ -47,22 +48,23 @@ struct Inner {
 }
 
 impl Inner {
-    /// Finds anew what a GitSync and each other one of its namespace both want. Returns those for whom that changed.
-    fn compare(&mut self, key: &Key) -> Vec<Key> {
+    /// Finds what a GitSync and each other one of its namespace both want, by what differs from the commit that it told
+    /// of `before`. Returns those for whom that changed.
+    fn compare(&mut self, key: &Key, before: Option<&Loaded>) -> Vec<Key> {
         let desired = |told: &Told| told.loaded.clone();
         let mine = self.told.get(key).and_then(desired);
         let others: Vec<_> = self.told.keys().filter(|other| *other != key).cloned().collect();
         let mut changed = Vec::new();
         for other in others.into_iter().filter(|other| other.namespace == key.namespace) {
             let theirs = self.told.get(&other).and_then(desired);
+            let known = self.contested.entry(other.clone()).or_default();
             let both: Vec<ObjectId> = match (&mine, &theirs) {
                 (Some(mine), Some(theirs)) => {
-                    let ids = mine.desired.keys();
-                    ids.filter(|id| theirs.desired.contains_key(*id)).cloned().collect()
+                    let both = known.get(key).map(Vec::as_slice).unwrap_or_default();
+                    both_want(before.map(|before| (before, both)), mine, theirs)
                 }
                 _ => Vec::new(),
             };
-            let known = self.contested.entry(other.clone()).or_default();
             let before = if both.is_empty() {
                 known.remove(key)
             } else {
@@ -81,6 +83,27 @@ impl Inner {
     }
 }
 
+/// What two commits both want, sorted; `before` is the commit before `mine`, and what it and `theirs` both want.
+fn both_want(
+    before: Option<(&Loaded, &[ObjectId])>,
+    mine: &Loaded,
+    theirs: &Loaded,
+) -> Vec<ObjectId> {
+    let Some((before, both)) = before else {
+        let ids = mine.desired.keys();
+        return ids.filter(|id| theirs.desired.contains_key(id)).cloned().collect();
+    };
+    let mut both: BTreeSet<_> = both.iter().cloned().collect();
+    for (id, change) in changes(&before.desired, &mine.desired) {
+        match change {
+            Change::Came if theirs.desired.contains_key(&id) => drop(both.insert(id)),
+            Change::Gone => drop(both.remove(&id)),
+            Change::Came | Change::Differs => {}
+        }
+    }
+    both.into_iter().collect()
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Siblings(Mutex<Inner>);
@@ -96,11 +119,11 @@ impl Siblings {
         let mut inner = self.lock();
         let commit = |told: &Told| told.loaded.as_ref().map(Arc::as_ptr);
         let news = inner.told.get(key).is_none_or(|old| commit(old) != commit(&told));
-        inner.told.insert(key.clone(), told);
+        let before = inner.told.insert(key.clone(), told).and_then(|old| old.loaded);
         let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
         if news {
             *inner.news.entry(key.namespace.clone()).or_default() += 1;
-            wake.extend(inner.compare(key));
+            wake.extend(inner.compare(key, before.as_deref()));
         }
         wake
     }
@@ -149,7 +172,7 @@ impl Siblings {
         inner.gives.remove(key);
         inner.asked.remove(key);
         let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
-        wake.extend(inner.compare(key));
+        wake.extend(inner.compare(key, None));
         wake
     }
 

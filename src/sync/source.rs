@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
-use super::desired::{DesiredSet, desired_set, input_key};
+use super::desired::{DesiredSet, desired_after, desired_set, input_key};
 use super::local::{Local, state_id};
 use super::slots::Slots;
 use super::source_error::SourceError;
@@ -280,9 +280,7 @@ impl Source {
             let loader = &mut self.loader;
             tokio::task::block_in_place(|| loader.load(snapshot, context))
         };
-        let nothing = DesiredSet::new();
-        let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
-        let desired = desired_set(&catalog, previous);
+        let desired = self.desired(&catalog);
         let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
         let input_key = input_key(&revision.commit, &wanted.path, context.variables.as_ref());
         let last_paths = if catalog.has_errors() {
@@ -304,6 +302,13 @@ impl Source {
             variables: context.variables.clone(),
         }));
         Ok(())
+    }
+
+    fn desired(&self, catalog: &Catalog) -> DesiredSet {
+        match &self.loaded {
+            Some(old) => desired_after((&old.catalog, &old.desired), catalog),
+            None => desired_set(catalog),
+        }
     }
 
     /// Reads a folder on disk.
@@ -331,9 +336,7 @@ impl Source {
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> bool {
-        let nothing = DesiredSet::new();
-        let previous = self.loaded.as_ref().map_or(&nothing, |loaded| &loaded.desired);
-        let desired = desired_set(&catalog, previous);
+        let desired = self.desired(&catalog);
         let revision = Revision { commit: state_id(&desired, &catalog), name: "local".into() };
         stages.load_ms = millis(start);
         *attempted = Some(revision.clone());
@@ -390,7 +393,8 @@ fn build_sources(
     commit: &str,
 ) -> Result<Vec<(String, SourceAt)>, GitError> {
     let mut builds = Vec::new();
-    for (id, want) in desired.iter().filter(|(id, _)| id.kind == Kind::AgentBuild) {
+    let from = desired.iter_from(|id| id.kind < Kind::AgentBuild);
+    for (id, want) in from.take_while(|(id, _)| id.kind == Kind::AgentBuild) {
         // The definition was validated against the schema that this type gives.
         let Some(spec) = want.definition.canonical_spec.get::<AgentBuildSpec>() else {
             continue;

@@ -82,8 +82,9 @@ async fn g03_a_sync_makes_a_damaged_store_anew_at_once() {
     let mut source = source::Reader::new(&world);
     assert_eq!(source.refresh().await, Ok(true));
     spoil(&world, &world.repo.git(&["rev-parse", "main:prod"]));
-    // The next commit brings nothing of the damaged folder.
-    world.repo.commit("main", &[("c.yaml", &source::model("c"))]);
+    // The next commit brings nothing of the damaged folder, but has it at another place: it is read again.
+    let moved = world.repo.change("main").delete("prod").file("other/a.yaml", source::model("a"));
+    moved.file("c.yaml", source::model("c")).commit("move");
     world.server.forget();
     assert_eq!(source.refresh().await, Ok(true));
     assert_eq!(source.objects(), ["a", "b", "c"]);

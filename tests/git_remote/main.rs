@@ -5,6 +5,7 @@
 #[path = "../support/git_faults.rs"]
 mod git_faults;
 
+mod after;
 mod damage;
 mod faults;
 mod https;

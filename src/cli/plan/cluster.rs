@@ -146,7 +146,7 @@ impl<'a> Siblings<'a> {
                 .flatten();
             match loaded {
                 Some(Loaded { catalog, .. }) => {
-                    let desired = desired_set(&catalog, &DesiredSet::new());
+                    let desired = desired_set(&catalog);
                     siblings.known.insert(name, (catalog, desired));
                 }
                 None => siblings.unknown.push(name),
@@ -216,8 +216,8 @@ impl Head {
         let wanted = |set: &DesiredSet| -> Vec<_> {
             set.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
         };
-        let same = wanted(&desired_set(&there, &DesiredSet::new())) == wanted(desired)
-            && there.problems == catalog.problems;
+        let same =
+            wanted(&desired_set(&there)) == wanted(desired) && there.problems == catalog.problems;
         let path = |(id, d): (&ObjectId, &Arc<Definition>)| (id.clone(), d.path.clone());
         Self {
             commit: same.then(|| head.commit().id.clone()),
@@ -228,7 +228,7 @@ impl Head {
 
 fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
     let catalog = &loaded.catalog;
-    let desired = desired_set(catalog, &DesiredSet::new());
+    let desired = desired_set(catalog);
     let siblings = Siblings::new(cluster, &loaded.root);
     let Head { commit, paths: mut last_paths } = Head::new(loaded, &desired);
     last_paths.retain(|id, _| catalog.has_errors() && !desired.contains_key(id));
