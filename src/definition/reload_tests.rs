@@ -203,7 +203,14 @@ fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
         );
         files.insert(format!("prod/{name}0.yaml"), text);
     }
-    let mut loader = Loader::new(Limits::default());
+    let mut limits = Limits::default();
+    if dice.one_in(3) {
+        // The budgets of the whole are reached now and then.
+        limits.total_documents = 4 + dice.roll(8);
+        limits.total_bytes = 600 + 100 * dice.roll(12) as u64;
+    }
+    fresh.limits = limits;
+    let mut loader = Loader::new(limits);
     let mut before: Option<Commit> = None;
     let mut loads = 0;
     for number in 0..STEPS {
