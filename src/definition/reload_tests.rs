@@ -12,7 +12,7 @@ use super::super::variables::Variables;
 use super::super::{Context, Limits, Loader};
 use crate::definition::ignore::Patterns;
 
-const CASES: u64 = 12;
+const CASES: u64 = 36;
 const STEPS: usize = 30;
 
 /// xorshift: the same seed gives the same case, everywhere.
@@ -204,10 +204,11 @@ fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
         files.insert(format!("prod/{name}0.yaml"), text);
     }
     let mut limits = Limits::default();
-    if dice.one_in(3) {
+    match dice.roll(3) {
         // The budgets of the whole are reached now and then.
-        limits.total_documents = 4 + dice.roll(8);
-        limits.total_bytes = 600 + 100 * dice.roll(12) as u64;
+        0 => limits.total_documents = 5 + dice.roll(9),
+        1 => limits.total_bytes = 600 + 100 * dice.roll(12) as u64,
+        _ => {}
     }
     fresh.limits = limits;
     let mut loader = Loader::new(limits);
