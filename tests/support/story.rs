@@ -20,7 +20,7 @@ use super::team::{model, model_at, ready};
 use super::{Cluster, Operator};
 
 /// How long a step may take: generous, because two cores are shared.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// How long nothing is written before a step of the reference has ended: longer than anything is put off.
 const REST: Duration = Duration::from_millis(2500);
 /// The same after a kill, when the step looks as it did in the reference.
