@@ -517,6 +517,4 @@ fn digest(sync: &SyncRef, input_key: &str, victims: &[Victim]) -> String {
 }
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;

@@ -50,6 +50,39 @@ impl Loaded {
     }
 }
 
+#[cfg(test)]
+impl Loaded {
+    /// What a source makes of a catalog, without a repository.
+    pub(super) fn of(
+        spec: &GitSyncSpec,
+        commit: &str,
+        catalog: Catalog,
+        previous: Option<&Self>,
+    ) -> Self {
+        let nothing = DesiredSet::new();
+        let desired = desired_set(&catalog, previous.map_or(&nothing, |loaded| &loaded.desired));
+        let errors = catalog.has_errors();
+        let last_paths = if errors { last_paths(previous, &desired) } else { BTreeMap::new() };
+        Self {
+            input_key: input_key(commit, &spec.path, None),
+            revision: Revision { commit: commit.to_owned(), name: "main".into() },
+            info: CommitInfo {
+                id: commit.to_owned(),
+                author: String::new(),
+                subject: String::new(),
+                time_seconds: 0,
+            },
+            catalog,
+            desired,
+            builds: Vec::new(),
+            found: Instant::now(),
+            last_paths,
+            coordinates: Coordinates::of(spec),
+            variables: None,
+        }
+    }
+}
+
 /// The part of a spec that decides what is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Coordinates {
