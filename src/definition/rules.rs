@@ -24,7 +24,11 @@ pub const RULES: &[Rule] = &[
         Error,
         "YAML that is not accepted: merge keys, custom tags, keys that are no scalars, ambiguous numbers.",
     ),
-    rule(code::BUDGET, Error, "A budget is exceeded: size, depth, documents, nodes, files."),
+    rule(
+        code::BUDGET,
+        Error,
+        "A budget is exceeded: size, depth, documents, nodes, files, all of them together; or a file has more problems than are told (a warning when all of these are).",
+    ),
     rule(code::ENCODING, Error, "The file is not UTF-8."),
     rule(code::ENTRY, Error, "A link, submodule, LFS pointer or odd entry."),
     rule(code::UNREADABLE, Error, "The file cannot be read."),

@@ -81,6 +81,10 @@ impl Engine {
             others: &others,
             settled: &state.settled,
         });
+        if state.recalled.as_ref().is_some_and(|recalled| Arc::ptr_eq(recalled, loaded)) {
+            // It was applied once, perhaps for another spec.
+            made.undo_only();
+        }
         state.try_denied_again(retry_after(subject));
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
@@ -89,7 +93,11 @@ impl Engine {
             made.wait();
         }
         let fought = state.fights.hold(&mut made, Instant::now());
-        let mut carried = self.consult(key, &others, &mut made);
+        let consulted = consult(&others, &mut made);
+        if consulted.is_some() {
+            self.ask(key, &others);
+        }
+        let mut carried = consulted.unwrap_or_default();
         // While the newest commit cannot be read, an older one proves no absence.
         let unproven = blocked > 0
             || state.source_error.is_some()
@@ -232,34 +240,40 @@ impl Engine {
         view
     }
 
-    /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard.
-    fn consult(&self, key: &Key, others: &siblings::View<'_>, made: &mut Plan) -> Carried {
-        let mut carried = Carried::default();
-        let deletes = made.prune.len() + made.held.as_ref().map_or(0, |held| held.victims.len());
-        let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
-        if deletes == 0 && made.given.is_empty() && !contested {
-            return carried;
-        }
+    /// Asks the GitSyncs of the namespace that have not been heard.
+    fn ask(&self, key: &Key, others: &siblings::View<'_>) {
         for other in &others.unknown {
             self.siblings.wait(other, key, true);
             self.queue.add(other.clone());
-            carried.asked.push(other.name.clone());
         }
         for other in &others.failed {
             self.siblings.wait(other, key, false);
         }
-        if !carried.asked.is_empty() {
-            // It may be about to give these up.
-            made.conflicts
-                .retain(|c| c.sibling.as_ref().is_none_or(|s| !carried.asked.contains(s)));
-            made.held = None;
-        } else if deletes > 0 && !others.failed.is_empty() {
-            let names: Vec<_> = others.failed.iter().map(|other| other.name.as_str()).collect();
-            carried.unknown = Some((deletes, names.join(", ")));
-            made.held = None;
-        }
-        carried
     }
+}
+
+/// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
+/// plan what has to wait for them; `None` when nothing has to.
+pub(super) fn consult(others: &siblings::View<'_>, made: &mut Plan) -> Option<Carried> {
+    let deletes = made.prune.len() + made.held.as_ref().map_or(0, |held| held.victims.len());
+    let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    if deletes == 0 && made.given.is_empty() && !contested {
+        return None;
+    }
+    let mut carried = Carried {
+        asked: others.unknown.iter().map(|other| other.name.clone()).collect(),
+        ..Carried::default()
+    };
+    if !carried.asked.is_empty() {
+        // It may be about to give these up.
+        made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !carried.asked.contains(s)));
+        made.held = None;
+    } else if deletes > 0 && !others.failed.is_empty() {
+        let names: Vec<_> = others.failed.iter().map(|other| other.name.as_str()).collect();
+        carried.unknown = Some((deletes, names.join(", ")));
+        made.held = None;
+    }
+    Some(carried)
 }
 
 /// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which

@@ -24,6 +24,8 @@ mod look;
 pub mod plan;
 pub mod preview;
 mod problems;
+#[cfg(test)]
+mod properties;
 mod references;
 pub mod rights;
 mod siblings;
