@@ -196,6 +196,13 @@ impl Plan {
         self.waiting.extend(changed.into_iter().map(|update| update.id));
         self.waiting.sort();
     }
+
+    /// Leaves nothing but the undoing of changes by hand: of the commit it is known only that it was applied once.
+    pub fn undo_only(&mut self) {
+        self.wait();
+        let Self { update, unchanged, paused, drifted, orphans, marked, .. } = std::mem::take(self);
+        *self = Self { update, unchanged, paused, drifted, orphans, marked, ..Self::default() };
+    }
 }
 
 /// To whom a live object belongs.
@@ -390,7 +397,11 @@ fn has_strangers(inputs: &Inputs<'_>) -> bool {
         strangers.remove(path.as_str());
     }
     if !strangers.is_empty() {
-        for id in inputs.board.ours() {
+        // What is wanted comes from where it is wanted, whatever its annotation says of its last change.
+        let elsewhere = |id: &&ObjectId| {
+            inputs.desired.contains_key(*id) || inputs.last_paths.contains_key(*id)
+        };
+        for id in inputs.board.ours().filter(|id| !elsewhere(id)) {
             if let Some(path) = inputs.live.get(id).as_ref().and_then(|l| l.facts().source_path()) {
                 strangers.remove(path);
             }

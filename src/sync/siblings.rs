@@ -4,12 +4,13 @@
 //! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
 //! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::desired::{Change, DesiredSet, changes};
 use super::plan::{Others, Rival};
 use super::source::Loaded;
 use crate::api::{GitSync, ObjectId};
@@ -31,13 +32,16 @@ pub struct Told {
     pub failed: bool,
 }
 
+/// Objects that a GitSync and another one both want, by their keys; held from both sides.
+type Contested = HashMap<Key, HashMap<Key, BTreeSet<ObjectId>>>;
+
 #[derive(Default)]
 struct Inner {
     told: HashMap<Key, Told>,
     /// Objects that a GitSync leaves to others: by name of the taker.
     gives: HashMap<Key, BTreeMap<ObjectId, String>>,
-    /// What a GitSync and another one want, by the other's key. Found when either has read another commit.
-    contested: HashMap<Key, HashMap<Key, Vec<ObjectId>>>,
+    /// What each and each other one of its namespace both want: changed when either has read another commit.
+    contested: Contested,
     /// How often a GitSync of a namespace has told of another commit.
     news: HashMap<String, u64>,
     /// Who is asked to look at its remote at once.
@@ -47,37 +51,50 @@ struct Inner {
 }
 
 impl Inner {
-    /// Finds anew what a GitSync and each other one of its namespace both want. Returns those for whom that changed.
-    fn compare(&mut self, key: &Key) -> Vec<Key> {
-        let desired = |told: &Told| told.loaded.clone();
-        let mine = self.told.get(key).and_then(desired);
-        let others: Vec<_> = self.told.keys().filter(|other| *other != key).cloned().collect();
+    /// Brings up to date what a GitSync and each other one of its namespace both want: `differing` is where what it wants
+    /// differs from what it wanted before. Costs what changed, for each other one. Returns those for whom something changed.
+    fn compare(&mut self, key: &Key, differing: &[(ObjectId, Change)]) -> Vec<Key> {
         let mut changed = Vec::new();
-        for other in others.into_iter().filter(|other| other.namespace == key.namespace) {
-            let theirs = self.told.get(&other).and_then(desired);
-            let both: Vec<ObjectId> = match (&mine, &theirs) {
-                (Some(mine), Some(theirs)) => {
-                    let ids = mine.desired.keys();
-                    ids.filter(|id| theirs.desired.contains_key(*id)).cloned().collect()
-                }
-                _ => Vec::new(),
-            };
-            let known = self.contested.entry(other.clone()).or_default();
-            let before = if both.is_empty() {
-                known.remove(key)
-            } else {
-                known.insert(key.clone(), both.clone())
-            };
-            if before.unwrap_or_default() != both {
+        let others = self.told.iter().filter(|(other, _)| other.namespace == key.namespace);
+        for (other, theirs) in others.filter(|(other, _)| *other != key) {
+            let Some(theirs) = &theirs.loaded else { continue };
+            let wants = |(id, _): &&(ObjectId, Change)| theirs.desired.contains_key(id);
+            let mut news = false;
+            for (id, change) in differing.iter().filter(wants) {
+                news |= match change {
+                    Change::Came => {
+                        both(&mut self.contested, key, other).insert(id.clone());
+                        both(&mut self.contested, other, key).insert(id.clone())
+                    }
+                    Change::Gone => {
+                        both(&mut self.contested, key, other).remove(id);
+                        both(&mut self.contested, other, key).remove(id)
+                    }
+                    Change::Differs => false,
+                };
+            }
+            if news {
                 changed.push(other.clone());
             }
-            let own = self.contested.entry(key.clone()).or_default();
-            own.insert(other, both);
-        }
-        if mine.is_none() {
-            self.contested.remove(key);
         }
         changed
+    }
+}
+
+/// What two of them want, as the first one sees it.
+fn both<'a>(contested: &'a mut Contested, of: &Key, with: &Key) -> &'a mut BTreeSet<ObjectId> {
+    contested.entry(of.clone()).or_default().entry(with.clone()).or_default()
+}
+
+/// What differs between two commits; either may be none.
+fn differing(old: Option<&Arc<Loaded>>, new: Option<&Arc<Loaded>>) -> Vec<(ObjectId, Change)> {
+    let nothing = DesiredSet::new();
+    match (old, new) {
+        (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Vec::new(),
+        (old, new) => changes(
+            old.map_or(&nothing, |loaded| &loaded.desired),
+            new.map_or(&nothing, |loaded| &loaded.desired),
+        ),
     }
 }
 
@@ -93,14 +110,23 @@ impl Siblings {
     /// A GitSync has looked at its remote. Returns those that waited for it.
     #[must_use]
     pub fn tell(&self, key: &Key, told: Told) -> Vec<Key> {
+        let commit = |told: Option<&Told>| told.and_then(|told| told.loaded.clone());
+        let mut before = commit(self.told(key).as_ref());
+        let new = told.loaded.clone();
+        // Two commits are long to compare: that is done without the lock.
+        let mut change = differing(before.as_ref(), new.as_ref());
         let mut inner = self.lock();
-        let commit = |told: &Told| told.loaded.as_ref().map(Arc::as_ptr);
-        let news = inner.told.get(key).is_none_or(|old| commit(old) != commit(&told));
-        inner.told.insert(key.clone(), told);
+        let known = inner.told.insert(key.clone(), told);
+        let old = commit(known.as_ref());
+        if old.as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
+            // It has told something else meanwhile.
+            change = differing(old.as_ref(), new.as_ref());
+            before = old;
+        }
         let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
-        if news {
+        if known.is_none() || before.as_ref().map(Arc::as_ptr) != new.as_ref().map(Arc::as_ptr) {
             *inner.news.entry(key.namespace.clone()).or_default() += 1;
-            wake.extend(inner.compare(key));
+            wake.extend(inner.compare(key, &change));
         }
         wake
     }
@@ -149,7 +175,14 @@ impl Siblings {
         inner.gives.remove(key);
         inner.asked.remove(key);
         let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
-        wake.extend(inner.compare(key));
+        for (other, both) in inner.contested.remove(key).unwrap_or_default() {
+            if let Some(theirs) = inner.contested.get_mut(&other) {
+                theirs.remove(key);
+            }
+            if !both.is_empty() {
+                wake.push(other);
+            }
+        }
         wake
     }
 
@@ -275,5 +308,86 @@ impl Others for View<'_> {
 
     fn contested(&self) -> BTreeMap<ObjectId, Rival> {
         self.contested.iter().map(|(id, (rival, _))| (id.clone(), rival.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Kind;
+    use crate::definition::Catalog;
+    use crate::sync::properties::{Dice, definition};
+
+    type Wants = BTreeMap<Key, BTreeSet<&'static str>>;
+    const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+    fn told(wants: &BTreeSet<&str>, round: usize) -> Told {
+        let mut catalog = Catalog::default();
+        for name in wants {
+            let id = ObjectId::new(Kind::ModelAPI, *name);
+            catalog.definitions.insert(id.clone(), definition(&id, round));
+        }
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        let loaded = Loaded::of(&spec.expect("a spec"), &format!("{round}"), catalog, None);
+        let (polled, loaded) = (Instant::now(), Some(Arc::new(loaded)));
+        Told { uid: "uid".into(), generation: 1, polled, loaded, failed: false }
+    }
+
+    /// What the siblings know of each pair, and what that has to be: every object of one, looked for in the other.
+    fn check(siblings: &Siblings, wants: &Wants) {
+        let inner = siblings.lock();
+        let known = |one: &Key, two: &Key| -> BTreeSet<String> {
+            let both = inner.contested.get(one).and_then(|all| all.get(two));
+            both.into_iter().flatten().map(|id| id.name.clone()).collect()
+        };
+        for (one, mine) in wants {
+            for (two, theirs) in wants.iter().filter(|(two, _)| *two != one) {
+                let near = one.namespace == two.namespace;
+                let both = mine.intersection(theirs).filter(|_| near);
+                assert_eq!(known(one, two), both.map(|name| (*name).to_owned()).collect());
+            }
+        }
+        let all = inner.contested.iter().flat_map(|(one, all)| all.iter().map(move |e| (one, e)));
+        for (one, (two, both)) in all {
+            let known = wants.contains_key(one) && wants.contains_key(two);
+            assert!(known || both.is_empty(), "{one} and {two}");
+        }
+    }
+
+    #[test]
+    fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
+        for seed in 0..200 {
+            let (mut dice, siblings, mut wants) =
+                (Dice::new(seed), Siblings::default(), Wants::new());
+            for round in 0..40 {
+                let namespace = ["team", "far"][dice.roll(8) / 7];
+                let key = Key::new(namespace, ["main", "other", "third"][dice.roll(3)]);
+                let before = wants.clone();
+                let rivals = |wants: &Wants, other: &Key| -> BTreeSet<&str> {
+                    match (wants.get(&key), wants.get(other)) {
+                        (Some(a), Some(b)) => a.intersection(b).copied().collect(),
+                        _ => BTreeSet::new(),
+                    }
+                };
+                let woken = if dice.roll(6) == 0 {
+                    wants.remove(&key);
+                    siblings.forget(&key)
+                } else {
+                    let set: BTreeSet<_> =
+                        NAMES.into_iter().filter(|_| dice.roll(2) == 0).collect();
+                    wants.insert(key.clone(), set.clone());
+                    siblings.tell(&key, told(&set, round))
+                };
+                check(&siblings, &wants);
+                // Who is concerned hears of it, and nobody else does.
+                let others = before.keys().filter(|other| **other != key);
+                let concerned = others.filter(|other| {
+                    other.namespace == key.namespace
+                        && rivals(&before, other) != rivals(&wants, other)
+                });
+                let woken: BTreeSet<_> = woken.iter().collect();
+                assert_eq!(woken, concerned.collect::<BTreeSet<_>>(), "seed {seed}");
+            }
+        }
     }
 }

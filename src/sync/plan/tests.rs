@@ -382,6 +382,18 @@ fn g13_an_object_that_had_moved_is_quarantined_with_the_file_that_is_broken_now(
 }
 
 #[test]
+fn g13_a_file_is_new_though_an_object_that_is_elsewhere_came_from_a_file_of_its_name_once() {
+    let mut w = world(&["a", "b"], &["a", "b", "d"]);
+    w.has_errors = true;
+    // a moved to b.yaml long ago and was not written since; d.yaml has become a.yaml, and broke.
+    w.paths = BTreeSet::from(["a.yaml".to_owned(), "b.yaml".to_owned()]);
+    w.broken_paths.insert("a.yaml".into());
+    let plan = w.plan();
+    assert_eq!(plan.quarantined, [(id("d"), None)]);
+    assert_eq!(plan.held, None);
+}
+
+#[test]
 fn g22_what_another_sync_wants_is_left_to_it() {
     let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
     w.others.wants.extend([id("c"), id("d")]);
@@ -535,6 +547,22 @@ fn g10_atomic_applies_nothing_of_a_commit_with_an_error_but_undoes_drift() {
     w.has_errors = false;
     w.live.extend([live("c", None)]);
     assert_eq!(names(&w.plan().waiting), ["b"]);
+}
+
+#[test]
+fn g11_of_a_commit_that_was_applied_once_only_changes_by_hand_are_undone() {
+    let mut w = world(&["a", "b", "c", "d", "x"], &["a", "b", "d", "e", "f"]);
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = Some(hash_json(&json!("edited")));
+    annotate(w.live.get_mut(&id("b")).expect("b"), keys::APPLIED, "another definition");
+    w.live.extend([live("x", None)]);
+    w.others.wants.insert(id("f"));
+    let mut plan = w.plan();
+    assert!(plan.held.is_some() && plan.conflicts.len() == 1 && plan.given.len() == 1);
+    plan.undo_only();
+    let undone = plan.update.iter().map(|update| &update.id).collect::<Vec<_>>();
+    assert_eq!((undone, plan.marked), (vec![&id("a")], 5));
+    let update = std::mem::take(&mut plan.update);
+    assert_eq!((update.len(), plan), (1, Plan { unchanged: 1, marked: 5, ..Plan::default() }));
 }
 
 #[test]

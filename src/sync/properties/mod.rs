@@ -12,10 +12,12 @@ mod repository;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use self::repository::{FOLDERS, NAMES, Tree, id};
+use self::repository::{Definitions, FOLDERS, NAMES, Tree, id};
 use self::world::World;
-use crate::api::keys;
+use crate::api::{ObjectId, keys};
+use crate::definition::Definition;
 
 const CASES: u64 = 3000;
 const STEPS: usize = 40;
@@ -24,11 +26,11 @@ const STEPS: usize = 40;
 pub struct Dice(u64);
 
 impl Dice {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn roll(&mut self, sides: usize) -> usize {
+    pub fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -38,6 +40,11 @@ impl Dice {
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.roll(all.len())]
     }
+}
+
+/// A definition, for tests beside these.
+pub fn definition(id: &ObjectId, content: usize) -> Arc<Definition> {
+    Definitions::default().get(id, "f.yaml", content)
 }
 
 fn case(seed: u64) {

@@ -133,7 +133,7 @@ impl Tree {
 pub struct Definitions(HashMap<(ObjectId, String, usize), Arc<Definition>>);
 
 impl Definitions {
-    fn get(&mut self, id: &ObjectId, path: &str, content: usize) -> Arc<Definition> {
+    pub fn get(&mut self, id: &ObjectId, path: &str, content: usize) -> Arc<Definition> {
         let fresh = || {
             let spec = spec(id, content);
             let reference =
