@@ -6,8 +6,8 @@ mod support;
 use convoke::api::{GitSync, Kind};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use support::team::{AGENT, SOON, Team, condition, model, model_at, ready, shared_operator};
-use support::{AuditMark, cluster, eventually};
+use support::team::{AGENT, ARGS, SOON, Team, condition, model, model_at, ready, shared_operator};
+use support::{AuditMark, Cluster, cluster, eventually};
 
 const BROKEN: &str = "kind: [unclosed";
 
@@ -197,4 +197,65 @@ async fn g11_g22_what_moves_between_the_two_is_handed_over_and_nobody_waits_for_
         let after = team.objects(Kind::ModelAPI).await;
         assert_eq!(after["base"], before["base"], "the same object");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_after_a_restart_who_waits_undoes_changes_by_hand_and_shows_what_is_wrong() {
+    let cluster = Cluster::start().await;
+    let mut operator = cluster.operator(ARGS).await;
+    operator.ready(SOON).await;
+    let files = [
+        ("a/base.yaml", model("base")),
+        ("b/top.yaml", model("top")),
+        ("b/last.yaml", model("last")),
+    ];
+    let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let team = Team::new(&cluster, "blind", &files).await;
+    create(&team, "one", "a", json!([])).await;
+    create(&team, "two", "b", json!([{"name": "one"}])).await;
+    for name in ["one", "two"] {
+        team.wait_ready_of(name, "True").await;
+    }
+    let before = team.objects(Kind::ModelAPI).await;
+    let new = "https://new.example.com/v1";
+    let changed = [
+        ("a/base.yaml", BROKEN.to_owned()),
+        ("b/top.yaml", model_at("top", new)),
+        ("b/bad.yaml", BROKEN.to_owned()),
+        ("b/more.yaml", model("more")),
+    ];
+    let changed: Vec<_> = changed.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    team.repo.change("break both", &changed, &["b/last.yaml"]);
+    for name in ["one", "two"] {
+        team.request_of(name).await;
+    }
+    wait_reason(&team, "two", "DependencyNotReady").await;
+    operator.restart();
+
+    let api = team.api(Kind::ModelAPI);
+    let drift = json!({"spec": {"external": {"url": "https://drift.example.com"}}});
+    api.patch("top", &PatchParams::default(), &Patch::Merge(&drift)).await.expect("drift");
+    eventually(SOON, "drift is undone", || async {
+        let top = api.get("top").await.expect("top");
+        let url = top.data["spec"]["external"]["url"].as_str().expect("a URL").to_owned();
+        if url == "https://models.example.com/v1" { Ok(()) } else { Err(url) }
+    })
+    .await;
+    let sync = team.syncs.get("two").await.expect("two");
+    assert_eq!(ready(&sync).reason, "DependencyNotReady");
+    assert!(condition(&sync, "DriftWatch").is_none());
+    let problems = sync.status.expect("status").problems;
+    assert!(problems.iter().any(|p| p.path.as_deref() == Some("b/bad.yaml")), "{problems:?}");
+    assert_eq!(team.objects(Kind::ModelAPI).await, before, "nothing is deleted, nothing is made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g11_a_first_commit_that_waits_shows_what_is_wrong_with_it() {
+    let team = team("first").await;
+    team.repo.change("break b", &[("b/bad.yaml", BROKEN)], &[]);
+    create(&team, "two", "b", json!([{"name": "one"}])).await;
+    let sync = wait_reason(&team, "two", "DependencyNotReady").await;
+    assert!(condition(&sync, "DriftWatch").is_none(), "there is nothing to watch");
+    let problems = sync.status.expect("status").problems;
+    assert!(problems.iter().any(|p| p.path.as_deref() == Some("b/bad.yaml")), "{problems:?}");
 }

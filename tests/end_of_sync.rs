@@ -258,6 +258,30 @@ async fn g15_what_another_sync_wants_is_handed_over_before_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g15_what_finalizers_of_others_keep_is_waited_for_and_named() {
+    let team = team("keepers").await;
+    let api = team.api(Kind::ModelAPI);
+    let hold = |names: Value| json!({"metadata": {"finalizers": names}});
+    let patch = |names: Value| Patch::Merge(hold(names));
+    api.patch("m", &PatchParams::default(), &patch(json!(["example.com/hold"])))
+        .await
+        .expect("hold");
+    delete(&team, "main").await;
+    let message = eventually(SOON, "it says what it waits for", || async {
+        let said = ready(&team.get().await);
+        if said.message.contains("example.com/hold") { Ok(said.message) } else { Err(said) }
+    })
+    .await;
+    assert!(message.contains("1 object(s); first: ModelAPI/m (example.com/hold)"), "{message}");
+    assert_eq!(team.models().await, ["m"]);
+    assert_eq!(finalizers(&team).await, [keys::FINALIZER]);
+    // A watch tells of the end; the wait itself is longer than this test may take.
+    api.patch("m", &PatchParams::default(), &patch(json!([]))).await.expect("let go");
+    gone(&team, "main").await;
+    assert_eq!(team.models().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g15_an_end_that_was_killed_in_the_middle_is_finished() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(TENANTS).await;

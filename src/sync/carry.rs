@@ -78,6 +78,10 @@ impl Engine {
             others: &others,
             settled: &state.settled,
         });
+        if state.recalled.as_ref().is_some_and(|recalled| Arc::ptr_eq(recalled, loaded)) {
+            // It was applied once, perhaps for another spec.
+            made.undo_only();
+        }
         state.try_denied_again(retry_after(subject));
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);

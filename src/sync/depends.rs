@@ -6,13 +6,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::board::Namespace;
+use super::desired::DesiredSet;
 use super::engine::{Engine, Subject, unready};
 use super::source::Loaded;
 use super::state::State;
 use super::status::Verdict;
-use crate::api::{GitSync, Kind};
+use crate::api::{GitSync, Kind, keys};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
+use crate::controllers::build_sources::SourceAt;
 use crate::controllers::queue::Queue;
 
 /// What a plan is made of.
@@ -35,13 +38,16 @@ impl Engine {
             None
         } else {
             self.cycle(subject).or_else(|| {
-                let known = is_released(state, subject, &newest) || is_applied(subject, &newest);
+                let known =
+                    is_released(state, subject, &newest) || self.is_applied(subject, &newest);
                 if known { None } else { self.unmet(subject, &newest) }
             })
         };
         state.waiting = waits.is_some();
         if waits.is_some() {
-            let before = state.released.clone().filter(|old| old.answers(&subject.sync.spec));
+            let spec = &subject.sync.spec;
+            let answers = |old: &Option<Arc<Loaded>>| old.clone().filter(|old| old.answers(spec));
+            let before = answers(&state.released).or_else(|| answers(&state.recalled));
             return Turn { loaded: before, waits };
         }
         if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
@@ -49,7 +55,19 @@ impl Engine {
             state.released = Some(newest.clone());
         }
         state.released_for = subject.generation;
+        state.recalled = None;
         Turn { loaded: Some(newest), waits: None }
+    }
+
+    /// Whether an operator that ran before this one has applied the commit whole for this spec.
+    fn is_applied(&self, subject: &Subject<'_>, newest: &Loaded) -> bool {
+        let applied = subject.status().and_then(|status| status.last_applied_revision.as_deref());
+        if !subject.entry.value.is_ready() || applied != Some(&*newest.revision.to_string()) {
+            return false;
+        }
+        // The same commit means something else when a variable has another value now: only the objects can tell.
+        let space = self.space(&subject.key.namespace);
+        subject.sync.spec.variables.is_none() || is_there(&newest.desired, &space)
     }
 
     /// Tells the controllers of a commit that is being applied.
@@ -134,20 +152,33 @@ impl Engine {
 /// Whether this commit was let through for this spec, or wants just what that one wanted: in a repository of many, most
 /// commits are about other folders.
 fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
-    let wishes = |loaded: &Loaded| -> Vec<_> {
-        loaded.desired.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
-    };
-    let same = |old: &Arc<Loaded>| {
-        old.input_key == newest.input_key
-            || (old.desired.len() == newest.desired.len() && wishes(old) == wishes(newest))
-    };
+    let same = |old: &Arc<Loaded>| old.input_key == newest.input_key || wants_the_same(old, newest);
     state.released_for == subject.generation && state.released.as_ref().is_some_and(same)
 }
 
-/// Whether an operator that ran before this one has applied the commit whole for this spec.
-fn is_applied(subject: &Subject<'_>, newest: &Loaded) -> bool {
-    let applied = subject.status().and_then(|status| status.last_applied_revision.as_deref());
-    subject.entry.value.is_ready() && applied == Some(newest.revision.to_string().as_str())
+/// Whether two commits want the same objects, and images of the same sources. (pure)
+fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
+    let objects = |loaded: &Loaded| -> Vec<_> {
+        loaded.desired.iter().map(|(id, want)| (id.clone(), want.applied.clone())).collect()
+    };
+    // The commit itself is in no image.
+    let sources = |loaded: &Loaded| -> Vec<_> {
+        let source = |(name, source): &(String, SourceAt)| {
+            (name.clone(), source.subfolder_tree.clone(), source.paths.clone())
+        };
+        loaded.builds.iter().map(source).collect()
+    };
+    old.desired.len() == new.desired.len()
+        && objects(old) == objects(new)
+        && sources(old) == sources(new)
+}
+
+/// Whether each object says that just what is wanted was applied to it. (pure)
+fn is_there(desired: &DesiredSet, live: &dyn Namespace) -> bool {
+    desired.iter().all(|(id, want)| {
+        let live = live.get(id);
+        live.is_some_and(|l| l.facts().annotations.get(keys::APPLIED) == Some(&want.applied))
+    })
 }
 
 fn names(entry: &Entry<Managed<GitSync>>) -> Vec<String> {
@@ -208,6 +239,87 @@ pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ObjectId;
+    use crate::cluster::live::{Facts, Live, LiveObject};
+    use crate::definition::Catalog;
+    use crate::packed::Pairs;
+    use crate::sync::board::LiveSet;
+    use crate::sync::properties::definition;
+
+    fn loaded(contents: &[(&str, usize)]) -> Loaded {
+        let mut catalog = Catalog::default();
+        for (name, content) in contents {
+            let id = ObjectId::new(Kind::ModelAPI, *name);
+            catalog.definitions.insert(id.clone(), definition(&id, *content));
+        }
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        Loaded::of(&spec.expect("a spec"), "c", catalog, None)
+    }
+
+    fn source(commit: &str, tree: &str, path: &str) -> (String, SourceAt) {
+        let paths = [("shared".to_owned(), Some(path.to_owned()))];
+        let source = SourceAt {
+            sync: "main".into(),
+            url: "https://git.example".into(),
+            commit: commit.into(),
+            subfolder_tree: Some(tree.into()),
+            paths: paths.into_iter().collect(),
+            applied: None,
+        };
+        ("image".into(), source)
+    }
+
+    #[test]
+    fn g11_a_commit_that_changes_what_an_image_is_made_of_is_another_one() {
+        let of = |contents: &[(&str, usize)], builds| {
+            let mut loaded = loaded(contents);
+            loaded.builds = builds;
+            loaded
+        };
+        let with = |builds| of(&[("a", 1)], builds);
+        let old = with(vec![source("1", "t", "p")]);
+        assert!(wants_the_same(&old, &with(vec![source("2", "t", "p")])), "another folder");
+        for other in [vec![source("2", "u", "p")], vec![source("2", "t", "q")], Vec::new()] {
+            assert!(!wants_the_same(&old, &with(other)));
+        }
+        for contents in [vec![("a", 2)], vec![("b", 1)], vec![("a", 1), ("b", 1)], vec![]] {
+            let builds = vec![source("1", "t", "p")];
+            assert!(!wants_the_same(&old, &of(&contents, builds)));
+        }
+    }
+
+    struct Object(Facts);
+
+    impl LiveObject for Object {
+        fn uid(&self) -> &'static str {
+            "uid"
+        }
+        fn version(&self) -> u64 {
+            1
+        }
+        fn facts(&self) -> &Facts {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn g11_g21_a_commit_that_was_applied_with_other_values_is_not_applied() {
+        let applied = loaded(&[("a", 1), ("b", 1)]);
+        let live: LiveSet = applied
+            .desired
+            .iter()
+            .map(|(id, want)| {
+                let said = (keys::APPLIED.to_owned(), want.applied.clone());
+                let annotations = Pairs::of(Some([said].into()));
+                let facts = Facts { annotations, ..Facts::default() };
+                (id.clone(), Arc::new(Object(facts)) as Live)
+            })
+            .collect();
+        assert!(is_there(&applied.desired, &live));
+        for contents in [vec![("a", 1), ("b", 2)], vec![("a", 1), ("c", 1)]] {
+            assert!(!is_there(&loaded(&contents).desired, &live));
+        }
+    }
 
     #[test]
     fn g11_a_circle_is_found_by_its_members_only() {

@@ -31,6 +31,8 @@ use crate::controllers::runtime::{Next, backoff};
 const BATCH: usize = 200;
 /// How long the watch may take to show what was deleted.
 const ECHO: Duration = Duration::from_millis(100);
+/// How long objects that finalizers of others keep are waited for, once nothing else is left.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the finalizer is tried again when the GitSync changed meanwhile.
 const TRIES: usize = 5;
 
@@ -57,14 +59,20 @@ struct Parting {
     given: Vec<(ObjectId, String)>,
     /// Protected by `convoke.dev/prune: disabled`.
     kept: Vec<ObjectId>,
+    /// Being deleted already, and the finalizers that keep it.
+    ending: Vec<(ObjectId, String)>,
 }
 
 impl Parting {
-    /// Only what carries the mark of exactly this GitSync, naming its bearer. What is being deleted already is left out.
+    /// Only what carries the mark of exactly this GitSync, naming its bearer.
     fn of(live: &LiveSet, sync: &SyncRef, others: &dyn Others) -> Self {
         let mut parting = Self::default();
         for (id, object) in live {
-            if !is_ours(object, id, sync) || object.facts().deleting {
+            if !is_ours(object, id, sync) {
+                continue;
+            }
+            if object.facts().deleting {
+                parting.ending.push((id.clone(), object.facts().finalizers.join(", ")));
                 continue;
             }
             let protected = object.facts().annotations.get(keys::PRUNE) == Some(keys::DISABLED);
@@ -80,6 +88,19 @@ impl Parting {
         parting.victims.sort_by(|a, b| b.id.cmp(&a.id));
         parting
     }
+}
+
+/// How much longer what is being deleted is waited for. (pure)
+fn patience(ending: usize, waited: Duration) -> Option<Duration> {
+    let left = PATIENCE.saturating_sub(waited);
+    (ending > 0 && !left.is_zero()).then_some(left)
+}
+
+/// The objects that others keep, for people. (pure)
+fn keepers(ending: &[(ObjectId, String)]) -> String {
+    let first = ending.first().map(|(id, finalizers)| format!("{id} ({finalizers})"));
+    let count = ending.len();
+    format!("finalizers keep {count} object(s); first: {}", first.unwrap_or_default())
 }
 
 /// How far an end has come.
@@ -236,8 +257,22 @@ impl Engine {
         let since = *state.ended.get_or_insert_with(Instant::now);
         let others = self.siblings.view(key, since, &self.stores.git_syncs);
         let live = self.space(&key.namespace).all();
-        let Parting { victims, given, kept } = Parting::of(&live, &reference, &others);
+        let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
         if victims.is_empty() && given.is_empty() {
+            let waited = state.parting.get_or_insert_with(Instant::now).elapsed();
+            if let Some(left) = patience(ending.len(), waited) {
+                let what = format!("being deleted: {}", keepers(&ending));
+                let words = ("Deleting", what.as_str(), "waiting for their end");
+                return self.say(state, subject, &live, words, &[], left).await;
+            }
+            if !ending.is_empty() {
+                let note = format!(
+                    "{} object(s) were deleted; {}, and are not waited for any longer",
+                    state.parted,
+                    keepers(&ending)
+                );
+                return over(false, "Deleted", note);
+            }
             let note = match kept.as_slice() {
                 [] => format!("{} object(s) were deleted", state.parted),
                 [first, ..] => format!(
@@ -249,6 +284,7 @@ impl Engine {
             };
             return over(true, "Deleted", note);
         }
+        state.parting = None;
         let count = victims.len() + given.len();
 
         let client = match self.writer(state, subject, false).await {
@@ -364,7 +400,7 @@ impl Engine {
         wait: Duration,
     ) -> Result<Step, EngineError> {
         let mut message = format!(
-            "{what}; to let them stay: kubectl -n {} patch gitsync {} --type=merge -p '{{\"spec\":{{\"deletionPolicy\":\"Orphan\"}}}}'",
+            "{what}; to let go of them: kubectl -n {} patch gitsync {} --type=merge -p '{{\"spec\":{{\"deletionPolicy\":\"Orphan\"}}}}'",
             subject.key.namespace, subject.key.name
         );
         if !more.is_empty() {
@@ -377,7 +413,7 @@ impl Engine {
         let board = Board::new(&sync, &none.0, live, &none.1);
         let report = Report {
             plan: Some(&nothing),
-            problems,
+            problems: Some(problems),
             counts: Some(board.counts()),
             failed: problems.len(),
             ..subject.blank(verdict, state)
@@ -419,7 +455,8 @@ mod tests {
         let annotations = std::iter::once((keys::OWNER.to_owned(), mark))
             .chain(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         let annotations = Pairs::of(Some(annotations.collect()));
-        let facts = Facts { annotations, deleting: ends, ..Facts::default() };
+        let finalizers = ends.then(|| "example.com/hold".to_owned()).into_iter().collect();
+        let facts = Facts { annotations, deleting: ends, finalizers, ..Facts::default() };
         Arc::new(Object { uid: format!("uid-of-{}", id.name), facts })
     }
 
@@ -468,5 +505,18 @@ mod tests {
         let wanted = ObjectId::new(Kind::ModelAPI, "wanted");
         assert_eq!(parting.given, [(wanted, "other".to_owned())]);
         assert_eq!(parting.kept, [ObjectId::new(Kind::ModelAPI, "protected")]);
+        let ending = ObjectId::new(Kind::ModelAPI, "ending");
+        assert_eq!(parting.ending, [(ending, "example.com/hold".to_owned())]);
+    }
+
+    #[test]
+    fn g15_what_others_keep_is_named_and_waited_for_two_minutes() {
+        let seconds = Duration::from_secs;
+        assert_eq!(patience(0, seconds(0)), None);
+        assert_eq!(patience(2, seconds(50)), Some(seconds(70)));
+        assert_eq!(patience(2, seconds(120)), None);
+        let id = |name| (ObjectId::new(Kind::Agent, name), "a.example/x, b.example/y".to_owned());
+        let words = "finalizers keep 2 object(s); first: Agent/one (a.example/x, b.example/y)";
+        assert_eq!(keepers(&[id("one"), id("two")]), words);
     }
 }

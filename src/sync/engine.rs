@@ -108,9 +108,11 @@ impl<'a> Subject<'a> {
 
     /// The commit that was applied whole for this very spec, as the status says.
     pub fn applied_before(&self) -> Option<Revision> {
-        if !self.entry.value.is_ready() {
-            return None;
-        }
+        self.last_applied().filter(|_| self.entry.value.is_ready())
+    }
+
+    /// The commit that was applied whole last, for this spec or for another one.
+    pub fn last_applied(&self) -> Option<Revision> {
         Revision::parse(self.status()?.last_applied_revision.as_deref()?)
     }
 
@@ -131,7 +133,7 @@ impl<'a> Subject<'a> {
             attempted: state.attempted.as_ref().map(ToString::to_string),
             revision: None,
             handled: state.request.clone(),
-            problems: &[],
+            problems: None,
             plan: None,
             counts: None,
             failed: 0,
@@ -314,13 +316,16 @@ impl Engine {
         // A spec that names other files is answered by a look for it, and by nothing older.
         let loaded = state.loaded.clone().filter(|loaded| loaded.answers(&subject.sync.spec));
         if let Some(loaded) = loaded {
+            let newest = loaded.clone();
             let turn = self.turn(state, subject, loaded);
             if let Some(loaded) = turn.loaded {
                 return self.bring(state, subject, &loaded, turn.waits).await;
             }
             if let Some(waits) = turn.waits {
                 let mut report = subject.blank(waits, state);
-                report.blind = true;
+                report.problems = Some(&newest.catalog.problems);
+                // Before the first commit is applied there is nothing to watch.
+                report.blind = subject.last_applied().is_some();
                 self.write_status(subject, |old| status(old, report)).await?;
                 return Ok(Next::After(state.until_poll()));
             }
@@ -426,7 +431,7 @@ impl Engine {
             attempted: state.attempted.as_ref().map(ToString::to_string),
             revision: Some(revision),
             handled: state.request.clone(),
-            problems: &problems,
+            problems: Some(&problems),
             plan: Some(&plan),
             counts: Some(&counts),
             failed: outcome.failures.len() + blocked,

@@ -11,6 +11,7 @@ use super::variables;
 use crate::api::git_sync::Stages;
 use crate::api::keys;
 use crate::controllers::runtime::jitter;
+use crate::git::Revision;
 
 impl Engine {
     /// Takes in what a look at the remote found, and begins another one if it is time.
@@ -42,12 +43,17 @@ impl Engine {
             (state.source.clone(), self.polls.clone(), self.client.clone());
         let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
         let applied = subject.applied_before();
+        // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
+        let waits = !sync.spec.depends_on.is_empty() && state.released.is_none();
+        let last = subject.last_applied().filter(|_| waits && state.recalled.is_none());
         let look = async move {
             // Never closed, so this cannot fail.
             let _turn = polls.acquire_owned().await;
             let mut source = source.lock().await;
             let (mut stages, mut attempted) = (Stages::default(), None);
-            let result = match variables::read(&client, &mine.namespace, &sync.spec).await {
+            let values = variables::read(&client, &mine.namespace, &sync.spec).await;
+            let known = values.as_ref().ok().cloned().flatten();
+            let result = match values {
                 Ok(values) => {
                     source.refresh(&sync.spec, &mine, values, &mut stages, &mut attempted).await
                 }
@@ -66,8 +72,20 @@ impl Engine {
                     tracing::warn!(object = %mine, %error, "changes by hand are not undone for now");
                 }
             }
+            let newest = source.loaded.as_ref().filter(|_| failure.is_none());
+            let other = |last: &Revision| newest.is_some_and(|newest| newest.revision != *last);
+            let recalled = match last.filter(other) {
+                Some(last) => match source.before(&sync.spec, &mine, last, known).await {
+                    Ok(before) => before,
+                    Err(error) => {
+                        tracing::warn!(object = %mine, %error, "changes by hand are not undone for now");
+                        None
+                    }
+                },
+                None => None,
+            };
             let loaded = source.loaded.clone();
-            Answer { question: asking, attempted, stages, changed, failure, loaded }
+            Answer { question: asking, attempted, stages, changed, failure, loaded, recalled }
         };
         let (queue, mine) = (self.queue.clone(), (*key).clone());
         tracing::debug!(object = %key, uid = entry.uid, trigger, "looking at the remote");
@@ -76,7 +94,7 @@ impl Engine {
 
     fn learn(&self, state: &mut State, subject: &Subject<'_>, answer: Answer) {
         let Subject { key, entry, sync, .. } = subject;
-        let Answer { question, attempted, stages, changed, failure, loaded } = answer;
+        let Answer { question, attempted, stages, changed, failure, loaded, recalled } = answer;
         state.trigger = question.trigger;
         state.started = Some(question.began);
         state.generation = question.generation;
@@ -100,6 +118,7 @@ impl Engine {
         state.next_poll = Some(Instant::now() + jitter(interval));
         state.request = question.request;
         state.loaded = loaded;
+        state.recalled = recalled.or(state.recalled.take());
         state.source_error = failure;
         let told = Told {
             uid: entry.uid.clone(),

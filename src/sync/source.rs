@@ -264,9 +264,41 @@ impl Source {
         if self.loaded.is_some() || self.local.is_some() || spec.variables.is_some() {
             return Ok(());
         }
+        self.read_again(wanted, key, applied, None).await
+    }
+
+    /// Reads a commit that was applied before beside the newest one, which stays in `loaded`. With the variables of
+    /// now: a definition that was applied with other values has another hash. `None` for a folder.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read.
+    pub async fn before(
+        &mut self,
+        spec: &GitSyncSpec,
+        key: &Key,
+        applied: Revision,
+        variables: Option<Variables>,
+    ) -> Result<Option<Arc<Loaded>>, SourceError> {
+        if self.local.is_some() {
+            return Ok(None);
+        }
+        let newest = self.loaded.take();
+        let read = self.read_again(Coordinates::of(spec), key, applied, variables).await;
+        let before = std::mem::replace(&mut self.loaded, newest);
+        read.map(|()| before)
+    }
+
+    /// Reads a commit by its id into `loaded`.
+    async fn read_again(
+        &mut self,
+        wanted: Coordinates,
+        key: &Key,
+        applied: Revision,
+        variables: Option<Variables>,
+    ) -> Result<(), SourceError> {
         let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
         let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
-        let context = Context { namespace, path, ignore, variables: None };
+        let context = Context { namespace, path, ignore, variables };
         let (remote, found) = (self.remote(&wanted)?, Instant::now());
         let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {

@@ -64,6 +64,8 @@ pub struct Answer {
     pub failure: Option<SourceFailure>,
     /// The newest commit that was read whole, if it answers this spec.
     pub loaded: Option<Arc<Loaded>>,
+    /// The commit that was applied before, if it had to be recalled beside that.
+    pub recalled: Option<Arc<Loaded>>,
 }
 
 /// A look at the remote that runs beside the reconciles: a slow remote never delays the undoing of drift.
@@ -126,10 +128,14 @@ pub struct State {
     pub released: Option<Arc<Loaded>>,
     /// For which generation of the spec it did not.
     pub released_for: i64,
+    /// What an operator that ran before this one has applied, while nothing is released.
+    pub recalled: Option<Arc<Loaded>>,
     /// Whether the newest commit waits for other GitSyncs.
     pub waiting: bool,
     /// Since when the GitSync is known to be deleted.
     pub ended: Option<Instant>,
+    /// Since when nothing but what others keep is left of it.
+    pub parting: Option<Instant>,
     /// How many objects were deleted because of that.
     pub parted: usize,
     /// What started the work that is being done.
@@ -161,9 +167,11 @@ impl State {
             denied_until: None,
             account: None,
             released: None,
+            recalled: None,
             released_for: 0,
             waiting: false,
             ended: None,
+            parting: None,
             parted: 0,
             trigger: "Start",
             stages: Stages::default(),

@@ -76,8 +76,8 @@ pub struct Report<'a> {
     pub revision: Option<String>,
     /// Handled request.
     pub handled: Option<String>,
-    /// All problems, sorted.
-    pub problems: &'a [Problem],
+    /// All problems, sorted, when something could be read.
+    pub problems: Option<&'a [Problem]>,
     /// The plan, when there is one.
     pub plan: Option<&'a Plan>,
     /// Live objects with our mark after the writes.
@@ -176,10 +176,11 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         );
     }
 
+    if let Some(problems) = report.problems {
+        status.problem_count = i64::try_from(problems.len()).ok();
+        status.problems = problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
+    }
     if let Some(plan) = report.plan {
-        status.problem_count = i64::try_from(report.problems.len()).ok();
-        status.problems =
-            report.problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
         status.pending_prune = plan.held.as_ref().map(pending);
         status.approved_prune = report.approved;
         status.orphans = names(&plan.orphans);
@@ -458,7 +459,7 @@ mod tests {
             attempted: None,
             revision: Some("main@sha1:0".into()),
             handled: None,
-            problems: &problems,
+            problems: Some(&problems),
             plan: Some(&plan),
             counts: None,
             failed: 0,
