@@ -17,10 +17,9 @@ use super::references::references;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 use super::variables::{self, Used, Variables};
-use super::{Catalog, Context, Definition, Limits, Offers, file_fields};
+use super::{Catalog, Context, Definition, Limits, Offers, family, file_fields};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{API_VERSION, Kind, ObjectId};
-use crate::packed::Packed;
 
 /// What one file gave.
 struct FileResult {
@@ -392,9 +391,9 @@ impl Loader {
             column: place.column,
             labels,
             annotations,
-            spec: Packed::of(&spec),
+            spec: family(id.kind).pack(&spec),
             offers: Offers::of(id.kind, &canonical_spec),
-            canonical_spec: Packed::of(&canonical_spec),
+            canonical_spec: family(id.kind).pack(&canonical_spec),
             references,
         };
         Some((Some(id), Ok((definition, warnings))))

@@ -418,7 +418,7 @@ mod tests {
     fn live(id: &ObjectId, mark: String, more: &[(&str, &str)], ends: bool) -> Live {
         let annotations = std::iter::once((keys::OWNER.to_owned(), mark))
             .chain(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        let annotations = Pairs::of(Some(annotations.collect()));
+        let annotations = Pairs::of(Some(&annotations.collect()));
         let facts = Facts { annotations, deleting: ends, ..Facts::default() };
         Arc::new(Object { uid: format!("uid-of-{}", id.name), facts })
     }

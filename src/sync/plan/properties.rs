@@ -9,7 +9,7 @@ use super::*;
 use crate::api::Kind;
 use crate::cluster::live::{Facts, LiveObject, hash_json};
 use crate::definition::{Definition, Offers};
-use crate::packed::{Packed, Pairs};
+use crate::packed::{Family, Pairs};
 use crate::sync::board::LiveSet;
 
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
@@ -110,7 +110,7 @@ impl World {
             None => format!("{:032x}", self.clock.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         };
         let facts = Facts {
-            annotations: Pairs::of(Some(annotations.clone())),
+            annotations: Pairs::of(Some(&annotations)),
             spec_hash: Some(hash_json(&spec(spec_number))),
             ..Facts::default()
         };
@@ -144,8 +144,8 @@ impl World {
                 column: 1,
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
-                spec: Packed::of(&spec(n)),
-                canonical_spec: Packed::of(&spec(n)),
+                spec: Family::new().pack(&spec(n)),
+                canonical_spec: Family::new().pack(&spec(n)),
                 offers: Offers::default(),
                 references: Vec::new(),
             };
