@@ -3,10 +3,11 @@
 //! They are watched by our label. An object without it, or with another owner, is never touched: a child whose
 //! name somebody else has is a conflict (A11).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -22,49 +23,67 @@ use super::reflector::View;
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
 use crate::api::keys;
-use crate::packed::{Packed, Pairs};
+use crate::packed::{Family, Packed, Texts};
 
 /// A kind of child.
 pub trait ChildKind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
+    /// What all of its objects look like.
+    fn family() -> &'static Family;
 }
-impl ChildKind for Deployment {}
-impl ChildKind for Service {}
-impl ChildKind for ConfigMap {}
 
-/// The object that controls a child.
-#[derive(Debug)]
-struct Owner {
-    kind: Box<str>,
-    name: Box<str>,
-    uid: Box<str>,
+macro_rules! child_kinds {
+    ($($kind:ty),*) => {$(
+        impl ChildKind for $kind {
+            fn family() -> &'static Family {
+                static FAMILY: Family = Family::new();
+                &FAMILY
+            }
+        }
+    )*};
 }
+child_kinds!(Deployment, Service, ConfigMap);
 
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    owner: Option<Owner>,
-    /// `metadata.labels`.
-    pub labels: Pairs,
-    /// `metadata.annotations`.
-    annotations: Pairs,
+    /// See [`OWNER_KIND`] and its siblings; empty where there is nothing.
+    about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// The hash of what was wanted when this version was last compared with it and found to be like it.
-    equal_to: OnceLock<Box<str>>,
+    /// Whether this version was compared with the wanted object of its hash, and found to be like it.
+    like: AtomicBool,
     /// The object without managed fields.
     object: Packed,
     kind: PhantomData<fn() -> K>,
 }
 
+/// Places in [`Child::about`]: the controlling owner's kind, name and UID, the label [`keys::OWNER_KIND`], the
+/// annotation [`keys::CHILD_HASH`].
+const OWNER_KIND: usize = 0;
+const OWNER_NAME: usize = 1;
+const OWNER_UID: usize = 2;
+const LABEL: usize = 3;
+const HASH: usize = 4;
+
 impl<K: ChildKind> Child<K> {
+    fn about(&self, place: usize) -> Option<&str> {
+        self.about.get(place).filter(|text| !text.is_empty())
+    }
+
+    /// The label [`keys::OWNER_KIND`].
+    #[must_use]
+    pub fn kind_label(&self) -> Option<&str> {
+        self.about(LABEL)
+    }
+
     /// UID of the controlling owner.
     #[must_use]
     pub fn owner_uid(&self) -> Option<&str> {
-        self.owner.as_ref().map(|owner| &*owner.uid)
+        self.about(OWNER_UID)
     }
 
     /// What a child is found by: the uid of its owner.
@@ -75,13 +94,13 @@ impl<K: ChildKind> Child<K> {
     /// Name of the controlling owner.
     #[must_use]
     pub fn owner_name(&self) -> Option<&str> {
-        self.owner.as_ref().map(|owner| &*owner.name)
+        self.about(OWNER_NAME)
     }
 
     /// Kind of the controlling owner.
     #[must_use]
     pub fn owner_kind(&self) -> Option<&str> {
-        self.owner.as_ref().map(|owner| &*owner.kind)
+        self.about(OWNER_KIND)
     }
 
     /// The object itself.
@@ -92,18 +111,19 @@ impl<K: ChildKind> Child<K> {
 
     /// Whether it is as wanted: same hash, and everything that was wanted is still there.
     fn is_like(&self, desired: &K, hash: &str) -> bool {
-        if self.annotations.get(keys::CHILD_HASH) != Some(hash) {
+        if self.about(HASH) != Some(hash) {
             return false;
         }
-        if self.equal_to.get().is_some_and(|known| **known == *hash) {
+        if self.like.load(Ordering::Relaxed) {
             return true;
         }
-        let labels = desired.meta().labels.as_ref();
-        let equal = labels.is_none_or(|labels| self.labels.cover(labels))
-            && covers(&body(self.object.json()), &body_of(desired));
+        let live = self.object.json();
+        let has = &live["metadata"]["labels"];
+        let mut labels = desired.meta().labels.iter().flatten();
+        let labelled = labels.all(|(name, value)| has[name].as_str() == Some(value.as_str()));
+        let equal = labelled && covers(&body(live), &body_of(desired));
         if equal {
-            // Somebody may have been faster with the same.
-            let _ = self.equal_to.set(hash.into());
+            self.like.store(true, Ordering::Relaxed);
         }
         equal
     }
@@ -116,19 +136,21 @@ impl<K: ChildKind> View for Child<K> {
         let meta = object.meta_mut();
         meta.managed_fields = None;
         let owners = meta.owner_references.as_deref().unwrap_or_default();
-        let owner = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
-            kind: owner.kind.as_str().into(),
-            name: owner.name.as_str().into(),
-            uid: owner.uid.as_str().into(),
+        let owner = owners.iter().find(|owner| owner.controller == Some(true));
+        let text = |map: &Option<BTreeMap<String, String>>, name| {
+            map.as_ref().and_then(|map| map.get(name)).map_or("", String::as_str).to_owned()
+        };
+        let label = text(&meta.labels, keys::OWNER_KIND);
+        let hash = text(&meta.annotations, keys::CHILD_HASH);
+        let [kind, name, uid] = owner.map_or([""; 3], |owner| {
+            [owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()]
         });
         Self {
-            owner,
-            labels: Pairs::of(meta.labels.clone()),
-            annotations: Pairs::of(meta.annotations.clone()),
+            about: Texts::of([kind, name, uid, &label, &hash]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
-            equal_to: OnceLock::new(),
-            object: Packed::of(&object),
+            like: AtomicBool::new(false),
+            object: K::family().pack(&object),
             kind: PhantomData,
         }
     }

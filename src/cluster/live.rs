@@ -15,7 +15,7 @@ use super::reflector::View;
 use super::store::{Entry, Key, Store};
 use crate::api::common::NameRef;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
-use crate::packed::{Packed, Pairs};
+use crate::packed::{Family, Packed, Pairs, Texts};
 
 /// Hash of a spec in canonical form.
 pub type SpecHash = [u8; 32];
@@ -30,8 +30,9 @@ pub fn hash_json(value: &serde_json::Value) -> SpecHash {
 pub trait Ours:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
-    /// Whether stores keep its objects packed: there may be many, and they are looked into rarely.
-    const PACKED: bool;
+    /// What all of its objects look like, if stores keep them packed: there may be many, and they are looked into
+    /// rarely.
+    fn family() -> Option<&'static Family>;
     /// The spec in canonical form: as the typed struct writes it.
     fn spec_json(&self) -> serde_json::Value;
     /// The status conditions.
@@ -43,7 +44,10 @@ pub trait Ours:
 macro_rules! ours {
     ($($kind:ty, packed: $packed:literal, |$spec:ident| $references:expr;)*) => {$(
         impl Ours for $kind {
-            const PACKED: bool = $packed;
+            fn family() -> Option<&'static Family> {
+                static FAMILY: Family = Family::new();
+                $packed.then_some(&FAMILY)
+            }
             fn spec_json(&self) -> serde_json::Value {
                 // Specs are plain data with string keys: writing them cannot fail.
                 serde_json::to_value(&self.spec).unwrap_or_default()
@@ -133,7 +137,7 @@ pub struct Managed<K> {
     /// What is asked most often.
     pub facts: Facts,
     /// What it names, as terms of its store.
-    terms: Box<[Box<str>]>,
+    terms: Texts,
     /// The object without managed fields, or why it does not parse (one malformed object never stops a watch).
     body: Result<Body<K>, Box<str>>,
 }
@@ -161,7 +165,7 @@ impl<K: Ours> Managed<K> {
     }
 
     fn terms(&self) -> Vec<String> {
-        self.terms.iter().map(ToString::to_string).collect()
+        self.terms.iter().map(str::to_owned).collect()
     }
 }
 
@@ -180,8 +184,8 @@ impl<K: Ours> View for Managed<K> {
         let facts = |meta: &ObjectMeta| Facts {
             generation: meta.generation,
             deleting: meta.deletion_timestamp.is_some(),
-            labels: Pairs::of(meta.labels.clone()),
-            annotations: Pairs::of(meta.annotations.clone()),
+            labels: Pairs::of(meta.labels.as_ref()),
+            annotations: Pairs::of(meta.annotations.as_ref()),
             spec_hash: None,
             ready: false,
             finalizers: meta.finalizers.clone().unwrap_or_default().into(),
@@ -192,16 +196,16 @@ impl<K: Ours> View for Managed<K> {
                 let mut facts = facts(object.meta());
                 facts.spec_hash = Some(hash_json(&object.spec_json()));
                 facts.ready = is_ready(&object);
-                let terms = object.references().iter().map(|to| to.to_string().into()).collect();
-                let body = if K::PACKED {
-                    Body::Packed(Packed::of(&object))
-                } else {
-                    Body::Typed(Arc::new(object))
+                let terms: Vec<_> = object.references().iter().map(ToString::to_string).collect();
+                let terms = Texts::of(terms.iter().map(String::as_str));
+                let body = match K::family() {
+                    Some(family) => Body::Packed(family.pack(&object)),
+                    None => Body::Typed(Arc::new(object)),
                 };
                 Self { facts, terms, body: Ok(body) }
             }
             Err(InvalidObject { error, metadata }) => {
-                Self { facts: facts(&metadata), terms: Box::new([]), body: Err(error.into()) }
+                Self { facts: facts(&metadata), terms: Texts::default(), body: Err(error.into()) }
             }
         }
     }

@@ -15,6 +15,9 @@ use super::store::{Entry, Key, Store};
 
 /// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
 const WATCH_SECONDS: u32 = 200;
+/// Objects of one page of a list. A page is in memory as text and as typed objects, for each kind at once: at a start
+/// that is what takes the most memory.
+const PAGE: u32 = 100;
 /// The pause after the first failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause between two tries. Kinds appear while the operator runs (a CRD that is just being served answers 404
@@ -93,7 +96,7 @@ impl Pauses {
 }
 
 fn config_of(labels: Option<&str>) -> watcher::Config {
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     match labels {
         Some(labels) => config.labels(labels),
         None => config,

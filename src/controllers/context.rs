@@ -13,7 +13,7 @@ use super::inputs::Inputs;
 use super::runtime::Next;
 use super::stale::{kept, stale};
 use super::wanted_agents::WantedAgents;
-use crate::api::{Kind, keys};
+use crate::api::Kind;
 use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Ours, Stores};
@@ -138,7 +138,7 @@ impl Context {
         let ours = self.children.config_maps.found(&key.namespace, uid).into_iter().filter(
             |(_, entry)| {
                 entry.value.owner_uid() == Some(uid)
-                    && entry.value.labels.get(keys::OWNER_KIND) == Some(kind.as_str())
+                    && entry.value.kind_label() == Some(kind.as_str())
             },
         );
         let existing = ours.map(|(key, entry)| (key.name, entry.value.created)).collect();

@@ -20,10 +20,9 @@ use super::reload::Base;
 use super::schema::{Finding, Schemas};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 use super::variables::{self, Used, Variables};
-use super::{Catalog, Context, Definition, Limits, Offers, file_fields};
+use super::{Catalog, Context, Definition, Limits, Offers, family, file_fields};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{API_VERSION, Kind, ObjectId};
-use crate::packed::Packed;
 
 /// What one file gave.
 pub(super) struct FileResult {
@@ -319,7 +318,7 @@ impl Loader {
         }
         result.documents += faulty;
         result.again = result.problems.iter().any(|p| p.code == code::UNREADABLE);
-        let specs: usize = good.iter().map(|definition| definition.spec.bytes()).sum();
+        let specs: usize = good.iter().map(|definition| definition.spec.length()).sum();
         result.bytes = result.bytes.max(specs as u64);
         if result.problems.iter().any(|p| p.severity == Severity::Error) {
             result.broken.extend(good.into_iter().map(|d| d.id.clone()));
@@ -442,9 +441,9 @@ impl Loader {
             column: place.column,
             labels,
             annotations,
-            spec: Packed::of(&spec),
+            spec: family(id.kind).pack(&spec),
             offers: Offers::of(id.kind, &canonical_spec),
-            canonical_spec: Packed::of(&canonical_spec),
+            canonical_spec: family(id.kind).pack(&canonical_spec),
             references,
         };
         Some((Some(id), Ok((definition, warnings))))

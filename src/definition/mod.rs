@@ -33,7 +33,7 @@ use serde_json::Value;
 
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
-use crate::packed::Packed;
+use crate::packed::{Family, Packed};
 use crate::shared_map::SharedMap;
 use references::Reference;
 
@@ -162,6 +162,20 @@ impl Catalog {
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
+    }
+}
+
+/// What the specs of a kind look like, with defaults and without.
+fn family(kind: Kind) -> &'static Family {
+    static AGENTS: Family = Family::new();
+    static MODEL_APIS: Family = Family::new();
+    static MCP_SERVERS: Family = Family::new();
+    static AGENT_BUILDS: Family = Family::new();
+    match kind {
+        Kind::Agent => &AGENTS,
+        Kind::ModelAPI => &MODEL_APIS,
+        Kind::MCPServer => &MCP_SERVERS,
+        Kind::AgentBuild => &AGENT_BUILDS,
     }
 }
 

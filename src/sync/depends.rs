@@ -316,7 +316,7 @@ mod tests {
             .iter()
             .map(|(id, want)| {
                 let said = (keys::APPLIED.to_owned(), want.applied.clone());
-                let annotations = Pairs::of(Some([said].into()));
+                let annotations = Pairs::of(Some(&[said].into()));
                 let facts = Facts { annotations, ..Facts::default() };
                 (id.clone(), Arc::new(Object(facts)) as Live)
             })

@@ -454,7 +454,7 @@ mod tests {
     fn live(id: &ObjectId, mark: String, more: &[(&str, &str)], ends: bool) -> Live {
         let annotations = std::iter::once((keys::OWNER.to_owned(), mark))
             .chain(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        let annotations = Pairs::of(Some(annotations.collect()));
+        let annotations = Pairs::of(Some(&annotations.collect()));
         let finalizers = ends.then(|| "example.com/hold".to_owned()).into_iter().collect();
         let facts = Facts { annotations, deleting: ends, finalizers, ..Facts::default() };
         Arc::new(Object { uid: format!("uid-of-{}", id.name), facts })

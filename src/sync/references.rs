@@ -125,7 +125,7 @@ mod tests {
     use crate::definition::references::{Reference, UsedModel};
     use crate::definition::tests::tree;
     use crate::definition::{Context, Limits, Loader, Offers};
-    use crate::packed::Packed;
+    use crate::packed::Family;
 
     fn catalog(models: &[&str]) -> Catalog {
         let head = "apiVersion: convoke.dev/v1alpha1\n";
@@ -171,8 +171,8 @@ mod tests {
             column: 1,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
-            spec: Packed::of(&Value::Null),
-            canonical_spec: Packed::of(&Value::Null),
+            spec: Family::new().pack(&Value::Null),
+            canonical_spec: Family::new().pack(&Value::Null),
             offers: Offers {
                 models: models.into_iter().map(str::to_owned).collect(),
                 exposed: id.kind == Kind::Agent,

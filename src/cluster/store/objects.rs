@@ -1,6 +1,7 @@
 //! The objects of one store: by namespace and name, and by the terms that they are looked up with.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Entry, Key};
@@ -10,9 +11,52 @@ pub type Terms<V> = fn(&V) -> Vec<String>;
 
 /// The objects of one namespace.
 struct Space<V> {
-    objects: HashMap<Box<str>, Arc<Entry<V>>>,
-    /// Term → names.
-    index: HashMap<Box<str>, BTreeSet<Box<str>>>,
+    objects: HashMap<Arc<str>, Arc<Entry<V>>>,
+    /// Hash of a term → names. Two terms may have the same hash, so whoever looks asks the objects again.
+    index: HashMap<u64, Names>,
+}
+
+/// Names with the same term. Most terms have one: a set of its own for each would take more than all names.
+enum Names {
+    One(Arc<str>),
+    More(BTreeSet<Arc<str>>),
+}
+
+impl Names {
+    fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (one, more) = match self {
+            Self::One(name) => (Some(name), None),
+            Self::More(names) => (None, Some(names)),
+        };
+        one.into_iter().chain(more.into_iter().flatten())
+    }
+
+    fn insert(&mut self, name: Arc<str>) {
+        match self {
+            Self::One(have) if *have == name => {}
+            Self::One(have) => *self = Self::More([have.clone(), name].into()),
+            Self::More(names) => {
+                names.insert(name);
+            }
+        }
+    }
+
+    /// Takes a name out; whether none is left.
+    fn remove(&mut self, name: &str) -> bool {
+        match self {
+            Self::One(have) => **have == *name,
+            Self::More(names) => {
+                names.remove(name);
+                names.is_empty()
+            }
+        }
+    }
+}
+
+fn hash(term: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    term.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl<V> Default for Space<V> {
@@ -56,17 +100,19 @@ impl<V> Objects<V> {
             None => self.spaces.entry(key.namespace.as_str().into()).or_default(),
         };
         let new = (self.terms)(&entry.value);
-        let old = if let Some(place) = space.objects.get_mut(key.name.as_str()) {
-            Some(std::mem::replace(place, entry))
-        } else {
-            self.count += 1;
-            space.objects.insert(key.name.as_str().into(), entry)
+        let name = match space.objects.get_key_value(key.name.as_str()) {
+            Some((name, _)) => name.clone(),
+            None => key.name.as_str().into(),
         };
+        let old = space.objects.insert(name.clone(), entry);
+        self.count += usize::from(old.is_none());
         let before = old.as_ref().map(|old| (self.terms)(&old.value)).unwrap_or_default();
         if before != new {
             space.forget_terms(&key.name, before);
             for term in new {
-                space.index.entry(term.into()).or_default().insert(key.name.as_str().into());
+                let names = space.index.entry(hash(&term));
+                let names = names.or_insert_with(|| Names::One(name.clone()));
+                names.insert(name.clone());
             }
         }
         old
@@ -93,11 +139,11 @@ impl<V> Objects<V> {
     /// The objects of one namespace that have this term, by name.
     pub fn found(&self, namespace: &str, term: &str) -> Vec<(Key, Arc<Entry<V>>)> {
         let Some(space) = self.spaces.get(namespace) else { return Vec::new() };
-        let names = space.index.get(term).into_iter().flatten();
-        names
-            .filter_map(|name| {
-                Some((Key::new(namespace, &**name), space.objects.get(name)?.clone()))
-            })
+        let names = space.index.get(&hash(term)).into_iter().flat_map(Names::iter);
+        let objects = names.filter_map(|name| Some((name, space.objects.get(name)?)));
+        objects
+            .filter(|(_, entry)| (self.terms)(&entry.value).iter().any(|have| have == term))
+            .map(|(name, entry)| (Key::new(namespace, &**name), entry.clone()))
             .collect()
     }
 
@@ -112,11 +158,9 @@ impl<V> Objects<V> {
 impl<V> Space<V> {
     fn forget_terms(&mut self, name: &str, terms: Vec<String>) {
         for term in terms {
-            if let Some(names) = self.index.get_mut(term.as_str()) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.index.remove(term.as_str());
-                }
+            let term = hash(&term);
+            if self.index.get_mut(&term).is_some_and(|names| names.remove(name)) {
+                self.index.remove(&term);
             }
         }
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::api::Kind;
 use crate::cluster::live::{Facts, LiveObject, hash_json};
 use crate::definition::{Definition, Offers};
-use crate::packed::Packed;
+use crate::packed::Family;
 use crate::packed::Pairs;
 
 const NAMESPACE: &str = "team";
@@ -30,8 +30,8 @@ fn want(name: &str) -> (ObjectId, Desired) {
         column: 1,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
-        canonical_spec: Packed::of(&spec),
-        spec: Packed::of(&spec),
+        canonical_spec: Family::new().pack(&spec),
+        spec: Family::new().pack(&spec),
         offers: Offers::default(),
         references: Vec::new(),
     };
@@ -79,7 +79,7 @@ fn ours(name: &str) -> (ObjectId, Object) {
 
 fn annotate(object: &mut Object, key: &str, value: &str) {
     object.annotations.insert(key.into(), value.into());
-    object.facts.annotations = Pairs::of(Some(object.annotations.clone()));
+    object.facts.annotations = Pairs::of(Some(&object.annotations));
 }
 
 /// One other GitSync, `other`.

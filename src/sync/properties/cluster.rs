@@ -98,8 +98,8 @@ impl Cluster {
         };
         self.touch(id);
         let facts = Facts {
-            labels: Pairs::of(Some(labels.clone())),
-            annotations: Pairs::of(Some(annotations.clone())),
+            labels: Pairs::of(Some(&labels)),
+            annotations: Pairs::of(Some(&annotations)),
             spec_hash: Some(hash),
             deleting,
             ..Facts::default()

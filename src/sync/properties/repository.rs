@@ -10,7 +10,7 @@ use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
 use crate::definition::references::Reference;
 use crate::definition::{Catalog, Definition, Offers};
-use crate::packed::Packed;
+use crate::packed::Family;
 
 /// The folders that the two GitSyncs follow.
 pub const FOLDERS: [&str; 2] = ["m/", "o/"];
@@ -152,8 +152,8 @@ impl Definitions {
                 column: 1,
                 labels: labels(content),
                 annotations: labels(content / 2),
-                canonical_spec: Packed::of(&spec),
-                spec: Packed::of(&spec),
+                canonical_spec: Family::new().pack(&spec),
+                spec: Family::new().pack(&spec),
                 offers: Offers::default(),
                 references,
             })
