@@ -89,12 +89,11 @@ impl Cluster {
             return (old.version, hash);
         }
         let (held, deleting) = old.map_or((false, false), |old| (old.held, old.facts.deleting));
-        let uid = match old {
-            Some(object) => object.uid.clone(),
-            None => {
-                let number = (self.clock + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                format!("{:08x}-{:04x}-{:012x}", number >> 32, number >> 16 & 0xffff, self.clock)
-            }
+        let uid = if let Some(object) = old {
+            object.uid.clone()
+        } else {
+            let number = (self.clock + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            format!("{:08x}-{:04x}-{:012x}", number >> 32, number >> 16 & 0xffff, self.clock)
         };
         self.touch(id);
         let facts = Facts {

@@ -149,9 +149,9 @@ fn g14_an_object_that_is_left_alone_is_left_alone_whatever_else_happens() {
         for _ in 0..STEPS {
             // Whatever happens in Git, and to the operator; nobody touches the cluster by hand.
             if world.dice.roll(2) == 0 {
-                world.step_in_git()
+                world.step_in_git();
             } else {
-                world.step_of_operator()
+                world.step_of_operator();
             }
             assert_eq!(
                 world.cluster.objects[&kept].version,

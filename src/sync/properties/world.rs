@@ -501,7 +501,7 @@ impl World {
                 sync.forget();
                 sync.reference.uid = format!("{old}+");
                 (sync.created, sync.approval, sync.approved) =
-                    (300 + self.versions as i64, None, None);
+                    (300 + self.versions.cast_signed(), None, None);
                 (sync.pending, sync.last) = (None, None);
                 self.store.removed(&key, &old);
                 let _woken = self.siblings.forget(&key);
