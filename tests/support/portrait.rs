@@ -123,6 +123,7 @@ fn plain_status(status: &mut Value) {
     map.remove("stages");
     // How many pods the controller-manager has made: nothing of ours, and nobody runs them here.
     map.remove("replicas");
+    map.remove("updatedReplicas");
     if let Some(history) = map.get_mut("history").and_then(Value::as_array_mut) {
         history.truncate(1);
         for entry in history {
