@@ -33,6 +33,8 @@ pub mod cli;
 pub mod cluster;
 pub mod controllers;
 pub mod definition;
+#[cfg(test)]
+mod dice;
 pub mod git;
 pub mod http;
 pub mod packed;

@@ -283,27 +283,20 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-
-    /// xorshift: the same seed gives the same case, everywhere.
-    fn roll(seed: &mut u64, sides: u64) -> u64 {
-        *seed ^= *seed << 13;
-        *seed ^= *seed >> 7;
-        *seed ^= *seed << 17;
-        *seed % sides
-    }
+    use crate::dice::Dice;
 
     #[test]
     fn it_is_a_map_and_tells_what_differs_between_copies() {
         for seed in 1..60_u64 {
-            let mut dice = seed;
-            let mut plain: BTreeMap<u64, u64> =
-                (0..roll(&mut dice, 600)).map(|n| (roll(&mut dice, 1000).min(n * 7), n)).collect();
+            let mut dice = Dice(seed);
+            let mut plain: BTreeMap<usize, usize> =
+                (0..dice.roll(600)).map(|n| (dice.roll(1000).min(n * 7), n)).collect();
             let mut shared: SharedMap<_, _> = plain.clone().into_iter().collect();
             for _ in 0..30 {
                 let (old_plain, old_shared) = (plain.clone(), shared.clone());
-                for _ in 0..roll(&mut dice, 80) {
-                    let (key, value) = (roll(&mut dice, 1000), roll(&mut dice, 3));
-                    if roll(&mut dice, 2) == 0 {
+                for _ in 0..dice.roll(80) {
+                    let (key, value) = (dice.roll(1000), dice.roll(3));
+                    if dice.roll(2) == 0 {
                         assert_eq!(shared.remove(&key), plain.remove(&key));
                     } else {
                         assert_eq!(shared.insert(key, value), plain.insert(key, value));
@@ -313,7 +306,7 @@ mod tests {
                 assert_eq!(shared.len(), plain.len());
                 assert!(shared.iter().eq(plain.iter()), "seed {seed}");
                 assert!(shared.pieces.iter().all(|piece| (1..=MOST).contains(&piece.len())));
-                let bound = roll(&mut dice, 1000);
+                let bound = dice.roll(1000);
                 assert!(shared.iter_from(|key| *key < bound).eq(plain.range(bound..)));
                 // The copy is what it was.
                 assert!(old_shared.iter().eq(old_plain.iter()));

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::dice::Dice;
 
 fn told(kind: Kind, old: &Value, new: &Value) -> Vec<String> {
     changes(kind, old, new).iter().map(ToString::to_string).collect()
@@ -206,17 +207,10 @@ fn a_text_of_any_shape_is_counted_soon() {
     assert_eq!((added, removed), (40_000, 40_000));
 }
 
-/// A generator with a seed: the same values in every run.
-struct Random(u64);
+/// Values, from dice.
+struct Random(Dice);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % limit as u64).expect("small")
-    }
-
     fn value(&mut self, depth: usize) -> Value {
         const NAMES: &[&str] = &[
             "env",
@@ -230,23 +224,25 @@ impl Random {
             "optional",
             "x",
         ];
-        match self.below(if depth == 0 { 7 } else { 10 }) {
+        match self.0.roll(if depth == 0 { 7 } else { 10 }) {
             0 => Value::Null,
-            1 => json!(self.below(2) == 0),
-            2 => json!(self.below(3)),
+            1 => json!(self.0.roll(2) == 0),
+            2 => json!(self.0.roll(3)),
             3 => {
-                json!(["", "a", "b", "a\nb\n", "a\nb", "https://h?a", "https://h?b"][self.below(7)])
+                json!(
+                    ["", "a", "b", "a\nb\n", "a\nb", "https://h?a", "https://h?b"][self.0.roll(7)]
+                )
             }
-            4 => json!(NAMES[self.below(NAMES.len())]),
+            4 => json!(NAMES[self.0.roll(NAMES.len())]),
             5 => json!([]),
             6 => json!({}),
-            7 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
-            8 => (0..self.below(4))
-                .map(|_| json!({"name": NAMES[self.below(4)], "value": self.value(0)}))
+            7 => (0..self.0.roll(4)).map(|_| self.value(depth - 1)).collect(),
+            8 => (0..self.0.roll(4))
+                .map(|_| json!({"name": NAMES[self.0.roll(4)], "value": self.value(0)}))
                 .collect(),
             _ => {
-                let pairs = (0..self.below(5))
-                    .map(|_| (NAMES[self.below(NAMES.len())].to_owned(), self.value(depth - 1)));
+                let pairs = (0..self.0.roll(5))
+                    .map(|_| (NAMES[self.0.roll(NAMES.len())].to_owned(), self.value(depth - 1)));
                 Value::Object(pairs.collect())
             }
         }
@@ -255,12 +251,12 @@ impl Random {
 
 #[test]
 fn specs_are_equal_exactly_when_nothing_is_told() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(Dice(0x9e37_79b9_7f4a_7c15));
     let mut equal = 0;
     for round in 0..40_000 {
         let old = random.value(3);
         let new = if round % 4 == 0 { old.clone() } else { random.value(3) };
-        let kind = Kind::ALL[random.below(4)];
+        let kind = Kind::ALL[random.0.roll(4)];
         let changes = changes(kind, &old, &new);
         assert_eq!(changes.is_empty(), old == new, "{old}\n{new}\n{changes:?}");
         equal += usize::from(old == new);

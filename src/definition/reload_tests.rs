@@ -11,29 +11,10 @@ use super::super::tree::{
 use super::super::variables::Variables;
 use super::super::{Context, Limits, Loader};
 use crate::definition::ignore::Patterns;
+use crate::dice::Dice;
 
 const CASES: u64 = 36;
 const STEPS: usize = 30;
-
-/// xorshift: the same seed gives the same case, everywhere.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).expect("small")
-    }
-
-    fn one_in(&mut self, sides: usize) -> bool {
-        self.roll(sides) == 0
-    }
-
-    fn of<T: Copy>(&mut self, things: &[T]) -> T {
-        things[self.roll(things.len())]
-    }
-}
 
 type Files = BTreeMap<String, String>;
 
@@ -187,7 +168,7 @@ fn context(path: &str, hosts: usize, ignore: &[&str]) -> Context {
 /// Runs one case; says how many commits were built on the one before, and how many were loaded. `fresh` walks every
 /// tree whole, and now and then forgets the files, too; making a loader takes longer.
 fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let path = dice.of(&["", "prod"]);
     let (mut hosts, mut ignore) = (2, &[][..]);
     let mut files = Files::new();

@@ -128,21 +128,9 @@ impl<'a> Subject<'a> {
     /// A report that knows nothing but a verdict.
     pub(super) fn blank(&self, verdict: Verdict, state: &State) -> Report<'static> {
         Report {
-            generation: self.generation,
-            verdict,
             attempted: state.attempted.as_ref().map(ToString::to_string),
-            revision: None,
             handled: state.request.clone(),
-            problems: None,
-            plan: None,
-            counts: None,
-            failed: 0,
-            approved: None,
-            done: None,
-            stages: None,
-            suspended: false,
-            blind: false,
-            now: now(),
+            ..Report::of(self.generation, verdict, now())
         }
     }
 }

@@ -125,6 +125,7 @@ mod tests {
     use crate::definition::references::{Reference, UsedModel};
     use crate::definition::tests::tree;
     use crate::definition::{Context, Limits, Loader, Offers};
+    use crate::dice::Dice;
     use crate::packed::Family;
 
     fn catalog(models: &[&str]) -> Catalog {
@@ -143,26 +144,18 @@ mod tests {
         catalog
     }
 
-    /// xorshift: the same seed gives the same case, everywhere.
-    fn roll(seed: &mut u64, sides: usize) -> usize {
-        *seed ^= *seed << 13;
-        *seed ^= *seed >> 7;
-        *seed ^= *seed << 17;
-        usize::try_from(*seed % sides as u64).expect("small")
+    fn any_id(dice: &mut Dice) -> ObjectId {
+        let kind = if dice.roll(3) == 0 { Kind::ModelAPI } else { Kind::Agent };
+        ObjectId::new(kind, ["alpha", "alphb", "beta", "gamma", "gammb"][dice.roll(5)])
     }
 
-    fn any_id(dice: &mut u64) -> ObjectId {
-        let kind = if roll(dice, 3) == 0 { Kind::ModelAPI } else { Kind::Agent };
-        ObjectId::new(kind, ["alpha", "alphb", "beta", "gamma", "gammb"][roll(dice, 5)])
-    }
-
-    fn definition(id: ObjectId, dice: &mut u64) -> Definition {
-        let models: Vec<_> = ["one", "two"].into_iter().take(roll(dice, 3)).collect();
-        let reference = |dice: &mut u64| {
+    fn definition(id: ObjectId, dice: &mut Dice) -> Definition {
+        let models: Vec<_> = ["one", "two"].into_iter().take(dice.roll(3)).collect();
+        let reference = |dice: &mut Dice| {
             let model = UsedModel { name: "two".into(), place: Place { line: 3, column: 1 } };
             let to = any_id(dice);
             // Agents are asked for no model.
-            let model = (to.kind == Kind::ModelAPI && roll(dice, 2) == 0).then_some(model);
+            let model = (to.kind == Kind::ModelAPI && dice.roll(2) == 0).then_some(model);
             Reference { to, field: "any", line: 2, column: 1, model }
         };
         Definition {
@@ -177,7 +170,7 @@ mod tests {
                 models: models.into_iter().map(str::to_owned).collect(),
                 exposed: id.kind == Kind::Agent,
             },
-            references: (0..roll(dice, 3)).map(|_| reference(dice)).collect(),
+            references: (0..dice.roll(3)).map(|_| reference(dice)).collect(),
             id,
         }
     }
@@ -185,29 +178,29 @@ mod tests {
     #[test]
     fn g10_what_is_kept_up_to_date_is_what_a_check_of_all_gives() {
         for seed in 1..300_u64 {
-            let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut dice = Dice::new(seed);
             let (mut catalog, mut live) = (Catalog::default(), BTreeSet::new());
             let mut kept = References::default();
             kept.check_all(&catalog, &|_| false);
             for step in 0..30 {
                 let (old, mut touched) = (catalog.clone(), Vec::new());
-                for _ in 0..roll(&mut dice, 3) {
+                for _ in 0..dice.roll(3) {
                     let id = any_id(&mut dice);
-                    if roll(&mut dice, 3) == 0 {
+                    if dice.roll(3) == 0 {
                         catalog.definitions.remove(&id);
                     } else {
                         let one = Arc::new(definition(id.clone(), &mut dice));
                         catalog.definitions.insert(id, one);
                     }
                 }
-                if roll(&mut dice, 3) == 0 {
+                if dice.roll(3) == 0 {
                     let id = any_id(&mut dice);
                     if !live.remove(&id) {
                         live.insert(id.clone());
                     }
                     touched.push(id);
                 }
-                if roll(&mut dice, 15) == 0 {
+                if dice.roll(15) == 0 {
                     catalog.broken = [(any_id(&mut dice), "x.yaml".to_owned())].into();
                 }
                 let differ = changes(&desired_set(&old), &desired_set(&catalog));

@@ -316,7 +316,8 @@ mod tests {
     use super::*;
     use crate::api::Kind;
     use crate::definition::Catalog;
-    use crate::sync::properties::{Dice, definition};
+    use crate::dice::Dice;
+    use crate::sync::properties::definition;
 
     type Wants = BTreeMap<Key, BTreeSet<&'static str>>;
     const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];

@@ -99,6 +99,30 @@ pub struct Report<'a> {
     pub now: Timestamp,
 }
 
+impl Report<'_> {
+    /// A report that knows nothing but a verdict.
+    #[must_use]
+    pub const fn of(generation: i64, verdict: Verdict, now: Timestamp) -> Self {
+        Self {
+            generation,
+            verdict,
+            attempted: None,
+            revision: None,
+            handled: None,
+            problems: None,
+            plan: None,
+            counts: None,
+            failed: 0,
+            approved: None,
+            done: None,
+            stages: None,
+            suspended: false,
+            blind: false,
+            now,
+        }
+    }
+}
+
 /// The new status. What a report does not know (nothing could be read) is kept from `previous`.
 #[must_use]
 pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncStatus {
@@ -458,21 +482,11 @@ mod tests {
             reconciling: false,
         };
         let report = Report {
-            generation: 1,
-            verdict: said,
-            attempted: None,
             revision: Some("main@sha1:0".into()),
-            handled: None,
             problems: Some(&problems),
             plan: Some(&plan),
-            counts: None,
-            failed: 0,
             approved: Some(ApprovedPrune { digest: "d".into(), input_key: "k".into(), uids }),
-            done: None,
-            stages: None,
-            suspended: false,
-            blind: false,
-            now: Timestamp::UNIX_EPOCH,
+            ..Report::of(1, said, Timestamp::UNIX_EPOCH)
         };
         let status = status(None, report);
         let bytes = serde_json::to_vec(&status).expect("JSON").len();
@@ -493,21 +507,10 @@ mod tests {
         };
         let plan = Plan::default();
         let report = Report {
-            generation: 1,
-            verdict: said,
-            attempted: None,
-            revision: None,
             handled: Some("r".repeat(200_000)),
             problems: Some(&[]),
             plan: Some(&plan),
-            counts: None,
-            failed: 0,
-            approved: None,
-            done: None,
-            stages: None,
-            suspended: false,
-            blind: false,
-            now: Timestamp::UNIX_EPOCH,
+            ..Report::of(1, said, Timestamp::UNIX_EPOCH)
         };
         let status = status(None, report);
         let ready = status.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready");

@@ -6,17 +6,7 @@ use convoke::definition::tree::TreeEntry;
 
 use super::*;
 
-/// xorshift: the same seed gives the same case, everywhere.
-struct Dice(u64);
-
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
-    }
-
     fn path(&mut self) -> String {
         // Git sorts folders as if their names ended with a slash: `a-b` before `a/`, `a.b` too, `a0` after.
         let parts = ["a", "a-b", "a.b", "a0", "b", "prod", "prod-x"];

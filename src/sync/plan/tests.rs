@@ -527,6 +527,15 @@ fn g14_a_paused_object_is_neither_changed_nor_deleted_and_is_shown() {
     assert_eq!((names(&plan.paused), plan.unchanged, plan.marked), (vec!["a", "b", "d"], 1, 4));
     annotate(w.live.get_mut(&id("a")).expect("a"), keys::RECONCILE, "no");
     assert_eq!(w.plan().update.len(), 1);
+
+    // Somebody pauses it and hands it over: it is taken when the pause ends.
+    let mut w = world(&["x"], &[]);
+    w.live.extend([live("x", None)]);
+    let x = w.live.get_mut(&id("x")).expect("x");
+    annotate(x, keys::ADOPT_BY, "main");
+    annotate(x, keys::RECONCILE, "disabled");
+    let plan = w.plan();
+    assert_eq!((plan.update.len(), names(&plan.paused)), (0, vec!["x"]));
 }
 
 #[test]

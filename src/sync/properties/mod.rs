@@ -18,29 +18,10 @@ use self::repository::{Definitions, FOLDERS, NAMES, Tree, id};
 use self::world::World;
 use crate::api::{ObjectId, keys};
 use crate::definition::Definition;
+use crate::dice::Dice;
 
 const CASES: u64 = 3000;
 const STEPS: usize = 40;
-
-/// xorshift: the same seed gives the same case, everywhere.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).expect("small")
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.roll(all.len())]
-    }
-}
 
 /// A definition, for tests beside these.
 pub fn definition(id: &ObjectId, content: usize) -> Arc<Definition> {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::Dice;
 use super::cluster::{Object, stored};
 use super::repository::{Health, Tree, labels};
 use super::world::{Sync, World};
 use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::{ObjectId, keys};
+use crate::dice::Dice;
 use crate::sync::plan::{Held, Plan, Victim};
 
 type Shown = (String, BTreeSet<(ObjectId, String)>);

@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::DeserializeGuard;
 use serde_json::json;
 
-use super::Dice;
 use super::cluster::{Cluster, stored};
 use super::oracle::Ledger;
 use super::repository::{Definitions, FOLDERS, File, Health, NAMES, Tree, id};
@@ -17,6 +16,7 @@ use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::live::Managed;
 use crate::cluster::reflector;
 use crate::cluster::store::{Key, Store};
+use crate::dice::Dice;
 use crate::sync::board::Board;
 use crate::sync::carry::consult;
 use crate::sync::desired::{SyncRef, changes};
