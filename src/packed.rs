@@ -40,10 +40,15 @@ impl Family {
     /// Packs plain data: values with string keys, whose writing cannot fail.
     #[must_use]
     pub fn pack(&self, value: &impl Serialize) -> Packed {
-        let text = serde_json::to_vec(value).unwrap_or_default();
+        self.pack_text(&serde_json::to_vec(value).unwrap_or_default())
+    }
+
+    /// Packs a value that is JSON text already.
+    #[must_use]
+    pub fn pack_text(&self, text: &[u8]) -> Packed {
         let sample = self.sample.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sample) = sample {
-            let packed = Packed::like(sample, &text);
+            let packed = Packed::like(sample, text);
             let worn = self.uses.fetch_add(1, Ordering::Relaxed) >= SAMPLE_USES;
             if !worn || packed.bytes.len() <= text.len() / ALIKE {
                 return packed;
@@ -52,7 +57,7 @@ impl Family {
         let sample: Arc<[u8]> = text[..text.len().min(SAMPLE_BYTES)].into();
         *self.sample.write().unwrap_or_else(PoisonError::into_inner) = Some(sample.clone());
         self.uses.store(0, Ordering::Relaxed);
-        Packed::like(sample, &text)
+        Packed::like(sample, text)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,7 +20,8 @@ use serde_json::Value;
 
 use super::client::CallError;
 use super::projection::covers;
-use super::reflector::View;
+use super::read::Metadata;
+use super::reflector::{View, identity};
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
 use crate::api::keys;
@@ -109,6 +111,27 @@ impl<K: ChildKind> Child<K> {
         self.object.get()
     }
 
+    fn new(meta: &ObjectMeta, object: Packed) -> Self {
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let owner = owners.iter().find(|owner| owner.controller == Some(true));
+        let [kind, name, uid] = owner.map_or([""; 3], |owner| {
+            [owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()]
+        });
+        let text = |map: &'_ Option<BTreeMap<String, String>>, name| {
+            map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
+        };
+        let label = text(&meta.labels, keys::OWNER_KIND);
+        let hash = text(&meta.annotations, keys::CHILD_HASH);
+        Self {
+            about: Texts::of([kind, name, uid, &label, &hash]),
+            deleting: meta.deletion_timestamp.is_some(),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
+            like: AtomicBool::new(false),
+            object,
+            kind: PhantomData,
+        }
+    }
+
     /// Whether it is as wanted: same hash, and everything that was wanted is still there.
     fn is_like(&self, desired: &K, hash: &str) -> bool {
         if self.about(HASH) != Some(hash) {
@@ -133,26 +156,16 @@ impl<K: ChildKind> View for Child<K> {
     type Object = K;
 
     fn of(mut object: K) -> Self {
-        let meta = object.meta_mut();
-        meta.managed_fields = None;
-        let owners = meta.owner_references.as_deref().unwrap_or_default();
-        let owner = owners.iter().find(|owner| owner.controller == Some(true));
-        let text = |map: &Option<BTreeMap<String, String>>, name| {
-            map.as_ref().and_then(|map| map.get(name)).map_or("", String::as_str).to_owned()
-        };
-        let label = text(&meta.labels, keys::OWNER_KIND);
-        let hash = text(&meta.annotations, keys::CHILD_HASH);
-        let [kind, name, uid] = owner.map_or([""; 3], |owner| {
-            [owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str()]
-        });
-        Self {
-            about: Texts::of([kind, name, uid, &label, &hash]),
-            deleting: meta.deletion_timestamp.is_some(),
-            created: meta.creation_timestamp.as_ref().map(|time| time.0),
-            like: AtomicBool::new(false),
-            object: K::family().pack(&object),
-            kind: PhantomData,
-        }
+        object.meta_mut().managed_fields = None;
+        Self::new(object.meta(), K::family().pack(&object))
+    }
+
+    // What is in it besides its metadata is rarely asked: then it is time to read it.
+    fn read(text: &str) -> serde_json::Result<(Key, Entry<Self>)> {
+        let Metadata { metadata } = serde_json::from_str(text)?;
+        let (key, uid, version) = identity(&metadata);
+        let value = Self::new(&metadata, K::family().pack_text(text.as_bytes()));
+        Ok((key, Entry { uid, version, value }))
     }
 }
 

@@ -103,7 +103,19 @@ impl CallError {
     /// The operator lacks the right.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
-        self.status().is_some_and(|s| s.code == 403)
+        self.refusal().is_some()
+    }
+
+    /// What the server says when the operator lacks the right.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.status().filter(|s| s.code == 403).map(|s| s.message.as_str())
+    }
+
+    /// What was asked for is too old: a watch must begin with a list again.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.status().is_some_and(|s| s.code == 410)
     }
 }
 
@@ -233,5 +245,17 @@ mod tests {
             "message": "the server could not find the requested resource", "details": {},
         }));
         assert!(kind.is_not_found() && !kind.is_gone());
+    }
+
+    #[test]
+    fn only_a_403_counts_as_a_missing_right_and_only_a_410_as_expired() {
+        let error = |code: u16| {
+            let status = serde_json::json!({"code": code, "message": "m", "status": "Failure", "reason": "r"});
+            let status: kube::core::Status = serde_json::from_value(status).expect("a status");
+            CallError::from(kube::Error::Api(Box::new(status)))
+        };
+        assert_eq!(error(403).refusal(), Some("m"));
+        assert_eq!((error(404).refusal(), CallError::Deadline.refusal()), (None, None));
+        assert!(error(410).is_expired() && !error(404).is_expired());
     }
 }

@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::reflector::View;
+use super::read::Metadata;
+use super::reflector::{self, View};
 use super::store::{Entry, Key, Store};
 use crate::api::common::NameRef;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
@@ -180,6 +181,18 @@ fn is_ready(object: &impl Ours) -> bool {
 impl<K: Ours> View for Managed<K> {
     type Object = DeserializeGuard<K>;
 
+    fn read(text: &str) -> serde_json::Result<(Key, Entry<Self>)> {
+        // The guard's own way is long: it keeps two copies for the case that the object does not parse.
+        let object = match serde_json::from_str(text) {
+            Ok(object) => Ok(object),
+            Err(error) => {
+                let Metadata { metadata } = serde_json::from_str(text)?;
+                Err(InvalidObject { error: error.to_string(), metadata })
+            }
+        };
+        Ok(reflector::entry::<Self>(DeserializeGuard(object)))
+    }
+
     fn of(DeserializeGuard(object): DeserializeGuard<K>) -> Self {
         let facts = |meta: &ObjectMeta| Facts {
             generation: meta.generation,
@@ -266,7 +279,7 @@ impl<K: Ours> ManagedStore for Store<Managed<K>> {
                 Err(_) => return (0, None),
             },
         };
-        let (key, entry) = super::reflector::entry::<Managed<K>>(object);
+        let (key, entry) = reflector::entry::<Managed<K>>(object);
         let seen = (entry.version, entry.value.facts.spec_hash);
         self.wrote(key, entry);
         seen

@@ -14,6 +14,7 @@ pub mod identity;
 pub mod live;
 pub mod meta;
 pub mod projection;
+pub mod read;
 pub mod readiness;
 pub mod reflector;
 pub mod ssa;

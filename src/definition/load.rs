@@ -51,7 +51,7 @@ pub(super) struct Cached {
 
 /// Reads trees. Keeps each file's result, so that an unchanged file is not looked at again.
 pub struct Loader {
-    schemas: Schemas,
+    schemas: &'static Schemas,
     pub(super) limits: Limits,
     pub(super) cache: HashMap<String, Cached>,
     /// What the last load left, while it can be built on.
@@ -69,7 +69,7 @@ impl Loader {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
-            schemas: Schemas::new(),
+            schemas: Schemas::shared(),
             limits,
             cache: HashMap::new(),
             base: None,

@@ -35,7 +35,7 @@ use super::queue::Queue;
 use crate::api::{Kind, keys};
 use crate::cluster::client::{call, jitter};
 use crate::cluster::meta;
-use crate::cluster::reflector::{self, Heard};
+use crate::cluster::reflector::{self, Heard, entry_of};
 use crate::cluster::store::{Change, Key, Store};
 
 /// What is followed.
@@ -75,7 +75,7 @@ impl Watch {
         self.state.send_if_modified(|state| {
             let new = match heard {
                 Heard::Listed => State::Watching,
-                Heard::Failed(error) => match reflector::refusal(error) {
+                Heard::Failed(error) => match error.refusal() {
                     Some(said) => State::forbidden(said),
                     None if *state == State::Starting => State::Failing,
                     None => return false,
@@ -159,6 +159,7 @@ impl Inputs {
             }
         };
         let view = |map: WatchedConfigMap| map.digests(&key);
+        let view = |text: &str| serde_json::from_str(text).map(|map| entry_of(map, view));
         reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
     }
 
@@ -191,6 +192,7 @@ impl Inputs {
             }
         };
         let view = |secret: WatchedSecret| secret.digests(&key);
+        let view = |text: &str| serde_json::from_str(text).map(|secret| entry_of(secret, view));
         reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
     }
 
