@@ -4,6 +4,7 @@
 mod support;
 
 use convoke::api::{Kind, keys};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -72,6 +73,44 @@ async fn g14_an_edit_is_undone_and_an_event_names_the_field_and_who_it_was() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_pods_are_not_replaced_for_an_edit_that_is_undone() {
+    let team = team("pods", &["gpt"], json!({})).await;
+    let spec = "modelAPI: gpt\n  model: m\n  image: registry.example.com/good:1";
+    let text = format!(
+        "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\nspec:\n  {spec}\n"
+    );
+    team.push(&[("a.yaml", Some(&text))]).await;
+    let deployments: Api<Deployment> = Api::namespaced(team.client.clone(), &team.namespace);
+    let agents = team.api(Kind::Agent);
+    // The controller has seen all that there is to see.
+    let seen = async || {
+        eventually(SOON, "the controller has looked", || async {
+            let agent = agents.get("a").await.expect("the agent");
+            let image = agent.data["spec"]["image"] == "registry.example.com/good:1";
+            let looked = agent.data["status"]["observedGeneration"].as_i64();
+            if image && looked == agent.metadata.generation && looked.is_some() {
+                Ok(looked)
+            } else {
+                Err(format!("{:?}", agent.data))
+            }
+        })
+        .await
+    };
+    let before = seen().await;
+    let generation = async || {
+        let deployment = deployments.get("agent-a").await.expect("a Deployment");
+        deployment.metadata.generation
+    };
+    let made = generation().await;
+    let params =
+        PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    let patch = json!({"spec": {"image": "registry.example.com/bad:1"}});
+    agents.patch("a", &params, &Patch::Merge(&patch)).await.expect("edit");
+    assert_ne!(seen().await, before, "the edit and its undoing are generations of their own");
+    assert_eq!(generation().await, made);
 }
 
 #[tokio::test(flavor = "multi_thread")]

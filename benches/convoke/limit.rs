@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::repository::Fleet;
 use crate::stage::Outcome;
@@ -44,6 +44,48 @@ impl Call {
             ),
             content_type: "application/apply-patch+yaml",
             body: manifest.to_string().into_bytes(),
+        }
+    }
+
+    /// A status as the controllers write it: an apply has to look at it, too, to keep it.
+    pub fn status(namespace: &str, name: &str) -> Self {
+        let condition = |kind: &str, status: &str, reason: &str| {
+            json!({
+                "type": kind, "status": status, "reason": reason, "observedGeneration": 1,
+                "message": "0 of 1 replicas available", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        let status = json!({
+            "phase": "Pending", "observedGeneration": 1, "message": "0 of 1 replicas available",
+            "conditions": [
+                condition("Ready", "False", "RollingOut"),
+                condition("Available", "False", "ReplicasUnavailable"),
+                condition("DependenciesReady", "True", "AllReady"),
+                condition("ImageResolved", "True", "Resolved"),
+                condition("PeersResolved", "True", "AllFound"),
+                condition("Progressing", "True", "RollingOut"),
+            ],
+            "endpoint": format!("http://agent-{name}.{namespace}.svc.cluster.local:8000"),
+            "image": "registry.example.com/agents/base:1.0", "model": "gpt-0",
+            "linkedResources": {"modelAPI": "models"},
+            "replicas": 1, "readyReplicas": 0, "updatedReplicas": 1, "unavailableReplicas": 1,
+            "selector": format!("convoke.dev/kind=agent,convoke.dev/name={name}"),
+            "source": {
+                "commit": "0".repeat(40), "line": 1, "path": format!("000/{name}.yaml"), "sync": "main",
+            },
+        });
+        let body = json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "Agent",
+            "metadata": {"name": name, "namespace": namespace}, "status": status,
+        });
+        Self {
+            method: Method::PATCH,
+            path: format!(
+                "{}/{name}/status?&fieldManager=convoke-status&force=true",
+                agents(namespace)
+            ),
+            content_type: "application/apply-patch+yaml",
+            body: body.to_string().into_bytes(),
         }
     }
 

@@ -52,6 +52,10 @@ async fn once(stage: &Stage<'_>, namespace: &str) -> Outcome<Limits> {
     };
     stage.api.quiet(None).await?;
     let create = millis(stage.limit.run(calls(1, true), workers).await?);
+    if stage.controllers == Controllers::All {
+        let statuses = (0..fleet.size).map(|index| Call::status(namespace, &Fleet::name(index)));
+        stage.limit.run(statuses.collect(), workers).await?;
+    }
     stage.api.quiet(None).await?;
     let change = millis(stage.limit.run(calls(2, false), workers).await?);
     let kept = fleet.size - pruned(fleet.size);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::{Api, Client};
 use tokio::task::JoinSet;
@@ -19,12 +20,14 @@ use super::turns::Turns;
 use super::wanted_agents::WantedAgents;
 use crate::api::{Agent, Kind, ObjectId, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
-use crate::cluster::live::{Managed, Ours, Stores};
+use crate::cluster::live::{Facts, Managed, Ours, Stores};
 use crate::cluster::reflector;
 use crate::cluster::store::{Change, Entry, Key, Store};
 
 /// Objects of one kind that are worked on at once.
 const CONCURRENCY: usize = 16;
+/// What is changed by hand in an object from Git is most likely undone at once: its pods wait for that.
+const SECOND_THOUGHT: Duration = Duration::from_secs(1);
 
 /// What the operator's options say about controllers.
 #[derive(Debug, Clone)]
@@ -169,11 +172,24 @@ fn status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
 /// An object's own changes. The echo of our own status write changes nothing, and is cheap.
 fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
     let sink = queue.clone();
-    store.on_change(move |change| {
-        if !matches!((change.old, change.new), (Some(old), Some(new)) if old.uid == new.uid && old.value.facts.same_input(&new.value.facts)) {
-            sink.add(change.key.clone());
+    store.on_change(move |change| match (change.old, change.new) {
+        (Some(old), Some(new)) if old.uid == new.uid => {
+            let (old, new) = (&old.value.facts, &new.value.facts);
+            if !old.same_input(new) {
+                let pause = if by_hand(old, new) { SECOND_THOUGHT } else { Duration::ZERO };
+                sink.add_after(change.key.clone(), pause);
+            }
         }
+        _ => sink.add(change.key.clone()),
     });
+}
+
+/// Whether somebody else changed the spec of an object that comes from Git: a sync says what it applied.
+fn by_hand(old: &Facts, new: &Facts) -> bool {
+    let applied = new.annotations.get(keys::APPLIED);
+    applied.is_some()
+        && applied == old.annotations.get(keys::APPLIED)
+        && old.spec_hash != new.spec_hash
 }
 
 /// Changes of children wake their owner.
