@@ -120,9 +120,14 @@ pub async fn restart(run: &mut Running<'_>, report: &mut Report) -> Outcome<()> 
         report.add(run.stage.key("P10", "restart to ready"), "ms", millis(ready - began), listed);
     row.goal = Goal::Ratio(1.3);
     report.add(run.stage.key("P10", "restart to settled"), "ms", millis(handled - began), listed);
+    let mut others = writes;
+    expected.map(|place| others.remove(place));
+    for write in others.iter().take(5) {
+        report.note(format!("P10, a write after the restart: {write:?}"));
+    }
     // Thousands at most.
     #[allow(clippy::cast_precision_loss)]
-    let unexpected = (writes.len() - usize::from(expected.is_some())) as f64;
+    let unexpected = others.len() as f64;
     report.add(run.stage.key("P10", "restart: writes"), "", unexpected, None).goal =
         Goal::Value(0.0);
     if run.stage.options.wants(&["P6"]) {
