@@ -379,7 +379,7 @@ pub struct HistoryEntry {
     /// First line of its message, cut at 120 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// `Applied`, `Partial`, `Held` or `Failed`.
+    /// `Applied`, `Partial`, `Held` or `Failed`; `Progressing` while the rest waits for an answer of another GitSync.
     pub outcome: String,
     /// Objects created.
     pub created: i64,

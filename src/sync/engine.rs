@@ -417,6 +417,7 @@ impl Engine {
             || !plan.terminating.is_empty();
         let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting);
         let fought = carried.wait;
+        let finished = said.reason != PROGRESSING;
         let report = Report {
             generation: *generation,
             verdict: said,
@@ -443,8 +444,10 @@ impl Engine {
         self.tell_drift(sync, &outcome.drifts).await;
         written?;
 
-        state.trigger = "Cluster";
-        state.started = None;
+        if finished {
+            state.trigger = "Cluster";
+            state.started = None;
+        }
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
         let mut wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
         if carried.refusal.is_some() || state.denied_until.is_some() {
@@ -478,8 +481,10 @@ fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> &'static str {
         "Applied"
     } else if failed {
         "Failed"
-    } else if plan.held.is_some() && verdict.reason == "PruneHeld" {
+    } else if plan.held.is_some() && matches!(&*verdict.reason, "PruneHeld" | "PruneWaiting") {
         "Held"
+    } else if verdict.reason == PROGRESSING {
+        PROGRESSING
     } else {
         "Partial"
     }
