@@ -75,6 +75,12 @@ impl Engine {
         for (build, source) in &loaded.builds {
             self.builds.set(Key::new(&key.namespace, build), source.clone());
         }
+        let builds = || {
+            let live = self.stores.agent_builds.names(&key.namespace).into_iter();
+            let live = live.map(|name| Key::new(&*key.namespace, name));
+            live.filter(|build| self.builds.get(build).is_none()).collect()
+        };
+        self.builds.told(key, builds);
         // What is no agent offers no such thing.
         let exposed = |want: &Desired| want.definition.offers.exposed;
         let Some(before) = before.filter(|_| self.wanted.knows(key)) else {

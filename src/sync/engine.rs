@@ -185,6 +185,7 @@ impl Engine {
     pub(super) fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
+        self.builds.forget(key);
         self.touched.forget(key);
         self.variables.take(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
