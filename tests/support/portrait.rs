@@ -132,6 +132,8 @@ fn plain_status(status: &mut Value) {
             *entry = json!([entry["revision"], entry["outcome"], entry["subject"]]);
         }
         history.dedup();
+        // A status holds ten, and how many were made on the way differs.
+        history.truncate(3);
     }
     for prune in ["pendingPrune", "approvedPrune"] {
         if let Some(digest) = map.get_mut(prune).and_then(|prune| prune.get_mut("digest")) {
