@@ -20,6 +20,7 @@ use super::siblings::Siblings;
 use super::slots::Slots;
 use super::source::{Loaded, Source, millis};
 use super::space::Space;
+use super::spoken::Spoken;
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use super::touched::Touched;
@@ -73,6 +74,7 @@ pub struct Engine {
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
     pub(super) slots: Slots,
+    spoken: Arc<Spoken>,
     /// Syncs whose variables have changed.
     pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -149,8 +151,8 @@ impl Engine {
         turns: Arc<Turns>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
-        let touched = Arc::new(Touched::default());
-        listen(&stores, &touched, queue);
+        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
+        listen(&stores, &touched, &spoken, queue);
         let events = Events::new(client.clone());
         Arc::new(Self {
             client,
@@ -164,6 +166,7 @@ impl Engine {
             touched,
             siblings: Siblings::default(),
             slots: Slots::default(),
+            spoken,
             variables: Arc::default(),
             states: Mutex::default(),
         })
@@ -187,6 +190,7 @@ impl Engine {
         self.wanted.forget(key);
         self.builds.forget(key);
         self.touched.forget(key);
+        self.spoken.forget(key);
         self.variables.take(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
@@ -225,14 +229,17 @@ impl Engine {
         let newest = newest.and_then(|newest| newest.value.object());
         let sync = newest.as_ref().unwrap_or(sync);
         let new = make(sync.status.as_ref());
+        let (namespace, name, uid) = (&key.namespace, &key.name, &entry.uid);
+        self.spoken.say(key, uid, new.clone(), sync.status.clone());
         if sync.status.as_ref() == Some(&new) {
             return Ok(());
         }
-        let (namespace, name, uid) = (&key.namespace, &key.name, &entry.uid);
         match ssa::apply_status::<GitSync>(&self.client, namespace, name, uid, &new).await {
             Ok(object) => {
                 if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
                     let (key, entry) = crate::cluster::reflector::entry::<Managed<GitSync>>(object);
+                    let shown = entry.value.object().and_then(|object| object.status.clone());
+                    self.spoken.shown(&key, uid, shown);
                     self.stores.git_syncs.wrote(key, entry);
                 }
                 Ok(())
@@ -273,7 +280,13 @@ impl Reconciler for Engine {
             return Ok(Next::After(Duration::ZERO));
         }
         let generation = sync.metadata.generation.unwrap_or(0);
-        self.sync(&mut state, &Subject { key: &key, entry: &entry, sync: &sync, generation }).await
+        let subject = Subject { key: &key, entry: &entry, sync: &sync, generation };
+        if let Some(said) = self.spoken.answer(&key, &entry.uid, subject.status(), Instant::now()) {
+            tracing::info!(object = %key, "somebody else has written the status: ours is written again");
+            self.write_status(&subject, |_| said).await?;
+            return Ok(Next::After(Duration::ZERO));
+        }
+        self.sync(&mut state, &subject).await
     }
 }
 
