@@ -41,6 +41,10 @@ use crate::git::Revision;
 
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the first lists of our kinds may take before the statuses say that one is missing.
+const LISTED_WITHIN: Duration = Duration::from_secs(15);
+/// How often they are looked for after that.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// How the operator was started, as far as syncing is concerned.
 #[derive(Debug, Clone)]
@@ -75,6 +79,7 @@ pub struct Engine {
     pub(super) siblings: Siblings,
     pub(super) slots: Slots,
     spoken: Arc<Spoken>,
+    started: tokio::time::Instant,
     /// Syncs whose variables have changed.
     pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -167,6 +172,7 @@ impl Engine {
             siblings: Siblings::default(),
             slots: Slots::default(),
             spoken,
+            started: tokio::time::Instant::now(),
             variables: Arc::default(),
             states: Mutex::default(),
         })
@@ -259,7 +265,10 @@ impl Reconciler for Engine {
     const KIND: &'static str = "GitSync";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
-        self.stores.wait_ready().await;
+        let listed = self.stores.wait_ready();
+        if tokio::time::timeout_at(self.started + LISTED_WITHIN, listed).await.is_err() {
+            return self.unlisted(&key).await;
+        }
         let Some(entry) = self.stores.git_syncs.get(&key) else {
             self.forget(&key);
             return Ok(Next::Forget);
@@ -301,6 +310,26 @@ pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
 }
 
 impl Engine {
+    /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
+    async fn unlisted(&self, key: &Key) -> Result<Next, EngineError> {
+        let kinds = self.stores.pending().join(", ");
+        let entry = self.stores.git_syncs.get(key).filter(|entry| !entry.value.facts.deleting);
+        let sync = entry.as_ref().and_then(|entry| entry.value.object());
+        if let (Some(entry), Some(sync)) = (&entry, sync.filter(|sync| !sync.spec.suspend)) {
+            tracing::debug!(object = %key, kinds, "waiting for complete lists");
+            let message = format!(
+                "nothing is synced until the cluster lists its objects of kind {kinds}; is all of deploy/crds.yaml applied?"
+            );
+            let generation = sync.metadata.generation.unwrap_or(0);
+            let subject = Subject { key, entry, sync: &sync, generation };
+            let mut verdict = unready("KindsNotListed", &message, false);
+            verdict.reconciling = true;
+            let report = Report::of(generation, verdict, now());
+            self.write_status(&subject, |old| status(old, report)).await?;
+        }
+        Ok(Next::After(LOOK_AGAIN))
+    }
+
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
