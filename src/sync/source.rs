@@ -503,3 +503,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     let duration: kube::core::Duration = text.parse().ok()?;
     (!duration.is_negative()).then(|| duration.into())
 }
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;
