@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use convoke::api::{Agent, ModelAPI};
+use convoke::api::{Agent, GitSync, ModelAPI};
 use convoke::cluster::client::client_of;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
@@ -46,6 +46,28 @@ async fn a_cel_rule_refuses_image_with_build_ref() {
         agent(json!({"modelAPI": {"name": "gpt"}, "image": "a:1", "buildRef": {"name": "b"}}));
     let error = agents.create(&PostParams::default(), &bad).await.expect_err("refused").to_string();
     assert!(error.contains("image and buildRef exclude each other"), "{error}");
+}
+
+#[tokio::test]
+async fn g01_the_timeout_of_a_fetch_has_bounds() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("timeout").await;
+    let syncs: Api<GitSync> = Api::namespaced(cluster.client().await, &namespace);
+    let with = |name: &str, timeout: &str| -> GitSync {
+        serde_json::from_value(json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": name},
+            "spec": {"url": "https://git.example.com/team.git", "timeout": timeout},
+        }))
+        .expect("a GitSync")
+    };
+    for (name, timeout) in [("least", "1s"), ("most", "1h")] {
+        syncs.create(&PostParams::default(), &with(name, timeout)).await.expect(timeout);
+    }
+    for timeout in ["999ms", "1h1s", "24h"] {
+        let created = syncs.create(&PostParams::default(), &with("bad", timeout)).await;
+        let error = created.expect_err(timeout).to_string();
+        assert!(error.contains("timeout must be at least 1s and at most 1h"), "{error}");
+    }
 }
 
 #[tokio::test]

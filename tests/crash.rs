@@ -143,3 +143,35 @@ async fn c06_an_approved_prune_is_finished_after_a_kill_and_nothing_else_goes() 
     assert_eq!(sync.status.expect("status").approved_prune, None);
     println!("{left} objects were left when it was killed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_after_a_start_a_build_that_is_no_longer_in_git_does_not_wait_for_a_commit() {
+    let cluster = Cluster::start().await;
+    let mut operator = cluster.operator(ARGS).await;
+    // Without a registry it is never built, and has no key.
+    let build = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: b\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: team/b\n";
+    let files = [("a.yaml", &*model("a")), ("b.yaml", build), ("image/Dockerfile", "FROM scratch")];
+    let team = Team::new(&cluster, "unbuilt", &files).await;
+    team.sync_with(json!({"prune": {"maxDeletions": 0}})).await;
+    let says = async |reason: &str, message: &str| {
+        eventually(SOON, &format!("the build says {reason}"), || async {
+            let status =
+                team.api(Kind::AgentBuild).get("b").await.expect("b").data["status"].clone();
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let ready = conditions.clone().find(|condition| condition["type"] == "Ready");
+            let said = ready.is_some_and(|ready| ready["reason"] == reason);
+            let told = status["message"].as_str().is_some_and(|text| text.contains(message));
+            if said && told { Ok(()) } else { Err(status) }
+        })
+        .await;
+    };
+    says("RegistryMissing", "spec.output.registry").await;
+    let sync = team.push(&[("b.yaml", None)]).await;
+    assert_eq!(ready(&sync).reason, "PruneHeld");
+    operator.restart();
+    says("NotInGit", "not in the newest commit of GitSync main").await;
+
+    // Back in Git it is what it was.
+    team.push(&[("b.yaml", Some(build))]).await;
+    says("RegistryMissing", "spec.output.registry").await;
+}

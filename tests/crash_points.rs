@@ -103,8 +103,10 @@ fn points(writes: &[Write]) -> Vec<Point> {
         .iter()
         .filter(|write| !matches!(write.effect, Effect::Refused(_)))
         .flat_map(|write| {
-            // A status that comes late stays until the object is looked at again.
-            let late = is_exact(&write.target.what).then_some(Moment::Late);
+            // Another status that comes late stays until the object is looked at again.
+            let what = &write.target.what;
+            let late = is_exact(what) || what.starts_with("gitsyncs/status/");
+            let late = late.then_some(Moment::Late);
             [Moment::Before, Moment::After].into_iter().chain(late).map(|moment| Point {
                 target: write.target.clone(),
                 nth: write.nth,

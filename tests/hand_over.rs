@@ -6,7 +6,10 @@ mod support;
 use convoke::api::{Kind, Mark, keys};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use support::team::{ARGS, SOON, Team, condition, model, places, ready, shared_operator};
+use support::gate::Gate;
+use support::team::{
+    AGENT, ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator,
+};
 use support::{Cluster, cluster, eventually};
 
 /// A namespace with the GitSyncs `one` (folder a) and `two` (folder b) of one repository, both Ready.
@@ -213,4 +216,85 @@ async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_rea
     wait_for_owner(&team, "p", "two").await;
     team.wait_ready_of("one", "True").await;
     assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_a_held_prune_stays_shown_after_a_start_while_another_sync_is_asked() {
+    let cluster = Cluster::start().await;
+    let mut operator = cluster.operator(ARGS).await;
+    let files: Vec<_> = ["a/p", "a/q", "a/r", "a/s", "b/x"]
+        .iter()
+        .map(|path| (format!("{path}.yaml"), model(&path[2..])))
+        .collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let team = Team::new(&cluster, "shown", &files).await;
+    let url = team.url();
+    let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().expect("port");
+    let gate = Gate::before(port.parse().expect("port"));
+    let far = url.replace(port, &gate.port().to_string());
+    team.create_sync_named("one", json!({"path": "a"})).await;
+    team.create_sync_named("two", json!({"path": "b", "url": far, "timeout": "10m"})).await;
+    for name in ["one", "two"] {
+        team.wait_ready_of(name, "True").await;
+    }
+    let status = async || team.syncs.get("one").await.expect("one").status.expect("a status");
+    let history = async || {
+        let history = status().await.history.into_iter();
+        history.map(|e| (e.outcome, e.created, e.updated, e.pruned)).collect::<Vec<_>>()
+    };
+    let entry =
+        |outcome: &str, created, updated, pruned| (outcome.to_owned(), created, updated, pruned);
+    let first = entry("Applied", 4, 0, 0);
+
+    // While the other one is asked, what waits for its answer is not told yet; the rest is done.
+    gate.hold();
+    let elsewhere = model_at("q", "https://elsewhere.example.com/v1");
+    team.repo.change("two less", &[("a/q.yaml", &elsewhere)], &["a/p.yaml", "a/r.yaml"]);
+    team.request_of("one").await;
+    eventually(SOON, "q is changed", || async {
+        let is = history().await;
+        let should = [entry("Progressing", 0, 1, 0), first.clone()];
+        if is == should { Ok(()) } else { Err(is) }
+    })
+    .await;
+    assert_eq!(status().await.pending_prune, None);
+    gate.release();
+    let wait = async |should: &[(String, i64, i64, i64)]| {
+        eventually(SOON, "the history says so", || async {
+            let (is, sync) = (history().await, team.syncs.get("one").await.expect("one"));
+            let held = ready(&sync).reason == "PruneHeld";
+            if held && is == should { Ok(sync) } else { Err((is, sync.status)) }
+        })
+        .await
+    };
+    let told = wait(&[entry("Held", 0, 1, 0), first.clone()]).await.status.expect("a status");
+    assert_eq!(told.pending_prune.as_ref().map(|pending| pending.count), Some(2));
+
+    // Another operator, which can ask nobody: it says the same, and writes a status when it has done something.
+    gate.hold();
+    operator.kill9();
+    let mark = team.cluster.audit_mark();
+    operator.restart();
+    operator.ready(SOON).await;
+    let patch = json!({"spec": {"external": {"url": "https://drift.example.com"}}});
+    let api = team.api(Kind::ModelAPI);
+    api.patch("q", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("edit");
+    let drift = entry("Held", 0, 1, 0);
+    let sync = wait(&[drift.clone(), entry("Held", 0, 1, 0), first.clone()]).await;
+    let again = sync.status.clone().expect("a status");
+    assert_eq!((&again.pending_prune, &again.conditions), (&told.pending_prune, &told.conditions));
+    let writes = team.cluster.writes_by(AGENT, mark).into_iter();
+    let statuses = writes.filter(|r| r.resource == "gitsyncs" && r.name == "one");
+    assert_eq!(statuses.count(), 1, "of what was undone, and nothing else");
+
+    // Once it has answered nothing is different, and an approval does what it says.
+    gate.release();
+    let digest = again.pending_prune.expect("held").digest;
+    let patch = json!({"metadata": {"annotations": {keys::APPROVE_PRUNE: digest}}});
+    team.syncs.patch("one", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("approve");
+    let sync = team.wait_ready_of("one", "True").await;
+    assert_eq!(team.models().await, ["q", "s", "x"]);
+    assert_eq!(sync.status.expect("a status").pending_prune, None);
+    let is = history().await;
+    assert_eq!(is[..3], [entry("Applied", 0, 0, 2), drift, entry("Held", 0, 1, 0)]);
 }

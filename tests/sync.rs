@@ -373,3 +373,35 @@ async fn p11_a_settled_system_makes_no_write() {
         .count();
     assert_eq!(statuses, 0, "only the acknowledgements");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_status_that_somebody_else_writes_is_written_again_once() {
+    let team = team("overwritten", &["a"]).await;
+    let before = eventually(SOON, "everything is told", || async {
+        let status = team.status().await;
+        let told = status.objects.as_ref().is_some_and(|objects| objects.ready == 1);
+        if told { Ok(status) } else { Err(status) }
+    })
+    .await;
+    let mark = team.cluster.audit_mark();
+    let statuses = || {
+        let writes = team.cluster.writes_by(AGENT, mark).into_iter();
+        let ours = writes.filter(|r| r.namespace == team.namespace && r.resource == "gitsyncs");
+        ours.filter(|r| r.subresource == "status").count()
+    };
+    // As a request of an operator that was killed, which arrives when another one has written its own.
+    let late =
+        json!({"status": {"lastAppliedRevision": "main@sha1:0", "history": [], "conditions": []}});
+    let params = PatchParams::default();
+    team.syncs.patch_status("main", &params, &Patch::Merge(&late)).await.expect("a late status");
+    eventually(SOON, "the status is as before", || async {
+        let status = team.status().await;
+        if status == before { Ok(()) } else { Err(status) }
+    })
+    .await;
+    // What is no status of ours wakes nobody.
+    let label = json!({"metadata": {"labels": {"seen": "yes"}}});
+    team.syncs.patch("main", &params, &Patch::Merge(&label)).await.expect("a label");
+    team.request().await;
+    assert_eq!(statuses(), 2, "the answer, and that the request was handled");
+}

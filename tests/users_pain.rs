@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
 use convoke::api::{GitSync, Kind};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::gate::Gate;
@@ -300,6 +301,57 @@ async fn g15_a_definition_that_is_gone_holds_no_end_up() {
     cluster.kubectl(&["delete", "crd", "modelapis.convoke.dev", "agents.convoke.dev"]);
     team.syncs.delete("main", &DeleteParams::default()).await.expect("delete");
     gone(&team, "main").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_an_operator_that_starts_before_its_definitions_says_what_is_missing_and_works_once_they_are_there()
+ {
+    let cluster = Cluster::start().await;
+    let crds = convoke::api::crds();
+    let name = |crd: &CustomResourceDefinition| crd.metadata.name.clone().expect("a name");
+    let names: Vec<_> = crds.iter().map(name).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    cluster.kubectl(&[&["delete", "crd", "--wait"][..], &names].concat());
+    let operator = cluster.operator(ARGS).await;
+    eventually(SOON, "/readyz names the kinds", || async {
+        let told = operator.readyz();
+        let named = |kind: &str| {
+            told.as_ref().is_ok_and(|(_, why)| why.contains(&format!("no complete list of {kind}")))
+        };
+        if named("GitSync") && named("AgentBuild") { Ok(()) } else { Err(told) }
+    })
+    .await;
+
+    // All but one: the GitSync says which one is missing, and nothing is synced.
+    let late = "agentbuilds.convoke.dev";
+    let apply = |wanted: &dyn Fn(&str) -> bool| {
+        for crd in crds.iter().filter(|crd| wanted(&name(crd))) {
+            cluster.apply(&serde_json::to_value(crd).expect("JSON"));
+        }
+    };
+    apply(&|name| name != late);
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "gitsyncs.convoke.dev"]);
+    let team = Team::new(&cluster, "early", &[("a.yaml", &model("a"))]).await;
+    eventually(SOON, "a GitSync can be made", || async {
+        let list = team.syncs.list(&ListParams::default()).await;
+        list.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    team.create_sync(json!({})).await;
+    let sync = team.wait_ready("False").await;
+    let said = ready(&sync);
+    assert_eq!(said.reason, "KindsNotListed");
+    assert!(said.message.contains("of kind AgentBuild;"), "{}", said.message);
+    let readyz = operator.readyz().expect("an answer");
+    assert_eq!(readyz, (503, "no complete list of AgentBuild yet".to_owned()));
+    assert!(operator.log().contains("kind=\"AgentBuild\""), "the log names it");
+
+    let began = std::time::Instant::now();
+    apply(&|name| name == late);
+    team.wait_ready("True").await;
+    assert_eq!(team.models().await, ["a"]);
+    println!("synced after {:?}", began.elapsed());
+    operator.ready(SOON).await;
 }
 
 /// Every file of Rust below a folder, one after the other.

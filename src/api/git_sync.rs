@@ -52,10 +52,10 @@ pub struct GitSyncSpec {
     #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
     #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("interval must be at least 1s"))]
     pub interval: String,
-    /// How long one fetch may take. Default 60s.
+    /// How long one fetch may take, up to `1h`. Default 60s.
     #[serde(default = "default_timeout")]
     #[schemars(length(max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
-    #[x_kube(validation = Rule::new("duration(self) >= duration('1s')").message("timeout must be at least 1s"))]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1h')").message("timeout must be at least 1s and at most 1h"))]
     pub timeout: String,
     /// How soon a failed sync is tried again. Default 30s.
     #[serde(default = "default_retry_interval")]
@@ -379,7 +379,7 @@ pub struct HistoryEntry {
     /// First line of its message, cut at 120 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// `Applied`, `Partial`, `Held` or `Failed`.
+    /// `Applied`, `Partial`, `Held` or `Failed`; `Progressing` while the rest waits for an answer of another GitSync.
     pub outcome: String,
     /// Objects created.
     pub created: i64,

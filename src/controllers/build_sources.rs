@@ -2,7 +2,7 @@
 //!
 //! Kept in memory only: after a restart the engine fills it again from the commit that it reads first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::queue::Queue;
@@ -30,6 +30,8 @@ pub struct SourceAt {
 #[derive(Default)]
 pub struct BuildSources {
     sources: RwLock<HashMap<Key, SourceAt>>,
+    /// The GitSyncs of which a commit was read.
+    syncs: RwLock<HashSet<Key>>,
     queue: OnceLock<Arc<Queue>>,
 }
 
@@ -63,5 +65,50 @@ impl BuildSources {
         {
             queue.add(build);
         }
+    }
+
+    /// All builds of a commit of that GitSync are told. At its first one those that are `left` hear that it has none for
+    /// them.
+    pub fn told(&self, sync: &Key, left: impl FnOnce() -> Vec<Key>) {
+        let first = self.syncs.write().unwrap_or_else(PoisonError::into_inner).insert(sync.clone());
+        if let Some(queue) = self.queue.get().filter(|_| first) {
+            left().into_iter().for_each(|build| queue.add(build));
+        }
+    }
+
+    /// Whether the engine has read any commit of that GitSync since it started. Ask before [`Self::get`]: then what that
+    /// does not know is in no such commit.
+    #[must_use]
+    pub fn knows(&self, sync: &Key) -> bool {
+        self.syncs.read().unwrap_or_else(PoisonError::into_inner).contains(sync)
+    }
+
+    /// The GitSync is gone.
+    pub fn forget(&self, sync: &Key) {
+        self.syncs.write().unwrap_or_else(PoisonError::into_inner).remove(sync);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b1_what_a_commit_does_not_hold_hears_of_it_once() {
+        let (sources, queue) = (BuildSources::new(), Queue::new());
+        sources.notify(queue.clone());
+        let (sync, build) = (Key::new("team", "main"), Key::new("team", "reviewer"));
+        assert!(!sources.knows(&sync));
+        let mut asked = 0;
+        for _ in 0..2 {
+            sources.told(&sync, || {
+                asked += 1;
+                vec![build.clone()]
+            });
+            assert!(sources.knows(&sync) && sources.get(&build).is_none());
+        }
+        assert_eq!(asked, 1);
+        sources.forget(&sync);
+        assert!(!sources.knows(&sync));
     }
 }

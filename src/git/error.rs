@@ -150,6 +150,14 @@ pub enum GitError {
         /// The time it had.
         after: Duration,
     },
+    /// The server has stopped sending in the middle of an attempt.
+    #[error("{what}: the server has sent nothing for {}s", .after.as_secs_f64())]
+    Silent {
+        /// What was being done.
+        what: &'static str,
+        /// How long nothing came.
+        after: Duration,
+    },
     /// An earlier attempt was given up but has not ended yet.
     #[error("an earlier attempt has not ended yet")]
     Busy,
@@ -205,6 +213,7 @@ impl GitError {
             Self::CertificateNotTrusted { .. } => "CertificateNotTrusted",
             Self::ConnectionFailed { .. } => "ConnectionFailed",
             Self::Timeout { .. } => "Timeout",
+            Self::Silent { .. } => "ServerSilent",
             Self::Busy => "Busy",
             Self::PackTooLarge { .. } => "PackTooLarge",
             Self::AnswerTooLarge { .. } => "AnswerTooLarge",
@@ -271,6 +280,7 @@ impl GitError {
             | Self::CommitGone { .. }
             | Self::ServerFailed { .. }
             | Self::ConnectionFailed { .. }
+            | Self::Silent { .. }
             | Self::Busy
             | Self::CorruptData { .. }
             | Self::StorageFailed { .. } => return None,

@@ -50,6 +50,8 @@ pub(super) struct Session {
     client: reqwest::Client,
     runtime: tokio::runtime::Handle,
     bounds: Bounds,
+    /// How long the server may send nothing; `None`: until the deadline.
+    silence: Option<Duration>,
     /// Bytes that one answer may have, and the error beyond.
     answer_bytes: u64,
     too_large: GitError,
@@ -64,6 +66,7 @@ impl Session {
     pub fn new(
         client: reqwest::Client,
         bounds: Bounds,
+        silence: Option<Duration>,
         answer_bytes: u64,
         too_large: GitError,
     ) -> Self {
@@ -72,6 +75,7 @@ impl Session {
             client,
             runtime,
             bounds,
+            silence,
             answer_bytes,
             too_large,
             fault: Arc::default(),
@@ -104,21 +108,27 @@ impl Session {
         io::Error::other(shown)
     }
 
-    /// Waits for the network, until the deadline or until the attempt is given up.
+    /// Waits for the network, until the deadline, until the server was silent for too long, or until the attempt is
+    /// given up.
     fn wait<T>(&self, work: impl Future<Output = Result<T, reqwest::Error>>) -> io::Result<T> {
         let mut stop = self.bounds.stop.clone();
-        let deadline = self.bounds.deadline;
+        let Bounds { deadline, what, .. } = self.bounds;
+        let silent =
+            self.silence.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+        let silent = silent.filter(|(end, _)| *end < deadline);
+        let end = silent.map_or(deadline, |(end, _)| end);
         let done = self.runtime.block_on(async move {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stopped| *stopped) => None,
-                done = tokio::time::timeout_at(deadline, work) => done.ok(),
+                _ = stop.wait_for(|stopped| *stopped) => Err(None),
+                done = tokio::time::timeout_at(end, work) => done.map_err(|_| silent),
             }
         });
         match done {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => Err(self.fail(classify(&error))),
-            None => Err(self.fail(self.bounds.timed_out())),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.fail(classify(&error))),
+            Err(Some((_, after))) => Err(self.fail(GitError::Silent { what, after })),
+            Err(None) => Err(self.fail(self.bounds.timed_out())),
         }
     }
 

@@ -77,6 +77,8 @@ pub struct RemoteOptions {
     pub reference: GitRef,
     /// How long one resolve, fetch or snapshot may take.
     pub timeout: Duration,
+    /// How long a server may send nothing while a commit is fetched.
+    pub silence: Duration,
     /// Allows plain HTTP and loopback addresses.
     pub allow_insecure: bool,
     /// Certificates (PEM, one after the other) of authorities that are trusted beside those of the system.
@@ -136,6 +138,7 @@ struct Inner {
     url: String,
     target: Target,
     timeout: Duration,
+    silence: Duration,
     limits: Limits,
     client: reqwest::Client,
     store: Store,
@@ -158,8 +161,16 @@ impl Remote {
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`], [`GitError::InvalidRoots`]: all
     /// terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions { url, reference, timeout, allow_insecure, roots, store, limits } =
-            options;
+        let RemoteOptions {
+            url,
+            reference,
+            timeout,
+            silence,
+            allow_insecure,
+            roots,
+            store,
+            limits,
+        } = options;
         let url = check::url(&url, allow_insecure)?;
         let target = check::target(&reference)?;
         let client = client::build(allow_insecure, roots.as_deref())?;
@@ -168,6 +179,7 @@ impl Remote {
                 url: url.into(),
                 target,
                 timeout,
+                silence,
                 limits,
                 client,
                 turn: Turn::of(&store),
@@ -192,7 +204,7 @@ impl Remote {
         self.attempt("asking the server for the ref", move |inner, control| {
             let limit = protocol::LISTING_BYTES;
             let too_large = GitError::AnswerTooLarge { limit };
-            let session = inner.session(control, limit, too_large);
+            let session = inner.session(control, None, limit, too_large);
             let commit = protocol::resolve(session, &inner.url, tag, &name)?.to_string();
             Ok(Revision { commit, name })
         })
@@ -204,7 +216,7 @@ impl Remote {
     /// # Errors
     /// [`GitError::CommitGone`]: resolve again at once (the ref moved meanwhile). [`GitError::CommitRefused`] for a pinned
     /// commit that the server does not hand out. [`GitError::PackTooLarge`], [`GitError::CorruptData`],
-    /// [`GitError::StorageFailed`], [`GitError::Timeout`] and what a connection can meet.
+    /// [`GitError::StorageFailed`], [`GitError::Timeout`], [`GitError::Silent`] and what a connection can meet.
     pub async fn fetch(&self, revision: &Revision) -> Result<(), GitError> {
         let want = check::commit_id(&revision.commit)?;
         self.attempt("fetching the commit", move |inner, control| inner.fetch(want, control))
@@ -251,8 +263,15 @@ fn object_bytes(limits: &Limits) -> usize {
 }
 
 impl Inner {
-    fn session(&self, control: &Control, answer_bytes: u64, too_large: GitError) -> Session {
-        Session::new(self.client.clone(), control.bounds.clone(), answer_bytes, too_large)
+    fn session(
+        &self,
+        control: &Control,
+        silence: Option<Duration>,
+        answer_bytes: u64,
+        too_large: GitError,
+    ) -> Session {
+        let bounds = control.bounds.clone();
+        Session::new(self.client.clone(), bounds, silence, answer_bytes, too_large)
     }
 
     fn fetch(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
@@ -322,7 +341,8 @@ impl Inner {
         let too_large = GitError::PackTooLarge {
             detail: format!("its pack is larger than {pack_bytes} bytes"),
         };
-        let session = self.session(control, pack_bytes.saturating_add(FRAMING_BYTES), too_large);
+        let answer_bytes = pack_bytes.saturating_add(FRAMING_BYTES);
+        let session = self.session(control, Some(self.silence), answer_bytes, too_large);
         let order = protocol::Fetch {
             want,
             have,

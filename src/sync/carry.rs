@@ -93,7 +93,8 @@ impl Engine {
             made.wait();
         }
         let fought = state.fights.hold(&mut made, Instant::now());
-        let consulted = consult(&others, &mut made);
+        let shown = subject.status().and_then(|status| status.pending_prune.as_ref());
+        let consulted = consult(&others, &mut made, shown.map(|shown| shown.digest.as_str()));
         if consulted.is_some() {
             self.ask(key, &others);
         }
@@ -254,7 +255,14 @@ impl Engine {
 
 /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
 /// plan what has to wait for them; `None` when nothing has to.
-pub(super) fn consult(others: &siblings::View<'_>, made: &mut Plan) -> Option<Carried> {
+///
+/// Held deletes that are `shown` already, by their digest, stay so: that the others are asked once more, after a start
+/// for example, is no news.
+pub(super) fn consult(
+    others: &siblings::View<'_>,
+    made: &mut Plan,
+    shown: Option<&str>,
+) -> Option<Carried> {
     let deletes = made.prune.len() + made.held.as_ref().map_or(0, |held| held.victims.len());
     let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
     if deletes == 0 && made.given.is_empty() && !contested {
@@ -267,12 +275,15 @@ pub(super) fn consult(others: &siblings::View<'_>, made: &mut Plan) -> Option<Ca
     if !carried.asked.is_empty() {
         // It may be about to give these up.
         made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !carried.asked.contains(s)));
-        made.held = None;
     } else if deletes > 0 && !others.failed.is_empty() {
         let names: Vec<_> = others.failed.iter().map(|other| other.name.as_str()).collect();
         carried.unknown = Some((deletes, names.join(", ")));
-        made.held = None;
+    } else {
+        return Some(carried);
     }
+    made.held.take_if(|held| Some(held.digest.as_str()) != shown);
+    let open = !made.prune.is_empty() || !made.given.is_empty() || contested;
+    carried.told = made.held.is_some() && !open;
     Some(carried)
 }
 
@@ -287,4 +298,92 @@ fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(
     gone.filter(|(_, change)| *change == Change::Gone)
         .filter_map(|(id, _)| others.wanted_by(&id).map(|other| (id, other)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::json;
+
+    use super::super::plan::{Conflict, Held, Victim};
+    use super::super::siblings::{Siblings, Told};
+    use super::*;
+    use crate::api::GitSync;
+    use crate::cluster::live::Managed;
+    use crate::cluster::reflector;
+    use crate::cluster::store::Store;
+
+    /// What becomes of a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
+    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Carried {
+        let store = Store::<Managed<GitSync>>::new("GitSync");
+        for name in ["main", "other"] {
+            let object = json!({
+                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"name": name, "namespace": "team", "uid": name, "generation": 1,
+                    "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "1"},
+                "spec": {"url": "https://git.example"},
+            });
+            let object = serde_json::from_value(object).expect("a GitSync");
+            let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
+            store.applied(key, entry);
+        }
+        let (siblings, found) = (Siblings::default(), Instant::now());
+        if let Some(failed) = told {
+            let told =
+                Told { uid: "other".into(), generation: 1, polled: found, loaded: None, failed };
+            let _nobody = siblings.tell(&Key::new("team", "other"), told);
+        }
+        let others = siblings.view(&Key::new("team", "main"), found, &store);
+        consult(&others, made, shown).expect("something to ask about")
+    }
+
+    fn victim(name: &str) -> Victim {
+        Victim { id: ObjectId::new(Kind::Agent, name), uid: "u".into(), version: 1 }
+    }
+
+    fn holding() -> Plan {
+        let held =
+            Held { digest: "d1".into(), reason: "too many".into(), victims: vec![victim("a")] };
+        Plan { held: Some(held), ..Plan::default() }
+    }
+
+    #[test]
+    fn g12_what_is_held_and_shown_stays_shown_while_another_sync_is_asked() {
+        for told in [None, Some(true)] {
+            let mut made = holding();
+            let carried = consulted(told, &mut made, Some("d1"));
+            assert_eq!((made, carried.told), (holding(), true));
+            let mut made = holding();
+            let carried = consulted(told, &mut made, Some("d0"));
+            assert_eq!((made.held, carried.told), (None, false), "the other one may want some");
+            let mut made = holding();
+            let carried = consulted(told, &mut made, None);
+            assert_eq!((made.held, carried.told), (None, false));
+        }
+        let mut made = holding();
+        let carried = consulted(Some(false), &mut made, None);
+        assert_eq!((made, carried), (holding(), Carried::default()));
+    }
+
+    #[test]
+    fn g22_what_else_is_undecided_is_told_beside_what_is_held() {
+        let id = ObjectId::new(Kind::Agent, "b");
+        let conflict = |sibling: Option<&str>| Conflict {
+            id: id.clone(),
+            owner: "somebody".into(),
+            sibling: sibling.map(str::to_owned),
+        };
+        let released = Plan { prune: vec![victim("b")], ..holding() };
+        let given = Plan { given: vec![(id.clone(), "other".into())], ..holding() };
+        let contested = Plan { conflicts: vec![conflict(Some("other"))], ..holding() };
+        for mut made in [released, given, contested] {
+            let carried = consulted(None, &mut made, Some("d1"));
+            assert_eq!((made.held, carried.told), (holding().held, false));
+            assert_eq!((made.conflicts, carried.asked), (vec![], vec!["other".to_owned()]));
+        }
+        // What is nobody's of this namespace is a conflict whatever the others want.
+        let mut made = Plan { conflicts: vec![conflict(None)], ..holding() };
+        assert!(consulted(None, &mut made, Some("d1")).told);
+        assert_eq!(made.conflicts.len(), 1);
+    }
 }

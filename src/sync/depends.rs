@@ -17,6 +17,7 @@ use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::SourceAt;
 use crate::controllers::queue::Queue;
+use crate::controllers::wanted_agents::WantedAgents;
 
 /// What a plan is made of.
 pub(super) struct Turn {
@@ -75,16 +76,13 @@ impl Engine {
         for (build, source) in &loaded.builds {
             self.builds.set(Key::new(&key.namespace, build), source.clone());
         }
-        // What is no agent offers no such thing.
-        let exposed = |want: &Desired| want.definition.offers.exposed;
-        let Some(before) = before.filter(|_| self.wanted.knows(key)) else {
-            let agents = loaded.desired.iter().filter(|(_, want)| exposed(want));
-            return self.wanted.set(key, agents.map(|(id, _)| &*id.name));
+        let builds = || {
+            let live = self.stores.agent_builds.names(&key.namespace).into_iter();
+            let live = live.map(|name| Key::new(&*key.namespace, name));
+            live.filter(|build| self.builds.get(build).is_none()).collect()
         };
-        let changes = changes(&before.desired, &loaded.desired);
-        let agents = changes.iter().filter(|(id, _)| id.kind == Kind::Agent);
-        let agents = agents.map(|(id, _)| (&*id.name, loaded.desired.get(id).is_some_and(exposed)));
-        self.wanted.change(key, agents);
+        self.builds.told(key, builds);
+        tell_agents(&self.wanted, key, before.map(|before| &before.desired), &loaded.desired);
     }
 
     fn cycle(&self, subject: &Subject<'_>) -> Option<Verdict> {
@@ -242,12 +240,35 @@ pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
     });
 }
 
+/// Tells which agents a commit wants, after the one that was told before.
+fn tell_agents(
+    wanted: &WantedAgents,
+    key: &Key,
+    before: Option<&DesiredSet>,
+    desired: &DesiredSet,
+) {
+    // What is no agent offers no such thing.
+    let exposed = |want: &Desired| want.definition.offers.exposed;
+    let Some(before) = before.filter(|_| wanted.knows(key)) else {
+        let agents = desired.iter().filter(|(_, want)| exposed(want));
+        return wanted.set(key, agents.map(|(id, _)| &*id.name));
+    };
+    let changes = changes(before, desired);
+    let agents = changes.iter().filter(|(id, _)| id.kind == Kind::Agent);
+    let agents = agents.map(|(id, _)| (&*id.name, desired.get(id).is_some_and(exposed)));
+    wanted.change(key, agents);
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
     use super::*;
     use crate::api::ObjectId;
     use crate::cluster::live::{Facts, Live, LiveObject};
     use crate::definition::Catalog;
+    use crate::dice::Dice;
     use crate::packed::Pairs;
     use crate::sync::board::LiveSet;
     use crate::sync::properties::definition;
@@ -292,6 +313,67 @@ mod tests {
             let builds = vec![source("1", "t", "p")];
             assert!(!wants_the_same(&old, &of(&contents, builds)));
         }
+    }
+
+    #[test]
+    fn a3_agents_that_are_told_by_what_differs_are_those_that_are_told_anew() {
+        for seed in 0..300 {
+            let (mut dice, wanted) = (Dice::new(seed), WantedAgents::new());
+            let heard = Arc::new(Mutex::new(BTreeSet::new()));
+            let sink = heard.clone();
+            wanted.notify(move |agent| {
+                let _ = sink.lock().expect("lock").insert(agent.name.clone());
+            });
+            let syncs = ["main", "other"].map(|name| Key::new("team", name));
+            let mut told: [Option<DesiredSet>; 2] = [None, None];
+            for step in 0..30 {
+                let at = dice.roll(2);
+                let before = wanted_names(&told[at]);
+                if dice.one_in(8) {
+                    // The GitSync goes, or its operator starts anew: nothing was told before.
+                    wanted.forget(&syncs[at]);
+                    told[at] = None;
+                } else {
+                    let mut desired = told[at].clone().unwrap_or_default();
+                    for _ in 0..dice.roll(4) {
+                        let kind = if dice.one_in(4) { Kind::ModelAPI } else { Kind::Agent };
+                        let id = ObjectId::new(kind, dice.of(&["a", "b", "c", "d"]));
+                        if dice.one_in(3) {
+                            desired.remove(&id);
+                        } else {
+                            let mut one = (*definition(&id, dice.roll(3))).clone();
+                            one.offers.exposed = kind == Kind::Agent && !dice.one_in(3);
+                            desired.insert(id, Desired::new(Arc::new(one)));
+                        }
+                    }
+                    tell_agents(&wanted, &syncs[at], told[at].as_ref(), &desired);
+                    told[at] = Some(desired);
+                }
+                let anew = WantedAgents::new();
+                for (sync, desired) in syncs.iter().zip(&told) {
+                    assert_eq!(wanted.knows(sync), desired.is_some(), "seed {seed}, step {step}");
+                    if let Some(desired) = desired {
+                        tell_agents(&anew, sync, None, desired);
+                    }
+                }
+                for name in ["a", "b", "c", "d"] {
+                    let (is, should) = (wanted.has("team", name), anew.has("team", name));
+                    assert_eq!(is, should, "seed {seed}, step {step}: {name}");
+                }
+                let changed =
+                    before.symmetric_difference(&wanted_names(&told[at])).cloned().collect();
+                let heard = std::mem::take(&mut *heard.lock().expect("lock"));
+                assert_eq!(heard, changed, "seed {seed}, step {step}");
+            }
+        }
+    }
+
+    /// The agents of a commit that can be called.
+    fn wanted_names(desired: &Option<DesiredSet>) -> BTreeSet<String> {
+        let all = desired.iter().flat_map(DesiredSet::iter);
+        let agents =
+            all.filter(|(id, want)| id.kind == Kind::Agent && want.definition.offers.exposed);
+        agents.map(|(id, _)| id.name.to_string()).collect()
     }
 
     struct Object(Facts);

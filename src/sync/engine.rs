@@ -20,6 +20,7 @@ use super::siblings::Siblings;
 use super::slots::Slots;
 use super::source::{Loaded, Source, millis};
 use super::space::Space;
+use super::spoken::Spoken;
 use super::state::State;
 use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
 use super::touched::Touched;
@@ -40,6 +41,10 @@ use crate::git::Revision;
 
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the first lists of our kinds may take before the statuses say that one is missing.
+const LISTED_WITHIN: Duration = Duration::from_secs(15);
+/// How often they are looked for after that.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// How the operator was started, as far as syncing is concerned.
 #[derive(Debug, Clone)]
@@ -73,6 +78,8 @@ pub struct Engine {
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
     pub(super) slots: Slots,
+    spoken: Arc<Spoken>,
+    started: tokio::time::Instant,
     /// Syncs whose variables have changed.
     pub variables: Arc<Changed>,
     states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
@@ -149,8 +156,8 @@ impl Engine {
         turns: Arc<Turns>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
-        let touched = Arc::new(Touched::default());
-        listen(&stores, &touched, queue);
+        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
+        listen(&stores, &touched, &spoken, queue);
         let events = Events::new(client.clone());
         Arc::new(Self {
             client,
@@ -164,6 +171,8 @@ impl Engine {
             touched,
             siblings: Siblings::default(),
             slots: Slots::default(),
+            spoken,
+            started: tokio::time::Instant::now(),
             variables: Arc::default(),
             states: Mutex::default(),
         })
@@ -185,7 +194,9 @@ impl Engine {
     pub(super) fn forget(&self, key: &Key) {
         self.wake(self.siblings.forget(key));
         self.wanted.forget(key);
+        self.builds.forget(key);
         self.touched.forget(key);
+        self.spoken.forget(key);
         self.variables.take(key);
         let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let Some(uid) =
@@ -224,14 +235,17 @@ impl Engine {
         let newest = newest.and_then(|newest| newest.value.object());
         let sync = newest.as_ref().unwrap_or(sync);
         let new = make(sync.status.as_ref());
+        let (namespace, name, uid) = (&key.namespace, &key.name, &entry.uid);
+        self.spoken.say(key, uid, new.clone(), sync.status.clone());
         if sync.status.as_ref() == Some(&new) {
             return Ok(());
         }
-        let (namespace, name, uid) = (&key.namespace, &key.name, &entry.uid);
         match ssa::apply_status::<GitSync>(&self.client, namespace, name, uid, &new).await {
             Ok(object) => {
                 if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
                     let (key, entry) = crate::cluster::reflector::entry::<Managed<GitSync>>(object);
+                    let shown = entry.value.object().and_then(|object| object.status.clone());
+                    self.spoken.shown(&key, uid, shown);
                     self.stores.git_syncs.wrote(key, entry);
                 }
                 Ok(())
@@ -251,7 +265,10 @@ impl Reconciler for Engine {
     const KIND: &'static str = "GitSync";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
-        self.stores.wait_ready().await;
+        let listed = self.stores.wait_ready();
+        if tokio::time::timeout_at(self.started + LISTED_WITHIN, listed).await.is_err() {
+            return self.unlisted(&key).await;
+        }
         let Some(entry) = self.stores.git_syncs.get(&key) else {
             self.forget(&key);
             return Ok(Next::Forget);
@@ -272,7 +289,13 @@ impl Reconciler for Engine {
             return Ok(Next::After(Duration::ZERO));
         }
         let generation = sync.metadata.generation.unwrap_or(0);
-        self.sync(&mut state, &Subject { key: &key, entry: &entry, sync: &sync, generation }).await
+        let subject = Subject { key: &key, entry: &entry, sync: &sync, generation };
+        if let Some(said) = self.spoken.answer(&key, &entry.uid, subject.status(), Instant::now()) {
+            tracing::info!(object = %key, "somebody else has written the status: ours is written again");
+            self.write_status(&subject, |_| said).await?;
+            return Ok(Next::After(Duration::ZERO));
+        }
+        self.sync(&mut state, &subject).await
     }
 }
 
@@ -287,6 +310,26 @@ pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
 }
 
 impl Engine {
+    /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
+    async fn unlisted(&self, key: &Key) -> Result<Next, EngineError> {
+        let kinds = self.stores.pending().join(", ");
+        let entry = self.stores.git_syncs.get(key).filter(|entry| !entry.value.facts.deleting);
+        let sync = entry.as_ref().and_then(|entry| entry.value.object());
+        if let (Some(entry), Some(sync)) = (&entry, sync.filter(|sync| !sync.spec.suspend)) {
+            tracing::debug!(object = %key, kinds, "waiting for complete lists");
+            let message = format!(
+                "nothing is synced until the cluster lists its objects of kind {kinds}; is all of deploy/crds.yaml applied?"
+            );
+            let generation = sync.metadata.generation.unwrap_or(0);
+            let subject = Subject { key, entry, sync: &sync, generation };
+            let mut verdict = unready("KindsNotListed", &message, false);
+            verdict.reconciling = true;
+            let report = Report::of(generation, verdict, now());
+            self.write_status(&subject, |old| status(old, report)).await?;
+        }
+        Ok(Next::After(LOOK_AGAIN))
+    }
+
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
@@ -417,6 +460,7 @@ impl Engine {
             || !plan.terminating.is_empty();
         let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting);
         let fought = carried.wait;
+        let finished = said.reason != PROGRESSING;
         let report = Report {
             generation: *generation,
             verdict: said,
@@ -443,8 +487,10 @@ impl Engine {
         self.tell_drift(sync, &outcome.drifts).await;
         written?;
 
-        state.trigger = "Cluster";
-        state.started = None;
+        if finished {
+            state.trigger = "Cluster";
+            state.started = None;
+        }
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
         let mut wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
         if carried.refusal.is_some() || state.denied_until.is_some() {
@@ -478,8 +524,10 @@ fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> &'static str {
         "Applied"
     } else if failed {
         "Failed"
-    } else if plan.held.is_some() && verdict.reason == "PruneHeld" {
+    } else if plan.held.is_some() && matches!(&*verdict.reason, "PruneHeld" | "PruneWaiting") {
         "Held"
+    } else if verdict.reason == PROGRESSING {
+        PROGRESSING
     } else {
         "Partial"
     }

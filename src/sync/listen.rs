@@ -1,8 +1,9 @@
 //! Which changes of the live stores start a plan, and what they touch.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::spoken::Spoken;
 use super::touched::Touched;
 use crate::api::{Kind, ObjectId};
 use crate::cluster::live::{Managed, Stores};
@@ -10,13 +11,20 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers::queue::Queue;
 
 /// Puts the GitSyncs that a change concerns on the queue.
-pub fn listen(stores: &Stores, touched: &Arc<Touched>, queue: &Arc<Queue>) {
+pub fn listen(stores: &Stores, touched: &Arc<Touched>, spoken: &Arc<Spoken>, queue: &Arc<Queue>) {
     super::depends::listen(stores, queue);
-    let sink = queue.clone();
-    stores.git_syncs.on_change(move |change| {
-        if !matches!((change.old, change.new), (Some(old), Some(new)) if old.uid == new.uid && old.value.facts.same_input(&new.value.facts)) {
-            sink.add(change.key.clone());
+    let (sink, spoken) = (queue.clone(), spoken.clone());
+    stores.git_syncs.on_change(move |change| match (change.old, change.new) {
+        (Some(old), Some(new))
+            if old.uid == new.uid && old.value.facts.same_input(&new.value.facts) =>
+        {
+            let status = new.value.object().and_then(|sync| sync.status.clone());
+            let wait = spoken.wait(change.key, &new.uid, status.as_ref(), Instant::now());
+            if let Some(wait) = wait {
+                sink.add_after(change.key.clone(), wait);
+            }
         }
+        _ => sink.add(change.key.clone()),
     });
     macro_rules! managed {
         ($store:expr, $kind:expr) => {{

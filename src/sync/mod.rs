@@ -33,6 +33,7 @@ pub mod slots;
 pub mod source;
 pub mod source_error;
 mod space;
+mod spoken;
 mod state;
 pub mod status;
 mod touched;

@@ -313,8 +313,13 @@ impl Others for View<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use kube::core::DeserializeGuard;
+
     use super::*;
     use crate::api::Kind;
+    use crate::cluster::reflector;
     use crate::definition::Catalog;
     use crate::dice::Dice;
     use crate::sync::properties::definition;
@@ -353,6 +358,97 @@ mod tests {
             let known = wants.contains_key(one) && wants.contains_key(two);
             assert!(known || both.is_empty(), "{one} and {two}");
         }
+    }
+
+    /// GitSyncs of the namespace `team` as the watch shows them: name, second in which it was made, suspended.
+    fn live(syncs: &[(&str, i64, bool)]) -> Arc<Store<Managed<GitSync>>> {
+        let store = Store::new("GitSync");
+        for (name, created, suspend) in syncs {
+            let created = Timestamp::from_second(*created).expect("a time").to_string();
+            let object = serde_json::json!({
+                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"name": name, "namespace": "team", "uid": "uid", "generation": 1,
+                    "creationTimestamp": created, "resourceVersion": "1"},
+                "spec": {"url": "https://git.example", "suspend": suspend},
+            });
+            let object = serde_json::from_value(object).expect("a GitSync");
+            let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
+            store.applied(key, entry);
+        }
+        store
+    }
+
+    const MAIN: (&str, i64, bool) = ("main", 200, false);
+
+    #[test]
+    fn g22_a_look_counts_when_it_began_after_the_commit_was_found_and_with_the_spec_of_now() {
+        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+        let found = Instant::now();
+        let (before, after) =
+            (found.checked_sub(Duration::from_millis(1)), found + Duration::from_millis(1));
+        let before = before.expect("a machine that runs for longer");
+        let store = live(&[MAIN, ("other", 100, false)]);
+        let good = || Told { polled: after, ..told(&["a"].into(), 1) };
+        let asked = |told: Option<Told>| {
+            let siblings = Siblings::default();
+            let _nobody = told.map(|told| siblings.tell(&other, told));
+            let view = siblings.view(&main, found, &store);
+            (view.unknown.len(), view.failed.len())
+        };
+        assert_eq!(asked(None), (1, 0), "it has told nothing");
+        assert_eq!(asked(Some(good())), (0, 0));
+        assert_eq!(asked(Some(Told { polled: found, ..good() })), (0, 0));
+        assert_eq!(asked(Some(Told { failed: true, ..good() })), (0, 1));
+        for stale in [
+            Told { polled: before, ..good() },
+            Told { polled: before, failed: true, ..good() },
+            Told { generation: 0, ..good() },
+            Told { uid: "of the one before".into(), ..good() },
+        ] {
+            assert_eq!(asked(Some(stale)), (1, 0), "it has to look again");
+        }
+    }
+
+    #[test]
+    fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
+        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+        let store = live(&[MAIN, ("other", 100, false)]);
+        let mut catalog = Catalog::default();
+        let id = |name: &str| ObjectId::new(Kind::ModelAPI, name);
+        catalog.definitions.insert(id("good"), definition(&id("good"), 1));
+        catalog.broken.insert(id("broken"), "b.yaml".into());
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        let loaded = Loaded::of(&spec.expect("a spec"), "c", catalog, None);
+        let siblings = Siblings::default();
+        let told = Told { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
+        let _nobody = siblings.tell(&other, told);
+        let view = siblings.view(&main, Instant::now(), &store);
+        for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
+            assert_eq!(view.wanted_by(&id(name)).as_deref(), by, "{name}");
+        }
+    }
+
+    #[test]
+    fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
+        let (main, id) = (Key::new("team", "main"), ObjectId::new(Kind::ModelAPI, "a"));
+        let siblings = Siblings::default();
+        for name in ["main", "older", "younger"] {
+            let _nobody = siblings.tell(&Key::new("team", name), told(&["a"].into(), 1));
+        }
+        let rival = |older: bool, younger: bool| {
+            let store = live(&[MAIN, ("older", 100, older), ("younger", 300, younger)]);
+            let view = siblings.view(&main, Instant::now(), &store);
+            assert_eq!(view.wanted_by(&id).as_deref(), Some("older"), "it is not deleted");
+            view.contested().remove(&id).map(|rival| (rival.name, rival.older))
+        };
+        assert_eq!(rival(false, false), Some(("older".to_owned(), true)), "the oldest counts");
+        assert_eq!(rival(true, false), Some(("younger".to_owned(), false)));
+        assert_eq!(rival(true, true), None);
+        // One that has not been read and will not be: nobody knows what it wants.
+        let store = live(&[MAIN, ("silent", 100, true)]);
+        let view = siblings.view(&main, Instant::now(), &store);
+        let names: Vec<_> = view.failed.iter().map(|key| key.name.clone()).collect();
+        assert_eq!((names, view.unknown.len()), (vec!["silent".to_owned()], 0));
     }
 
     #[test]

@@ -102,6 +102,7 @@ impl Coordinates {
         let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
+        let timeout = timeout.min(MOST_TIMEOUT);
         let GitSyncSpec { url, path, ignore, variables, .. } = spec.clone();
         Self { url, reference, path, ignore, variables, timeout }
     }
@@ -114,6 +115,11 @@ impl Coordinates {
     }
 }
 
+/// Longest `spec.timeout`: the schema says so, but keeps what was stored before it did.
+const MOST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// How long a server may send nothing while it has a turn to be read from. Git's servers say every five seconds that they are
+/// still at work (`uploadpack.keepAlive`).
+const SILENCE: Duration = Duration::from_secs(30);
 /// How often a ref that moved while its commit was fetched is asked for again at once.
 const MOST_TRIES: u32 = 3;
 /// How late a change of a folder may be told.
@@ -258,6 +264,7 @@ impl Source {
             url: wanted.url.clone(),
             reference: wanted.reference.clone(),
             timeout: wanted.timeout,
+            silence: SILENCE,
             allow_insecure: self.allow_insecure,
             roots: None,
             store: self.store.clone(),
@@ -496,3 +503,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     let duration: kube::core::Duration = text.parse().ok()?;
     (!duration.is_negative()).then(|| duration.into())
 }
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

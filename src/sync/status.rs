@@ -55,7 +55,7 @@ pub struct Done {
     pub author: String,
     /// Subject of the commit.
     pub subject: String,
-    /// `Applied`, `Partial`, `Held` or `Failed`.
+    /// `Applied`, `Partial`, `Held`, `Failed` or, while other GitSyncs are asked, [`PROGRESSING`].
     pub outcome: &'static str,
     /// Objects created, changed, deleted.
     pub counts: (usize, usize, usize),
@@ -232,8 +232,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.objects = Some(counts(by_kind, report.failed));
     }
     if let Some(done) = report.done {
-        status.history.insert(0, entry(done, now));
-        status.history.truncate(MOST_HISTORY);
+        remember(&mut status.history, entry(done, now));
         status.stages = report.stages;
     }
     fit(&mut status);
@@ -296,6 +295,25 @@ fn entry(done: Done, now: Timestamp) -> HistoryEntry {
     }
 }
 
+/// Puts an entry into the history. One that goes on with what the last one began takes its place.
+fn remember(history: &mut Vec<HistoryEntry>, mut new: HistoryEntry) {
+    if let Some(last) = history.first_mut().filter(|last| last.outcome == PROGRESSING) {
+        if last.revision == new.revision {
+            new.created += last.created;
+            new.updated += last.updated;
+            new.pruned += last.pruned;
+            new.duration_ms = new.duration_ms.max(last.duration_ms);
+            new.trigger = std::mem::take(&mut last.trigger);
+            history.remove(0);
+        } else {
+            // Another commit came before it was finished.
+            "Partial".clone_into(&mut last.outcome);
+        }
+    }
+    history.insert(0, new);
+    history.truncate(MOST_HISTORY);
+}
+
 fn pending(held: &Held) -> PendingPrune {
     PendingPrune {
         digest: held.digest.clone(),
@@ -343,6 +361,8 @@ pub struct Carried {
     pub undeleted: usize,
     /// GitSyncs of the namespace that are asked what they want before something is decided.
     pub asked: Vec<String>,
+    /// Whether all that they are asked about is told already: deletes that wait for an approval.
+    pub told: bool,
     /// Deletes that wait for GitSyncs that cannot be read: how many, and for whom.
     pub unknown: Option<(usize, String)>,
     /// When an object that somebody changes again and again is brought back next.
@@ -355,13 +375,13 @@ pub struct Carried {
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, asked, unknown, wait, refusal } = carried;
-    let (transient, undeleted) = (*transient, *undeleted);
+    let Carried { transient, undeleted, asked, told, unknown, wait, refusal } = carried;
+    let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty() && !told);
     let busy = transient + undeleted > 0
         || wait.is_some()
         || !plan.terminating.is_empty()
         || !plan.given.is_empty()
-        || !asked.is_empty()
+        || asks
         || unknown.is_some()
         || refusal.is_some();
     let (reason, message, ready) = if let Some(refusal) = refusal {
@@ -372,7 +392,7 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
             problems.iter().all(|p| p.severity != Severity::Error || p.code == FORBIDDEN);
         let reason = if forbidden { "Forbidden" } else { "ProblemsFound" };
         (reason, format!("{errors} error(s) at {revision}; first: {first}"), false)
-    } else if !asked.is_empty() {
+    } else if asks {
         let names = asked.join(", ");
         let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");
         (PROGRESSING, message, false)
@@ -494,6 +514,48 @@ mod tests {
         assert_eq!(status.problem_count, Some(500));
         assert!(status.problems.len() >= 5, "{}", status.problems.len());
         assert_eq!(status.approved_prune.expect("kept").uids.len(), MOST_APPROVED);
+    }
+
+    #[test]
+    fn g18_what_a_commit_began_and_finished_later_is_one_entry_of_the_history() {
+        let mut history = Vec::new();
+        let mut did = |revision: &str, outcome: &'static str, counts| {
+            let done = Done {
+                revision: revision.into(),
+                author: String::new(),
+                subject: String::new(),
+                outcome,
+                counts,
+                duration_ms: 5,
+                trigger: if history.is_empty() { "Request" } else { "Cluster" },
+            };
+            remember(&mut history, entry(done, Timestamp::UNIX_EPOCH));
+            let short = |e: &HistoryEntry| (e.outcome.clone(), e.created, e.updated, e.pruned);
+            history.iter().map(short).collect::<Vec<_>>()
+        };
+        let line = |outcome: &str, (created, updated, pruned)| {
+            (outcome.to_owned(), created, updated, pruned)
+        };
+        assert_eq!(did("one", PROGRESSING, (2, 1, 0)), [line(PROGRESSING, (2, 1, 0))]);
+        assert_eq!(did("one", PROGRESSING, (0, 1, 0)), [line(PROGRESSING, (2, 2, 0))]);
+        assert_eq!(did("one", "Applied", (0, 0, 3)), [line("Applied", (2, 2, 3))]);
+        let two = did("one", "Applied", (0, 1, 0));
+        assert_eq!(two, [line("Applied", (0, 1, 0)), line("Applied", (2, 2, 3))]);
+        did("two", PROGRESSING, (1, 0, 0));
+        let four = did("three", "Held", (0, 0, 0));
+        assert_eq!(four[..2], [line("Held", (0, 0, 0)), line("Partial", (1, 0, 0))]);
+        assert_eq!((four.len(), history[3].trigger.as_str()), (4, "Request"));
+    }
+
+    #[test]
+    fn g12_what_is_told_already_is_said_while_others_are_asked() {
+        let victims = Vec::new();
+        let held = Held { digest: "d".into(), reason: "too many".into(), victims };
+        let plan = Plan { held: Some(held), ..Plan::default() };
+        let asked = Carried { asked: vec!["other".into()], ..Carried::default() };
+        assert_eq!(verdict("r", &[], &plan, &asked).reason, PROGRESSING);
+        let told = Carried { told: true, ..asked };
+        assert_eq!(verdict("r", &[], &plan, &told), verdict("r", &[], &plan, &Carried::default()));
     }
 
     #[test]

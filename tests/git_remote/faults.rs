@@ -89,6 +89,36 @@ async fn g02_silent_and_slow_servers_end_at_the_deadline() {
 }
 
 #[tokio::test]
+async fn g02_a_server_that_stops_sending_in_the_middle_of_a_fetch_is_given_up_early() {
+    let world = World::new().await;
+    let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let (silence, timeout) = (Duration::from_millis(500), Duration::from_secs(20));
+    let remote =
+        world.remote_with(|options| (options.silence, options.timeout) = (silence, timeout));
+    for fault in [Fault::Silence, Fault::Stall(0), Fault::Stall(40)] {
+        world.server.inject(Step::Fetch, fault.clone());
+        let start = Instant::now();
+        let error = remote.fetch(&revision(&id)).await.unwrap_err();
+        assert_eq!(error.reason(), "ServerSilent", "{fault:?}: {error}");
+        assert_eq!(error.to_string(), "fetching the commit: the server has sent nothing for 0.5s");
+        assert!(!error.is_terminal() && start.elapsed() < timeout / 2, "{:?}", start.elapsed());
+    }
+    remote.fetch(&revision(&id)).await.unwrap();
+
+    // One that is slow is not silent, and one that is only asked has its whole time.
+    let id = world.repo.commit("main", &[("a.yaml", "a: 2")]);
+    let timeout = Duration::from_secs(2);
+    let remote =
+        world.remote_with(|options| (options.silence, options.timeout) = (silence, timeout));
+    world.server.inject(Step::Fetch, Fault::Trickle(silence / 10));
+    let error = remote.fetch(&revision(&id)).await.unwrap_err();
+    assert_eq!(error.reason(), "Timeout", "{error}");
+    world.server.inject(Step::LsRefs, Fault::Silence);
+    let error = remote.resolve().await.unwrap_err();
+    assert_eq!(error.reason(), "Timeout", "{error}");
+}
+
+#[tokio::test]
 async fn c09_a_fetch_that_is_given_up_stops_and_the_next_one_works() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);

@@ -51,6 +51,7 @@ impl World {
             url: self.server.url("team.git"),
             reference,
             timeout: Duration::from_secs(20),
+            silence: Duration::from_secs(20),
             allow_insecure: true,
             roots: None,
             store: self.store(),

@@ -13,6 +13,7 @@ pub struct Gate {
     port: u16,
     shut: Arc<AtomicBool>,
     cut: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
     passing: Arc<Mutex<Vec<TcpStream>>>,
     ended: Arc<AtomicBool>,
 }
@@ -27,6 +28,8 @@ impl Gate {
         let (cut, passing) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let (is_cut, streams): (_, Arc<Mutex<Vec<TcpStream>>>) =
             (cut.clone(), Arc::clone(&passing));
+        let held = Arc::new(AtomicBool::new(false));
+        let is_held = held.clone();
         std::thread::spawn(move || {
             let mut waiting = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
@@ -41,11 +44,11 @@ impl Gate {
                 } else {
                     waiting.clear();
                     streams.lock().expect("streams").extend(stream.try_clone());
-                    pass(stream, server, &is_shut);
+                    pass(stream, server, &is_shut, &is_held);
                 }
             }
         });
-        Self { port, shut, cut, passing, ended }
+        Self { port, shut, cut, held, passing, ended }
     }
 
     /// The port of the gate.
@@ -56,6 +59,16 @@ impl Gate {
     /// From now on nothing passes.
     pub fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on what comes waits, until [`Self::release`]: a server that is slow.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::SeqCst);
+    }
+
+    /// What has waited passes.
+    pub fn release(&self) {
+        self.held.store(false, Ordering::SeqCst);
     }
 
     /// Ends all connections, and every new one at once, until [`Self::mend`].
@@ -80,19 +93,22 @@ impl Drop for Gate {
     }
 }
 
-fn pass(near: TcpStream, server: u16, shut: &Arc<AtomicBool>) {
+fn pass(near: TcpStream, server: u16, shut: &Arc<AtomicBool>, held: &Arc<AtomicBool>) {
     let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else { return };
     for (from, to) in [(&near, &far), (&far, &near)] {
         let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
         let _ = from.set_read_timeout(Some(Duration::from_secs(60)));
-        let shut = shut.clone();
-        std::thread::spawn(move || copy(from, to, &shut));
+        let (shut, held) = (shut.clone(), held.clone());
+        std::thread::spawn(move || copy(from, to, &shut, &held));
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, shut: &AtomicBool) {
+fn copy(mut from: TcpStream, mut to: TcpStream, shut: &AtomicBool, held: &AtomicBool) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
+        while held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if shut.load(Ordering::SeqCst) {
             continue;
         }

@@ -124,6 +124,11 @@ impl Operator {
         .await;
     }
 
+    /// What `/readyz` says: the status, and why.
+    pub fn readyz(&self) -> std::io::Result<(u16, String)> {
+        http_get(self.health, "/readyz")
+    }
+
     /// The text of `/metrics`.
     pub fn metrics(&self) -> String {
         match http_get(self.metrics, "/metrics") {

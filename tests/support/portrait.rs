@@ -117,7 +117,8 @@ fn features(kind: &str, object: &DynamicObject) -> Value {
     })
 }
 
-/// Without times. A crash may swallow an entry of the history or split one in two, so of it only the newest is kept.
+/// Without times. A crash may swallow an entry of the history or split one in two, so of those with the same outcome of
+/// one commit one is kept. What two GitSyncs say of each other on the way to where they agree depends on who looks first.
 fn plain_status(status: &mut Value) {
     let Some(map) = status.as_object_mut() else { return };
     map.remove("stages");
@@ -125,10 +126,14 @@ fn plain_status(status: &mut Value) {
     map.remove("replicas");
     map.remove("updatedReplicas");
     if let Some(history) = map.get_mut("history").and_then(Value::as_array_mut) {
-        history.truncate(1);
-        for entry in history {
+        let mut newest = true;
+        history.retain(|entry| std::mem::take(&mut newest) || entry["outcome"] != "Partial");
+        for entry in history.iter_mut() {
             *entry = json!([entry["revision"], entry["outcome"], entry["subject"]]);
         }
+        history.dedup();
+        // A status holds ten, and how many were made on the way differs.
+        history.truncate(3);
     }
     for prune in ["pendingPrune", "approvedPrune"] {
         if let Some(digest) = map.get_mut(prune).and_then(|prune| prune.get_mut("digest")) {

@@ -267,12 +267,9 @@ impl Play<'_> {
                 .await
             }
             "approve" => {
-                // An operator that was just started asks the other GitSync before it says so again.
-                let held = self.until("the prune is held", async |play| {
-                    let status = play.sync("main").await.status.unwrap_or_default();
-                    status.pending_prune.clone().ok_or_else(|| format!("{status:?}"))
-                });
-                let digest = held.await?.digest;
+                // Also when an operator was just started, and asks the other GitSync.
+                let status = self.sync("main").await.status.unwrap_or_default();
+                let digest = status.pending_prune.ok_or("the held prune is not shown")?.digest;
                 let patch = json!({"metadata": {"annotations": {keys::APPROVE_PRUNE: digest}}});
                 self.patch_sync("main", &patch).await;
                 self.both_at("hold").await

@@ -39,7 +39,7 @@ use super::queue::Queue;
 use super::runtime::{self, Next, Reconciler};
 use super::turns::Turns;
 use crate::api::agent_build::AgentBuildSpec;
-use crate::api::{AgentBuild, keys};
+use crate::api::{AgentBuild, Mark, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key, Store};
@@ -127,8 +127,12 @@ impl Reconciler for Controller {
             return Ok(Next::Settled);
         };
         let state = self.tekton.state();
+        let mark = entry.value.facts.annotations.get(keys::OWNER).and_then(Mark::parse);
+        let read =
+            mark.is_some_and(|m| self.sources.knows(&Key::new(m.sync_namespace, m.sync_name)));
         let Some(source) = self.sources.get(&key) else {
-            return self.say(&key, &entry, &build, &Found::SourcePending, state.builder()).await;
+            let found = if read { Found::NotInGit } else { Found::SourcePending };
+            return self.say(&key, &entry, &build, &found, state.builder()).await;
         };
         if !is_applied(&entry, &source) {
             // The watch brings the applied object in a moment; until then nothing is known that is worth saying.
@@ -291,7 +295,7 @@ impl Controller {
             Found::Key { decision: Decision::Show(run), .. } if !run.started => {
                 Next::After(LOOK_AGAIN)
             }
-            Found::SourcePending | Found::Key { .. } => Next::Settled,
+            Found::SourcePending | Found::NotInGit | Found::Key { .. } => Next::Settled,
         })
     }
 }

@@ -88,6 +88,8 @@ pub fn is_ours(run: &Run, uid: &str, key: &BuildKey) -> bool {
 pub enum Found<'a> {
     /// The engine has not read a commit with this build yet.
     SourcePending,
+    /// The commit that the engine has read does not hold this build: its delete is held, or its file is broken.
+    NotInGit,
     /// No key can be computed, or no run can be created. `waiting`: it may heal without a change of the definition.
     Broken {
         /// Reason, CamelCase.
@@ -119,8 +121,8 @@ pub fn status(
     builder: Builder,
     now: Timestamp,
 ) -> AgentBuildStatus {
-    if matches!(found, Found::SourcePending) && old.build_key.is_some() {
-        // After a restart the source comes in a moment: what is known of the last build stays.
+    if matches!(found, Found::SourcePending | Found::NotInGit) && old.build_key.is_some() {
+        // After a restart the source comes in a moment, or never: what is known of the last build stays.
         return old.clone();
     }
     let mut new = old.clone();
@@ -138,6 +140,19 @@ pub fn status(
                 phase: BuildPhase::Pending,
                 ready: "False",
                 reason: "SourcePending".into(),
+                message,
+                stalled: false,
+            }
+        }
+        Found::NotInGit => {
+            let sync = new.source.as_ref().map(|source| &*source.sync).unwrap_or_default();
+            let message = format!(
+                "not in the newest commit of GitSync {sync}: nothing is built; the status of the GitSync says why it is still here"
+            );
+            Said {
+                phase: BuildPhase::Pending,
+                ready: "False",
+                reason: "NotInGit".into(),
                 message,
                 stalled: false,
             }

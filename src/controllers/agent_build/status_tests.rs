@@ -251,7 +251,9 @@ fn a_restart_says_nothing_until_the_source_is_known_again() {
     let one = key("1");
     let done =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, built())), Builder::Available, 1);
-    assert_eq!(status(&done, &meta(), &Found::SourcePending, Builder::Unknown, at(2)), done);
+    for found in [Found::SourcePending, Found::NotInGit] {
+        assert_eq!(status(&done, &meta(), &found, Builder::Unknown, at(2)), done);
+    }
     let new = status(
         &AgentBuildStatus::default(),
         &meta(),
@@ -288,4 +290,9 @@ fn the_coordinate_comes_from_the_annotations() {
     };
     assert_eq!(new.source, Some(want));
     assert_eq!(new.message.as_deref(), Some("waiting for the newest commit of GitSync newsroom"));
+    // That commit was read, and does not hold it.
+    let new = status(&new, &meta, &Found::NotInGit, Builder::Available, at(3));
+    assert_eq!(condition(&new, "Ready"), Some(("False", "NotInGit")));
+    let message = new.message.expect("a message");
+    assert!(message.starts_with("not in the newest commit of GitSync newsroom"), "{message}");
 }

@@ -212,6 +212,34 @@ fn an_apply_that_changed_nothing_is_remembered_as_equal() {
 }
 
 #[test]
+fn what_was_settled_for_another_definition_or_another_spec_counts_for_nothing() {
+    let mut w = world(&["a"], &["a"]);
+    let scaled = Some(hash_json(&json!("scaled")));
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = scaled;
+    let applied = w.desired[&id("a")].applied.clone();
+    let settling = Settling { applied, spec_hash: scaled, version: 7 };
+    for other in [
+        Settling { applied: "another definition".into(), ..settling.clone() },
+        Settling { spec_hash: Some(hash_json(&json!("edited"))), ..settling.clone() },
+        Settling { spec_hash: None, ..settling.clone() },
+    ] {
+        w.settled.insert(id("a"), other);
+        assert_eq!(w.plan().update.len(), 1);
+    }
+    w.settled.insert(id("a"), settling.clone());
+    assert!(w.plan().is_settled());
+    // It says nothing of what else an apply would write.
+    annotate(w.live.get_mut(&id("a")).expect("a"), keys::APPLIED, "another definition");
+    assert_eq!(w.plan().update.len(), 1);
+
+    // A spec that does not parse, settled for another definition.
+    w.live.get_mut(&id("a")).expect("a").facts.spec_hash = None;
+    let other = Settling { applied: "another definition".into(), spec_hash: None, version: 7 };
+    w.settled.insert(id("a"), other);
+    assert_eq!(w.plan().update.len(), 1);
+}
+
+#[test]
 fn g12_one_of_many_is_pruned_with_its_uid_and_version() {
     let plan = world(&["a", "b", "c"], &["a", "b", "c", "d"]).plan();
     assert_eq!(plan.prune, [Victim { id: id("d"), uid: "uid-of-d".into(), version: 7 }]);

@@ -273,7 +273,12 @@ impl World {
         let mut made = plan(&inputs);
         assert_eq!(made, plan(&inputs), "the same inputs give the same plan");
         let raw = made.clone();
-        let carried = consult(&others, &mut made).unwrap_or_default();
+        let digest = |held: &Option<Held>| held.as_ref().map(|held| held.digest.clone());
+        let shown = digest(&sync.pending);
+        let carried = consult(&others, &mut made, shown.as_deref()).unwrap_or_default();
+        let heard = carried.asked.is_empty() && carried.unknown.is_none();
+        let shows = digest(&raw.held).filter(|digest| heard || shown.as_ref() == Some(digest));
+        assert_eq!(digest(&made.held), shows, "what is held is shown once it is known, and stays");
         let unproven = sync.failed || !carried.asked.is_empty() || carried.unknown.is_some();
         if unproven {
             made.prune.clear();
