@@ -182,7 +182,7 @@ class Machine:
     def check(self):
         """Raises Failed with what this machine lacks."""
         if os.geteuid() != 0:
-            raise Failed("a node needs root: start it with sudo, or without --node no pod runs and no root is needed")
+            raise Failed("a node needs root, and so does removing what one left behind")
         status = Path("/proc/self/status").read_text()
         have = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
         missing = [name for bit, name in CAPABILITIES.items() if not have >> bit & 1]

@@ -30,21 +30,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import node_files
 import oci
 from control_plane import LIBC, ControlPlane, Failed, write_secret
+from node_files import API_PORT, DNS_READY_PORT, NODE, PAUSE_IMAGE, REGISTRY_PORT
 
 MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 0x100000
 
 NODE_SECONDS = 90
-POD_RANGE = "10.244.0.0/16"
-API_PORT = 6443
-DNS_READY_PORT = 8181
-REGISTRY_PORT = 5000
-# What a pod and the node call the registry; a Service of this name leads there. The machine uses the address.
-REGISTRY_NAME = ("registry", "convoke-system")
-PAUSE_IMAGE = "convoke.local/pause:1"
-NODE = "node"
-
 # What the kubelet insists on, and would set for the whole machine: it finds these files in place of the settings.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": 1,
@@ -54,125 +47,6 @@ KERNEL_SETTINGS = {
     "kernel/keys/root_maxkeys": 1000000,
     "kernel/keys/root_maxbytes": 25000000,
 }
-
-CONTAINERD = """\
-version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs", "io.containerd.internal.v1.opt"]
-[grpc]
-address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "{pause}"
-stream_server_address = "127.0.0.1"
-# Profiles would be loaded into the machine's kernel and stay there.
-disable_apparmor = true
-# A machine may lack CAP_SYS_RESOURCE; without this every sandbox would die of it.
-restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".containerd]
-snapshotter = "{snapshotter}"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-SystemdCgroup = false
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "{cni}"
-conf_dir = "/run/cni"
-[plugins."io.containerd.grpc.v1.cri".registry]
-config_path = "/run/registries"
-"""
-
-REGISTRY = """\
-version: 0.1
-log: {{level: warn}}
-storage:
-  filesystem: {{rootdirectory: /var/lib/registry}}
-  delete: {{enabled: true}}
-http: {{addr: "{address}:{port}"}}
-"""
-
-COREFILE = """\
-. {{
-    bind {address}
-    ready {address}:{ready}
-    errors
-    cache 5
-    kubernetes cluster.local in-addr.arpa ip6.arpa {{
-        kubeconfig dns.kubeconfig
-        ttl 5
-    }}
-}}
-"""
-
-# Pods leave the node with its address: nobody outside has a way to theirs.
-NFTABLES = f"""\
-table ip convoke {{
-    chain postrouting {{
-        type nat hook postrouting priority srcnat; policy accept;
-        ip saddr {POD_RANGE} oifname "eth0" masquerade
-    }}
-}}
-"""
-
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-DNS_RIGHTS = [
-    (
-        f"{RBAC}/clusterroles",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "system:coredns"},
-            "rules": [
-                {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
-                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-            ],
-        },
-    ),
-    (
-        f"{RBAC}/clusterrolebindings",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:coredns"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:coredns"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:coredns"}],
-        },
-    ),
-]
-
-
-def registry_objects(address):
-    """The namespace, Service and EndpointSlice under which pods know the registry, each after its collection."""
-    name, namespace = REGISTRY_NAME
-    port = {"name": "http", "port": REGISTRY_PORT, "protocol": "TCP"}
-    return [
-        ("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
-        (
-            f"/api/v1/namespaces/{namespace}/services",
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": {"ports": [port]},
-            },
-        ),
-        (
-            f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "labels": {"kubernetes.io/service-name": name},
-                },
-                "addressType": "IPv4",
-                "ports": [port],
-                "endpoints": [{"addresses": [address]}],
-            },
-        ),
-    ]
 
 
 def run(*command, text=None):
@@ -236,7 +110,7 @@ def make_network(options):
     run("ip", "link", "set", "eth0", "up")
     run("ip", "route", "add", "default", "via", options["gateway"])
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    run("nft", "-f", "-", text=NFTABLES)
+    run("nft", "-f", "-", text=node_files.NFTABLES)
 
 
 def snapshotter():
@@ -312,80 +186,11 @@ class Node(ControlPlane):
 
     def write_configuration(self):
         """Writes what the programs of the node read, except for what needs the API server."""
-        (self.state / "containerd.toml").write_text(
-            CONTAINERD.format(pause=PAUSE_IMAGE, snapshotter=snapshotter(), cni=self.options["cni"])
-        )
-        Path("/run/cni").mkdir()
-        # Each pod has a link of its own and no bridge: on a bridge a reply could take the short way past the
-        # rules of a Service.
-        pods = {"type": "host-local", "ranges": [[{"subnet": POD_RANGE}]], "routes": [{"dst": "0.0.0.0/0"}]}
-        network = {
-            "cniVersion": "0.4.0",
-            "name": "pods",
-            "plugins": [{"type": "ptp", "mtu": 1500, "ipam": pods}],
-        }
-        Path("/run/cni/10-pods.conflist").write_text(json.dumps(network))
-        registry = f"http://{self.address}:{REGISTRY_PORT}"
-        service = ".".join((*REGISTRY_NAME, "svc"))
-        for name in (f"{self.address}:{REGISTRY_PORT}", f"{service}:{REGISTRY_PORT}"):
-            folder = Path("/run/registries") / name
-            folder.mkdir(parents=True)
-            (folder / "hosts.toml").write_text(
-                f'server = "{registry}"\n[host."{registry}"]\ncapabilities = ["pull", "resolve"]\n'
-            )
-        (self.state / "registry.yaml").write_text(REGISTRY.format(address=self.address, port=REGISTRY_PORT))
-        (self.state / "Corefile").write_text(COREFILE.format(address=self.address, ready=DNS_READY_PORT))
-        Path("/run/resolv.conf").write_text(f"nameserver {self.address}\n")
-        kubelet = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "address": self.address,
-            "healthzBindAddress": "127.0.0.1",
-            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-            "authentication": {
-                "anonymous": {"enabled": False},
-                "webhook": {"enabled": True},
-                "x509": {"clientCAFile": "/run/keys/ca.crt"},
-            },
-            "authorization": {"mode": "Webhook"},
-            "tlsCertFile": "/run/keys/kubelet.crt",
-            "tlsPrivateKeyFile": "/run/keys/kubelet.key",
-            "clusterDomain": "cluster.local",
-            "clusterDNS": [self.address],
-            "resolvConf": "/run/resolv.conf",
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": self.options["cgroup"],
-            "failCgroupV1": False,
-            "failSwapOn": False,
-            "enforceNodeAllocatable": [],
-            "localStorageCapacityIsolation": False,
-            "makeIPTablesUtilChains": False,
-            "oomScoreAdj": 0,
-            "volumePluginDir": "/var/lib/kubelet/plugins",
-            # A developer's disk is often nearly full.
-            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-            "imageGCHighThresholdPercent": 100,
-            # Many small pods start at once; pulls come from the same machine.
-            "serializeImagePulls": False,
-            "kubeAPIQPS": 200,
-            "kubeAPIBurst": 400,
-            "syncFrequency": "10s",
-        }
-        (self.state / "kubelet.json").write_text(json.dumps(kubelet, indent=1))
-        proxy = {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "nftables",
-            "clusterCIDR": POD_RANGE,
-            "clientConnection": {"kubeconfig": "proxy.kubeconfig"},
-            "hostnameOverride": NODE,
-            "healthzBindAddress": "127.0.0.1:10256",
-            "metricsBindAddress": "127.0.0.1:10249",
-            "oomScoreAdj": 0,
-            # These settings belong to the machine.
-            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-        }
-        (self.state / "proxy.json").write_text(json.dumps(proxy, indent=1))
+        options = self.options
+        for name, text in node_files.files(self.address, options["cgroup"], options["cni"], snapshotter()).items():
+            path = self.state / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
     def start_node(self):
         """Starts all and returns once a pod could run."""
@@ -409,7 +214,7 @@ class Node(ControlPlane):
         )
         self.spawn("kube-scheduler", ["--kubeconfig=scheduler.kubeconfig", "--leader-elect=false", "--secure-port=0"])
         self.spawn("kube-proxy", ["--config=proxy.json"])
-        for path, document in DNS_RIGHTS + registry_objects(self.address):
+        for path, document in node_files.objects(self.address):
             self.apply(path, document)
         self.spawn("coredns", ["-conf", "Corefile"])
         self.wait(f"/api/v1/nodes/{NODE}", deadline, node_is_ready)
