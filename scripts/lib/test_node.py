@@ -87,10 +87,10 @@ class Cluster:
         self.kubeconfig = self.state / "kubeconfig"
         self.machine = Machine((self.state / "cluster").resolve())
 
-    def command(self, *arguments):
-        """scripts/cluster; gives what it says. Raises AssertionError when it fails."""
+    def command(self, *arguments, under=()):
+        """scripts/cluster, run by the command `under`; gives what it says. Raises AssertionError when it fails."""
         done = subprocess.run(
-            [str(CLUSTER), *arguments],
+            [*under, str(CLUSTER), *arguments],
             env=os.environ | {"CONVOKE_STATE": str(self.state)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -317,6 +317,19 @@ class NothingIsLeft(unittest.TestCase):
         self.cluster.eventually("the end of the supervisor", lambda: started_at(self.cluster.supervisor) is None)
         self.assertIn("kubelet ended", (self.cluster.state / "cluster/supervisor.log").read_text())
         self.assert_nothing_is_left()
+
+
+class Refusals(unittest.TestCase):
+    """A machine that cannot run a node is told why."""
+
+    def test_a_missing_capability_is_named(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.remove)
+        before = machine_now()
+        with self.assertRaisesRegex(AssertionError, "needs the capabilities NET_ADMIN,"):
+            cluster.command("up", "--node", under=["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"])
+        self.assertFalse(cluster.machine.folder.exists())
+        self.assertEqual(machine_now(), before)
 
 
 if __name__ == "__main__":
