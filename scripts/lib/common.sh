@@ -18,17 +18,17 @@ die() {
 # need COMMAND HOW: fails with how to get the command when it is missing.
 need() { command -v "$1" >/dev/null || die "$1 is missing: $2"; }
 
-# debian_packages NAME...: installs what is missing when we may, else says what to install and fails.
+# debian_packages NAME[:COMMAND]...: installs what is missing when we may, else says what to install and fails. A
+# package is there when its command is, which has its name unless another is given.
 debian_packages() {
 	local missing=() name
 	for name in "$@"; do
-		# The package and its command have the same name, for all that we use.
-		command -v "$name" >/dev/null || missing+=("$name")
+		command -v "${name#*:}" >/dev/null || missing+=("${name%%:*}")
 	done
 	((${#missing[@]})) || return 0
 	if [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null; then
 		step "installing ${missing[*]}"
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove "${missing[@]}"; } >&2
 	else
 		die "missing: ${missing[*]} (apt-get install ${missing[*]})"
 	fi

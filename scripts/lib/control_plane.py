@@ -81,8 +81,8 @@ def write_secret(path, text):
         out.write(text)
 
 
-def kubeconfig(port, ca_file, token):
-    """A kubeconfig (JSON is YAML) that verifies the server's certificate."""
+def kubeconfig(server, ca_file, token):
+    """A kubeconfig (JSON is YAML) that verifies the certificate of the server (https://ADDRESS:PORT)."""
     authority = base64.b64encode(ca_file.read_bytes()).decode()
     return json.dumps(
         {
@@ -92,7 +92,7 @@ def kubeconfig(port, ca_file, token):
                 {
                     "name": "convoke",
                     "cluster": {
-                        "server": f"https://127.0.0.1:{port}",
+                        "server": server,
                         "certificate-authority-data": authority,
                     },
                 }
@@ -113,9 +113,18 @@ def established(text):
 
 
 class ControlPlane:
-    """The three processes and their state folder."""
+    """The three processes and their state folder. A cluster with a node (node_inside.py) adds to it."""
 
-    def __init__(self, binaries, state, crds, audit):
+    # Where the API server listens.
+    address = "127.0.0.1"
+    authorization_mode = "RBAC"
+    # Who has a token: the user and, after it, the groups.
+    users = {
+        "admin": ("admin", "system:masters"),
+        "manager": ("system:kube-controller-manager", ""),
+    }
+
+    def __init__(self, binaries, state, crds=None, audit=False):
         self.binaries = binaries
         self.state = state
         self.crds = crds
@@ -123,11 +132,26 @@ class ControlPlane:
         self.client = None
         self.port = 0
         self.children = {}
-        self.admin_token = os.urandom(24).hex()
-        self.manager_token = os.urandom(24).hex()
+        self.tokens = {name: os.urandom(24).hex() for name in self.users}
 
-    def spawn(self, name, arguments):
-        """Starts one process in the state folder; its output goes to NAME.log."""
+    def choose_port(self):
+        """The port of the next attempt to start the API server."""
+        return free_port()
+
+    def more_api_server_arguments(self):
+        """Arguments of the API server beside its usual ones."""
+        return []
+
+    def server(self):
+        """The API server's URL."""
+        return f"https://{self.address}:{self.port}"
+
+    def kubeconfig(self, name):
+        """The kubeconfig of one of the users."""
+        return kubeconfig(self.server(), self.state / "certs/apiserver.crt", self.tokens[name])
+
+    def spawn(self, name, arguments, program=None):
+        """Starts one process in the state folder; its output goes to NAME.log. The program has the same name."""
         parent = os.getpid()
 
         def die_with_parent():
@@ -137,7 +161,7 @@ class ControlPlane:
 
         with open(self.state / f"{name}.log", "wb") as log:
             self.children[name] = subprocess.Popen(
-                [str(self.binaries / name), *arguments],
+                [program or str(self.binaries / name), *arguments],
                 cwd=self.state,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -157,8 +181,10 @@ class ControlPlane:
         write_secret(self.state / "service-accounts.key", made.stdout)
         write_secret(
             self.state / "tokens.csv",
-            f"{self.admin_token},admin,admin,system:masters\n"
-            f"{self.manager_token},system:kube-controller-manager,kube-controller-manager\n",
+            "".join(
+                f"{self.tokens[name]},{user},{name}" + (f',"{groups}"\n' if groups else "\n")
+                for name, (user, groups) in self.users.items()
+            ),
         )
         (self.state / "audit-policy.yaml").write_text(AUDIT_POLICY)
 
@@ -192,9 +218,7 @@ class ControlPlane:
         self.wait("/readyz", deadline)
         # Before the garbage collector starts: it learns of later kinds only every 30 s.
         self.install_crds(deadline)
-        admin = kubeconfig(self.port, self.state / "certs/apiserver.crt", self.admin_token)
-        manager = kubeconfig(self.port, self.state / "certs/apiserver.crt", self.manager_token)
-        write_secret(self.state / "manager.kubeconfig", manager)
+        write_secret(self.state / "manager.kubeconfig", self.kubeconfig("manager"))
         self.spawn(
             "kube-controller-manager",
             [
@@ -213,12 +237,12 @@ class ControlPlane:
         )
         # Made by the controller manager: it works.
         self.wait("/api/v1/namespaces/default/serviceaccounts/default", deadline)
-        write_secret(self.state / "kubeconfig", admin)
+        write_secret(self.state / "kubeconfig", self.kubeconfig("admin"))
 
     def start_api_server(self, deadline):
         """Starts the API server on a free port and waits until it has written its certificate and listens."""
         shutil.rmtree(self.state / "certs", ignore_errors=True)
-        self.port = free_port()
+        self.port = self.choose_port()
         audit = [
             "--audit-policy-file=audit-policy.yaml",
             "--audit-log-path=audit.log",
@@ -231,16 +255,17 @@ class ControlPlane:
             [
                 "--etcd-servers=unix://etcd.sock:0",
                 "--cert-dir=certs",
-                "--bind-address=127.0.0.1",
+                f"--bind-address={self.address}",
                 f"--secure-port={self.port}",
                 "--service-account-key-file=service-accounts.key",
                 "--service-account-signing-key-file=service-accounts.key",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--token-auth-file=tokens.csv",
-                "--authorization-mode=RBAC",
+                f"--authorization-mode={self.authorization_mode}",
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--allow-privileged",
                 *(audit if self.audit else []),
+                *self.more_api_server_arguments(),
             ],
         )
         certificate = self.state / "certs/apiserver.crt"
@@ -264,15 +289,15 @@ class ControlPlane:
         """One request as admin; gives the reply's text. Raises OSError (URLError, HTTPError) when it fails."""
         if self.client is None:
             context = ssl.create_default_context(cafile=str(self.state / "certs/apiserver.crt"))
-            # Loopback is never reached through a proxy.
+            # An address of this machine is never reached through a proxy.
             self.client = urllib.request.build_opener(
                 urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
             )
         request = urllib.request.Request(
-            f"https://127.0.0.1:{self.port}{path}",
+            f"{self.server()}{path}",
             data=body,
             method=method,
-            headers={"Authorization": f"Bearer {self.admin_token}", "Content-Type": content_type},
+            headers={"Authorization": f"Bearer {self.tokens['admin']}", "Content-Type": content_type},
         )
         with self.client.open(request, timeout=5) as reply:
             return reply.read().decode()
@@ -290,7 +315,7 @@ class ControlPlane:
             except OSError as error:
                 last = str(error)
             time.sleep(0.05)
-        raise Failed(f"{path} is not there after {READY_SECONDS} s: {last}")
+        raise Failed(f"{path} is not as it should be in time: {last}")
 
     def install_crds(self, deadline):
         """Applies the definitions of the file (a JSON array) and waits until they are served."""
@@ -335,6 +360,44 @@ class ControlPlane:
             child.wait()
 
 
+def own(state):
+    """Makes the state folder and takes its lock, until this process ends."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state.chmod(0o700)
+    # A bare descriptor: only the kernel closes it, so that a free lock means that this process is gone.
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Not at the first try: whoever asks whether a cluster runs takes the lock for a moment.
+    for attempt in range(40):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if attempt == 39:
+                sys.exit(f"a cluster already runs in {state}")
+            time.sleep(0.05)
+    os.truncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def quit_on_signals():
+    """From now on the signals that ask for an end raise KeyboardInterrupt."""
+
+    def quit_on(_signal, _frame):
+        raise KeyboardInterrupt
+
+    for number in ENDINGS:
+        signal.signal(number, quit_on)
+
+
+def ignore_signals():
+    """From now on nothing but SIGKILL interrupts the way to the end."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def supervise(plane, until_stdin_closes):
     """Returns when it is time to stop. Raises when a process of the cluster died."""
     wake_read, wake_write = os.pipe()
@@ -361,28 +424,8 @@ def main():
     options = parser.parse_args()
 
     state = options.state.resolve()
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state.chmod(0o700)
-    # A bare descriptor: only the kernel closes it, so that a free lock means that this process is gone.
-    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Not at the first try: whoever asks whether a cluster runs takes the lock for a moment.
-    for attempt in range(40):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if attempt == 39:
-                sys.exit(f"a cluster already runs in {state}")
-            time.sleep(0.05)
-    os.truncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
-
-    def quit_on(_signal, _frame):
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, quit_on)
-
+    own(state)
+    quit_on_signals()
     plane = ControlPlane(options.bin.resolve(), state, options.crds, options.audit)
     code = 0
     began = time.monotonic()
@@ -391,7 +434,7 @@ def main():
         ready = {
             "pid": os.getpid(),
             "kubeconfig": str(state / "kubeconfig"),
-            "server": f"https://127.0.0.1:{plane.port}",
+            "server": plane.server(),
             "seconds": round(time.monotonic() - began, 1),
         }
         print(json.dumps(ready), flush=True)
@@ -402,8 +445,7 @@ def main():
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = 1
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        ignore_signals()
         plane.stop(patient=not options.until_stdin_closes)
         if options.until_stdin_closes:
             shutil.rmtree(state, ignore_errors=True)
