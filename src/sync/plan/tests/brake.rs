@@ -1,0 +1,161 @@
+//! Which deletes wait, and what releases them.
+
+use super::*;
+
+#[test]
+fn g12_one_of_many_is_pruned_with_its_uid_and_version() {
+    let plan = world(&["a", "b", "c"], &["a", "b", "c", "d"]).plan();
+    assert_eq!(plan.prune, [Victim { id: id("d"), uid: "uid-of-d".into(), version: 7 }]);
+    assert_eq!(plan.held, None);
+}
+
+#[test]
+fn g12_errors_hold_every_delete() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    w.has_errors = true;
+    let plan = w.plan();
+    assert!(plan.prune.is_empty());
+    assert_eq!(plan.held.expect("held").victims.len(), 1);
+}
+
+#[test]
+fn g12_brake_holds_mass_prune() {
+    let w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    let held = w.plan().held.expect("2 of 4 is more than 30%");
+    assert!(held.reason.contains("2 of 4"), "{}", held.reason);
+}
+
+#[test]
+fn g12_brake_holds_when_everything_would_go() {
+    let mut w = world(&[], &["a"]);
+    w.prune.max_deletions = IntOrString::Int(1000);
+    assert!(w.plan().held.is_some());
+}
+
+#[test]
+fn g12_limits() {
+    for (max, marked, expected) in [
+        (IntOrString::String("30%".into()), 10, 3),
+        (IntOrString::String("30%".into()), 2, 1),
+        (IntOrString::String("0%".into()), 10, 0),
+        (IntOrString::String("100%".into()), 10, 10),
+        (IntOrString::String("rubbish".into()), 10, 0),
+        (IntOrString::Int(0), 10, 0),
+        (IntOrString::Int(-1), 10, 0),
+        (IntOrString::Int(4), 10, 4),
+    ] {
+        assert_eq!(limit(&max, marked), expected, "{max:?}");
+    }
+}
+
+#[test]
+fn g12_an_approval_releases_exactly_that_plan() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    let digest = w.plan().held.expect("held").digest;
+    w.approval = Some(digest.clone());
+    let released = w.plan();
+    assert_eq!(pruned(&released), ["d", "c"]);
+    assert_eq!(released.released.expect("remembered").digest, digest);
+
+    // The same objects at another commit: another plan, another digest.
+    w.input_key = "def .";
+    assert!(w.plan().prune.is_empty());
+    w.input_key = "abc .";
+    assert_eq!(w.plan().prune.len(), 2);
+
+    // One more object to delete: another one again.
+    w.desired.remove(&id("b"));
+    assert!(w.plan().prune.is_empty());
+}
+
+fn approval(input_key: &str, names: &[&str]) -> ApprovedPrune {
+    let uids = names.iter().map(|name| short(&format!("uid-of-{name}"))).collect();
+    ApprovedPrune { digest: "any".into(), input_key: input_key.into(), uids }
+}
+
+#[test]
+fn g12_an_approval_is_carried_to_its_end_after_a_crash() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.prune.max_deletions = IntOrString::Int(0);
+    w.approved = Some(approval("abc .", &["c", "d"]));
+    w.live.remove(&id("c"));
+    assert_eq!(pruned(&w.plan()), ["d"]);
+    w.approved = Some(approval("another commit", &["c", "d"]));
+    assert!(w.plan().prune.is_empty(), "an approval is for one input");
+}
+
+#[test]
+fn g12_an_approval_covers_no_object_that_joins_later() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.prune.max_deletions = IntOrString::Int(0);
+    w.approved = Some(approval("abc .", &["d"]));
+    let plan = w.plan();
+    assert_eq!(pruned(&plan), ["d"]);
+    let held = plan.held.expect("the one that joined waits");
+    assert_eq!(held.victims.iter().map(|v| v.id.name.as_str()).collect::<Vec<_>>(), ["c"]);
+
+    // Approved too, both go, and both are remembered.
+    w.approval = Some(held.digest.clone());
+    let plan = w.plan();
+    assert_eq!(pruned(&plan), ["d", "c"]);
+    assert_eq!(
+        plan.released,
+        Some(ApprovedPrune { digest: held.digest, ..approval("abc .", &["d", "c"]) })
+    );
+
+    // What was approved is gone: nothing is remembered any more.
+    w.approval = None;
+    w.live.remove(&id("d"));
+    let plan = w.plan();
+    assert_eq!((plan.prune.len(), plan.released), (0, None));
+}
+
+#[test]
+fn g12_short_uids_tell_objects_apart() {
+    assert_eq!(short("0a1b2c3d-4e5f-6789-abcd-ef0123456789"), "0a1b2c3d4e5f");
+}
+
+#[test]
+fn g12_a_recreated_object_needs_a_new_approval() {
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    w.approval = Some(w.plan().held.expect("held").digest);
+    w.live.get_mut(&id("d")).expect("d").uid = "another".into();
+    assert!(w.plan().prune.is_empty());
+}
+
+#[test]
+fn g12_prune_disabled_keeps_one() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    annotate(w.live.get_mut(&id("d")).expect("d"), keys::PRUNE, "disabled");
+    let plan = w.plan();
+    assert!(plan.prune.is_empty() && plan.held.is_none());
+}
+
+#[test]
+fn g12_prune_off_keeps_all() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
+    w.prune.enabled = false;
+    assert!(w.plan().is_settled());
+}
+
+#[test]
+fn g12_one_approval_releases_no_more_than_a_status_can_remember() {
+    let names: Vec<_> = (0..MOST_APPROVED + 3).map(|n| format!("m{n:05}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut w = world(&["a"], &[&["a"][..], &names].concat());
+    w.prune.max_deletions = IntOrString::Int(0);
+    let held = w.plan().held.expect("held");
+    assert_eq!(held.victims.len(), MOST_APPROVED + 3);
+    w.approval = Some(held.digest.clone());
+    let plan = w.plan();
+    let later = plan.held.expect("the rest");
+    assert_eq!((plan.prune.len(), later.victims.len()), (MOST_APPROVED, 3));
+    assert_ne!(later.digest, held.digest);
+    // What was released goes on being released, and nothing more.
+    w.approved = plan.released;
+    let plan = w.plan();
+    let digest = plan.held.map(|held| held.digest);
+    assert_eq!((plan.prune.len(), digest.as_ref()), (MOST_APPROVED, Some(&later.digest)));
+    w.approval = Some(later.digest);
+    assert_eq!((w.plan().prune.len(), w.plan().held), (MOST_APPROVED + 3, None));
+}
