@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 CLUSTER = HERE.parent / "cluster"
 WORKLOAD = (HERE / "test_node.yaml").read_text()
 APPLETS = ("sh", "httpd", "wget", "sleep", "id")
-UP_SECONDS = 180
-POD_SECONDS = 60
+UP_SECONDS = 240
+POD_SECONDS = 90
 # What the node's programs use when nobody stops them.
 USUAL_FOLDERS = (
     "/run/containerd",
