@@ -37,7 +37,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-READY_SECONDS = 60
 STOP_SECONDS = 5
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -118,6 +117,8 @@ class ControlPlane:
     # Where the API server listens.
     address = "127.0.0.1"
     authorization_mode = "RBAC"
+    # How long a start may take.
+    ready_seconds = 60
     # Who has a token: the user and, after it, the groups.
     users = {
         "admin": ("admin", "system:masters"),
@@ -190,7 +191,7 @@ class ControlPlane:
 
     def start(self):
         """Starts everything and returns once the API server is ready and the controllers work."""
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + self.ready_seconds
         self.prepare()
         # Sockets in the state folder (mode 0700), named relative to it because a socket's path is at most 107
         # bytes: nobody else on the machine reaches etcd, which knows no passwords here, and no port can clash.
@@ -282,7 +283,7 @@ class ControlPlane:
             if certificate.exists() and key.exists() and key.stat().st_size > 0:
                 return
             if time.monotonic() > deadline:
-                raise Failed(f"the API server wrote no certificate within {READY_SECONDS} s")
+                raise Failed(f"the API server wrote no certificate within {self.ready_seconds} s")
             time.sleep(0.02)
 
     def request(self, path, method="GET", body=None, content_type="application/json"):

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from control_plane import LIBC, PR_SET_PDEATHSIG, Failed, ignore_signals, own, quit_on_signals
 
-READY_SECONDS = 150
+READY_SECONDS = 180
 END_SECONDS = 10
 NETWORKS = ipaddress.ip_network("10.197.0.0/16")
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")

@@ -165,7 +165,6 @@ def kubelet(address, cgroup):
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
-        "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "oomScoreAdj": 0,
         "volumePluginDir": "/var/lib/kubelet/plugins",

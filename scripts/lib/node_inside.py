@@ -37,7 +37,6 @@ from node_files import API_PORT, DNS_READY_PORT, NODE, PAUSE_IMAGE, REGISTRY_POR
 
 MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 0x100000
 
-NODE_SECONDS = 90
 # What the kubelet insists on, and would set for the whole machine: it finds these files in place of the settings.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": 1,
@@ -139,6 +138,7 @@ class Node(ControlPlane):
     """
 
     authorization_mode = "Node,RBAC"
+    ready_seconds = 150
     users = ControlPlane.users | {
         "kubelet": (f"system:node:{NODE}", "system:nodes"),
         "scheduler": ("system:kube-scheduler", ""),
@@ -194,7 +194,7 @@ class Node(ControlPlane):
 
     def start_node(self):
         """Starts all and returns once a pod could run."""
-        deadline = time.monotonic() + NODE_SECONDS
+        deadline = time.monotonic() + self.ready_seconds
         self.make_keys()
         self.write_configuration()
         self.spawn("containerd", ["--config", "containerd.toml"], "containerd")
