@@ -147,8 +147,10 @@ impl<'a> Stage<'a> {
     pub async fn begin(self) -> Outcome<Running<'a>> {
         self.api.quiet(None).await?;
         let controllers = format!("--controllers={}", self.controllers.as_str());
-        let args =
-            ["--allow-insecure-git", "--single-tenant", "--leader-elect=false", &controllers];
+        // An operator takes 10,000 files of a repository unless it is told otherwise.
+        let files = format!("--git-max-files={}", self.fleet.size + 10_000);
+        let flags = ["--allow-insecure-git", "--single-tenant", "--leader-elect=false"];
+        let args = [&flags[..], &[controllers.as_str(), files.as_str()]].concat();
         let operator = Operator::start(&binary(), &self.kubeconfig, self.dir(), &args)?;
         operator.ready(Duration::from_secs(30)).await?;
         let syncs: Api<GitSync> = Api::namespaced(self.client.clone(), &self.namespace);
