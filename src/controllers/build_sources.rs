@@ -72,7 +72,9 @@ impl BuildSources {
     pub fn told(&self, sync: &Key, left: impl FnOnce() -> Vec<Key>) {
         let first = self.syncs.write().unwrap_or_else(PoisonError::into_inner).insert(sync.clone());
         if let Some(queue) = self.queue.get().filter(|_| first) {
-            left().into_iter().for_each(|build| queue.add(build));
+            for build in left() {
+                queue.add(build);
+            }
         }
     }
 

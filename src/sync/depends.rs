@@ -328,7 +328,7 @@ mod tests {
             let mut told: [Option<DesiredSet>; 2] = [None, None];
             for step in 0..30 {
                 let at = dice.roll(2);
-                let before = wanted_names(&told[at]);
+                let before = wanted_names(told[at].as_ref());
                 if dice.one_in(8) {
                     // The GitSync goes, or its operator starts anew: nothing was told before.
                     wanted.forget(&syncs[at]);
@@ -360,8 +360,10 @@ mod tests {
                     let (is, should) = (wanted.has("team", name), anew.has("team", name));
                     assert_eq!(is, should, "seed {seed}, step {step}: {name}");
                 }
-                let changed =
-                    before.symmetric_difference(&wanted_names(&told[at])).cloned().collect();
+                let changed = before
+                    .symmetric_difference(&wanted_names(told[at].as_ref()))
+                    .cloned()
+                    .collect();
                 let heard = std::mem::take(&mut *heard.lock().expect("lock"));
                 assert_eq!(heard, changed, "seed {seed}, step {step}");
             }
@@ -369,11 +371,11 @@ mod tests {
     }
 
     /// The agents of a commit that can be called.
-    fn wanted_names(desired: &Option<DesiredSet>) -> BTreeSet<String> {
-        let all = desired.iter().flat_map(DesiredSet::iter);
+    fn wanted_names(desired: Option<&DesiredSet>) -> BTreeSet<String> {
+        let all = desired.into_iter().flat_map(DesiredSet::iter);
         let agents =
             all.filter(|(id, want)| id.kind == Kind::Agent && want.definition.offers.exposed);
-        agents.map(|(id, _)| id.name.to_string()).collect()
+        agents.map(|(id, _)| id.name.clone()).collect()
     }
 
     struct Object(Facts);

@@ -41,12 +41,11 @@ impl Spoken {
     /// A status is about to be written over `shown`, or stands there already.
     pub fn say(&self, key: &Key, uid: &str, sent: GitSyncStatus, shown: Option<GitSyncStatus>) {
         let mut all = self.lock();
-        match all.get_mut(key).filter(|said| said.uid == uid) {
-            Some(said) => (said.sent, said.shown) = (sent, shown),
-            None => {
-                let said = Said { uid: uid.to_owned(), sent, shown, answers: 0, last: None };
-                all.insert(key.clone(), said);
-            }
+        if let Some(said) = all.get_mut(key).filter(|said| said.uid == uid) {
+            (said.sent, said.shown) = (sent, shown);
+        } else {
+            let said = Said { uid: uid.to_owned(), sent, shown, answers: 0, last: None };
+            all.insert(key.clone(), said);
         }
     }
 
