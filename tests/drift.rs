@@ -100,6 +100,13 @@ async fn g14_pods_are_not_replaced_for_an_edit_that_is_undone() {
         .await
     };
     let before = seen().await;
+    // What its Deployment says wakes the controller, too: here that has come to rest.
+    eventually(SOON, "the Deployment waits for a node", || async {
+        let status = deployments.get_opt("agent-a").await.expect("read")?.status?;
+        (status.observed_generation == Some(1) && status.unavailable_replicas == Some(1))
+            .then_some(())
+    })
+    .await;
     let generation = async || {
         let deployment = deployments.get("agent-a").await.expect("a Deployment");
         deployment.metadata.generation

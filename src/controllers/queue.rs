@@ -17,6 +17,8 @@ struct State {
     due: HashMap<Key, Instant>,
     heap: BinaryHeap<Reverse<(Instant, Key)>>,
     running: HashSet<Key>,
+    /// Keys that are not handed out before a time, whoever adds them.
+    held: HashMap<Key, Instant>,
     /// When the last key was handed out.
     last: Option<Instant>,
 }
@@ -53,14 +55,27 @@ impl Queue {
 
     /// Work on `key` after `delay`, or earlier if it is added with a shorter one.
     pub fn add_after(&self, key: Key, delay: Duration) {
-        let due = Instant::now() + delay;
+        let mut due = Instant::now() + delay;
         {
             let mut state = self.lock();
+            due = state.held.get(&key).map_or(due, |until| due.max(*until));
             if state.due.get(&key).is_some_and(|have| *have <= due) {
                 return;
             }
             state.due.insert(key.clone(), due);
             state.heap.push(Reverse((due, key)));
+        }
+        self.wake.notify_one();
+    }
+
+    /// Work on `key` after `pause`, and not earlier, whoever adds it meanwhile.
+    pub fn hold(&self, key: Key, pause: Duration) {
+        let until = Instant::now() + pause;
+        {
+            let mut state = self.lock();
+            state.held.insert(key.clone(), until);
+            state.due.insert(key.clone(), until);
+            state.heap.push(Reverse((until, key)));
         }
         self.wake.notify_one();
     }
@@ -119,6 +134,7 @@ impl Queue {
                 continue;
             }
             state.due.remove(&key);
+            state.held.remove(&key);
             state.running.insert(key.clone());
             state.last = Some(now);
             return Ok(key);
@@ -145,6 +161,24 @@ mod tests {
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g14_a_key_that_is_held_is_not_handed_out_before_its_time_whoever_adds_it() {
+        let queue = Queue::new();
+        queue.add(key("a"));
+        queue.hold(key("a"), Duration::from_secs(1));
+        queue.add(key("a"));
+        queue.add(key("b"));
+        let began = Instant::now();
+        assert_eq!(queue.next().await, key("b"), "others are not held");
+        assert_eq!(queue.next().await, key("a"));
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+        // Once, and not for ever.
+        queue.done(&key("a"));
+        queue.add(key("a"));
+        assert_eq!(queue.next().await, key("a"));
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -175,9 +175,10 @@ fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
     store.on_change(move |change| match (change.old, change.new) {
         (Some(old), Some(new)) if old.uid == new.uid => {
             let (old, new) = (&old.value.facts, &new.value.facts);
-            if !old.same_input(new) {
-                let pause = if by_hand(old, new) { SECOND_THOUGHT } else { Duration::ZERO };
-                sink.add_after(change.key.clone(), pause);
+            if by_hand(old, new) {
+                sink.hold(change.key.clone(), SECOND_THOUGHT);
+            } else if !old.same_input(new) {
+                sink.add(change.key.clone());
             }
         }
         _ => sink.add(change.key.clone()),
