@@ -29,8 +29,8 @@ pub enum CallError {
     /// The server answered with an error, or could not be reached.
     #[error(transparent)]
     Api(#[from] Box<kube::Error>),
-    /// No answer within [`CALL_DEADLINE`]. The write may have happened.
-    #[error("no answer from the API server within {} s", CALL_DEADLINE.as_secs())]
+    /// No answer in time. The write may have happened.
+    #[error("no answer from the API server in time")]
     Deadline,
 }
 
@@ -130,7 +130,18 @@ impl From<kube::Error> for CallError {
 /// # Errors
 /// The call's own error, or [`CallError::Deadline`].
 pub async fn call<T>(future: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL_DEADLINE, future).await {
+    call_within(CALL_DEADLINE, future).await
+}
+
+/// The same with another deadline.
+///
+/// # Errors
+/// Those of [`call`].
+pub async fn call_within<T>(
+    deadline: Duration,
+    future: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(deadline, future).await {
         Ok(result) => result.map_err(CallError::from),
         Err(_) => Err(CallError::Deadline),
     }

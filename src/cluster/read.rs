@@ -20,10 +20,12 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::client::{CALL_DEADLINE, CallError, call};
+use super::client::{CALL_DEADLINE, CallError, call, call_within};
 
 /// Objects of one page of a list. Two pages of each kind are in memory as text: at a start that is what takes the most.
 const PAGE: u32 = 200;
+/// How long one page may take. The API server gives up after 60 s; one that is asked again sooner begins anew.
+const PAGE_DEADLINE: Duration = Duration::from_secs(65);
 /// Most bytes of one page. etcd takes 1.5 MiB for an object.
 const PAGE_BYTES: usize = 512 << 20;
 /// Most bytes of one event.
@@ -183,7 +185,7 @@ impl Source {
         };
         let (client, request) = (self.client.clone(), Request::new(&self.url).list(&params));
         let mut task = JoinSet::new();
-        task.spawn(call(async move {
+        task.spawn(call_within(PAGE_DEADLINE, async move {
             let request = request.map_err(kube::Error::BuildRequest)?;
             let reply = client.send(request.map(kube::client::Body::from)).await?;
             let status = reply.status();
