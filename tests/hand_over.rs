@@ -38,6 +38,16 @@ async fn owner(team: &Team<'_>, name: &str) -> String {
     Mark::parse(&annotations[keys::OWNER]).expect("a mark").sync_name
 }
 
+/// A team with four models in the folder `a` and one in `b`.
+async fn two_folders<'a>(cluster: &'a Cluster, name: &str) -> Team<'a> {
+    let files: Vec<_> = ["a/p", "a/q", "a/r", "a/s", "b/x"]
+        .iter()
+        .map(|path| (format!("{path}.yaml"), model(&path[2..])))
+        .collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    Team::new(cluster, name, &files).await
+}
+
 async fn wait_for_owner(team: &Team<'_>, name: &str, sync: &str) {
     eventually(SOON, &format!("{name} belongs to {sync}"), || async {
         let owner = owner(team, name).await;
@@ -186,12 +196,7 @@ async fn g22_two_that_want_one_object_both_say_so_and_the_older_has_it() {
 async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_read() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;
-    let files: Vec<_> = ["a/p", "a/q", "a/r", "a/s", "b/x"]
-        .iter()
-        .map(|path| (format!("{path}.yaml"), model(&path[2..])))
-        .collect();
-    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let team = Team::new(&cluster, "asleep", &files).await;
+    let team = two_folders(&cluster, "asleep").await;
     for (name, path) in [("one", "a"), ("two", "b")] {
         team.create_sync_named(name, json!({"path": path})).await;
         team.wait_ready_of(name, "True").await;
@@ -222,12 +227,7 @@ async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_rea
 async fn g12_a_held_prune_stays_shown_after_a_start_while_another_sync_is_asked() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;
-    let files: Vec<_> = ["a/p", "a/q", "a/r", "a/s", "b/x"]
-        .iter()
-        .map(|path| (format!("{path}.yaml"), model(&path[2..])))
-        .collect();
-    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let team = Team::new(&cluster, "shown", &files).await;
+    let team = two_folders(&cluster, "shown").await;
     let url = team.url();
     let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().expect("port");
     let gate = Gate::before(port.parse().expect("port"));

@@ -30,8 +30,8 @@ pub enum CallError {
     #[error(transparent)]
     Api(#[from] Box<kube::Error>),
     /// No answer in time. The write may have happened.
-    #[error("no answer from the API server in time")]
-    Deadline,
+    #[error("no answer from the API server within {} s", .0.as_secs())]
+    Deadline(Duration),
 }
 
 impl CallError {
@@ -41,7 +41,7 @@ impl CallError {
                 kube::Error::Api(status) => Some(status),
                 _ => None,
             },
-            Self::Deadline => None,
+            Self::Deadline(_) => None,
         }
     }
 
@@ -143,7 +143,7 @@ pub async fn call_within<T>(
 ) -> Result<T, CallError> {
     match tokio::time::timeout(deadline, future).await {
         Ok(result) => result.map_err(CallError::from),
-        Err(_) => Err(CallError::Deadline),
+        Err(_) => Err(CallError::Deadline(deadline)),
     }
 }
 
@@ -266,7 +266,10 @@ mod tests {
             CallError::from(kube::Error::Api(Box::new(status)))
         };
         assert_eq!(error(403).refusal(), Some("m"));
-        assert_eq!((error(404).refusal(), CallError::Deadline.refusal()), (None, None));
+        assert_eq!(
+            (error(404).refusal(), CallError::Deadline(CALL_DEADLINE).refusal()),
+            (None, None)
+        );
         assert!(error(410).is_expired() && !error(404).is_expired());
     }
 }

@@ -63,11 +63,11 @@ pub struct Metadata {
     pub metadata: ObjectMeta,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Page<'a> {
     metadata: PageMeta,
-    #[serde(borrow)]
+    /// `null` where there are none. What has no such field is no list, and does not prove that nothing is there.
+    #[serde(borrow, deserialize_with = "Option::deserialize")]
     items: Option<Vec<Fields<'a>>>,
 }
 
@@ -217,7 +217,7 @@ impl Source {
             let text = match asked.join_next().await {
                 Some(Ok(text)) => text?,
                 Some(Err(error)) => return Err(kube::Error::Service(error.into()).into()),
-                None => return Err(CallError::Deadline),
+                None => return Err(CallError::Deadline(PAGE_DEADLINE)),
             };
             let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
             let PageMeta { resource_version, r#continue } = page.metadata;
@@ -365,7 +365,9 @@ mod tests {
         let gone = r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old"}"#;
         let (version, ..) = list(&[(200, first), (410, gone)]).await;
         assert!(version.expect_err("expired").is_expired());
-        for broken in ["", "{", r#"{"metadata":{},"items":[]}"#, "[]", "<html>"] {
+        let no_list = r#"{"kind":"Agent","metadata":{"name":"a","resourceVersion":"7"}}"#;
+        let no_version = r#"{"metadata":{},"items":[]}"#;
+        for broken in ["", "{", no_version, no_list, r#"{"items":[]}"#, "[]", "<html>"] {
             let (version, ..) = list(&[(200, broken)]).await;
             assert!(version.is_err(), "{broken}");
         }

@@ -68,11 +68,16 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Work on `key` after `pause`, and not earlier, whoever adds it meanwhile.
+    /// Work on `key` after `pause`, and not earlier, whoever adds it meanwhile. What is held already is not held for
+    /// longer: who changes something all the time must not keep it from being worked on.
     pub fn hold(&self, key: Key, pause: Duration) {
-        let until = Instant::now() + pause;
+        let now = Instant::now();
+        let until = now + pause;
         {
             let mut state = self.lock();
+            if state.held.get(&key).is_some_and(|held| *held > now) {
+                return;
+            }
             state.held.insert(key.clone(), until);
             state.due.insert(key.clone(), until);
             state.heap.push(Reverse((until, key)));
@@ -172,6 +177,8 @@ mod tests {
         queue.add(key("b"));
         let began = Instant::now();
         assert_eq!(queue.next().await, key("b"), "others are not held");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        queue.hold(key("a"), Duration::from_secs(1));
         assert_eq!(queue.next().await, key("a"));
         assert_eq!(began.elapsed(), Duration::from_secs(1));
         // Once, and not for ever.

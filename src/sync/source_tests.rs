@@ -1,7 +1,7 @@
 use super::*;
-use crate::api::git_sync::{Problem, Severity};
 use crate::definition::Definition;
 use crate::sync::properties::definition;
+use crate::sync::properties::repository::wrong;
 
 /// A commit with these objects, each in this file.
 fn commit(previous: Option<&Loaded>, objects: &[(&str, &str)], broken: bool) -> Loaded {
@@ -12,16 +12,7 @@ fn commit(previous: Option<&Loaded>, objects: &[(&str, &str)], broken: bool) -> 
         catalog.definitions.insert(id, Arc::new(one));
     }
     if broken {
-        catalog.problems.push(Problem {
-            severity: Severity::Error,
-            path: None,
-            line: None,
-            column: None,
-            code: "CVK0101".into(),
-            message: "something is wrong".into(),
-            hint: None,
-            object: None,
-        });
+        catalog.problems.push(wrong());
     }
     let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
     Loaded::of(&spec.expect("a spec"), "c", catalog, previous)

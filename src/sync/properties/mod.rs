@@ -8,7 +8,7 @@
 
 mod cluster;
 mod oracle;
-mod repository;
+pub mod repository;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -17,6 +17,20 @@ pub const FOLDERS: [&str; 2] = ["m/", "o/"];
 /// The names of objects: the later ones are Agents.
 pub const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "x", "y", "z"];
 
+/// An error of a whole commit.
+pub fn wrong() -> Problem {
+    Problem {
+        severity: Severity::Error,
+        path: None,
+        line: None,
+        column: None,
+        code: "CVK0101".into(),
+        message: "something is wrong".into(),
+        hint: None,
+        object: None,
+    }
+}
+
 /// The object of a name.
 pub fn id(name: &str) -> ObjectId {
     ObjectId::new(if name >= "x" { Kind::Agent } else { Kind::ModelAPI }, name)
@@ -196,16 +210,7 @@ impl Definitions {
             }
         }
         if faulty || tree.below(folder).all(|(_, file)| file.objects.is_empty()) {
-            catalog.problems.push(Problem {
-                severity: Severity::Error,
-                path: None,
-                line: None,
-                column: None,
-                code: "CVK0101".into(),
-                message: "something is wrong".into(),
-                hint: None,
-                object: None,
-            });
+            catalog.problems.push(wrong());
         }
         catalog
     }
