@@ -238,11 +238,8 @@ async fn g14_after_a_start_the_applied_commit_is_kept_though_the_remote_is_away(
     let data = format!("--data-dir={}", data.path().display());
     let mut operator = cluster.operator(&[ARGS, &[data.as_str()]].concat()).await;
     let team = Team::new(&cluster, "recall", &[("a.yaml", &model("a"))]).await;
-    let url = team.url();
-    let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().expect("port");
-    let gate = Gate::before(port.parse().expect("port"));
-    team.create_sync(json!({"url": url.replace(port, &gate.port().to_string()), "timeout": "1s"}))
-        .await;
+    let (gate, url) = team.gate();
+    team.create_sync(json!({"url": url, "timeout": "1s"})).await;
     team.wait_ready("True").await;
     operator.kill9();
     gate.shut();

@@ -228,10 +228,7 @@ async fn g12_a_held_prune_stays_shown_after_a_start_while_another_sync_is_asked(
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;
     let team = two_folders(&cluster, "shown").await;
-    let url = team.url();
-    let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().expect("port");
-    let gate = Gate::before(port.parse().expect("port"));
-    let far = url.replace(port, &gate.port().to_string());
+    let (gate, far) = team.gate();
     team.create_sync_named("one", json!({"path": "a"})).await;
     team.create_sync_named("two", json!({"path": "b", "url": far, "timeout": "10m"})).await;
     for name in ["one", "two"] {

@@ -224,10 +224,7 @@ async fn g14_a_remote_that_hangs_does_not_delay_the_undoing_of_drift() {
     let cluster = cluster().await;
     shared_operator(cluster).await;
     let team = Team::new(cluster, "hangs", &[("a.yaml", &model("a"))]).await;
-    let url = team.url();
-    let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().expect("port");
-    let gate = Gate::before(port.parse().expect("port"));
-    let url = url.replace(port, &gate.port().to_string());
+    let (gate, url) = team.gate();
     team.create_sync(json!({"url": url, "timeout": "10m"})).await;
     team.wait_ready("True").await;
 

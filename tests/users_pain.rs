@@ -41,9 +41,8 @@ async fn gone(team: &Team<'_>, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_sixty_remotes_that_hang_delay_no_other_sync() {
     let hanging = team("hanging", &[]).await;
-    let silence = Gate::before(free_port());
+    let (silence, url) = hanging.gate();
     silence.shut();
-    let url = format!("http://127.0.0.1:{}/x.git", silence.port());
     for number in 0..60 {
         let spec = json!({"url": url, "timeout": "10m"});
         hanging.create_sync_named(&format!("s{number}"), spec).await;
@@ -223,9 +222,8 @@ async fn gated(cluster: &Cluster) -> (Operator, Gate) {
     let mut config: Value =
         serde_json::from_slice(&std::fs::read(&path).expect("kubeconfig")).expect("JSON");
     let server = config["clusters"][0]["cluster"]["server"].as_str().expect("server").to_owned();
-    let (host, port) = server.rsplit_once(':').expect("port");
-    let gate = Gate::before(port.parse().expect("a port"));
-    config["clusters"][0]["cluster"]["server"] = format!("{host}:{}", gate.port()).into();
+    let gate = Gate::before(server.trim_start_matches("https://").parse().expect("an address"));
+    config["clusters"][0]["cluster"]["server"] = format!("https://{}", gate.address()).into();
     let path = path.with_extension("gated");
     std::fs::write(&path, config.to_string()).expect("write");
     let operator = Operator::start(&path, &cluster.dir(), ARGS);

@@ -12,7 +12,7 @@ use crate::process::Operator;
 use crate::stage::Outcome;
 
 /// How long it may take until nothing is written any more.
-const DEADLINE: Duration = Duration::from_secs(900);
+const DEADLINE: Duration = Duration::from_secs(2400);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// A busy operator is not quiet, even when it writes nothing: more than that share of a core.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Serves one bare Git repository read-only over smart HTTP on 127.0.0.1, by `git http-backend`.
+"""Serves one bare Git repository read-only over smart HTTP on one address, by `git http-backend`.
 
-    git_http.py REPOSITORY [--port PORT]
+    git_http.py REPOSITORY [--address 127.0.0.1] [--port PORT]
 
-The repository `team.git` is at http://127.0.0.1:PORT/team.git. The port is printed once the server listens; a
+The repository `team.git` is at http://ADDRESS:PORT/team.git. The port is printed once the server listens; a
 wanted port that is taken is replaced by a free one. Pushing goes to the repository's path, never through here.
 
 Standard library only, Python 3.11 or newer.
@@ -122,6 +122,7 @@ class Handler(BaseHTTPRequestHandler):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("repository", type=Path)
+    parser.add_argument("--address", default="127.0.0.1", help="who reaches it may read the repository")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     if shutil.which("git") is None:
@@ -129,9 +130,9 @@ def main():
     Handler.repository = options.repository.resolve(strict=True)
     ThreadingHTTPServer.daemon_threads = True
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
+        server = ThreadingHTTPServer((options.address, options.port), Handler)
     except OSError:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server = ThreadingHTTPServer((options.address, 0), Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 

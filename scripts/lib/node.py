@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Runs one cluster with a node, where pods run, in namespaces of its own. Needs root.
 
-    node.py --bin DIR --state DIR     start, and supervise until SIGTERM; prints one line of JSON when it is ready
-    node.py --state DIR --clean       remove what a killed supervisor left behind
+    node.py --bin DIR --state DIR [--crds FILE] [--audit] [--until-stdin-closes]
+                                  start, and supervise until SIGTERM; prints one line of JSON when it is ready. The
+                                  options are those of control_plane.py
+    node.py --state DIR --clean   remove what a killed supervisor left behind
 
 All processes of the cluster (node_inside.py starts them) are in own PID, mount, network, UTS and IPC namespaces.
 When the first of them ends, the kernel kills the others, and mounts, interfaces and packet rules go with the last.
@@ -256,8 +258,10 @@ def free_network():
 class Inside:
     """The processes of the cluster, in their namespaces."""
 
-    def __init__(self, machine, binaries):
+    def __init__(self, machine, binaries, crds=None, audit=False):
         self.machine = machine
+        self.crds = crds
+        self.audit = audit
         self.programs = {}
         for name in PROGRAMS:
             path = (binaries / name).resolve()
@@ -268,6 +272,8 @@ class Inside:
         self.registry = next((name for name in REGISTRIES if shutil.which(name)), None)
         if not self.cni or not self.registry:
             raise Failed("the CNI plugins or the registry are missing (scripts/cluster up --node says what to install)")
+        # This machine's address, as the node knows it.
+        self.gateway = None
         self.process = None
         self.output = b""
 
@@ -300,16 +306,20 @@ class Inside:
         first = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
         record = {"pid": first, "started": started_at(first)}
         (self.machine.folder / "first").write_text(json.dumps(record))
-        address, gateway = self.machine.connect(pid)
+        address, self.gateway = self.machine.connect(pid)
         options = {
             "state": str(self.machine.state),
             "programs": self.programs,
             "address": address,
-            "gateway": gateway,
+            "gateway": self.gateway,
             "cgroup": f"/{self.machine.cgroups.name}",
             "cni": self.cni,
             "registry": self.registry,
+            "audit": self.audit,
         }
+        if self.crds:
+            # To where the inside sees it, wherever it was.
+            shutil.copy(self.crds, self.machine.folder / "crds.json")
         self.process.stdin.write(json.dumps(options).encode() + b"\n")
         self.process.stdin.flush()
         return self.line(deadline)
@@ -327,11 +337,16 @@ class Inside:
         line, _, self.output = self.output.partition(b"\n")
         return json.loads(line)
 
-    def wait(self):
-        """Returns when the node has ended by itself."""
-        while os.read(self.process.stdout.fileno(), 4096):
-            pass
-        raise Failed("the node ended")
+    def wait(self, until_stdin_closes):
+        """Returns when our standard input ends, if that is asked for. Raises Failed when the node ends by itself."""
+        output = self.process.stdout.fileno()
+        watched = [output] + ([0] if until_stdin_closes else [])
+        while True:
+            readable, _, _ = select.select(watched, [], [])
+            if output in readable and not os.read(output, 4096):
+                raise Failed("the node ended")
+            if 0 in readable and not os.read(0, 4096):
+                return
 
     def stop(self):
         """Ends all processes."""
@@ -350,6 +365,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", type=Path, help="folder of the programs that are built from source")
     parser.add_argument("--state", required=True, type=Path, help="folder of everything that it writes")
+    parser.add_argument("--crds", type=Path, help="JSON array of definitions to install before the controllers start")
+    parser.add_argument("--audit", action="store_true", help="write audit.log")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="then stop, and remove the state folder")
     parser.add_argument("--clean", action="store_true", help="only remove what a killed supervisor left")
     options = parser.parse_args()
     if not options.clean and options.bin is None:
@@ -366,7 +384,7 @@ def main():
         machine.check()
         machine.clean()
         if not options.clean:
-            inside = Inside(machine, options.bin)
+            inside = Inside(machine, options.bin, options.crds, options.audit)
             machine.folder.mkdir()
             machine.cgroups.make()
             ready = inside.start()
@@ -375,10 +393,11 @@ def main():
                 "kubeconfig": str(state / "kubeconfig"),
                 "server": ready["server"],
                 "registry": ready["registry"],
+                "machine": inside.gateway,
                 "seconds": round(time.monotonic() - began, 1),
             }
             print(json.dumps(ready), flush=True)
-            inside.wait()
+            inside.wait(options.until_stdin_closes)
     except KeyboardInterrupt:
         pass
     except (Failed, OSError) as error:
@@ -389,6 +408,8 @@ def main():
         if inside is not None:
             inside.stop()
             machine.clean()
+        if options.until_stdin_closes:
+            shutil.rmtree(state, ignore_errors=True)
     except (Failed, OSError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = 1

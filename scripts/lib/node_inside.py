@@ -133,8 +133,8 @@ class Node(ControlPlane):
 
     `options` has the state folder and our own programs (name: path) as the machine knows them (`state`,
     `programs`), the addresses of the node and of the machine's end of the link (`address`, `gateway`), the cgroup
-    below which those of all pods are (`cgroup`), the folder of the CNI plugins (`cni`) and the command that is the
-    registry (`registry`).
+    below which those of all pods are (`cgroup`), the folder of the CNI plugins (`cni`), the command that is the
+    registry (`registry`) and whether requests are recorded (`audit`). Definitions to install are in node/crds.json.
     """
 
     authorization_mode = "Node,RBAC"
@@ -147,7 +147,8 @@ class Node(ControlPlane):
     }
 
     def __init__(self, state, options):
-        super().__init__(Path("/run/bin"), state)
+        crds = state / "node/crds.json"
+        super().__init__(Path("/run/bin"), state, crds if crds.exists() else None, options["audit"])
         self.options = options
         self.address = options["address"]
 

@@ -39,6 +39,12 @@ pub(super) fn build(
         .build()
         .map_err(|error| match innermost(&error).to_string() {
             reason if own => GitError::InvalidRoots { reason: printable(&reason) },
+            // Its words for an image or a machine without them.
+            reason if reason.contains("No CA certificates") => GitError::ConnectionFailed {
+                detail: "there are no CA certificates where Convoke runs: install the package ca-certificates, \
+                         or name a file of them in SSL_CERT_FILE"
+                    .into(),
+            },
             reason => GitError::ConnectionFailed { detail: printable(&reason) },
         })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
+use super::pod::Pods;
 use super::{AuditMark, AuditRecord, Operator, audit, run};
 
 /// The repository of the test.
@@ -27,8 +29,13 @@ pub async fn cluster() -> &'static Cluster {
 }
 
 /// A control plane: API server, etcd and controllers, but no node, so no pod ever runs.
+///
+/// With `CONVOKE_IN_CLUSTER=1` in the environment there is a node, and operators are pods on it; it takes no others.
 #[derive(Debug)]
 pub struct Cluster {
+    /// The address of this machine for operators: what a test serves on it, they reach.
+    pub here: IpAddr,
+    pods: Option<Pods>,
     state: PathBuf,
     tools: PathBuf,
     supervisor: Child,
@@ -65,8 +72,11 @@ impl Cluster {
         let crds = files.join("crds.json");
         std::fs::write(&crds, serde_json::to_vec(&convoke::api::crds()).expect("JSON"))
             .expect("write definitions");
+        let inside = std::env::var_os("CONVOKE_IN_CLUSTER").is_some_and(|value| value == "1");
+        let script = if inside { "node.py" } else { "control_plane.py" };
         let mut supervisor = Command::new("python3")
-            .arg(Path::new(ROOT).join("scripts/lib/control_plane.py"))
+            .arg("-B")
+            .arg(Path::new(ROOT).join("scripts/lib").join(script))
             .arg("--bin")
             .arg(&tools)
             .arg("--state")
@@ -84,7 +94,32 @@ impl Cluster {
         // The supervisor has its own deadline, after which it ends and says why on standard error.
         BufReader::new(stdout).read_line(&mut ready).expect("read from the supervisor");
         assert!(!ready.is_empty(), "the control plane did not start; see above");
-        Self { state, tools, supervisor, alive }
+        let mut cluster =
+            Self { here: Ipv4Addr::LOCALHOST.into(), pods: None, state, tools, supervisor, alive };
+        if inside {
+            cluster.prepare_pods(&ready);
+        }
+        cluster
+    }
+
+    /// Gives the node the image of the operator, and keeps all other pods away from it: no test expects them to run.
+    fn prepare_pods(&mut self, ready: &str) {
+        let ready: Value = serde_json::from_str(ready).expect("JSON from the supervisor");
+        let text = |name: &str| ready[name].as_str().expect("a text").to_owned();
+        self.here = text("machine").parse().expect("an address");
+        let script = Path::new(ROOT).join("scripts/lib/operator_image.py");
+        let image = run(Command::new("python3").arg("-B").arg(script).args([
+            env!("CARGO_BIN_EXE_convoke"),
+            &text("registry"),
+        ]));
+        self.kubectl(&["taint", "nodes", "--all", "convoke.dev/tests=operators:NoSchedule"]);
+        let kubectl = self.kubectl_command();
+        let words = std::iter::once(kubectl.get_program()).chain(kubectl.get_args());
+        self.pods = Some(Pods {
+            image: image.trim().to_owned(),
+            kubectl: words.map(|word| word.to_string_lossy().into_owned()).collect(),
+            logs: self.state.join("node/log/pods"),
+        });
     }
 
     /// A client with all rights. Take a new one in each test: a client dies with the runtime that made it.
@@ -250,6 +285,9 @@ impl Cluster {
         let kubeconfig = self.operator_kubeconfig(&namespace).await;
         if args.contains(&"--single-tenant") {
             self.bind_single_tenant(&namespace);
+        }
+        if let Some(pods) = &self.pods {
+            return Operator::start_inside(pods.clone(), &namespace, &self.dir(), args);
         }
         let mut operator = Operator::start(&kubeconfig, &self.dir(), args);
         operator.namespace = namespace;

@@ -3,14 +3,14 @@
 //! server is gone.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// See the module.
 pub struct Gate {
-    port: u16,
+    address: SocketAddr,
     shut: Arc<AtomicBool>,
     cut: Arc<AtomicBool>,
     held: Arc<AtomicBool>,
@@ -19,10 +19,10 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// An open gate before the server at this port of loopback.
-    pub fn before(server: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind");
-        let port = listener.local_addr().expect("address").port();
+    /// An open gate before this server, on a free port of the same address.
+    pub fn before(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((server.ip(), 0)).expect("bind");
+        let address = listener.local_addr().expect("address");
         let (shut, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (is_shut, has_ended) = (shut.clone(), ended.clone());
         let (cut, passing) = (Arc::new(AtomicBool::new(false)), Arc::default());
@@ -48,12 +48,12 @@ impl Gate {
                 }
             }
         });
-        Self { port, shut, cut, held, passing, ended }
+        Self { address, shut, cut, held, passing, ended }
     }
 
-    /// The port of the gate.
-    pub fn port(&self) -> u16 {
-        self.port
+    /// Where the gate is.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// From now on nothing passes.
@@ -89,12 +89,12 @@ impl Drop for Gate {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
         // The listener sees one more connection, and ends.
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        let _ = TcpStream::connect(self.address);
     }
 }
 
-fn pass(near: TcpStream, server: u16, shut: &Arc<AtomicBool>, held: &Arc<AtomicBool>) {
-    let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else { return };
+fn pass(near: TcpStream, server: SocketAddr, shut: &Arc<AtomicBool>, held: &Arc<AtomicBool>) {
+    let Ok(far) = TcpStream::connect(server) else { return };
     for (from, to) in [(&near, &far), (&far, &near)] {
         let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
         let _ = from.set_read_timeout(Some(Duration::from_secs(60)));

@@ -1,6 +1,7 @@
 //! A bare repository and its server: the real Git, over real smart HTTP.
 
 use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -8,20 +9,26 @@ use std::process::{Child, Command, Stdio};
 const WATCHDOG: &str =
     r#"trap '' INT; "$@" & while read -r _; do :; done; kill -9 $! 2>/dev/null; wait"#;
 
-/// A server for one repository, on loopback. It ends when this is dropped.
+/// A server for one repository. It ends when this is dropped.
 pub struct GitServer {
     watchdog: Child,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl GitServer {
-    /// Serves the bare repository at `path`.
+    /// Serves the bare repository at `path` on loopback.
     pub fn start(path: &Path) -> Self {
+        Self::start_on(Ipv4Addr::LOCALHOST.into(), path)
+    }
+
+    /// The same on another address of this machine, for operators that see another loopback.
+    pub fn start_on(address: IpAddr, path: &Path) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/lib/git_http.py");
         let mut watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "watchdog", "python3"])
             .arg(script)
             .arg(path)
+            .args(["--address", &address.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -32,12 +39,17 @@ impl GitServer {
             .read_line(&mut line)
             .expect("the server's port");
         let port = line.trim().parse().unwrap_or_else(|_| panic!("no port but {line:?}"));
-        Self { watchdog, port }
+        Self { watchdog, address: SocketAddr::new(address, port) }
     }
 
     /// The URL of a repository by its folder's name.
     pub fn url(&self, name: &str) -> String {
-        format!("http://127.0.0.1:{}/{name}", self.port)
+        format!("http://{}/{name}", self.address)
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 

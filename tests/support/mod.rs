@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod gate;
 pub mod git_http;
 pub mod operator;
+pub mod pod;
 pub mod portrait;
 pub mod proxy;
 pub mod story;

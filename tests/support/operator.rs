@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::pod::{self, Pod, Pods};
 use super::{eventually, free_port};
 
 /// Runs "$@", says its pid, and kills it when standard input ends: however the test ends, the operator ends too.
@@ -22,7 +23,7 @@ const WATCHDOG: &str =
 pub struct Operator {
     /// Where its ServiceAccount is; empty when it runs on a kubeconfig of the test's own.
     pub namespace: String,
-    kubeconfig: PathBuf,
+    place: Place,
     args: Vec<String>,
     log: PathBuf,
     health: u16,
@@ -30,10 +31,28 @@ pub struct Operator {
     running: Option<Running>,
 }
 
+/// Where it runs.
 #[derive(Debug)]
-struct Running {
-    watchdog: Child,
-    pid: u32,
+enum Place {
+    /// As a process beside the test, with this kubeconfig.
+    Beside(PathBuf),
+    /// As a pod in its namespace; this many were started.
+    Inside(Pods, usize),
+}
+
+#[derive(Debug)]
+enum Running {
+    Process { watchdog: Child, pid: u32 },
+    Pod(Pod),
+}
+
+impl Running {
+    const fn pid(&self) -> u32 {
+        match self {
+            Self::Process { pid, .. } => *pid,
+            Self::Pod(pod) => pod.pid,
+        }
+    }
 }
 
 impl Operator {
@@ -43,7 +62,7 @@ impl Operator {
         let (health, metrics) = (free_port(), free_port());
         let mut operator = Self {
             namespace: String::new(),
-            kubeconfig: kubeconfig.to_owned(),
+            place: Place::Beside(kubeconfig.to_owned()),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             log: dir.join(format!("operator-{health}.log")),
             health,
@@ -54,7 +73,31 @@ impl Operator {
         operator
     }
 
+    /// The same as a pod of that namespace, which runs when this returns.
+    pub fn start_inside(pods: Pods, namespace: &str, dir: &Path, args: &[&str]) -> Self {
+        let mut operator = Self {
+            namespace: namespace.to_owned(),
+            place: Place::Inside(pods, 0),
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            log: dir.join(format!("operator-{namespace}.log")),
+            health: 8081,
+            metrics: 8080,
+            running: None,
+        };
+        operator.spawn();
+        operator
+    }
+
     fn spawn(&mut self) {
+        let kubeconfig = match &mut self.place {
+            Place::Beside(kubeconfig) => kubeconfig,
+            Place::Inside(pods, count) => {
+                *count += 1;
+                let pod = pods.start(&self.namespace, format!("operator-{count}"), &self.args);
+                self.running = Some(Running::Pod(pod));
+                return;
+            }
+        };
         let log: File =
             OpenOptions::new().create(true).append(true).open(&self.log).expect("operator's log");
         let mut watchdog = Command::new("sh")
@@ -62,7 +105,7 @@ impl Operator {
             .args(&self.args)
             .arg(format!("--health-addr=127.0.0.1:{}", self.health))
             .arg(format!("--metrics-addr=127.0.0.1:{}", self.metrics))
-            .env("KUBECONFIG", &self.kubeconfig)
+            .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -72,7 +115,7 @@ impl Operator {
         let stdout = watchdog.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("the operator's pid");
         let pid = line.trim().parse().unwrap_or_else(|_| panic!("no pid but {line:?}"));
-        self.running = Some(Running { watchdog, pid });
+        self.running = Some(Running::Process { watchdog, pid });
     }
 
     /// The operator's process id.
@@ -80,19 +123,28 @@ impl Operator {
     /// # Panics
     /// When it was killed.
     pub fn pid(&self) -> u32 {
-        self.running.as_ref().expect("the operator was killed").pid
+        self.running.as_ref().expect("the operator was killed").pid()
     }
 
     /// Whether the process lives.
     pub fn is_alive(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| is_alive(running.pid))
+        self.running.as_ref().is_some_and(|running| is_alive(running.pid()))
     }
 
     /// SIGKILL: no graceful end, nothing released. Returns when the process is gone.
     pub fn kill9(&mut self) {
-        let Some(Running { mut watchdog, .. }) = self.running.take() else { return };
-        drop(watchdog.stdin.take());
-        watchdog.wait().expect("the watchdog's end");
+        match (self.running.take(), &self.place) {
+            (Some(Running::Process { mut watchdog, .. }), _) => {
+                drop(watchdog.stdin.take());
+                watchdog.wait().expect("the watchdog's end");
+            }
+            (Some(Running::Pod(pod)), Place::Inside(pods, _)) => {
+                let log = pods.kill9(&self.namespace, &pod);
+                let mut file = OpenOptions::new().create(true).append(true).open(&self.log);
+                file.as_mut().expect("operator's log").write_all(log.as_bytes()).expect("its log");
+            }
+            _ => {}
+        }
     }
 
     /// SIGTERM, as Kubernetes stops a pod. Panics when the operator does not end within `deadline`.
@@ -116,7 +168,7 @@ impl Operator {
     pub async fn ready(&self, deadline: Duration) {
         eventually(deadline, "the operator is ready", || async {
             assert!(self.is_alive(), "the operator ended by itself");
-            match http_get(self.health, "/readyz") {
+            match self.readyz() {
                 Ok((200, _)) => Ok(()),
                 other => Err(other),
             }
@@ -126,12 +178,19 @@ impl Operator {
 
     /// What `/readyz` says: the status, and why.
     pub fn readyz(&self) -> std::io::Result<(u16, String)> {
-        http_get(self.health, "/readyz")
+        self.get(self.health, "/readyz")
+    }
+
+    fn get(&self, port: u16, path: &str) -> std::io::Result<(u16, String)> {
+        match &self.running {
+            Some(Running::Pod(pod)) => Ok(parts(&pod::get(pod.pid, port, path)?)),
+            _ => http_get(port, path),
+        }
     }
 
     /// The text of `/metrics`.
     pub fn metrics(&self) -> String {
-        match http_get(self.metrics, "/metrics") {
+        match self.get(self.metrics, "/metrics") {
             Ok((200, text)) => text,
             other => panic!("no metrics: {other:?}"),
         }
@@ -140,15 +199,28 @@ impl Operator {
     /// For an operator in a `static`, which is never dropped: any panic of the process prints the end of its log.
     pub fn print_log_on_panic(&self) {
         let (log, earlier) = (self.log.clone(), std::panic::take_hook());
+        let pod = match (&self.place, &self.running) {
+            (Place::Inside(pods, _), Some(Running::Pod(pod))) => {
+                Some((pods.clone(), self.namespace.clone(), pod.name.clone()))
+            }
+            _ => None,
+        };
         std::panic::set_hook(Box::new(move |info| {
             earlier(info);
+            if let Some((pods, namespace, name)) = &pod {
+                let _ = std::fs::write(&log, pods.log(namespace, name));
+            }
             print_end(&log);
         }));
     }
 
     /// Everything it logged so far, over all its starts.
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+        let mut log = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
+        if let (Some(Running::Pod(pod)), Place::Inside(pods, _)) = (&self.running, &self.place) {
+            log += &pods.log(&self.namespace, &pod.name);
+        }
+        log
     }
 }
 
@@ -185,7 +257,12 @@ pub fn http_get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply)?;
-    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
+    Ok(parts(&reply))
+}
+
+/// Status and body of a reply.
+fn parts(reply: &str) -> (u16, String) {
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or((reply, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    Ok((code, body.to_owned()))
+    (code, body.to_owned())
 }

@@ -12,6 +12,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
+use super::gate::Gate;
 use super::git_http::{GitServer, Repo};
 use super::{AuditMark, Cluster, Operator, eventually};
 
@@ -43,7 +44,7 @@ impl<'a> Team<'a> {
         let dir = tempfile::tempdir().expect("temporary folder");
         let repo = Repo::init(&dir.path().join("team.git"));
         repo.commit("first", files);
-        let server = GitServer::start(&dir.path().join("team.git"));
+        let server = GitServer::start_on(cluster.here, &dir.path().join("team.git"));
         let client = cluster.client().await;
         let syncs = Api::namespaced(client.clone(), &namespace);
         Self {
@@ -61,6 +62,13 @@ impl<'a> Team<'a> {
     /// The URL of the repository.
     pub fn url(&self) -> String {
         self.server.url("team.git")
+    }
+
+    /// A gate before the repository, and the URL that leads through it.
+    pub fn gate(&self) -> (Gate, String) {
+        let gate = Gate::before(self.server.address());
+        let url = self.url().replace(&self.server.address().to_string(), &gate.address().to_string());
+        (gate, url)
     }
 
     /// Creates the GitSync `main` with these extra fields of its spec, and waits until its first sync is told.

@@ -1,0 +1,170 @@
+"""Tests of `scripts/quickstart --pods`: Convoke in a pod, installed as users install it, with agents that run as pods.
+
+Run by scripts/test. Needs root.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "scripts/quickstart"
+# Images may have to be built.
+UP_SECONDS = 1500
+POD_SECONDS = 90
+
+
+class QuickstartWithPods(unittest.TestCase):
+    """One quick start for all of these."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="convoke-quickstart-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.state = cls.folder / "state"
+        cls.addClassCleanup(cls.quickstart, "--down")
+        cls.shown = cls.quickstart("--pods", "--detach")
+
+    @classmethod
+    def quickstart(cls, *arguments):
+        """Runs it; gives what it prints."""
+        done = subprocess.run(
+            [str(QUICKSTART), *arguments],
+            env=os.environ | {"CONVOKE_STATE": str(cls.state)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=UP_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"scripts/quickstart {' '.join(arguments)}: {done.stderr[-6000:]}")
+        return done.stdout
+
+    def kubectl(self, *arguments):
+        """Runs kubectl; gives its output. Raises AssertionError when it fails."""
+        done = subprocess.run(
+            [str(self.state / "bin/kubectl"), "--kubeconfig", str(self.state / "kubeconfig"), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=POD_SECONDS + 10,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def get(self, *arguments):
+        """One object or a list, as kubectl gets it."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def eventually(self, what, probe):
+        """What the probe gives as soon as it gives something without an error."""
+        deadline = time.monotonic() + POD_SECONDS
+        last = None
+        while time.monotonic() < deadline:
+            try:
+                if found := probe():
+                    return found
+                last = found
+            except AssertionError as error:
+                last = error
+            time.sleep(0.1)
+        raise AssertionError(f"{what}: not in {POD_SECONDS} s: {last}")
+
+    def operator(self):
+        """The operator's pod, once there is exactly one that is ready."""
+        pods = self.get("pods", "-n", "convoke-system", "-l", "app.kubernetes.io/name=convoke")["items"]
+        ready = [
+            pod
+            for pod in pods
+            if "deletionTimestamp" not in pod["metadata"]
+            and any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
+        ]
+        return ready[0] if len(pods) == len(ready) == 1 else None
+
+    def push(self, path, text):
+        """Appends to a file of the working copy, commits and pushes; gives the commit."""
+        work = self.state / "work"
+        with open(work / path, "a") as file:
+            file.write(text)
+        for arguments in (["commit", "--quiet", "-am", f"change {path}"], ["push", "--quiet"]):
+            subprocess.run(["git", "-C", str(work), *arguments], check=True, capture_output=True)
+        head = subprocess.run(["git", "-C", str(work), "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+        return head.stdout.strip()
+
+    def is_synced(self, commit):
+        """Whether the commit is applied."""
+        status = self.get("gitsync", "team", "-n", "agents")["status"]
+        ready = [c["status"] for c in status["conditions"] if c["type"] == "Ready"]
+        return commit in json.dumps(status["lastAppliedRevision"]) and ready == ["True"]
+
+    def test_every_agent_is_ready_and_its_numbers_are_true(self):
+        agents = self.get("agents", "-n", "agents")["items"]
+        self.assertEqual({agent["metadata"]["name"] for agent in agents}, {"coordinator", "researcher", "writer"})
+        for agent in agents:
+            name, status = agent["metadata"]["name"], agent["status"]
+            pods = self.get("pods", "-n", "agents", "-l", f"convoke.dev/name={name},convoke.dev/owner-kind=Agent")["items"]
+            running = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+            self.assertEqual((status["phase"], status["readyReplicas"], len(running)), ("Ready", 1, 1), name)
+            # The same image, by digest, as the status says.
+            self.assertEqual(running[0]["spec"]["containers"][0]["image"], status["image"])
+            # Through the Service that the endpoint names.
+            service = status["endpoint"].removeprefix("http://").partition(".")[0]
+            self.kubectl("get", "--raw", f"/api/v1/namespaces/agents/services/{service}:8000/proxy/health")
+
+    def test_what_took_how_long_is_printed(self):
+        times = self.shown.partition("What took how long:")[2].splitlines()
+        self.assertGreaterEqual(len([line for line in times if " s  " in line]), 6, self.shown)
+
+    def test_o6_the_operator_runs_as_strictly_as_pod_security_can_ask_for(self):
+        namespace = self.get("namespace", "convoke-system")
+        self.assertEqual(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted")
+        pod = self.eventually("one ready operator", self.operator)
+        self.assertEqual(pod["spec"]["serviceAccountName"], "convoke")
+        container = pod["spec"]["containers"][0]
+        self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+        self.assertRegex(container["image"], "/convoke@sha256:[0-9a-f]{64}$")
+        # It says nothing that a person would have to look into.
+        log = self.kubectl("logs", "-n", "convoke-system", pod["metadata"]["name"])
+        self.assertIn("operator started", log)
+        self.assertEqual([line for line in log.splitlines() if " ERROR " in line or "forbidden" in line], [])
+
+    def test_a_push_reaches_the_pods(self):
+        old = self.get("deployment", "agent-writer", "-n", "agents")["metadata"]["generation"]
+        commit = self.push("team/agents/prompts/writer.md", "- Write short sentences.\n")
+        self.eventually("the commit is applied", lambda: self.is_synced(commit))
+        self.eventually(
+            "the Deployment follows",
+            lambda: self.get("deployment", "agent-writer", "-n", "agents")["metadata"]["generation"] > old,
+        )
+        self.kubectl("rollout", "status", "-n", "agents", "deployment/agent-writer", f"--timeout={POD_SECONDS}s")
+
+        def prompt():
+            text = self.kubectl("exec", "-n", "agents", "deployment/agent-writer", "--", "python", "-c", PRINT_INSTRUCTIONS)
+            return "Write short sentences." in text
+
+        self.eventually("the new pod has the new prompt", prompt)
+        self.kubectl("wait", "-n", "agents", "--for=condition=Ready", "agent/writer", f"--timeout={POD_SECONDS}s")
+
+    def test_an_operator_that_is_killed_comes_back_and_goes_on(self):
+        before = self.eventually("one ready operator", self.operator)
+        self.kubectl("delete", "pod", "-n", "convoke-system", before["metadata"]["name"], "--wait=false")
+        after = self.eventually(
+            "another one", lambda: (pod := self.operator()) and pod["metadata"]["uid"] != before["metadata"]["uid"] and pod
+        )
+        self.assertEqual(after["status"]["containerStatuses"][0]["restartCount"], 0)
+        commit = self.push("team/agents/prompts/researcher.md", "- Prefer sources from the last two years.\n")
+        self.eventually("the commit is applied", lambda: self.is_synced(commit))
+
+
+PRINT_INSTRUCTIONS = "import os; print(os.environ['AGENT_INSTRUCTIONS'])"
+
+if __name__ == "__main__":
+    unittest.main()
