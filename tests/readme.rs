@@ -74,7 +74,7 @@ async fn the_tour_of_the_readme_shows_what_one_gets() {
     let repo = Repo::init(&dir.path().join("remote.git"));
     copy(&Path::new(ROOT).join("examples-repo"), repo.work());
     repo.change("The example repository", &[], &[]);
-    let server = GitServer::start(&dir.path().join("remote.git"));
+    let server = GitServer::start_on(cluster.here, &dir.path().join("remote.git"));
 
     let syncs: Api<GitSync> = Api::namespaced(client, "agents");
     let sync = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "team"},

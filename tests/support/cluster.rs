@@ -108,10 +108,10 @@ impl Cluster {
         let text = |name: &str| ready[name].as_str().expect("a text").to_owned();
         self.here = text("machine").parse().expect("an address");
         let script = Path::new(ROOT).join("scripts/lib/operator_image.py");
-        let image = run(Command::new("python3").arg("-B").arg(script).args([
-            env!("CARGO_BIN_EXE_convoke"),
-            &text("registry"),
-        ]));
+        let image = run(Command::new("python3")
+            .arg("-B")
+            .arg(script)
+            .args([env!("CARGO_BIN_EXE_convoke"), &text("registry")]));
         self.kubectl(&["taint", "nodes", "--all", "convoke.dev/tests=operators:NoSchedule"]);
         let kubectl = self.kubectl_command();
         let words = std::iter::once(kubectl.get_program()).chain(kubectl.get_args());

@@ -216,7 +216,8 @@ impl Operator {
 
     /// Everything it logged so far, over all its starts.
     pub fn log(&self) -> String {
-        let mut log = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
+        let mut log =
+            String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
         if let (Some(Running::Pod(pod)), Place::Inside(pods, _)) = (&self.running, &self.place) {
             log += &pods.log(&self.namespace, &pod.name);
         }

@@ -74,12 +74,31 @@ impl Pods {
         self.kubectl(namespace, &["create", "-f", &file.path().to_string_lossy()]);
         self.kubectl(
             namespace,
-            &["wait", "--for=jsonpath={.status.containerStatuses[0].started}=true", "--timeout", RUN_SECONDS, "pod", &name],
+            &[
+                "wait",
+                "--for=jsonpath={.status.containerStatuses[0].started}=true",
+                "--timeout",
+                RUN_SECONDS,
+                "pod",
+                &name,
+            ],
         );
-        let live: Value = serde_json::from_str(&self.kubectl(namespace, &["get", "pod", &name, "-o", "json"])).expect("JSON");
+        let live: Value =
+            serde_json::from_str(&self.kubectl(namespace, &["get", "pod", &name, "-o", "json"]))
+                .expect("JSON");
         let id = live["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default();
         let id = id.trim_start_matches("containerd://");
-        let pid = process_of(id).unwrap_or_else(|| panic!("no process of container {id:?}:\n{live:#}"));
+        // For a moment it is still the runtime's.
+        let began = std::time::Instant::now();
+        let pid = loop {
+            match process_of(id) {
+                Some(pid) => break pid,
+                None if began.elapsed() > Duration::from_secs(10) => {
+                    panic!("no process of container {id:?}:\n{live:#}")
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
         Pod { name, pid }
     }
 
@@ -92,7 +111,10 @@ impl Pods {
             std::thread::sleep(Duration::from_millis(2));
         }
         let log = self.log(namespace, &pod.name);
-        self.kubectl(namespace, &["delete", "pod", &pod.name, "--grace-period=0", "--force", "--wait=false"]);
+        self.kubectl(
+            namespace,
+            &["delete", "pod", &pod.name, "--grace-period=0", "--force", "--wait=false"],
+        );
         log
     }
 
@@ -103,7 +125,8 @@ impl Pods {
         let folder = folders.map(|entry| entry.path()).find(|path| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
         });
-        let text = folder.and_then(|folder| std::fs::read_to_string(folder.join("convoke/0.log")).ok());
+        let text =
+            folder.and_then(|folder| std::fs::read_to_string(folder.join("convoke/0.log")).ok());
         // Each line begins with its time, its stream and whether it is whole.
         let lines = text.iter().flat_map(|text| text.lines());
         lines.map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line).to_owned() + "\n").collect()
@@ -115,7 +138,8 @@ fn process_of(container: &str) -> Option<u32> {
     let pids = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut mine = pids.filter(|pid| {
-        let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let read =
+            |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         read("cgroup").contains(container) && read("comm").trim_end() == "convoke"
     });
     mine.next()

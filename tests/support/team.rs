@@ -67,7 +67,8 @@ impl<'a> Team<'a> {
     /// A gate before the repository, and the URL that leads through it.
     pub fn gate(&self) -> (Gate, String) {
         let gate = Gate::before(self.server.address());
-        let url = self.url().replace(&self.server.address().to_string(), &gate.address().to_string());
+        let url =
+            self.url().replace(&self.server.address().to_string(), &gate.address().to_string());
         (gate, url)
     }
 
