@@ -1,0 +1,1 @@
+"""Tool servers (Model Context Protocol) made from a few Python functions."""

@@ -1,0 +1,3 @@
+module convoke.dev/scripts/web
+
+go 1.24
