@@ -1,0 +1,303 @@
+"""What scripts/images promises: images that run in the strictest pods, built once, and pushed once.
+
+    cd scripts/lib && python3 -B -m unittest -v test_images        needs root; scripts/test runs it
+
+Standard library only. The image of Convoke is made of a program that was built before: $CONVOKE_BINARY, or the newest
+in the target folder.
+"""
+
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import oci
+from test_node import POD_SECONDS, Cluster
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+IMAGES = HERE.parent / "images"
+BUILD_SECONDS = 900
+# What a build costs that finds all of it there.
+HIT_SECONDS = 5
+MEBIBYTE = 1 << 20
+# All that is in the image of Convoke besides its program: Debian, ssh, certificates.
+CONVOKE_MEBIBYTES = 95
+# As the operator's pods have it.
+STRICT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+POD = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+TOOLS = (ROOT / "examples-repo/team/tools/tools.py").read_text()
+# A client of the least: URL, then one request (JSON) after the other. Answers come as one event each.
+ASK = """
+import json, sys, urllib.request
+for text in sys.argv[2:]:
+    kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with urllib.request.urlopen(urllib.request.Request(sys.argv[1], text.encode(), kind), timeout=20) as reply:
+        body = reply.read().decode()
+    print(next((l[6:] for l in body.splitlines() if l.startswith("data: {")), body))
+"""
+
+
+def pod(name, image, user=None, **container):
+    """A pod as strict as Pod Security `restricted` asks for, with an empty /tmp."""
+    security = POD | ({"runAsUser": user} if user else {})
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    main = {"name": "main", "image": image, "securityContext": STRICT, "volumeMounts": mounts} | container
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "demo", "labels": {"app": name}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": security,
+            "volumes": [{"name": "tmp", "emptyDir": {}}],
+            "containers": [main],
+        },
+    }
+
+
+def program():
+    """A program `convoke` without symbols, in a temporary folder."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    found = [Path(os.environ["CONVOKE_BINARY"])] if "CONVOKE_BINARY" in os.environ else []
+    found = found or [path for kind in ("release", "debug") if (path := target / kind / "convoke").exists()]
+    if not found:
+        raise AssertionError(f"no program in {target}: cargo build")
+    stripped = Path(tempfile.mkdtemp(prefix="convoke-images-")) / "convoke"
+    newest = max(found, key=lambda path: path.stat().st_mtime)
+    subprocess.run(["strip", "-o", stripped, newest], check=True)
+    return stripped
+
+
+def images(state, *arguments):
+    """scripts/images; gives what it printed (name: value), what it said, and the seconds it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [str(IMAGES), *arguments],
+        env=os.environ | {"CONVOKE_STATE": str(state)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"scripts/images {' '.join(arguments)}: {done.stderr}")
+    lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    return lines, done.stderr, time.monotonic() - began
+
+
+class ImagesRun(unittest.TestCase):
+    """All images, in one cluster."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.program = program()
+        cls.addClassCleanup(shutil.rmtree, cls.program.parent)
+        cls.cluster = cluster = Cluster()
+        cls.addClassCleanup(cluster.remove)
+        cluster.up()
+        cls.binary = ("--binary", str(cls.program))
+        cls.references, _, _ = images(cluster.state, "push", *cls.binary)
+        got = cls.references
+        namespace = {"name": "demo", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+        cls.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": namespace}])
+        cluster.eventually(
+            "a ServiceAccount", lambda: cluster.kubectl("get", "serviceaccount", "default", "-o", "name")
+        )
+        # All at once: each is looked at by its test.
+        idle = ["sleep", "86400"]
+        tools = [{"name": "MCP_TOOLS_STRING", "value": TOOLS}, {"name": "HOME", "value": "/tmp"}]
+        cls.apply(
+            [
+                pod("version", got["convoke"], args=["version"]),
+                pod("convoke", got["convoke"], command=idle),
+                pod("python", got["python"], user=1000, command=idle, env=[{"name": "HOME", "value": "/tmp"}]),
+                pod("agent", got["agent"], env=[{"name": "AGENT_NAME", "value": "critic"}]),
+                pod("tools", got["agent"], command=["python", "-m", "mcptools.server"], env=tools),
+                pod("web", got["web"], env=[{"name": "AGENT_NAME", "value": "writer"}], user=1000),
+                pod("web-2", got["web-2"], env=[{"name": "WEB_CRASH", "value": "3"}]),
+                pod("client", f"{cluster.registry}/busybox@{cluster.digest}", command=["/bin/sleep", "86400"]),
+            ]
+        )
+
+    @classmethod
+    def apply(cls, objects):
+        """Applies objects."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        cls.cluster.kubectl("apply", "-f", "-", text=text)
+
+    def ready(self, name):
+        """Waits until a pod runs; gives its address."""
+        try:
+            self.cluster.kubectl("wait", "--for=condition=Ready", f"--timeout={POD_SECONDS}s", f"pod/{name}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.cluster.kubectl('describe', 'pod', name)}") from error
+        return self.cluster.kubectl("get", "pod", name, "-o", "jsonpath={.status.podIP}")
+
+    def layers(self, name):
+        """The files that are an image's layers."""
+        folder = Path(images(self.cluster.state, "build", *self.binary, name)[0][name])
+        return [oci.blob_path(folder, part["digest"]) for part in json.loads(oci.layout_manifest(folder))["layers"]]
+
+    def in_pod(self, name, *command):
+        """What a command prints in a pod."""
+        self.ready(name)
+        return self.cluster.kubectl("exec", name, "--", *command)
+
+    def end_of(self, name):
+        """How a pod's container ended."""
+
+        def ended():
+            state = json.loads(self.cluster.kubectl("get", "pod", name, "-o", "json"))["status"]
+            return state.get("containerStatuses", [{}])[0].get("state", {}).get("terminated")
+
+        return self.cluster.eventually(f"the end of {name}", ended)
+
+    def fetch(self, name, path, *options):
+        """What a pod answers on port 8000 as soon as it listens (JSON)."""
+        address = self.ready(name)
+        self.ready("client")
+        command = ["exec", "client", "--", "wget", "-q", "-O", "-", *options, f"http://{address}:8000{path}"]
+        return json.loads(self.cluster.eventually(f"an answer of {name}", lambda: self.cluster.kubectl(*command)))
+
+    def test_convoke_says_its_version(self):
+        self.assertEqual(self.end_of("version")["exitCode"], 0)
+        self.assertRegex(self.cluster.kubectl("logs", "version"), r"^convoke \d+\.\d+\.\d+")
+
+    def test_convoke_has_an_ssh_that_knows_its_user(self):
+        # An unknown user is told before the arguments are read.
+        with self.assertRaisesRegex(AssertionError, "unix_listener|Could not resolve hostname|hostname contains"):
+            self.in_pod("convoke", "ssh", "-o", "BatchMode=yes", "nowhere.invalid", "true")
+
+    def test_convoke_has_nothing_that_gives_rights(self):
+        found = []
+        for layer in self.layers("convoke"):
+            with tarfile.open(layer) as tar:
+                found += [member.name for member in tar if member.isfile() and member.mode & 0o6000]
+        self.assertEqual(found, [])
+
+    def test_convoke_is_small(self):
+        rest = sum(layer.stat().st_size for layer in self.layers("convoke")) - self.program.stat().st_size
+        self.assertLess(rest / MEBIBYTE, CONVOKE_MEBIBYTES)
+
+    def test_python_has_a_pip_that_may_install(self):
+        self.assertIn("python 3.13", self.in_pod("python", "python", "-m", "pip", "--version"))
+        with self.assertRaisesRegex(AssertionError, "Invalid requirement"):
+            self.in_pod("python", "python", "-m", "pip", "install", "--no-index", "--target", "/tmp/here", "--", "-")
+
+    def test_the_agent_answers_probes_and_describes_itself(self):
+        self.assertEqual(self.fetch("agent", "/health"), {"status": "ok"})
+        self.assertEqual(self.fetch("agent", "/ready"), {"status": "ok"})
+        self.assertEqual(self.fetch("agent", "/.well-known/agent-card.json")["name"], "critic")
+
+    def test_functions_of_a_string_are_tools(self):
+        address = self.ready("tools")
+        client = {"name": "test", "version": "1"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        call = {"name": "count_words", "arguments": {"text": "one two three"}}
+        requests = [("initialize", hello), ("tools/list", {}), ("tools/call", call)]
+        texts = [
+            json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            for number, (method, params) in enumerate(requests)
+        ]
+        ask = ["exec", "python", "--", "python", "-c", ASK, f"http://{address}:8000/mcp", *texts]
+        self.ready("python")
+        answers = self.cluster.eventually("answers", lambda: self.cluster.kubectl(*ask)).splitlines()
+        hello, listed, called = (json.loads(answer)["result"] for answer in answers)
+        self.assertIn("tools", hello["capabilities"])
+        self.assertEqual([tool["name"] for tool in listed["tools"]], ["count_words", "list_links", "missing_links"])
+        self.assertEqual(listed["tools"][0]["description"], "Count the words of a text.")
+        self.assertEqual(called["structuredContent"], {"result": 3})
+
+    def test_web_is_as_it_is_told(self):
+        self.assertEqual(self.fetch("web", "/some/path")["name"], "writer")
+        self.fetch("web", "/ready")
+        self.fetch("web", "/be/unready", "--post-data", "")
+        address = self.ready("web")
+        with self.assertRaisesRegex(AssertionError, "503"):
+            self.in_pod("client", "wget", "-q", "-O", "-", f"http://{address}:8000/ready")
+        self.fetch("web", "/be/ready", "--post-data", "")
+        self.fetch("web", "/ready")
+        self.assertEqual(self.end_of("web-2")["exitCode"], 3)
+
+    def test_what_is_built_is_not_built_again(self):
+        again, said, seconds = images(self.cluster.state, "push", *self.binary)
+        self.assertEqual(again, self.references)
+        self.assertNotIn("building", said)
+        self.assertLess(seconds, HIT_SECONDS)
+
+
+class Pushes(unittest.TestCase):
+    """What a registry is asked."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="convoke-images-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        layout = self.folder / "layout"
+        program = self.folder / "program"
+        program.write_bytes(b"program")
+        self.image = oci.Image({"program": program}, config={"User": "1:1"})
+        self.image.write_layout(layout)
+        self.layout = layout
+        self.asked = asked = []
+        self.tag = None
+        test = self
+
+        class Registry(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self):
+                asked.append(f"HEAD {self.path}")
+                self.send_response(200 if test.tag and "/manifests/" in self.path else 404)
+                self.send_header("Docker-Content-Digest", test.tag or "")
+                self.end_headers()
+
+            def do_POST(self):
+                self.take(202, "/upload?state=1")
+
+            def do_PUT(self):
+                self.take(201)
+
+            def take(self, status, location=""):
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                asked.append(f"{self.command} {self.path} {oci.digest(body)}")
+                self.send_response(status)
+                self.send_header("Location", location)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.registry = f"127.0.0.1:{server.server_port}"
+
+    def test_what_is_there_costs_one_request(self):
+        self.tag = oci.digest(self.image.manifest)
+        self.assertEqual(oci.push_layout(self.layout, self.registry, "one", "1"), self.tag)
+        self.assertEqual(self.asked, ["HEAD /v2/one/manifests/1"])
+
+    def test_blobs_go_first_and_the_manifest_last(self):
+        digest = oci.push_layout(self.layout, self.registry, "one", "1")
+        puts = [line for line in self.asked if line.startswith("PUT")]
+        for put, name in zip(puts, [*reversed(self.image.blobs), digest], strict=True):
+            self.assertTrue(put.endswith(name), puts)
+        self.assertEqual(puts[-1], f"PUT /v2/one/manifests/1 {digest}")
+
+
+if __name__ == "__main__":
+    unittest.main()
