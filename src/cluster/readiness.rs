@@ -3,6 +3,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 
+use super::pods::Trouble;
+
 /// A Deployment in numbers and one word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -18,6 +20,8 @@ pub struct Observed {
     pub unavailable: i32,
     /// The word.
     pub health: Health,
+    /// What is wrong with its newest pods, as far as that is known.
+    pub trouble: Option<Trouble>,
 }
 
 impl Observed {
@@ -50,7 +54,7 @@ pub enum Health {
     Failed(String, String),
 }
 
-/// Reads a Deployment.
+/// Reads a Deployment. What its pods say is no part of it.
 #[must_use]
 pub fn observe(deployment: &Deployment) -> Observed {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
@@ -78,7 +82,8 @@ pub fn observe(deployment: &Deployment) -> Observed {
         }
         _ => Health::Progressing,
     };
-    Observed { wanted, replicas, ready, updated, unavailable: (wanted - available).max(0), health }
+    let unavailable = (wanted - available).max(0);
+    Observed { wanted, replicas, ready, updated, unavailable, health, trouble: None }
 }
 
 #[cfg(test)]
