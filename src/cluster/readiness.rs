@@ -34,9 +34,16 @@ impl Observed {
     /// How far it is, for people.
     #[must_use]
     pub fn progress(&self) -> String {
-        let Self { wanted, updated, unavailable, .. } = self;
+        let Self { wanted, replicas, updated, unavailable, .. } = self;
         if *unavailable == 0 && updated < wanted {
             return format!("{updated} of {wanted} replicas updated");
+        }
+        // Which of them are available, nobody says: the old ones may be the only ones.
+        if *unavailable == 0 && replicas > updated {
+            let left = replicas - updated;
+            return format!(
+                "{updated} of {wanted} replicas updated, {left} of earlier revisions left"
+            );
         }
         format!("{} of {wanted} replicas available", wanted - unavailable)
     }
@@ -133,6 +140,9 @@ mod tests {
             Observed { wanted: 2, replicas: 3, ready: 2, updated: 1, ..Observed::default() };
         assert!(rolling.is_available());
         assert_eq!(rolling.progress(), "1 of 2 replicas updated");
+        let last = Observed { updated: 2, ..rolling };
+        let text = "2 of 2 replicas updated, 1 of earlier revisions left";
+        assert_eq!((last.is_available(), last.progress().as_str()), (true, text));
         let starting = Observed { wanted: 2, updated: 2, unavailable: 1, ..Observed::default() };
         assert!(!starting.is_available());
         assert_eq!(starting.progress(), "1 of 2 replicas available");

@@ -1,9 +1,11 @@
 //! Statuses are true against the world of pods.
 //!
 //! Without a node, on a real API server with the shipped rights: here the test writes what a kubelet would write into
-//! the status of a pod, and Kubernetes' own controllers count.
+//! the status of a pod, and Kubernetes' own controllers count. With a node: see `node.rs`.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod cluster;
+mod node;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;
@@ -12,8 +14,9 @@ use convoke::api::Kind;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use stage::{SOON, Stage, shown};
+use support::cluster::cluster;
 use support::team::{AGENT, ARGS, shared_operator};
-use support::{AuditMark, Cluster, cluster, eventually};
+use support::{AuditMark, Cluster, eventually};
 
 /// A fresh namespace on the cluster of this binary, whose operator runs.
 async fn stage(prefix: &str) -> Stage {
@@ -23,7 +26,8 @@ async fn stage(prefix: &str) -> Stage {
 }
 
 async fn stage_on(cluster: &Cluster, prefix: &str) -> Stage {
-    Stage { client: cluster.client().await, namespace: cluster.namespace(prefix).await }
+    let (client, namespace) = (cluster.client().await, cluster.namespace(prefix).await);
+    Stage { client, namespace, patience: SOON }
 }
 
 fn waiting(reason: &str, message: &str) -> Value {
@@ -153,8 +157,10 @@ async fn a8_the_newest_revision_is_judged_and_old_pods_serve_on() {
     stage.cannot_pull(new).await;
     let status = stage.told("helper", "Failed", "ImagePullBackOff").await;
     assert_eq!(shown(&status, "Available"), "True(MinimumReplicasAvailable)");
-    let message = status["message"].as_str().expect("text");
-    assert!(message.starts_with(&format!("0 of 1 replicas updated; pod {new}: ")), "{message}");
+    let begin =
+        format!("1 of 1 replicas updated, 1 of earlier revisions left; pod {new}: container agent");
+    let is = |s: &Value| s["message"].as_str().is_some_and(|m| m.starts_with(&begin));
+    stage.status(Kind::Agent, "helper", "how far it is", is).await;
 
     // The old one dies, too: that nobody serves is told, and the reason stays that of the newest.
     stage.is(&old, &ended(1), &json!({}), false, 1).await;

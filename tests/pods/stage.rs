@@ -18,6 +18,8 @@ pub const SOON: Duration = Duration::from_secs(40);
 pub struct Stage {
     pub client: Client,
     pub namespace: String,
+    /// How long a status may take to tell something.
+    pub patience: Duration,
 }
 
 impl Stage {
@@ -56,7 +58,7 @@ impl Stage {
         what: &str,
         is: impl Fn(&Value) -> bool,
     ) -> Value {
-        eventually(SOON, &format!("{kind} {name}: {what}"), || async {
+        eventually(self.patience, &format!("{kind} {name}: {what}"), || async {
             let object = self.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
             let status = object.data["status"].clone();
             let fresh = status["observedGeneration"] == json!(object.metadata.generation);
@@ -87,7 +89,7 @@ impl Stage {
 
     /// Waits until an agent has that many pods.
     pub async fn pods_of(&self, agent: &str, count: usize) -> Vec<String> {
-        eventually(SOON, &format!("{count} pods of {agent}"), || async {
+        eventually(self.patience, &format!("{count} pods of {agent}"), || async {
             let names = self.names(Kind::Agent, agent).await;
             if names.len() == count { Ok(names) } else { Err(names) }
         })
