@@ -19,7 +19,6 @@ use super::runtime::{Next, Reconciler};
 use super::workload::image_of;
 use crate::api::{Agent, Kind};
 use crate::cluster::conditions;
-use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
 
 /// The reconciler of Agents.
@@ -113,7 +112,7 @@ impl Reconciler for Agents {
             }
         };
         if let Some(deployment) = &deployment {
-            outcome.observed = Some(observe(deployment));
+            outcome.observed = Some(context.observe(Kind::Agent, &key, deployment));
             outcome.image = image_of(deployment);
         }
         let status = status::status(&agent, &resolved, &outcome, &context.defaults, context.now());

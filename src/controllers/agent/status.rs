@@ -9,11 +9,12 @@ use super::validate::Invalid;
 use crate::api::agent::AgentStatus;
 use crate::api::common::{LinkedResources, Phase};
 use crate::api::{Agent, Kind};
-use crate::cluster::readiness::{Health, Observed};
+use crate::cluster::readiness::Observed;
 use crate::cluster::{conditions, meta};
 use crate::controllers::children::Failure;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::inputs::decide::Followed;
+use crate::controllers::verdict::{of_pods, progressing};
 
 /// What came of the writes.
 #[derive(Debug, Default)]
@@ -63,8 +64,8 @@ pub fn status(
         if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" },
         "",
     );
-    let moving = matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
-    set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
+    let (moving, reason) = progressing(outcome.observed.as_ref());
+    set("Progressing", moving, reason, "");
     let waiting = resolved.waiting_for.join(", ");
     if !outcome.young_loss {
         set(
@@ -175,17 +176,7 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
             format!("Waiting for {}", resolved.waiting_for.join(", ")),
         );
     };
-    if observed.wanted == 0 {
-        return (Phase::Stopped, "Stopped", "Scaled to zero".into());
-    }
-    let count = observed.progress();
-    match &observed.health {
-        Health::Available => (Phase::Ready, "Available", count),
-        Health::Progressing => (Phase::Pending, "RollingOut", count),
-        Health::Failed(reason, message) => {
-            (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}"))
-        }
-    }
+    of_pods(observed)
 }
 
 /// Whether a model is among those that are served: exactly, `*`, or by a prefix (`provider/*`). None named: nobody knows.

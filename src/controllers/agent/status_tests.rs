@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::readiness::Health;
 use crate::controllers::agent::validate::Problem;
 
 fn agent(spec: Value) -> Agent {
@@ -35,6 +36,7 @@ fn available() -> Outcome {
         updated: 1,
         unavailable: 0,
         health: Health::Available,
+        trouble: None,
     };
     Outcome { observed: Some(observed), ..Outcome::default() }
 }
