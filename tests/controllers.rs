@@ -303,6 +303,7 @@ async fn a11_a_foreign_object_with_a_childs_name_is_left_alone() {
     let status =
         team.agent_is("mine", "conflict", |s| condition(s, "Conflict")["status"] == "True").await;
     assert_eq!(status["phase"], "Failed");
+    assert!(status["endpoint"].is_null(), "the Service is somebody else's: {status}");
     let after = team.services().get("agent-mine").await.expect("service");
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert!(team.deployments().get_opt("agent-mine").await.expect("get").is_none());
