@@ -65,6 +65,9 @@ impl Pods {
 
     /// Waits for the first list, but not for long.
     pub async fn settled(&self) {
+        if !self.is_pending() {
+            return;
+        }
         let mut sight = self.sight.subscribe();
         let heard = sight.wait_for(|sight| *sight != Sight::Starting);
         // The sender lives as long as self, so it is the time that ends this without an answer.

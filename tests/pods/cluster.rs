@@ -69,15 +69,14 @@ pub struct Node {
 
 impl Node {
     async fn start() -> Self {
-        let mut node = tokio::task::spawn_blocking(Self::start_blocking).await.expect("start");
+        let node = tokio::task::spawn_blocking(Self::start_blocking).await.expect("start");
         let kubeconfig = node.operator_kubeconfig();
         let images = ["agent", "proxy", "python"].map(|of| format!("--default-{of}-image={IMAGE}"));
         let args: Vec<_> = ARGS.iter().copied().chain(images.iter().map(String::as_str)).collect();
         let operator = Operator::start(&kubeconfig, &node.state, &args);
         operator.print_log_on_panic();
         operator.ready(SOON).await;
-        node.operator = Some(operator);
-        node
+        Self { operator: Some(operator), ..node }
     }
 
     fn start_blocking() -> Self {

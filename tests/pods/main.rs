@@ -184,10 +184,12 @@ async fn a8_of_many_pods_the_count_and_one_trouble_are_told() {
     pods.sort();
     stage.serves(&pods[1]).await;
     stage.is(&pods[2], &ended(1), &json!({}), false, 1).await;
-    let status = stage.told("helper", "Failed", "CrashLoopBackOff").await;
-    assert_eq!(status["readyReplicas"], 1);
+    // The Deployment counts in its own time.
     let begin = format!("1 of 3 replicas available; pod {}: container agent ends", pods[2]);
-    assert!(status["message"].as_str().is_some_and(|m| m.starts_with(&begin)), "{status}");
+    let is = |s: &Value| s["message"].as_str().is_some_and(|m| m.starts_with(&begin));
+    let status = stage.status(Kind::Agent, "helper", "count and trouble", is).await;
+    assert_eq!((&status["readyReplicas"], &status["phase"]), (&json!(1), &json!("Failed")));
+    assert_eq!(shown(&status, "Ready"), "False(CrashLoopBackOff)");
     // What is told does not depend on who comes last.
     stage.cannot_pull(&pods[0]).await;
     stage.told("helper", "Failed", "ImagePullBackOff").await;

@@ -111,6 +111,8 @@ impl Reconciler for Agents {
                 (live_deployment(&context.children, &uid, &child), Some(error))
             }
         };
+        let service = context.children.services.get(&child);
+        outcome.service = service.is_some_and(|entry| entry.value.owner_uid() == Some(&*uid));
         if let Some(deployment) = &deployment {
             outcome.observed = Some(context.observe(Kind::Agent, &key, deployment));
             outcome.image = image_of(deployment);

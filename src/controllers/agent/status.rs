@@ -29,6 +29,8 @@ pub struct Outcome {
     pub observed: Option<Observed>,
     /// The image that the Deployment names.
     pub image: Option<String>,
+    /// Whether its Service is there, and its own.
+    pub service: bool,
     /// Whether a loss of dependencies is so young that it is not told yet.
     pub young_loss: bool,
     /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
@@ -126,7 +128,7 @@ pub fn status(
     status.observed_generation = Some(generation);
     status.phase = Some(phase);
     status.message = Some(message);
-    status.endpoint = exposed.then(|| endpoint(name, namespace, defaults));
+    status.endpoint = (exposed && outcome.service).then(|| endpoint(name, namespace, defaults));
     status.model.clone_from(&resolved.model);
     status.image = outcome.image.clone().or_else(|| resolved.image.clone());
     status.replicas = Some(observed.replicas);

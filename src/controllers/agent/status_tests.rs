@@ -79,6 +79,19 @@ fn a8_times_move_only_with_the_status_of_a_condition() {
 }
 
 #[test]
+fn a8_the_endpoint_is_told_while_a_service_of_its_own_is_there() {
+    let of = |spec: Value, service: bool| {
+        of(&agent(spec), &resolved(), &Outcome { service, ..available() }).endpoint
+    };
+    let open = json!({"modelAPI": {"name": "m"}});
+    let shut = json!({"modelAPI": {"name": "m"}, "agentNetwork": {"expose": false}});
+    let url = "http://agent-a.team.svc.cluster.local:8000";
+    assert_eq!(of(open.clone(), true).as_deref(), Some(url));
+    assert_eq!(of(open, false), None, "somebody else has the name");
+    assert_eq!(of(shut, true), None, "it is about to go");
+}
+
+#[test]
 fn a3_a_later_loss_is_told_and_the_agent_stays_ready() {
     let lost = Resolved { waiting_for: vec!["ModelAPI m (missing)".into()], ..resolved() };
     let status = of(&minimal(), &lost, &available());
