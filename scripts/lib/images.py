@@ -17,12 +17,15 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -339,6 +342,14 @@ def agent_files(images):
 # ---- one static program
 
 
+def go_program(images, source):
+    """Builds the Go program of a folder; gives the file."""
+    program = images.work / source.name
+    command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "."]
+    images.run(*command, cwd=source, env={"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"})
+    return program
+
+
 def web(version):
     """A recipe: scripts/lib/images/web, which says that it is of this version."""
     source = SOURCES / "web"
@@ -348,13 +359,52 @@ def web(version):
         return [hashed({path.name: path for path in source.iterdir()}), config]
 
     def build(images, folder):
-        program = images.work / "web"
-        environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
-        command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "."]
-        images.run(*command, cwd=source, env=environment)
-        oci.Image({"web": program}, entrypoint=["/web"], config=config).write_layout(folder)
+        oci.Image({"web": go_program(images, source)}, entrypoint=["/web"], config=config).write_layout(folder)
 
     return Recipe(f"answers everything, fails when told to; version {version}", parts, build)
+
+
+def packages():
+    """A recipe: the wheels that scripts/lib/images/packages locks, as a package index, and what serves it."""
+    source = SOURCES / "packages"
+    code = [source / "main.go", source / "go.mod"]
+    locks = [source / "servers.txt", source / "bridge.txt"]
+    config = {"User": USER, "ExposedPorts": {"8080/tcp": {}}}
+
+    def parts(_):
+        return [hashed({path.name: path for path in (*code, *locks)}), config, PYTHON, MANYLINUX]
+
+    def build(images, folder):
+        # Wheels that both name are the same file.
+        wheels = {wheel.name: wheel for lock in locks for wheel in download_wheels(images, lock).iterdir()}
+        files = {f"srv/wheels/{name}": wheel for name, wheel in wheels.items()}
+        for name, text in index_pages(wheels).items():
+            page = images.work / "index" / name
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text)
+            files[f"srv/{name}"] = page
+        files["serve"] = go_program(images, source)
+        oci.Image(files, entrypoint=["/serve", "/srv"], config=config).write_layout(folder)
+
+    return Recipe("a package index with what MCPServers of the examples install", parts, build)
+
+
+def index_pages(wheels):
+    """The pages (path: text) of a simple index (PEP 503) of wheels (name: file), which are in ../../wheels."""
+    projects = {}
+    for name, wheel in sorted(wheels.items()):
+        # A wheel's name has `_` where that of its project may have anything.
+        project = re.sub("[-_.]+", "-", name.partition("-")[0]).lower()
+        found = oci.digest_of_file(wheel).replace(":", "=")
+        projects.setdefault(project, {})[name] = f"../../wheels/{urllib.parse.quote(name)}#{found}"
+    pages = {f"simple/{project}/index.html": page(links) for project, links in projects.items()}
+    return pages | {"simple/index.html": page({project: f"{project}/" for project in projects})}
+
+
+def page(links):
+    """A page of links (text: address)."""
+    lines = "".join(f'<a href="{html.escape(link)}">{html.escape(text)}</a><br>\n' for text, link in links.items())
+    return f"<!DOCTYPE html>\n<html><body>\n{lines}</body></html>\n"
 
 
 RECIPES = {
@@ -368,6 +418,7 @@ RECIPES = {
         lambda _: {"Dockerfile": SOURCES / "python/Dockerfile"},
     ),
     "agent": from_dockerfile("runtime/, the default agent image", "python", agent_files, wheels="requirements.txt"),
+    "packages": packages(),
     "web": web(1),
     "web-2": web(2),
 }

@@ -9,7 +9,7 @@ REGISTRY_NAME=registry.$operator_namespace.svc:5000
 ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$STATE/cluster/ready" "$1"; }
 
 # Builds the images that are missing and pushes them; sets image[NAME] to references by digest.
-images=(convoke agent web python)
+images=(convoke agent web python packages)
 declare -A image=()
 provide_images() {
 	step "images: ${images[*]}"
@@ -25,7 +25,8 @@ install_operator() {
 	local folder=$STATE/install name=${image[convoke]%@*} arguments
 	arguments=$(printf '      - %s\n' operator --controllers=all --allow-insecure-git --single-tenant --leader-elect=false \
 		"--internal-registry=$REGISTRY_NAME" "--default-agent-image=${image[agent]}" \
-		"--default-proxy-image=${image[web]}" "--default-python-image=${image[python]}")
+		"--default-proxy-image=${image[web]}" "--default-python-image=${image[python]}" \
+		"--pypi-index=http://packages.$operator_namespace.svc:8080/simple/")
 	mkdir -p "$folder"
 	cat >"$folder/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -46,6 +47,8 @@ $arguments
 YAML
 	kubectl apply --server-side --force-conflicts --kustomize "$folder" >/dev/null
 	kubectl apply --server-side --force-conflicts -f "$ROOT/deploy/single-tenant.yaml" >/dev/null
+	sed "s|IMAGE\$|${image[packages]}|" "$ROOT/scripts/lib/images/packages/packages.yaml" |
+		kubectl apply --server-side --force-conflicts -f - >/dev/null
 	local crds
 	mapfile -t crds < <(kubectl get crds -o name | grep '\.convoke\.dev$')
 	kubectl wait --for=condition=Established --timeout=30s "${crds[@]}" >/dev/null

@@ -21,6 +21,7 @@ use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.__package__), has(self.toolsString), has(self.image), has(self.buildRef), has(self.remote)].filter(x, x).size() == 1").message("exactly one of package, toolsString, image, buildRef and remote is needed"))]
 #[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources and env do not apply"))]
+#[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || (has(self.__package__) && self.__package__.registry == 'PyPI')").message("Stdio is for a package from PyPI; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
 pub struct MCPServerSpec {
     /// A package from a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +40,9 @@ pub struct MCPServerSpec {
     /// A server that exists already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteSource>,
+    /// How the server speaks MCP. Default StreamableHTTP. Stdio, for a package from PyPI, is bridged: agents see HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
     /// Environment of the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -77,6 +81,15 @@ pub enum PackageRegistry {
     PyPI,
     /// Node packages.
     Npm,
+}
+
+/// How a server speaks MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Transport {
+    /// Over HTTP on port 8000, path /mcp.
+    StreamableHTTP,
+    /// On its standard input and output.
+    Stdio,
 }
 
 /// A server that exists already.

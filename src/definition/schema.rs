@@ -510,6 +510,28 @@ mod tests {
     }
 
     #[test]
+    fn t1_stdio_is_for_packages_from_pypi() {
+        let refused = [("/spec/transport".to_owned(), code::RULE)];
+        let package = |registry: &str| json!({"package": {"registry": registry, "name": "x"}});
+        for (mut spec, ok) in [
+            (package("PyPI"), true),
+            (package("Npm"), false),
+            (json!({"toolsString": "def f(): ..."}), false),
+            (json!({"image": "tools:1"}), false),
+            (json!({"buildRef": {"name": "b"}}), false),
+            (json!({"remote": {"url": "https://tools.example/mcp"}}), false),
+        ] {
+            spec["transport"] = json!("StreamableHTTP");
+            assert_eq!(findings(Kind::MCPServer, spec.clone()), []);
+            spec["transport"] = json!("Stdio");
+            let expected = if ok { &refused[..0] } else { &refused };
+            assert_eq!(findings(Kind::MCPServer, spec), expected);
+        }
+        let sse = json!({"image": "tools:1", "transport": "SSE"});
+        assert_eq!(findings(Kind::MCPServer, sse), [("/spec/transport".to_owned(), code::VALUE)]);
+    }
+
+    #[test]
     fn names_that_convoke_sets_are_refused_offline() {
         for (name, ok) in [
             ("AGENT_NAME", false),

@@ -4,11 +4,12 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
-use crate::api::mcp_server::{PackageRegistry, PackageSource};
+use crate::api::mcp_server::{PackageRegistry, Transport};
 use crate::api::{Kind, MCPServer};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::mcp_server::package;
 use crate::controllers::workload::{
     Workload, container, deployment, image_of, literal, merge_env, mount, port, resources, scratch,
     service, tcp_probe,
@@ -16,8 +17,6 @@ use crate::controllers::workload::{
 
 /// The port of every tool server.
 const PORT: i32 = 8000;
-/// Where packages are installed at each start.
-const PACKAGES: &str = "/packages";
 
 /// Name of Deployment and Service.
 #[must_use]
@@ -98,14 +97,21 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
     if let Some(package) = &spec.package {
         volumes.push(scratch("packages"));
         if package.registry == PackageRegistry::PyPI {
-            env.push(literal("PYTHONPATH", PACKAGES));
+            env.push(literal("PYTHONPATH", package::FOLDER));
         }
-        command = Some(vec![program(package)]);
-        let mut install =
-            container("install", image, merge_env(env.clone(), &[&spec.env]), limits.clone());
-        install.command = Some(install_command(package, defaults));
-        add_packages(&mut install);
-        init.push(install);
+        let mut install = |name: &str, command| {
+            let env = merge_env(env.clone(), &[&spec.env]);
+            let mut install = container(name, image, env, limits.clone());
+            install.command = Some(command);
+            add_packages(&mut install);
+            init.push(install);
+        };
+        install("install", package::install(package, defaults));
+        command = Some(vec![package::program(package)]);
+        if spec.transport == Some(Transport::Stdio) {
+            install("install-bridge", package::install_bridge(defaults));
+            command = Some(package::bridge(PORT, &package::program(package)));
+        }
     } else if let Some(tools) = &spec.tools_string {
         env.push(literal("MCP_TOOLS_STRING", tools));
         command = Some(["python", "-m", "mcptools.server"].map(str::to_owned).to_vec());
@@ -133,65 +139,7 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
 
 fn add_packages(container: &mut Container) {
     if let Some(mounts) = &mut container.volume_mounts {
-        mounts.push(mount("packages", PACKAGES, false));
-    }
-}
-
-/// The installer's arguments. No shell: a name is one argument, whatever it holds.
-fn install_command(package: &PackageSource, defaults: &Defaults) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut add = |parts: &[&str]| words.extend(parts.iter().map(|part| (*part).to_owned()));
-    match package.registry {
-        PackageRegistry::PyPI => {
-            add(&[
-                "python",
-                "-m",
-                "pip",
-                "install",
-                "--no-cache-dir",
-                "--disable-pip-version-check",
-                "--target",
-                PACKAGES,
-            ]);
-            if let Some(index) = &defaults.pypi_index {
-                add(&["--index-url", index]);
-            }
-            let wanted = match &package.version {
-                Some(version) => format!("{}=={version}", package.name),
-                None => package.name.clone(),
-            };
-            add(&["--", &wanted]);
-        }
-        PackageRegistry::Npm => {
-            add(&[
-                "npm",
-                "install",
-                "--prefix",
-                PACKAGES,
-                "--cache",
-                "/tmp/npm",
-                "--no-fund",
-                "--no-audit",
-            ]);
-            if let Some(registry) = &defaults.npm_registry {
-                add(&["--registry", registry]);
-            }
-            let wanted = match &package.version {
-                Some(version) => format!("{}@{version}", package.name),
-                None => package.name.clone(),
-            };
-            add(&["--", &wanted]);
-        }
-    }
-    words
-}
-
-/// The program that a package installs under its own name.
-fn program(package: &PackageSource) -> String {
-    let name = package.name.rsplit('/').next().unwrap_or_default();
-    match package.registry {
-        PackageRegistry::PyPI => format!("{PACKAGES}/bin/{name}"),
-        PackageRegistry::Npm => format!("{PACKAGES}/node_modules/.bin/{name}"),
+        mounts.push(mount("packages", package::FOLDER, false));
     }
 }
 

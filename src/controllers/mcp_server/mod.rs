@@ -1,6 +1,7 @@
 //! MCPServers: resolve (the build's image) → desired → apply → status.
 
 pub mod desired;
+mod package;
 pub mod status;
 
 use std::sync::Arc;

@@ -48,6 +48,64 @@ fn t1_a_package_is_an_argument_of_the_installer_never_of_a_shell() {
 }
 
 #[test]
+fn t1_an_index_without_tls_is_one_that_the_admin_trusts() {
+    let server = server(json!({"package": {"registry": "PyPI", "name": "x"}}));
+    let trusted = |index: &str| {
+        let defaults = Defaults { pypi_index: Some(index.into()), ..Defaults::for_tests() };
+        let children = children(&server, Some("python:1"), &defaults);
+        let pod = serde_json::to_value(children.deployment.get()).expect("json");
+        let command = &pod["spec"]["template"]["spec"]["initContainers"][0]["command"];
+        let words: Vec<String> = serde_json::from_value(command.clone()).expect("words");
+        let at = words.iter().position(|word| word == "--trusted-host")?;
+        Some(words[at + 1].clone())
+    };
+    let host = "packages.convoke-system.svc";
+    assert_eq!(trusted(&format!("http://{host}:8080/simple/")).as_deref(), Some(host));
+    assert_eq!(trusted("HTTP://user:pass@pypi.internal/").as_deref(), Some("pypi.internal"));
+    assert_eq!(trusted("https://pypi.internal/simple"), None);
+    assert_eq!(trusted("/some/folder"), None);
+}
+
+#[test]
+fn t1_stdio_is_bridged_apart_from_the_package() {
+    let package = json!({"registry": "PyPI", "name": "mcp-server-time", "version": "1.0"});
+    let env = json!([{"name": "PYTHONPATH", "value": "/mine"}]);
+    let plain = pod(json!({"package": package, "env": env}));
+    let stdio = pod(json!({"package": package, "env": env, "transport": "Stdio"}));
+    assert_eq!(plain["containers"][0]["command"], json!(["/packages/bin/mcp-server-time"]));
+    let command = stdio["containers"][0]["command"].as_array().expect("command");
+    assert_eq!(command[..3], json!(["python", "-I", "-c"]).as_array().expect("list")[..]);
+    let rest = json!(["/packages/.bridge", "8000", "/packages/bin/mcp-server-time"]);
+    assert_eq!(command[4..], rest.as_array().expect("list")[..]);
+    let script = command[3].as_str().expect("script");
+    assert!(!script.contains('$'), "Kubernetes expands it");
+
+    let installs = stdio["initContainers"].as_array().expect("list");
+    assert_eq!(installs[0], plain["initContainers"][0]);
+    let words = installs[1]["command"].as_array().expect("command");
+    assert!(words.windows(2).any(|pair| pair == [json!("--target"), json!("/packages/.bridge")]));
+    let last = words.last().and_then(Value::as_str).expect("word");
+    let locked = include_str!("../../../scripts/lib/images/packages/bridge.in");
+    assert_eq!(locked.lines().last(), Some(last), "the lock file of the bridge");
+    // Otherwise nothing differs, the environment included: all of it is for the package's program.
+    for (name, same) in [("env", true), ("volumeMounts", true), ("command", false)] {
+        assert_eq!(stdio["containers"][0][name] == plain["containers"][0][name], same, "{name}");
+    }
+}
+
+#[test]
+fn t1_a_transport_that_is_named_though_it_is_the_default_changes_nothing() {
+    for (spec, transport) in [
+        (json!({"package": {"registry": "PyPI", "name": "x"}}), "StreamableHTTP"),
+        (json!({"image": "tools:1"}), "StreamableHTTP"),
+    ] {
+        let mut named = spec.clone();
+        named["transport"] = json!(transport);
+        assert_eq!(pod(named), pod(spec));
+    }
+}
+
+#[test]
 fn t1_npm_packages_run_their_program() {
     let pod = pod(json!({"package": {"registry": "Npm", "name": "@scope/server"}}));
     assert_eq!(pod["containers"][0]["command"], json!(["/packages/node_modules/.bin/server"]));

@@ -1,0 +1,3 @@
+module convoke.dev/scripts/packages
+
+go 1.24

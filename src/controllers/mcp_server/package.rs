@@ -1,0 +1,88 @@
+//! (pure) Packages: how they are installed when a pod starts, and run. All of it is arguments, never a shell's.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use crate::api::mcp_server::{PackageRegistry, PackageSource};
+use crate::controllers::defaults::Defaults;
+
+/// Where packages are installed at each start.
+pub const FOLDER: &str = "/packages";
+/// Where the bridge is. Its dependencies are not those of the package: both may need the same one, in two versions.
+const BRIDGE_FOLDER: &str = "/packages/.bridge";
+/// What serves over HTTP what a program says over stdio. `scripts/lib/images/packages/bridge.in` names the same.
+const BRIDGE: &str = "mcp-proxy==0.13.0";
+/// Runs the bridge and the program.
+const BRIDGE_SCRIPT: &str = include_str!("bridge.py");
+
+/// The installer's arguments.
+#[must_use]
+pub fn install(package: &PackageSource, defaults: &Defaults) -> Vec<String> {
+    match package.registry {
+        PackageRegistry::PyPI => pip(FOLDER, &wanted(package, "=="), defaults),
+        PackageRegistry::Npm => {
+            let mut words =
+                to_words(&["npm", "install", "--prefix", FOLDER, "--cache", "/tmp/npm"]);
+            words.extend(to_words(&["--no-fund", "--no-audit"]));
+            if let Some(registry) = &defaults.npm_registry {
+                words.extend(to_words(&["--registry", registry]));
+            }
+            words.extend(to_words(&["--", &wanted(package, "@")]));
+            words
+        }
+    }
+}
+
+/// The arguments that install the bridge.
+#[must_use]
+pub fn install_bridge(defaults: &Defaults) -> Vec<String> {
+    pip(BRIDGE_FOLDER, BRIDGE, defaults)
+}
+
+/// The program that a package installs under its own name.
+#[must_use]
+pub fn program(package: &PackageSource) -> String {
+    let name = package.name.rsplit('/').next().unwrap_or_default();
+    match package.registry {
+        PackageRegistry::PyPI => format!("{FOLDER}/bin/{name}"),
+        PackageRegistry::Npm => format!("{FOLDER}/node_modules/.bin/{name}"),
+    }
+}
+
+/// The arguments that serve a program of a Python package on a port.
+#[must_use]
+pub fn bridge(port: i32, program: &str) -> Vec<String> {
+    // Kubernetes expands `$(NAME)` in arguments.
+    let script = BRIDGE_SCRIPT.replace('$', "$$");
+    to_words(&["python", "-I", "-c", &script, BRIDGE_FOLDER, &port.to_string(), program])
+}
+
+/// Name and version as an installer takes them.
+fn wanted(package: &PackageSource, equals: &str) -> String {
+    match &package.version {
+        Some(version) => format!("{}{equals}{version}", package.name),
+        None => package.name.clone(),
+    }
+}
+
+fn pip(folder: &str, wanted: &str, defaults: &Defaults) -> Vec<String> {
+    let mut words = to_words(&["python", "-m", "pip", "install", "--no-cache-dir"]);
+    words.extend(to_words(&["--disable-pip-version-check", "--target", folder]));
+    if let Some(index) = &defaults.pypi_index {
+        words.extend(to_words(&["--index-url", index]));
+        if let Some(host) = plain_http_host(index) {
+            words.extend(to_words(&["--trusted-host", &host]));
+        }
+    }
+    words.extend(to_words(&["--", wanted]));
+    words
+}
+
+/// The host of a URL without TLS. pip ignores such an index unless it is told that the host is trusted; who set the
+/// operator's flag has decided that.
+fn plain_http_host(index: &str) -> Option<String> {
+    let url: http::Uri = index.parse().ok()?;
+    (url.scheme() == Some(&http::uri::Scheme::HTTP)).then(|| url.host().map(str::to_owned))?
+}
+
+fn to_words(parts: &[&str]) -> Vec<String> {
+    parts.iter().map(|&part| part.to_owned()).collect()
+}
