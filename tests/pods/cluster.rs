@@ -63,7 +63,7 @@ pub async fn node() -> &'static Node {
 /// See the module.
 pub struct Node {
     state: PathBuf,
-    operator: Option<Operator>,
+    _operator: Option<Operator>,
     _watchdog: Child,
 }
 
@@ -76,7 +76,7 @@ impl Node {
         let operator = Operator::start(&kubeconfig, &node.state, &args);
         operator.print_log_on_panic();
         operator.ready(SOON).await;
-        Self { operator: Some(operator), ..node }
+        Self { _operator: Some(operator), ..node }
     }
 
     fn start_blocking() -> Self {
@@ -110,7 +110,7 @@ impl Node {
             .current_dir(format!("{ROOT}/scripts/lib")));
 
         // The operator needs what is applied here.
-        let node = Self { operator: None, state, _watchdog: watchdog };
+        let node = Self { _operator: None, state, _watchdog: watchdog };
         let crds = node.state.join("crds.json");
         let list = json!({"apiVersion": "v1", "kind": "List", "items": convoke::api::crds()});
         std::fs::write(&crds, list.to_string()).expect("write definitions");
