@@ -303,6 +303,7 @@ async fn a11_a_foreign_object_with_a_childs_name_is_left_alone() {
     let status =
         team.agent_is("mine", "conflict", |s| condition(s, "Conflict")["status"] == "True").await;
     assert_eq!(status["phase"], "Failed");
+    assert!(status["endpoint"].is_null(), "the Service is somebody else's: {status}");
     let after = team.services().get("agent-mine").await.expect("service");
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
     assert!(team.deployments().get_opt("agent-mine").await.expect("get").is_none());
@@ -388,8 +389,12 @@ async fn m1_t1_a_proxy_and_a_package_have_pods_to_come() {
     })
     .await;
     let servers: Api<MCPServer> = Api::namespaced(team.client.clone(), &team.namespace);
-    let server = servers.get("search").await.expect("server").status.expect("status");
-    assert_eq!(server.phase.map(|p| format!("{p:?}")).as_deref(), Some("Pending"));
+    // Who waits for it may be told before it says something itself.
+    let phase = eventually(SOON, "the server's phase", || async {
+        servers.get("search").await.expect("server").status.and_then(|status| status.phase)
+    })
+    .await;
+    assert_eq!(format!("{phase:?}"), "Pending");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::gate::Gate;
 use support::team::{ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator};
 use support::{Cluster, cluster, eventually};
 

@@ -6,7 +6,6 @@ mod support;
 use convoke::api::{Kind, Mark, keys};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use support::gate::Gate;
 use support::team::{
     AGENT, ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator,
 };

@@ -7,7 +7,6 @@ use convoke::api::{Kind, keys};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::gate::Gate;
 use support::team::{
     AGENT, SOON, Team, condition, model, model_at, places, ready, shared_operator,
 };

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::gate::Gate;
 use support::team::{AGENT, ARGS, SOON, Team, model, model_at, ready, shared_operator};
-use support::{Cluster, Operator, cluster, eventually, free_port};
+use support::{Cluster, Operator, cluster, eventually};
 
 const NEW: &str = "https://new.example.com/v1";
 

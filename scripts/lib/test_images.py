@@ -160,7 +160,8 @@ class ImagesRun(unittest.TestCase):
         cluster.eventually(
             "a ServiceAccount", lambda: cluster.kubectl("get", "serviceaccount", "default", "-o", "name")
         )
-        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=index(got["packages"]))
+        apply = ["apply", "--namespace=convoke-system", "--server-side", "--force-conflicts", "-f", "-"]
+        cluster.kubectl(*apply, text=index(got["packages"]))
         # All at once: each is looked at by its test.
         idle = ["sleep", "86400"]
         tools = [{"name": "MCP_TOOLS_STRING", "value": TOOLS}, {"name": "HOME", "value": "/tmp"}]

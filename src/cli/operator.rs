@@ -155,7 +155,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         defaults: args.defaults.resolve(),
         operator_namespace: args.operator_namespace.clone(),
     };
-    let children = controllers::start(&mut tasks, &client, &stores, about, wanted, &turns);
+    let watched = controllers::start(&mut tasks, &client, &stores, about, wanted, &turns);
     if builds_too {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
@@ -198,11 +198,11 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
 
     let waiting = stores.clone();
     let readiness: admin::Readiness = Arc::new(move || {
-        let children = children.iter().flat_map(crate::cluster::children::ChildStores::pending);
+        let watched = watched.iter().flat_map(controllers::Watched::pending);
         waiting
             .pending()
             .into_iter()
-            .chain(children)
+            .chain(watched)
             .map(|kind| format!("no complete list of {kind} yet"))
             .collect()
     });

@@ -13,6 +13,7 @@ pub mod events;
 pub mod identity;
 pub mod live;
 pub mod meta;
+pub mod pods;
 pub mod projection;
 pub mod read;
 pub mod readiness;

@@ -3,6 +3,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 
+use super::pods::Trouble;
+
 /// A Deployment in numbers and one word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
@@ -18,6 +20,8 @@ pub struct Observed {
     pub unavailable: i32,
     /// The word.
     pub health: Health,
+    /// What is wrong with its newest pods, as far as that is known.
+    pub trouble: Option<Trouble>,
 }
 
 impl Observed {
@@ -30,9 +34,16 @@ impl Observed {
     /// How far it is, for people.
     #[must_use]
     pub fn progress(&self) -> String {
-        let Self { wanted, updated, unavailable, .. } = self;
+        let Self { wanted, replicas, updated, unavailable, .. } = self;
         if *unavailable == 0 && updated < wanted {
             return format!("{updated} of {wanted} replicas updated");
+        }
+        // Which of them are available, nobody says: the old ones may be the only ones.
+        if *unavailable == 0 && replicas > updated {
+            let left = replicas - updated;
+            return format!(
+                "{updated} of {wanted} replicas updated, {left} of earlier revisions left"
+            );
         }
         format!("{} of {wanted} replicas available", wanted - unavailable)
     }
@@ -50,7 +61,7 @@ pub enum Health {
     Failed(String, String),
 }
 
-/// Reads a Deployment.
+/// Reads a Deployment. What its pods say is no part of it.
 #[must_use]
 pub fn observe(deployment: &Deployment) -> Observed {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
@@ -78,7 +89,8 @@ pub fn observe(deployment: &Deployment) -> Observed {
         }
         _ => Health::Progressing,
     };
-    Observed { wanted, replicas, ready, updated, unavailable: (wanted - available).max(0), health }
+    let unavailable = (wanted - available).max(0);
+    Observed { wanted, replicas, ready, updated, unavailable, health, trouble: None }
 }
 
 #[cfg(test)]
@@ -128,6 +140,9 @@ mod tests {
             Observed { wanted: 2, replicas: 3, ready: 2, updated: 1, ..Observed::default() };
         assert!(rolling.is_available());
         assert_eq!(rolling.progress(), "1 of 2 replicas updated");
+        let last = Observed { updated: 2, ..rolling };
+        let text = "2 of 2 replicas updated, 1 of earlier revisions left";
+        assert_eq!((last.is_available(), last.progress().as_str()), (true, text));
         let starting = Observed { wanted: 2, updated: 2, unavailable: 1, ..Observed::default() };
         assert!(!starting.is_available());
         assert_eq!(starting.progress(), "1 of 2 replicas available");

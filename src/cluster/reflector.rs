@@ -103,6 +103,19 @@ pub async fn run_with<K: Resource, V>(
     read: impl Fn(&str) -> serde_json::Result<(Key, Entry<V>)>,
     heard: impl Fn(Heard<'_>),
 ) {
+    let read = |text: &str| read(text).map(|(key, entry)| (key, Some(entry)));
+    run_some(api, store, labels, forbidden, read, heard).await;
+}
+
+/// The same for objects of which only some are kept: those for which `read` gives an entry.
+pub async fn run_some<K: Resource, V>(
+    api: Api<K>,
+    store: Arc<Store<V>>,
+    labels: Option<&str>,
+    forbidden: Duration,
+    read: impl Fn(&str) -> serde_json::Result<(Key, Option<Entry<V>>)>,
+    heard: impl Fn(Heard<'_>),
+) {
     let url = api.resource_url().to_owned();
     let source = Source::new(api.into_client(), &url, labels);
     let mut pauses = Pauses::default();
@@ -122,8 +135,9 @@ pub async fn run_with<K: Resource, V>(
     loop {
         store.list_begins();
         let listed = source.list(|text| {
-            let (key, entry) = read(text)?;
-            store.listed(key, entry);
+            if let (key, Some(entry)) = read(text)? {
+                store.listed(key, entry);
+            }
             Ok(())
         });
         let mut version = match listed.await {
@@ -145,10 +159,10 @@ pub async fn run_with<K: Resource, V>(
             let watched = source.watch(&mut version, |event| {
                 shown = true;
                 match event {
-                    Event::Applied(text) => {
-                        let (key, entry) = read(text)?;
-                        store.applied(key, entry);
-                    }
+                    Event::Applied(text) => match read(text)? {
+                        (key, Some(entry)) => store.applied(key, entry),
+                        (key, None) => store.left(&key),
+                    },
                     Event::Deleted(object) => {
                         let meta = object.metadata;
                         store.removed(&Key::new(meta.namespace, meta.name), &meta.uid);

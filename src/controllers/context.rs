@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use serde::Serialize;
 
 use super::children::{Children, Wanted};
 use super::defaults::Defaults;
 use super::inputs::Inputs;
+use super::pods::Pods;
 use super::runtime::Next;
 use super::stale::{kept, stale};
 use super::wanted_agents::WantedAgents;
@@ -17,7 +19,7 @@ use crate::api::Kind;
 use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Ours, Stores};
-use crate::cluster::readiness::Observed;
+use crate::cluster::readiness::{Observed, observe};
 use crate::cluster::ssa;
 use crate::cluster::store::{Key, Store};
 
@@ -44,6 +46,8 @@ pub struct Context {
     pub writer: Arc<ChildWriter>,
     /// What specs leave open.
     pub defaults: Defaults,
+    /// Pods in trouble.
+    pub pods: Arc<Pods>,
     /// What pods read besides children.
     pub inputs: Arc<Inputs>,
     /// The agents that the newest commits want.
@@ -55,6 +59,13 @@ impl Context {
     pub async fn wait_ready(&self) {
         self.stores.wait_ready().await;
         self.children.wait_ready().await;
+        self.pods.settled().await;
+    }
+
+    /// What a Deployment of this object is doing, and what is wrong with its pods.
+    #[must_use]
+    pub fn observe(&self, kind: Kind, key: &Key, deployment: &Deployment) -> Observed {
+        Observed { trouble: self.pods.trouble(kind, key, deployment), ..observe(deployment) }
     }
 
     /// The live object and its uid; `None` when it is gone, going, or does not parse.

@@ -9,16 +9,18 @@ pub mod defaults;
 pub mod inputs;
 pub mod mcp_server;
 pub mod model_api;
+pub mod pods;
 pub mod queue;
 pub mod runtime;
 pub mod serving;
 pub mod stale;
 mod start;
 pub mod turns;
+pub mod verdict;
 pub mod wanted_agents;
 pub mod workload;
 
-pub use start::{Settings, start};
+pub use start::{Settings, Watched, start};
 
 use std::collections::BTreeSet;
 

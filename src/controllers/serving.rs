@@ -6,9 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::children::Failure;
 use super::inputs::decide::Followed;
+use super::verdict::{of_pods, progressing};
 use crate::api::common::Phase;
 use crate::cluster::conditions;
-use crate::cluster::readiness::{Health, Observed};
+use crate::cluster::readiness::Observed;
 
 /// What came of the writes.
 #[derive(Debug, Default)]
@@ -51,9 +52,8 @@ pub fn judge(
             if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" },
             "",
         );
-        let moving =
-            matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
-        set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
+        let (moving, reason) = progressing(outcome.observed.as_ref());
+        set("Progressing", moving, reason, "");
     }
     if outcome.conflicts.is_empty() {
         conditions::remove(list, "Conflict");
@@ -93,22 +93,13 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
         let build = outcome.waiting_for_build.as_deref().unwrap_or_default();
         return (Phase::Waiting, "WaitingForBuild", format!("Waiting for AgentBuild {build}"));
     };
-    if observed.wanted == 0 {
-        return (Phase::Stopped, "Stopped", "Scaled to zero".into());
-    }
-    let count = observed.progress();
-    match &observed.health {
-        Health::Available => (Phase::Ready, "Available", count),
-        Health::Progressing => (Phase::Pending, "RollingOut", count),
-        Health::Failed(reason, message) => {
-            (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}"))
-        }
-    }
+    of_pods(observed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::readiness::Health;
 
     fn judged(outcome: &Outcome) -> (Phase, String, String) {
         let mut list = Vec::new();

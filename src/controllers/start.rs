@@ -14,6 +14,7 @@ use super::defaults::Defaults;
 use super::inputs::Inputs;
 use super::mcp_server::McpServers;
 use super::model_api::ModelApis;
+use super::pods::Pods;
 use super::queue::Queue;
 use super::runtime;
 use super::turns::Turns;
@@ -40,7 +41,22 @@ pub struct Settings {
     pub operator_namespace: String,
 }
 
-/// Starts controllers as tasks; gives the stores of children, for readiness. The engine fills `wanted`, and comes first
+/// What controllers watch besides our own kinds.
+pub struct Watched {
+    children: ChildStores,
+    pods: Arc<Pods>,
+}
+
+impl Watched {
+    /// Kinds of which nothing is known yet.
+    #[must_use]
+    pub fn pending(&self) -> Vec<&'static str> {
+        let pods = self.pods.is_pending().then_some("Pod");
+        self.children.pending().into_iter().chain(pods).collect()
+    }
+}
+
+/// Starts controllers as tasks; gives what they watch, for readiness. The engine fills `wanted`, and comes first
 /// in `turns`.
 pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
@@ -49,13 +65,14 @@ pub fn start<E: Send + 'static>(
     settings: Settings,
     wanted: Arc<WantedAgents>,
     turns: &Arc<Turns>,
-) -> Option<ChildStores> {
+) -> Option<Watched> {
     let Settings { set, defaults, operator_namespace } = settings;
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
     let children = ChildStores::new();
     let inputs = Inputs::new(client.clone(), operator_namespace);
+    let pods = Pods::new();
     let mut queues = BTreeMap::new();
     let context = Arc::new(Context {
         client: client.clone(),
@@ -63,6 +80,7 @@ pub fn start<E: Send + 'static>(
         children: children.clone(),
         writer: ChildWriter::new(client.clone()),
         defaults,
+        pods: pods.clone(),
         inputs: inputs.clone(),
         wanted: wanted.clone(),
     });
@@ -114,13 +132,15 @@ pub fn start<E: Send + 'static>(
         spawn(tasks, async move { runtime::run(reconciler, queue, CONCURRENCY).await });
     }
 
+    pods.notify(queues.clone());
+    spawn(tasks, pods.clone().run(client.clone()));
     inputs.notify(queues);
     spawn(tasks, inputs.run());
     // Children are watched by our label. The stores of our own kinds are watched by the caller.
     watch(tasks, client, &children.deployments);
     watch(tasks, client, &children.services);
     watch(tasks, client, &children.config_maps);
-    Some(children)
+    Some(Watched { children, pods })
 }
 
 fn spawn<E: Send + 'static>(

@@ -304,6 +304,19 @@ impl<V> Store<V> {
         self.tell(key, old.as_ref(), None);
     }
 
+    /// The watch showed an object that is not to be kept: it ends here, whatever becomes of it. For stores that nobody
+    /// writes to.
+    pub fn left(&self, key: &Key) {
+        // Most are none that was ever kept: those take no exclusive lock.
+        if self.get(key).is_none() {
+            return;
+        }
+        let old = write(&self.inner).objects.remove(key);
+        if old.is_some() {
+            self.tell(key, old.as_ref(), None);
+        }
+    }
+
     /// A list begins. Until it is complete, readers keep seeing the last good state.
     pub fn list_begins(&self) {
         let mut inner = write(&self.inner);
@@ -456,6 +469,22 @@ mod tests {
         }
         assert_eq!((ended.uids.len(), ended.order.len()), (Ended::MOST, Ended::MOST));
         assert!(ended.contains("19999") && !ended.contains("0"));
+    }
+
+    #[test]
+    fn what_is_not_to_be_kept_ends_once_and_may_come_back() {
+        let store = Store::new("Test");
+        let heard = Arc::new(RwLock::new(Vec::new()));
+        let sink = heard.clone();
+        store.on_change(move |c| write(&sink).push((c.old.is_some(), c.new.is_some())));
+        store.left(&key());
+        store.applied(key(), entry("u", 5));
+        store.left(&key());
+        store.left(&key());
+        assert!(store.is_empty());
+        store.applied(key(), entry("u", 8));
+        assert_eq!(store.len(), 1);
+        assert_eq!(*read(&heard), [(false, true), (true, false), (false, true)]);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use super::runtime::{Next, Reconciler};
 use super::workload::image_of;
 use crate::api::{Agent, Kind};
 use crate::cluster::conditions;
-use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
 
 /// The reconciler of Agents.
@@ -112,8 +111,10 @@ impl Reconciler for Agents {
                 (live_deployment(&context.children, &uid, &child), Some(error))
             }
         };
+        let service = context.children.services.get(&child);
+        outcome.service = service.is_some_and(|entry| entry.value.owner_uid() == Some(&*uid));
         if let Some(deployment) = &deployment {
-            outcome.observed = Some(observe(deployment));
+            outcome.observed = Some(context.observe(Kind::Agent, &key, deployment));
             outcome.image = image_of(deployment);
         }
         let status = status::status(&agent, &resolved, &outcome, &context.defaults, context.now());

@@ -9,11 +9,12 @@ use super::validate::Invalid;
 use crate::api::agent::AgentStatus;
 use crate::api::common::{LinkedResources, Phase};
 use crate::api::{Agent, Kind};
-use crate::cluster::readiness::{Health, Observed};
+use crate::cluster::readiness::Observed;
 use crate::cluster::{conditions, meta};
 use crate::controllers::children::Failure;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::inputs::decide::Followed;
+use crate::controllers::verdict::{of_pods, progressing};
 
 /// What came of the writes.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub struct Outcome {
     pub observed: Option<Observed>,
     /// The image that the Deployment names.
     pub image: Option<String>,
+    /// Whether its Service is there, and its own.
+    pub service: bool,
     /// Whether a loss of dependencies is so young that it is not told yet.
     pub young_loss: bool,
     /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
@@ -63,8 +66,8 @@ pub fn status(
         if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" },
         "",
     );
-    let moving = matches!(outcome.observed.as_ref().map(|o| &o.health), Some(Health::Progressing));
-    set("Progressing", moving, if moving { "RollingOut" } else { "Settled" }, "");
+    let (moving, reason) = progressing(outcome.observed.as_ref());
+    set("Progressing", moving, reason, "");
     let waiting = resolved.waiting_for.join(", ");
     if !outcome.young_loss {
         set(
@@ -125,7 +128,7 @@ pub fn status(
     status.observed_generation = Some(generation);
     status.phase = Some(phase);
     status.message = Some(message);
-    status.endpoint = exposed.then(|| endpoint(name, namespace, defaults));
+    status.endpoint = (exposed && outcome.service).then(|| endpoint(name, namespace, defaults));
     status.model.clone_from(&resolved.model);
     status.image = outcome.image.clone().or_else(|| resolved.image.clone());
     status.replicas = Some(observed.replicas);
@@ -175,17 +178,7 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
             format!("Waiting for {}", resolved.waiting_for.join(", ")),
         );
     };
-    if observed.wanted == 0 {
-        return (Phase::Stopped, "Stopped", "Scaled to zero".into());
-    }
-    let count = observed.progress();
-    match &observed.health {
-        Health::Available => (Phase::Ready, "Available", count),
-        Health::Progressing => (Phase::Pending, "RollingOut", count),
-        Health::Failed(reason, message) => {
-            (Phase::Failed, "DeploymentFailed", format!("{reason}: {message}"))
-        }
-    }
+    of_pods(observed)
 }
 
 /// Whether a model is among those that are served: exactly, `*`, or by a prefix (`provider/*`). None named: nobody knows.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::readiness::Health;
 use crate::controllers::agent::validate::Problem;
 
 fn agent(spec: Value) -> Agent {
@@ -35,6 +36,7 @@ fn available() -> Outcome {
         updated: 1,
         unavailable: 0,
         health: Health::Available,
+        trouble: None,
     };
     Outcome { observed: Some(observed), ..Outcome::default() }
 }
@@ -74,6 +76,19 @@ fn a8_times_move_only_with_the_status_of_a_condition() {
         later.conditions.iter().find(|c| c.type_ == type_).map(|c| c.last_transition_time.0)
     };
     assert_eq!((time("Ready"), time("DependenciesReady")), (Some(at(10)), Some(at(99))));
+}
+
+#[test]
+fn a8_the_endpoint_is_told_while_a_service_of_its_own_is_there() {
+    let of = |spec: Value, service: bool| {
+        of(&agent(spec), &resolved(), &Outcome { service, ..available() }).endpoint
+    };
+    let open = json!({"modelAPI": {"name": "m"}});
+    let shut = json!({"modelAPI": {"name": "m"}, "agentNetwork": {"expose": false}});
+    let url = "http://agent-a.team.svc.cluster.local:8000";
+    assert_eq!(of(open.clone(), true).as_deref(), Some(url));
+    assert_eq!(of(open, false), None, "somebody else has the name");
+    assert_eq!(of(shut, true), None, "it is about to go");
 }
 
 #[test]

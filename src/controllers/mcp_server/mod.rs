@@ -11,8 +11,8 @@ use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::serving::Outcome;
 use crate::api::Kind;
-use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
+use k8s_openapi::api::apps::v1::Deployment;
 
 /// The reconciler of MCPServers.
 pub struct McpServers(pub Arc<Context>);
@@ -51,6 +51,7 @@ impl Reconciler for McpServers {
         let live = live_deployment(&context.children, &uid, &child);
         outcome.followed =
             Some(context.inputs.follow(Kind::MCPServer, &key, live.as_ref(), &mut children).await);
+        let observe = |live: &Deployment| context.observe(Kind::MCPServer, &key, live);
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {

@@ -11,8 +11,8 @@ use super::serving::{Outcome, judge};
 use crate::api::Kind;
 use crate::api::model_api::{ModelAPIStatus, ModelMode};
 use crate::cluster::meta;
-use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
+use k8s_openapi::api::apps::v1::Deployment;
 
 /// The reconciler of ModelAPIs.
 pub struct ModelApis(pub Arc<Context>);
@@ -36,6 +36,7 @@ impl Reconciler for ModelApis {
         let live = live_deployment(&context.children, &uid, &child);
         outcome.followed =
             Some(context.inputs.follow(Kind::ModelAPI, &key, live.as_ref(), &mut children).await);
+        let observe = |live: &Deployment| context.observe(Kind::ModelAPI, &key, live);
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {
