@@ -65,6 +65,8 @@ impl Operator {
             .arg("operator")
             .args(&self.args)
             .env("KUBECONFIG", &self.kubeconfig)
+            // What it keeps outlives it when it is killed.
+            .env("TMPDIR", self.log.parent().unwrap_or(Path::new("/tmp")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -34,14 +34,31 @@ CONVOKE_MEBIBYTES = 95
 STRICT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 POD = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
 TOOLS = (ROOT / "examples-repo/team/tools/tools.py").read_text()
-# A client of the least: URL, then one request (JSON) after the other. Answers come as one event each.
+# A client of the least: URL, how many requests at once, then the requests (JSON). Answers come as one event each.
 ASK = """
-import json, sys, urllib.request
-for text in sys.argv[2:]:
+import concurrent.futures, json, sys, urllib.request
+def ask(text):
     kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     with urllib.request.urlopen(urllib.request.Request(sys.argv[1], text.encode(), kind), timeout=20) as reply:
         body = reply.read().decode()
-    print(next((l[6:] for l in body.splitlines() if l.startswith("data: {")), body))
+    return next((l[6:] for l in body.splitlines() if l.startswith("data: {")), body)
+with concurrent.futures.ThreadPoolExecutor(int(sys.argv[2])) as pool:
+    for answer in pool.map(ask, sys.argv[3:]):
+        print(answer)
+"""
+# As the operator has it, with the same options of pip.
+BRIDGE = (ROOT / "src/controllers/mcp_server/bridge.py").read_text()
+INDEX = "packages.convoke-system.svc"
+PIP = ["python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
+PIP += ["--index-url", f"http://{INDEX}:8080/simple/", "--trusted-host", INDEX]
+CLOCK = "mcp-server-time==2026.10.19"
+# Kills the program whose name is given, which is a script.
+KILL = """
+import os, pathlib, sys
+for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    if file.read_text().split("\\0")[1:2] == sys.argv[1:]:
+        os.kill(int(file.parent.name), 9)
+        print("killed")
 """
 
 
@@ -64,6 +81,34 @@ def pod(name, image, user=None, **container):
             "containers": [main],
         },
     }
+
+
+def clock(image):
+    """A pod of a server that speaks MCP over stdio, as the operator makes it."""
+    wanted = {"install": ("/packages", CLOCK), "install-bridge": ("/packages/.bridge", "mcp-proxy==0.13.0")}
+    env = [{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONPATH", "value": "/packages"}]
+    command = ["python", "-I", "-c", BRIDGE, "/packages/.bridge", "8000", "/packages/bin/mcp-server-time"]
+    probe = {"tcpSocket": {"port": 8000}, "periodSeconds": 1}
+    # The limit of the example.
+    limits = {"limits": {"cpu": "500m", "memory": "256Mi"}}
+    made = pod("clock", image, user=1000, command=command, env=env, readinessProbe=probe, resources=limits)
+    spec = made["spec"]
+    spec["volumes"].append({"name": "packages", "emptyDir": {}})
+    main = spec["containers"][0]
+    main["volumeMounts"] = [*main["volumeMounts"], {"name": "packages", "mountPath": "/packages"}]
+    spec["initContainers"] = [
+        {key: main[key] for key in ("image", "env", "resources", "securityContext", "volumeMounts")}
+        | {"name": name, "command": [*PIP, "--target", folder, "--", package]}
+        for name, (folder, package) in wanted.items()
+    ]
+    return made
+
+
+def index(image):
+    """The manifest of the package index, with its image, in a namespace that enforces `restricted`."""
+    labels = "{pod-security.kubernetes.io/enforce: restricted}"
+    namespace = f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: convoke-system, labels: {labels}}}\n---\n"
+    return namespace + (HERE / "images/packages/packages.yaml").read_text().replace("image: IMAGE", f"image: {image}")
 
 
 def program():
@@ -115,6 +160,8 @@ class ImagesRun(unittest.TestCase):
         cluster.eventually(
             "a ServiceAccount", lambda: cluster.kubectl("get", "serviceaccount", "default", "-o", "name")
         )
+        apply = ["apply", "--namespace=convoke-system", "--server-side", "--force-conflicts", "-f", "-"]
+        cluster.kubectl(*apply, text=index(got["packages"]))
         # All at once: each is looked at by its test.
         idle = ["sleep", "86400"]
         tools = [{"name": "MCP_TOOLS_STRING", "value": TOOLS}, {"name": "HOME", "value": "/tmp"}]
@@ -125,6 +172,7 @@ class ImagesRun(unittest.TestCase):
                 pod("python", got["python"], user=1000, command=idle, env=[{"name": "HOME", "value": "/tmp"}]),
                 pod("agent", got["agent"], env=[{"name": "AGENT_NAME", "value": "critic"}]),
                 pod("tools", got["agent"], command=["python", "-m", "mcptools.server"], env=tools),
+                clock(got["python"]),
                 pod("web", got["web"], env=[{"name": "AGENT_NAME", "value": "writer"}], user=1000),
                 pod("web-2", got["web-2"], env=[{"name": "WEB_CRASH", "value": "3"}]),
                 pod("client", f"{cluster.registry}/busybox@{cluster.digest}", command=["/bin/sleep", "86400"]),
@@ -196,25 +244,60 @@ class ImagesRun(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "Invalid requirement"):
             self.in_pod("python", "python", "-m", "pip", "install", "--no-index", "--target", "/tmp/here", "--", "-")
 
+    def test_pip_takes_from_the_index_what_is_locked_and_nothing_else(self):
+        self.cluster.kubectl(
+            "rollout", "status", "deployment/packages", "-n", "convoke-system", f"--timeout={POD_SECONDS}s"
+        )
+        said = self.in_pod("python", *PIP, "--target", "/tmp/clock", "--", CLOCK)
+        self.assertRegex(said, "Successfully installed .*mcp-2.3.0.* mcp-server-time-2026.10.19")
+        with self.assertRaisesRegex(AssertionError, r"from versions: 2026\.10\.19\)"):
+            self.in_pod("python", *PIP, "--target", "/tmp/other", "--", "mcp-server-time==1.0")
+        with self.assertRaisesRegex(AssertionError, "No matching distribution"):
+            self.in_pod("python", *PIP, "--target", "/tmp/other", "--", "requests")
+        # Why the operator says that a host is trusted.
+        doubtful = [word for word in PIP if word not in ("--trusted-host", INDEX)]
+        with self.assertRaisesRegex(AssertionError, "not a trusted or secure host"):
+            self.in_pod("python", *doubtful, "--target", "/tmp/other", "--", CLOCK)
+
+    def test_t1_a_server_over_stdio_is_bridged_and_ends_with_its_program(self):
+        address = self.ready("clock")
+        hello, listed, called = self.ask(address, "get_current_time", [{"timezone": "Europe/Berlin"}])
+        self.assertEqual(hello["serverInfo"]["version"], "2026.10.19")
+        self.assertEqual([tool["name"] for tool in listed["tools"]], ["get_current_time", "convert_time"])
+        self.assertEqual(called["structuredContent"]["timezone"], "Europe/Berlin")
+        # Many clients at once, and each gets its own answer.
+        hours = [f"{hour:02}:00" for hour in range(24)]
+        asked = [{"source_timezone": "UTC", "target_timezone": "UTC", "time": hour} for hour in hours]
+        _, _, *answers = self.ask(address, "convert_time", asked, at_once=12)
+        found = [answer["structuredContent"]["target"]["datetime"][11:16] for answer in answers]
+        self.assertEqual(found, hours)
+        killed = self.in_pod("clock", "python", "-c", KILL, "/packages/bin/mcp-server-time")
+        self.assertEqual(killed.split(), ["killed"])
+        self.assertEqual(self.end_of("clock")["exitCode"], 1)
+        self.assertIn("/packages/bin/mcp-server-time ended with exit code -9", self.cluster.kubectl("logs", "clock"))
+
     def test_the_agent_answers_probes_and_describes_itself(self):
         self.assertEqual(self.fetch("agent", "/health"), {"status": "ok"})
         self.assertEqual(self.fetch("agent", "/ready"), {"status": "ok"})
         self.assertEqual(self.fetch("agent", "/.well-known/agent-card.json")["name"], "critic")
 
-    def test_functions_of_a_string_are_tools(self):
-        address = self.ready("tools")
+    def ask(self, address, tool, calls, at_once=1):
+        """What a tool server says to `initialize`, `tools/list` and calls of a tool (arguments)."""
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        call = {"name": "count_words", "arguments": {"text": "one two three"}}
-        requests = [("initialize", hello), ("tools/list", {}), ("tools/call", call)]
+        requests = [("initialize", hello), ("tools/list", {})]
+        requests += [("tools/call", {"name": tool, "arguments": arguments}) for arguments in calls]
         texts = [
             json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
             for number, (method, params) in enumerate(requests)
         ]
-        ask = ["exec", "python", "--", "python", "-c", ASK, f"http://{address}:8000/mcp", *texts]
+        ask = ["exec", "python", "--", "python", "-c", ASK, f"http://{address}:8000/mcp", str(at_once), *texts]
         self.ready("python")
         answers = self.cluster.eventually("answers", lambda: self.cluster.kubectl(*ask)).splitlines()
-        hello, listed, called = (json.loads(answer)["result"] for answer in answers)
+        return [json.loads(answer)["result"] for answer in answers]
+
+    def test_functions_of_a_string_are_tools(self):
+        hello, listed, called = self.ask(self.ready("tools"), "count_words", [{"text": "one two three"}])
         self.assertIn("tools", hello["capabilities"])
         self.assertEqual([tool["name"] for tool in listed["tools"]], ["count_words", "list_links", "missing_links"])
         self.assertEqual(listed["tools"][0]["description"], "Count the words of a text.")

@@ -110,7 +110,7 @@ class QuickstartWithPods(unittest.TestCase):
         self.assertEqual({agent["metadata"]["name"] for agent in agents}, {"coordinator", "researcher", "writer"})
         for agent in agents:
             name, status = agent["metadata"]["name"], agent["status"]
-            pods = self.get("pods", "-n", "agents", "-l", f"convoke.dev/name={name},convoke.dev/owner-kind=Agent")["items"]
+            pods = self.get("pods", "-n", "agents", "-l", f"convoke.dev/name={name},convoke.dev/kind=agent")["items"]
             running = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
             self.assertEqual((status["phase"], status["readyReplicas"], len(running)), ("Ready", 1, 1), name)
             # The same image, by digest, as the status says.

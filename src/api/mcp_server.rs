@@ -40,7 +40,7 @@ pub struct MCPServerSpec {
     /// A server that exists already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteSource>,
-    /// How the server speaks MCP. Default StreamableHTTP. Stdio, for a package from PyPI, is bridged: agents see HTTP.
+    /// How the server speaks MCP. Default StreamableHTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Environment of the container.
@@ -83,7 +83,7 @@ pub enum PackageRegistry {
     Npm,
 }
 
-/// How a server speaks MCP.
+/// How a server speaks MCP: `StreamableHTTP`, the default, or `Stdio`, for packages from PyPI, which Convoke bridges to HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Transport {
     /// Over HTTP on port 8000, path /mcp.

@@ -106,6 +106,8 @@ impl Operator {
             .arg(format!("--health-addr=127.0.0.1:{}", self.health))
             .arg(format!("--metrics-addr=127.0.0.1:{}", self.metrics))
             .env("KUBECONFIG", kubeconfig)
+            // What it keeps outlives it when it is killed.
+            .env("TMPDIR", self.log.parent().expect("a folder"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
