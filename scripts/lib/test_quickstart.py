@@ -105,7 +105,17 @@ class QuickstartWithPods(unittest.TestCase):
         ready = [c["status"] for c in status["conditions"] if c["type"] == "Ready"]
         return commit in json.dumps(status["lastAppliedRevision"]) and ready == ["True"]
 
+    def settled(self, name):
+        """An agent and its one pod, once its status says so and no pod is about to go."""
+        status = self.get("agent", name, "-n", "agents")["status"]
+        pods = self.get("pods", "-n", "agents", "-l", f"convoke.dev/name={name},convoke.dev/kind=agent")["items"]
+        found = (status["phase"], status["readyReplicas"], len(pods))
+        if found != ("Ready", 1, 1) or "deletionTimestamp" in pods[0]["metadata"]:
+            raise AssertionError(f"phase, ready replicas, pods: {found}")
+        return status, pods[0]
+
     def test_every_agent_is_ready_and_its_numbers_are_true(self):
+<<<<<<< HEAD
         # Another test's push may be on its way to the pods.
         for name in ("coordinator", "researcher", "writer"):
             self.eventually(f"{name} as it should be", lambda name=name: self.is_true(name))
@@ -124,6 +134,37 @@ class QuickstartWithPods(unittest.TestCase):
         service = status["endpoint"].removeprefix("http://").partition(".")[0]
         self.kubectl("get", "--raw", f"/api/v1/namespaces/agents/services/{service}:8000/proxy/health")
         return True
+=======
+        agents = [agent["metadata"]["name"] for agent in self.get("agents", "-n", "agents")["items"]]
+        self.assertEqual(set(agents), {"coordinator", "researcher", "writer"})
+        for name in agents:
+            # Another test may have changed it a moment ago.
+            status, pod = self.eventually(f"{name} is settled", lambda name=name: self.settled(name))
+            # The same image, by digest, as the status says.
+            self.assertEqual(pod["spec"]["containers"][0]["image"], status["image"])
+            # Through the Service that the endpoint names.
+            service = status["endpoint"].removeprefix("http://").partition(".")[0]
+            self.kubectl("get", "--raw", f"/api/v1/namespaces/agents/services/{service}:8000/proxy/health")
+>>>>>>> images
+
+    def test_t1_the_clock_of_the_example_tells_its_tools(self):
+        client = {"name": "test", "version": "1"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        endpoint = self.get("mcpserver", "clock", "-n", "agents")["status"]["endpoint"]
+        requests = [
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+            for method, params in (("initialize", hello), ("tools/list", {}))
+        ]
+        # From an agent's pod, at the address that agents are told.
+        text = self.eventually(
+            "an answer",
+            lambda: self.kubectl(
+                "exec", "-n", "agents", "deployment/agent-coordinator", "--", "python", "-c", ASK, endpoint, *requests
+            ),
+        )
+        hello, listed = (json.loads(line)["result"] for line in text.splitlines())
+        self.assertEqual(hello["serverInfo"]["name"], "mcp-time")
+        self.assertEqual([tool["name"] for tool in listed["tools"]], ["get_current_time", "convert_time"])
 
     def test_what_took_how_long_is_printed(self):
         times = self.shown.partition("What took how long:")[2].splitlines()
@@ -170,6 +211,14 @@ class QuickstartWithPods(unittest.TestCase):
         self.eventually("the commit is applied", lambda: self.is_synced(commit))
 
 
+# URL, and requests (JSON); prints the answers.
+ASK = """
+import sys, urllib.request
+for text in sys.argv[2:]:
+    kind = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with urllib.request.urlopen(urllib.request.Request(sys.argv[1], text.encode(), kind), timeout=20) as reply:
+        print(reply.read().decode())
+"""
 PRINT_INSTRUCTIONS = "import os; print(os.environ['AGENT_INSTRUCTIONS'])"
 
 if __name__ == "__main__":
