@@ -105,25 +105,26 @@ class QuickstartWithPods(unittest.TestCase):
         ready = [c["status"] for c in status["conditions"] if c["type"] == "Ready"]
         return commit in json.dumps(status["lastAppliedRevision"]) and ready == ["True"]
 
-    def test_every_agent_is_ready_and_its_numbers_are_true(self):
-        # Another test's push may be on its way to the pods.
-        for name in ("coordinator", "researcher", "writer"):
-            self.eventually(f"{name} as it should be", lambda name=name: self.is_true(name))
-
-    def is_true(self, name):
-        """Asserts that an agent is Ready, and that its status says what is."""
-        self.kubectl("wait", "-n", "agents", "--for=condition=Ready", f"agent/{name}", f"--timeout={POD_SECONDS}s")
+    def settled(self, name):
+        """An agent and its one pod, once its status says so and no pod is about to go."""
         status = self.get("agent", name, "-n", "agents")["status"]
-        labels = f"convoke.dev/name={name},convoke.dev/kind=agent"
-        pods = self.get("pods", "-n", "agents", "-l", labels)["items"]
-        running = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-        self.assertEqual((status["phase"], status["readyReplicas"], len(running)), ("Ready", 1, 1), name)
-        # The same image, by digest, as the status says.
-        self.assertEqual(running[0]["spec"]["containers"][0]["image"], status["image"])
-        # Through the Service that the endpoint names.
-        service = status["endpoint"].removeprefix("http://").partition(".")[0]
-        self.kubectl("get", "--raw", f"/api/v1/namespaces/agents/services/{service}:8000/proxy/health")
-        return True
+        pods = self.get("pods", "-n", "agents", "-l", f"convoke.dev/name={name},convoke.dev/kind=agent")["items"]
+        found = (status["phase"], status["readyReplicas"], len(pods))
+        if found != ("Ready", 1, 1) or "deletionTimestamp" in pods[0]["metadata"]:
+            raise AssertionError(f"phase, ready replicas, pods: {found}")
+        return status, pods[0]
+
+    def test_every_agent_is_ready_and_its_numbers_are_true(self):
+        agents = [agent["metadata"]["name"] for agent in self.get("agents", "-n", "agents")["items"]]
+        self.assertEqual(set(agents), {"coordinator", "researcher", "writer"})
+        for name in agents:
+            # Another test may have changed it a moment ago.
+            status, pod = self.eventually(f"{name} is settled", lambda name=name: self.settled(name))
+            # The same image, by digest, as the status says.
+            self.assertEqual(pod["spec"]["containers"][0]["image"], status["image"])
+            # Through the Service that the endpoint names.
+            service = status["endpoint"].removeprefix("http://").partition(".")[0]
+            self.kubectl("get", "--raw", f"/api/v1/namespaces/agents/services/{service}:8000/proxy/health")
 
     def test_t1_the_clock_of_the_example_tells_its_tools(self):
         client = {"name": "test", "version": "1"}
