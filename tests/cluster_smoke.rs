@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use convoke::api::{Agent, GitSync, ModelAPI};
+use convoke::api::{Agent, GitSync, MCPServer, ModelAPI};
 use convoke::cluster::client::client_of;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
@@ -46,6 +46,33 @@ async fn a_cel_rule_refuses_image_with_build_ref() {
         agent(json!({"modelAPI": {"name": "gpt"}, "image": "a:1", "buildRef": {"name": "b"}}));
     let error = agents.create(&PostParams::default(), &bad).await.expect_err("refused").to_string();
     assert!(error.contains("image and buildRef exclude each other"), "{error}");
+}
+
+#[tokio::test]
+async fn t1_stdio_is_for_packages_from_pypi_on_the_api_server_too() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("stdio").await;
+    let servers: Api<MCPServer> = Api::namespaced(cluster.client().await, &namespace);
+    let with = |name: &str, mut spec: serde_json::Value| -> MCPServer {
+        spec["transport"] = json!("Stdio");
+        let metadata = json!({"name": name});
+        serde_json::from_value(json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "MCPServer", "metadata": metadata, "spec": spec,
+        }))
+        .expect("an MCPServer")
+    };
+    let pypi = json!({"package": {"registry": "PyPI", "name": "x"}});
+    servers.create(&PostParams::default(), &with("good", pypi)).await.expect("created");
+    for spec in [
+        json!({"package": {"registry": "Npm", "name": "x"}}),
+        json!({"image": "tools:1"}),
+        json!({"remote": {"url": "https://tools.example/mcp"}}),
+    ] {
+        let refused = servers.create(&PostParams::default(), &with("bad", spec)).await;
+        let error = refused.expect_err("refused").to_string();
+        assert!(error.contains("spec.transport: Invalid value"), "{error}");
+        assert!(error.contains("Stdio is for a package from PyPI"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ const AGENT: &str = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n 
 const HOSTED: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: hosted\nspec:\n  mode: Hosted\n  hosted:\n    model: tiny\n";
 const PROXY: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: proxy\nspec:\n  mode: Proxy\n  proxy:\n    provider: openai\n    models:\n      - m\n";
 const PACKAGE: &str = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: package\nspec:\n  package:\n    registry: PyPI\n    name: mcp-clock\n    version: 1.0.0\n";
+const BRIDGED: &str = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: bridged\nspec:\n  package:\n    registry: PyPI\n    name: mcp-clock\n    version: 1.0.0\n  transport: Stdio\n";
 const TOOLS: &str = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: tools\nspec:\n  toolsString: |\n    def one() -> int:\n        return 1\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,6 +27,7 @@ async fn a6_every_pod_is_admitted_under_restricted() {
         ("hosted.yaml", HOSTED.into()),
         ("proxy.yaml", PROXY.into()),
         ("package.yaml", PACKAGE.into()),
+        ("bridged.yaml", BRIDGED.into()),
         ("tools.yaml", TOOLS.into()),
     ];
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
@@ -56,6 +58,7 @@ async fn a6_every_pod_is_admitted_under_restricted() {
             "modelapi-hosted",
             "modelapi-proxy",
             "mcpserver-package",
+            "mcpserver-bridged",
             "mcpserver-tools",
         ];
         let all = owners.iter().all(|owner| names.iter().any(|name| name.starts_with(owner)));

@@ -43,7 +43,7 @@ exec httpd -f -p 8000 -h /tmp/www
 /// What a tool server runs: the installer, or what was installed.
 const PYTHON: &str = r#"#!/bin/sh
 case "$*" in
-*"pip install"*) mkdir -p /packages/bin && ln -s /bin/serve /packages/bin/mcp-server-time ;;
+*"pip install"*) mkdir -p /packages/bin && ln -sf /bin/serve /packages/bin/mcp-server-time ;;
 *) exec serve ;;
 esac
 "#;
