@@ -316,7 +316,9 @@ def buildah(images, folder, base, context, arguments, volumes):
 
 def download_wheels(images, lock):
     """A folder with the wheels that a lock file (pip's format, with hashes) names, for the Python of the images."""
-    folder = images.cache / "packages" / f"wheels-{oci.digest_of_file(lock)[7:19]}"
+    # All that decides which wheels they are.
+    what = json.dumps([oci.digest_of_file(lock), PYTHON, MANYLINUX, os.uname().machine])
+    folder = images.cache / "packages" / f"wheels-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
     if not folder.exists():
         debian_packages(("python3-pip:pip3",))
         new = images.work / "wheels"

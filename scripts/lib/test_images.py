@@ -25,8 +25,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 IMAGES = HERE.parent / "images"
 BUILD_SECONDS = 900
-# What a build costs that finds all of it there.
-HIT_SECONDS = 5
 MEBIBYTE = 1 << 20
 # All that is in the image of Convoke besides its program: Debian, ssh, certificates.
 CONVOKE_MEBIBYTES = 95
@@ -337,10 +335,9 @@ class ImagesRun(unittest.TestCase):
         self.assertEqual(self.end_of("web-2")["exitCode"], 3)
 
     def test_what_is_built_is_not_built_again(self):
-        again, said, seconds = images(self.cluster.state, "push", *self.binary)
+        again, said, _ = images(self.cluster.state, "push", *self.binary)
         self.assertEqual(again, self.references)
         self.assertNotIn("building", said)
-        self.assertLess(seconds, HIT_SECONDS)
 
 
 class Pushes(unittest.TestCase):

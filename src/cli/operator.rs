@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "NAMESPACE/NAME=DIR")]
     local: Vec<LocalArg>,
     /// Folder for fetched objects; everything in it can be made anew [default: a temporary folder]
-    #[arg(long)]
+    #[arg(long, env = "CONVOKE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Registry of builds that name none
     #[arg(long)]

@@ -111,11 +111,12 @@ impl Sick {
         vec![term(self.owner_kind(), self.owner_name())]
     }
 
-    /// The same pod a moment ago may have said more: some kubelets name the cause of a failed pull only in every other
-    /// state.
+    /// The same pod a moment ago may have said more: some kubelets name the cause of a failed pull, or start, only in
+    /// every other state. (Exit codes are no such words: 1 is not the beginning of 139.)
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
-        let same = self.ill == before.ill
+        let same = matches!(self.ill, Ill::ImagePullBackOff | Ill::RunContainerError)
+            && self.ill == before.ill
             && self.about(REPLICA_SET) == before.about(REPLICA_SET)
             && self.about(CONTAINER) == before.about(CONTAINER)
             && before.about(WORDS).starts_with(self.about(WORDS));
@@ -388,8 +389,12 @@ fn of_container(container: &Container, init: bool, since: Option<&Time>) -> Opti
                 let words = format!("{who} cannot be made: {}", steady(said));
                 return found(Ill::CreateContainerConfigError, words);
             }
-            "CreateContainerError" | "RunContainerError" | "PostStartHookError" => {
+            "CreateContainerError" | "RunContainerError" => {
                 return found(Ill::RunContainerError, not_started(&who, said));
+            }
+            // What is said may be what the hook has written.
+            "PostStartHookError" => {
+                return found(Ill::RunContainerError, format!("{who} fails in its postStart hook"));
             }
             // Starting, or waiting for its next start: how it ended says why.
             _ => {}
@@ -411,6 +416,8 @@ fn of_container(container: &Container, init: bool, since: Option<&Time>) -> Opti
         ("StartError" | "ContainerCannotRun", _) => {
             found(Ill::RunContainerError, not_started(&who, message.as_deref().unwrap_or_default()))
         }
+        // The node was away, and does not know how it ended. It will start again.
+        ("Unknown" | "ContainerStatusUnknown", _) => None,
         (_, 0) if init => None,
         (_, 0) => found(
             Ill::CrashLoopBackOff,

@@ -111,6 +111,24 @@ fn a8_the_cause_of_a_failed_pull_stays_when_a_kubelet_names_it_only_at_times() {
 }
 
 #[test]
+fn a8_another_exit_code_is_news_even_if_it_begins_like_the_one_before() {
+    let with = |code: i64| {
+        seen(&pod(&status(&ended(code, "Error"), &none(), "2026-01-01T10:00:00Z"))).expect("ended")
+    };
+    let (before, now) = (with(139), with(1));
+    assert_ne!(before, now);
+    assert_eq!(now.clone().after(&before), now);
+}
+
+#[test]
+fn a8_how_a_container_ended_while_its_node_was_away_is_nobodys_trouble() {
+    for (code, reason) in [(255, "Unknown"), (137, "ContainerStatusUnknown")] {
+        let text = pod(&status(&running(), &ended(code, reason), "2026-01-01T10:00:00Z"));
+        assert!(seen(&text).is_none(), "{reason}");
+    }
+}
+
+#[test]
 fn a8_a_crash_loop_is_one_trouble_while_the_container_keeps_dying() {
     let expected = ("CrashLoopBackOff", "container agent ends with exit code 3".to_owned());
     let back_off = "back-off 40s restarting failed container=agent pod=agent-a-7c9f-x2v4k_team(u)";

@@ -72,7 +72,14 @@ impl Pods {
         let heard = sight.wait_for(|sight| *sight != Sight::Starting);
         // The sender lives as long as self, so it is the time that ends this without an answer.
         if tokio::time::timeout(SETTLE, heard).await.is_err() {
-            self.see(Sight::None);
+            // Not what was heard in this moment.
+            self.sight.send_if_modified(|sight| {
+                let silent = *sight == Sight::Starting;
+                if silent {
+                    *sight = Sight::None;
+                }
+                silent
+            });
         }
     }
 

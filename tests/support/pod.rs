@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -33,6 +33,8 @@ pub struct Pod {
     pub name: String,
     /// The process of its container, as this machine numbers it.
     pub pid: u32,
+    /// The container's id.
+    container: String,
 }
 
 impl Pods {
@@ -89,7 +91,7 @@ impl Pods {
         let id = live["status"]["containerStatuses"][0]["containerID"].as_str().unwrap_or_default();
         let id = id.trim_start_matches("containerd://");
         // For a moment it is still the runtime's.
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let pid = loop {
             match process_of(id) {
                 Some(pid) => break pid,
@@ -99,15 +101,19 @@ impl Pods {
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
         };
-        Pod { name, pid }
+        Pod { name, pid, container: id.to_owned() }
     }
 
     /// SIGKILL to its process; takes the pod away. Gives what it logged.
     pub fn kill9(&self, namespace: &str, pod: &Pod) -> String {
-        if is_alive(pod.pid) {
+        // A pid may be somebody else's by now.
+        let lives = || is_alive(pod.pid) && is_in(pod.pid, &pod.container);
+        if lives() {
             run(Command::new("kill").args(["-KILL", &pod.pid.to_string()]));
         }
-        while is_alive(pod.pid) {
+        let began = Instant::now();
+        while lives() {
+            assert!(began.elapsed() < Duration::from_secs(20), "process {} does not end", pod.pid);
             std::thread::sleep(Duration::from_millis(2));
         }
         let log = self.log(namespace, &pod.name);
@@ -137,12 +143,17 @@ impl Pods {
 fn process_of(container: &str) -> Option<u32> {
     let pids = std::fs::read_dir("/proc").ok()?.flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut mine = pids.filter(|pid| {
-        let read =
-            |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        read("cgroup").contains(container) && read("comm").trim_end() == "convoke"
+    let mut mine = pids.filter(|&pid| {
+        is_in(pid, container)
+            && std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|s| s == "convoke\n")
     });
     mine.next()
+}
+
+/// Whether a process is in the cgroup of a container.
+fn is_in(pid: u32, container: &str) -> bool {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    !container.is_empty() && groups.is_ok_and(|groups| groups.contains(container))
 }
 
 /// GET from loopback of a process's network: the whole reply.
