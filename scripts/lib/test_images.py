@@ -14,12 +14,11 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
 import oci
-from test_node import POD_SECONDS, Cluster
+from test_node import POD_SECONDS, Cluster, run_script
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -129,21 +128,9 @@ def program():
 
 
 def images(state, *arguments):
-    """scripts/images; gives what it printed (name: value), what it said, and the seconds it took."""
-    began = time.monotonic()
-    done = subprocess.run(
-        [str(IMAGES), *arguments],
-        env=os.environ | {"CONVOKE_STATE": str(state)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise AssertionError(f"scripts/images {' '.join(arguments)}: {done.stderr}")
-    lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    return lines, done.stderr, time.monotonic() - began
+    """scripts/images; gives what it printed (name: value), and what it said."""
+    printed, said = run_script(IMAGES, *arguments, state=state, seconds=BUILD_SECONDS)
+    return dict(line.split("=", 1) for line in printed.splitlines()), said
 
 
 class ImagesRun(unittest.TestCase):
@@ -157,7 +144,7 @@ class ImagesRun(unittest.TestCase):
         cls.addClassCleanup(cluster.remove)
         cluster.up()
         cls.binary = ("--binary", str(cls.program))
-        cls.references, _, _ = images(cluster.state, "push", *cls.binary)
+        cls.references, _ = images(cluster.state, "push", *cls.binary)
         got = cls.references
         namespace = {"name": "demo", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
         cls.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": namespace}])
@@ -335,7 +322,7 @@ class ImagesRun(unittest.TestCase):
         self.assertEqual(self.end_of("web-2")["exitCode"], 3)
 
     def test_what_is_built_is_not_built_again(self):
-        again, said, _ = images(self.cluster.state, "push", *self.binary)
+        again, said = images(self.cluster.state, "push", *self.binary)
         self.assertEqual(again, self.references)
         self.assertNotIn("building", said)
 

@@ -78,6 +78,25 @@ def processes_in(spaces):
     return found
 
 
+def run_script(script, *arguments, state, seconds, under=()):
+    """Runs a script of this checkout, by the command `under`, on a state folder; gives what it printed and what it said.
+
+    Raises AssertionError with the end of what it said when it fails.
+    """
+    done = subprocess.run(
+        [*under, str(script), *arguments],
+        env=os.environ | {"CONVOKE_STATE": str(state)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"scripts/{script.name} {' '.join(arguments)}: {done.stderr[-6000:]}")
+    return done.stdout, done.stderr
+
+
 class Cluster:
     """One cluster with a node, in a temporary state folder."""
 
@@ -89,18 +108,10 @@ class Cluster:
 
     def command(self, *arguments, under=()):
         """scripts/cluster, run by the command `under`; gives what it says. Raises AssertionError when it fails."""
-        done = subprocess.run(
-            [*under, str(CLUSTER), *arguments],
-            env=os.environ | {"CONVOKE_STATE": str(self.state)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=UP_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"scripts/cluster {' '.join(arguments)}: {done.stderr}{self.logs()}")
-        return done.stderr
+        try:
+            return run_script(CLUSTER, *arguments, state=self.state, seconds=UP_SECONDS, under=under)[1]
+        except AssertionError as error:
+            raise AssertionError(f"{error}{self.logs()}") from error
 
     def logs(self):
         """The ends of the logs, for whoever looks for the reason of a failure."""

@@ -4,19 +4,16 @@ Run by scripts/test. Needs root.
 """
 
 import json
-import os
-import shutil
 import subprocess
-import tempfile
-import time
 import unittest
 from pathlib import Path
+
+from test_node import POD_SECONDS, Cluster, run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "scripts/quickstart"
 # Images may have to be built.
 UP_SECONDS = 1500
-POD_SECONDS = 90
 
 
 class QuickstartWithPods(unittest.TestCase):
@@ -24,59 +21,22 @@ class QuickstartWithPods(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = Path(tempfile.mkdtemp(prefix="convoke-quickstart-"))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.state = cls.folder / "state"
+        cls.cluster = Cluster()
+        cls.state = cls.cluster.state
+        # Whatever is left of the quick start, the cluster itself is removed.
+        cls.addClassCleanup(cls.cluster.remove)
         cls.addClassCleanup(cls.quickstart, "--down")
         cls.shown = cls.quickstart("--pods", "--detach")
+        cls.kubectl, cls.eventually = cls.cluster.kubectl, cls.cluster.eventually
 
     @classmethod
     def quickstart(cls, *arguments):
         """Runs it; gives what it prints."""
-        done = subprocess.run(
-            [str(QUICKSTART), *arguments],
-            env=os.environ | {"CONVOKE_STATE": str(cls.state)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=UP_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"scripts/quickstart {' '.join(arguments)}: {done.stderr[-6000:]}")
-        return done.stdout
-
-    def kubectl(self, *arguments):
-        """Runs kubectl; gives its output. Raises AssertionError when it fails."""
-        done = subprocess.run(
-            [str(self.state / "bin/kubectl"), "--kubeconfig", str(self.state / "kubeconfig"), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=POD_SECONDS + 10,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
+        return run_script(QUICKSTART, *arguments, state=cls.state, seconds=UP_SECONDS)[0]
 
     def get(self, *arguments):
         """One object or a list, as kubectl gets it."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
-
-    def eventually(self, what, probe):
-        """What the probe gives as soon as it gives something without an error."""
-        deadline = time.monotonic() + POD_SECONDS
-        last = None
-        while time.monotonic() < deadline:
-            try:
-                if found := probe():
-                    return found
-                last = found
-            except AssertionError as error:
-                last = error
-            time.sleep(0.1)
-        raise AssertionError(f"{what}: not in {POD_SECONDS} s: {last}")
 
     def operator(self):
         """The operator's pod, once there is exactly one that is ready."""

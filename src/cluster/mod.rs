@@ -13,6 +13,7 @@ pub mod events;
 pub mod identity;
 pub mod live;
 pub mod meta;
+mod pod_status;
 pub mod pods;
 pub mod projection;
 pub mod read;

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
+use super::pod_status::{Condition, Container, Labels, Pod, Spec, Status, Terminated, Waiting};
 use super::store::{Entry, Key};
 use crate::definition::diagnostic::printable;
 use crate::packed::Texts;
@@ -191,109 +190,6 @@ fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
     let conditions = deployment.status.as_ref()?.conditions.as_deref()?;
     let message = conditions.iter().find(|c| c.type_ == "Progressing")?.message.as_deref()?;
     message.split('"').nth(1).filter(|set| is_of(set, name))
-}
-
-/// The part of a pod that says how it is.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Pod {
-    metadata: Meta,
-    spec: Spec,
-    status: Status,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Meta {
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: String,
-    deletion_timestamp: Option<IgnoredAny>,
-    labels: Labels,
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Labels {
-    #[serde(rename = "convoke.dev/kind")]
-    kind: String,
-    #[serde(rename = "convoke.dev/name")]
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Owner {
-    kind: String,
-    name: String,
-    controller: Option<bool>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    node_name: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    phase: String,
-    conditions: Option<Vec<Condition>>,
-    init_container_statuses: Option<Vec<Container>>,
-    container_statuses: Option<Vec<Container>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    reason: Option<String>,
-    message: Option<String>,
-    last_transition_time: Option<Time>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    name: String,
-    image: String,
-    ready: bool,
-    state: State,
-    last_state: State,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct State {
-    waiting: Option<Waiting>,
-    running: Option<Running>,
-    terminated: Option<Terminated>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Waiting {
-    reason: Option<String>,
-    message: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Running {
-    started_at: Option<Time>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Terminated {
-    exit_code: i64,
-    reason: Option<String>,
-    message: Option<String>,
 }
 
 /// Reads the JSON text of a pod: which one, and what is wrong with it. `None`: nothing that we tell of, because it runs,
