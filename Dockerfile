@@ -41,7 +41,7 @@ RUN apt-get update -qq \
     && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
     && echo 'convoke:x:65532:65532:Convoke:/tmp:/usr/sbin/nologin' >> /etc/passwd \
     && echo 'convoke:x:65532:' >> /etc/group
-COPY --from=binary /convoke /usr/local/bin/convoke
+COPY --from=binary --chmod=0755 /convoke /usr/local/bin/convoke
 ENV HOME=/tmp
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/convoke"]

@@ -14,10 +14,11 @@ declare -A image=()
 provide_images() {
 	step "images: ${images[*]}"
 	local name reference
+	# In the foreground, so that Ctrl-C reaches the builders.
+	"$ROOT/scripts/images" push "${images[@]}" >"$STATE/images.out" || die "the images were not built, see above" 3
 	while IFS='=' read -r name reference; do
 		image[$name]=$reference
-	done < <("$ROOT/scripts/images" push "${images[@]}" || echo failed=)
-	[[ -z ${image[failed]+x} ]] || die "the images were not built, see above" 3
+	done <"$STATE/images.out"
 }
 
 # Applies deploy/ with the image and the options of this cluster.

@@ -247,6 +247,8 @@ def free_network():
     """The two addresses of the first network of ours that overlaps no route and no address of this machine."""
     taken = [route["dst"] for route in json.loads(ip("-json", "-4", "route", "show", "table", "all"))]
     taken = [ipaddress.ip_network(name, strict=False) for name in taken if name != "default"]
+    # A route of a whole site (10.0.0.0/8 of a VPN) is in nobody's way: the narrower one of ours goes before it.
+    taken = [network for network in taken if network.prefixlen >= NETWORKS.prefixlen]
     for network in NETWORKS.subnets(new_prefix=24):
         network = next(network.subnets(new_prefix=30))
         if not any(network.overlaps(other) for other in taken):

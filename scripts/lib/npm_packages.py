@@ -1,6 +1,6 @@
 """npm packages for clusters without a way out: a registry made of files.
 
-    fill(lock, folder, "http://packages.convoke-system.svc:8080/npm")
+    fill(lock, folder, "http://packages.convoke-system.svc:8080/npm", cache)
 
 The lock is npm's own (package-lock.json, version 3): names, versions and digests. In the folder is then what a server of plain
 files answers with: `NAME` (what npm calls a packument: versions, dependencies, where the tarball is) and `-/….tgz`.
@@ -11,15 +11,20 @@ Standard library only, Python 3.11 or newer.
 
 import base64
 import concurrent.futures
+import contextlib
 import hashlib
+import http.client
 import io
 import json
 import os
 import tarfile
+import urllib.error
 import urllib.request
 
 REGISTRY = os.environ.get("NPM_CONFIG_REGISTRY", "https://registry.npmjs.org").rstrip("/")
 SECONDS = 60
+# How often a download is tried.
+TRIES = 3
 AT_ONCE = 8
 # Of one tarball, compressed; and of its package.json.
 MOST_BYTES = 100 << 20
@@ -45,19 +50,45 @@ def locked(lock):
     return sorted(found)
 
 
+def tarball(name, version, integrity, cache):
+    """The tarball of a package, which a folder keeps. Raises Failed when it cannot be had, or is another one."""
+    file = cache / f"{name.replace('/', '-').lstrip('@')}-{version}.tgz"
+    with contextlib.suppress(FileNotFoundError):
+        content = file.read_bytes()
+        if matches(content, integrity):
+            return content
+    content = download(name, version, integrity)
+    cache.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    new.write_bytes(content)
+    new.rename(file)
+    return content
+
+
 def download(name, version, integrity):
-    """The tarball of a package. Raises Failed when it cannot be had, or is another one."""
+    """The tarball of a package, from the registry. Raises Failed."""
     url = f"{REGISTRY}/{name}/-/{name.rpartition('/')[2]}-{version}.tgz"
-    try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as reply:
-            tarball = reply.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise Failed(f"{url}: {error}") from error
-    if len(tarball) > MOST_BYTES:
-        raise Failed(f"{url} is larger than {MOST_BYTES} bytes")
-    if not matches(tarball, integrity):
+    for attempt in range(1, TRIES + 1):
+        try:
+            with urllib.request.urlopen(url, timeout=SECONDS) as reply:
+                length = reply.length
+                content = reply.read(MOST_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            # What the server refuses, it will refuse again.
+            refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
+            if refused or attempt == TRIES:
+                raise Failed(f"{url}: {error}") from error
+            continue
+        if len(content) > MOST_BYTES:
+            raise Failed(f"{url} is larger than {MOST_BYTES} bytes")
+        # A reply that was cut off gives no error when it is read with a limit.
+        if length is None or len(content) == length:
+            break
+        if attempt == TRIES:
+            raise Failed(f"{url} gave {len(content)} of {length} bytes")
+    if not matches(content, integrity):
         raise Failed(f"{url} is not what the lock file names")
-    return tarball
+    return content
 
 
 def matches(content, integrity):
@@ -79,13 +110,13 @@ def manifest(tarball):
     raise Failed("a tarball without package.json")
 
 
-def fill(lock, folder, url):
-    """Fills the folder (missing yet) for a server at that URL. Raises Failed."""
+def fill(lock, folder, url, cache):
+    """Fills the folder (missing yet) for a server at that URL; `cache` keeps tarballs. Raises Failed."""
     tarballs = folder / "-"
     tarballs.mkdir(parents=True)
     packages = locked(lock)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda package: download(*package), packages))
+        found = list(pool.map(lambda package: tarball(*package, cache), packages))
     packuments = {}
     for (name, version, integrity), tarball in zip(packages, found, strict=True):
         file = f"{name.replace('/', '-').lstrip('@')}-{version}.tgz"

@@ -225,11 +225,6 @@ impl Cluster {
             .into();
         items.push(json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "convoke-lease", "namespace": namespace},
-            "roleRef": reference("convoke-lease"), "subjects": subjects,
-        }));
-        items.push(json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
             "metadata": {"name": format!("convoke-hmac-{namespace}"), "namespace": "convoke-system"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"},
             "subjects": subjects,
