@@ -6,7 +6,7 @@ mod support;
 use convoke::api::{Kind, keys};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::team::{ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator};
 use support::{Cluster, cluster, eventually};
@@ -204,6 +204,63 @@ async fn g14_a_fight_backs_off_and_says_so() {
     team.request().await;
     url_becomes(&team, "a", GOOD).await;
     team.wait_ready("True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_a_fight_over_whether_an_object_exists_backs_off_too() {
+    let team = team("deletes", &["a", "b"], json!({})).await;
+    let api = team.api(Kind::ModelAPI);
+    let delete = async || {
+        let uid = api.get("a").await.expect("a").metadata.uid;
+        api.delete("a", &DeleteParams::default()).await.expect("delete");
+        uid
+    };
+    let back = async |old: Option<String>| {
+        eventually(SOON, "it is back", || async {
+            let uid = api.get_opt("a").await.expect("get").and_then(|object| object.metadata.uid);
+            if uid.is_some() && uid != old { Ok(()) } else { Err(uid) }
+        })
+        .await;
+    };
+    for _ in 0..3 {
+        back(delete().await).await;
+    }
+    let last = delete().await;
+    let sync = team.wait_ready("False").await;
+    let status = sync.status.expect("status");
+    assert_eq!(places(&status.problems), ["a.yaml:1:1 CVK0907"]);
+    assert!(status.problems[0].message.contains("deleted by somebody"), "{:?}", status.problems);
+    assert_eq!(team.models().await, ["b"]);
+    team.request().await;
+    back(last).await;
+    team.wait_ready("True").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_a_scale_is_no_drift_where_git_sets_no_replicas() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let agent = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: helper\nspec:\n  modelAPI: a\n  model: m\n";
+    let files = [("a.yaml", model("a")), ("agent.yaml", agent.to_owned())];
+    let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+    let team = Team::new(cluster, "scaled", &files).await;
+    team.create_sync(json!({"drift": "Report"})).await;
+    team.wait_ready("True").await;
+    let api = team.api(Kind::Agent);
+    let mark = team.cluster.audit_mark();
+    // More often than a fight has rounds.
+    for replicas in 2..7 {
+        let scale = json!({"spec": {"replicas": replicas}});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&scale));
+        api.patch_scale("helper", &params, &patch).await.expect("scale");
+        team.request().await;
+    }
+    let status = team.wait_ready("True").await.status.expect("status");
+    assert_eq!((status.drifted, status.problems.len()), (Vec::<String>::new(), 0));
+    assert_eq!(team.writes(mark), Vec::<String>::new());
+    assert_eq!(api.get("helper").await.expect("helper").data["spec"]["replicas"], 6);
+    let events = team.cluster.kubectl(&["-n", &team.namespace, "get", "events", "-o", "json"]);
+    assert!(!events.contains("DriftCorrected"), "{events}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ mod support;
 
 use convoke::api::{Kind, keys};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::team::{
     AGENT, SOON, Team, condition, model, model_at, places, ready, shared_operator,
@@ -297,4 +297,57 @@ async fn g10_a_reference_to_what_the_same_commit_prunes_is_told_after_the_prune(
     })
     .await;
     assert_eq!(team.models().await, ["a", "b", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_after_a_change_of_the_spec_nothing_is_deleted_before_the_remote_was_asked() {
+    let models = ["a", "b", "c", "d", "e", "f", "g"];
+    let off = json!({"prune": {"enabled": false}, "interval": "1h"});
+    let team = team("edited", &models, off).await;
+    let less = team.push(&[("a.yaml", None), ("b.yaml", None)]).await;
+    assert_eq!(ready(&less).status, "True");
+    let before = uids(&team).await;
+    assert_eq!(before.len(), 7, "pruning is off");
+
+    // Nobody tells the operator that they are wanted again.
+    let commit = team.repo.change("back", &[("a.yaml", &model("a")), ("b.yaml", &model("b"))], &[]);
+    let on = json!({"spec": {"prune": {"enabled": true}}});
+    team.syncs.patch("main", &PatchParams::default(), &Patch::Merge(&on)).await.expect("on");
+    eventually(SOON, "the newest commit is applied", || async {
+        let status = team.get().await.status.expect("status");
+        let applied = status.last_applied_revision.clone().unwrap_or_default();
+        if applied.ends_with(&commit) { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(uids(&team).await, before, "none was deleted and made anew");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_what_is_held_is_held_however_many_objects_the_commit_creates() {
+    let models = ["a", "b", "c", "d", "e", "f", "x", "y", "z"];
+    let team = team("renames", &models, json!({})).await;
+    let new = ["u", "v", "w"].map(|name| (format!("{name}.yaml"), model(name)));
+    let mut files: Vec<_> = new.iter().map(|(path, text)| (&**path, Some(&**text))).collect();
+    files.extend([("x.yaml", None), ("y.yaml", None), ("z.yaml", None)]);
+    let sync = team.push(&files).await;
+    assert_eq!(ready(&sync).reason, "PruneHeld", "{:?}", sync.status);
+    // Another commit, and another look: 3 of 12 would pass.
+    team.push(&[("a.yaml", Some(&model_at("a", "https://new.example.com/v1")))]).await;
+    team.request().await;
+    let sync = team.get().await;
+    assert_eq!(ready(&sync).reason, "PruneHeld");
+    assert_eq!(team.models().await.len(), 12);
+    let status = sync.status.expect("status");
+    assert_eq!(status.prune_base, Some(9));
+    let digest = status.pending_prune.expect("held").digest;
+    team.annotate(&[(keys::APPROVE_PRUNE, &digest)]).await;
+    team.wait_ready("True").await;
+    assert_eq!(team.models().await, ["a", "b", "c", "d", "e", "f", "u", "v", "w"]);
+    assert_eq!(team.get().await.status.expect("status").prune_base, Some(9));
+}
+
+/// The uid of each ModelAPI.
+async fn uids(team: &Team<'_>) -> std::collections::BTreeMap<String, Option<String>> {
+    let list = team.api(Kind::ModelAPI).list(&ListParams::default()).await.expect("models");
+    list.items.into_iter().map(|object| (object.name_any(), object.metadata.uid)).collect()
 }

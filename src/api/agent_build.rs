@@ -85,8 +85,9 @@ pub struct BuildOutput {
 }
 
 /// What starts a build.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.paths) || self.paths.all(path, !path.startsWith('/') && !path.split('/').exists(p, p == '..' || p == '.git'))").message("paths must be relative, without '..' and '.git'"))]
 pub struct BuildTrigger {
     /// Build when a commit changes the source. Default true.
     #[serde(default = "yes")]

@@ -234,6 +234,9 @@ pub struct GitSyncStatus {
     /// The live objects of this sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCounts>,
+    /// How many objects there were when no delete was due: what `maxDeletions` is a share of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prune_base: Option<i64>,
     /// What is wrong, errors first; at most 100 are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
@@ -264,6 +267,14 @@ pub struct GitSyncStatus {
     /// How long the stages of the last sync took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<Stages>,
+}
+
+impl GitSyncStatus {
+    /// `pruneBase` as a number of objects.
+    #[must_use]
+    pub fn prune_base(&self) -> Option<usize> {
+        self.prune_base.and_then(|base| usize::try_from(base).ok())
+    }
 }
 
 /// Counts of live objects.

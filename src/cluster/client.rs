@@ -72,6 +72,13 @@ impl CallError {
         self.status().is_some_and(|s| s.code == 409)
     }
 
+    /// The conflict is about something else that the write needs: the count of a quota that many writes change at once.
+    #[must_use]
+    pub fn is_about_a_quota(&self) -> bool {
+        let details = self.status().and_then(|s| s.details.as_ref());
+        details.is_some_and(|details| details.kind.starts_with("resourcequota"))
+    }
+
     /// The server refused the content: another try with the same content is of no use.
     #[must_use]
     pub fn is_invalid(&self) -> bool {

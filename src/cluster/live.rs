@@ -95,6 +95,8 @@ pub struct Facts {
     pub annotations: Pairs,
     /// Hash of the canonical spec; `None` when it does not parse.
     pub spec_hash: Option<SpecHash>,
+    /// The same without `replicas`, where it has some: `kubectl scale` and autoscalers set them, too.
+    pub unscaled_hash: Option<Box<SpecHash>>,
     /// Whether the condition `Ready` is true for the current generation.
     pub ready: bool,
     /// `metadata.finalizers`.
@@ -200,6 +202,7 @@ impl<K: Ours> View for Managed<K> {
             labels: Pairs::of(meta.labels.as_ref()),
             annotations: Pairs::of(meta.annotations.as_ref()),
             spec_hash: None,
+            unscaled_hash: None,
             ready: false,
             finalizers: meta.finalizers.clone().unwrap_or_default().into(),
         };
@@ -207,7 +210,10 @@ impl<K: Ours> View for Managed<K> {
             Ok(mut object) => {
                 object.meta_mut().managed_fields = None;
                 let mut facts = facts(object.meta());
-                facts.spec_hash = Some(hash_json(&object.spec_json()));
+                let mut spec = object.spec_json();
+                facts.spec_hash = Some(hash_json(&spec));
+                let replicas = spec.as_object_mut().and_then(|spec| spec.remove("replicas"));
+                facts.unscaled_hash = replicas.map(|_| Box::new(hash_json(&spec)));
                 facts.ready = is_ready(&object);
                 let terms: Vec<_> = object.references().iter().map(ToString::to_string).collect();
                 let terms = Texts::of(terms.iter().map(String::as_str));

@@ -130,7 +130,9 @@ pub async fn apply(
             match result {
                 Ok(None) => outcome.stopped = true,
                 Ok(Some(Written { seen: (after, spec_hash), drift })) => {
-                    outcome.drifts.extend(drift.map(|drift| (job.id.clone(), drift)));
+                    // A write that changed nothing has undone nothing.
+                    let undone = drift.filter(|_| after != job.before);
+                    outcome.drifts.extend(undone.map(|drift| (job.id.clone(), drift)));
                     match job.mode {
                         Mode::Create => outcome.created += 1,
                         Mode::Update { .. } => outcome.updated += usize::from(after != job.before),
@@ -328,7 +330,9 @@ impl Writer<'_> {
 }
 
 fn classify(error: &CallError, mode: &Mode) -> Failure {
-    if error.is_conflict() && *mode == Mode::Create {
+    if error.is_conflict() && error.is_about_a_quota() {
+        Failure::Transient(error.to_string())
+    } else if error.is_conflict() && *mode == Mode::Create {
         Failure::Conflict
     } else if error.is_replaced() {
         // Deleted and made anew between plan and write: the next plan sees it.

@@ -17,7 +17,7 @@ use super::source::{Loaded, millis};
 use super::space::Space;
 use super::state::{State, View};
 use super::status::Carried;
-use crate::api::git_sync::{ApprovedPrune, FailurePolicy, Problem, Stages};
+use crate::api::git_sync::{ApprovedPrune, FailurePolicy, GitSyncStatus, Problem, Stages};
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::store::Key;
 use crate::controllers::turns::Turn;
@@ -53,6 +53,8 @@ impl Engine {
         let plan_start = Instant::now();
         let reference = subject.reference();
         let live = self.space(&key.namespace);
+        // A plan for this commit was carried out before: what is missing now was there, or could not be made.
+        let again = state.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
         let mut view = self.look_around(state, &reference, loaded, &live);
         // While the newest commit waits for others, what is wrong with it is said already.
         let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
@@ -78,6 +80,7 @@ impl Engine {
             failure_policy: sync.spec.failure_policy,
             approval: subject.annotation(keys::APPROVE_PRUNE),
             approved,
+            prune_base: subject.status().and_then(GitSyncStatus::prune_base),
             others: &others,
             settled: &state.settled,
         });
@@ -92,15 +95,19 @@ impl Engine {
         if atomic && blocked > 0 {
             made.wait();
         }
-        let fought = state.fights.hold(&mut made, Instant::now());
+        let fought = state.fights.hold(&mut made, &loaded.desired, Instant::now());
         let shown = subject.status().and_then(|status| status.pending_prune.as_ref());
         let consulted = consult(&others, &mut made, shown.map(|shown| shown.digest.as_str()));
         if consulted.is_some() {
             self.ask(key, &others);
         }
         let mut carried = consulted.unwrap_or_default();
+        // The remote has not been asked since the spec was changed: what was found before may be long out of date.
+        carried.unanswered = state.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
         let unproven = blocked > 0
+            || !fought.is_empty()
+            || carried.unanswered
             || state.source_error.is_some()
             || state.waiting
             || !carried.asked.is_empty()
@@ -147,7 +154,7 @@ impl Engine {
         };
         let client = self.writer(state, subject, made.is_settled()).await;
         if client.is_ok() {
-            self.prepare_end_of(subject, &made).await?;
+            self.prepare_end_of(subject, &made, blocked).await?;
         }
         let turn = (!made.is_settled()).then(|| self.turns.sync());
         let outcome = match client {
@@ -174,6 +181,12 @@ impl Engine {
                 state.fights.reverted(id, &want.applied, drift.to_string(), Instant::now());
             }
         }
+        for id in made.create.iter().filter(|id| again && live.get(id).is_some()) {
+            if let Some(want) = loaded.desired.get(id) {
+                let who = "deleted by somebody".to_owned();
+                state.fights.reverted(id, &want.applied, who, Instant::now());
+            }
+        }
         for (id, failure) in &outcome.failures {
             match (failure, loaded.desired.get(id)) {
                 (Failure::Refused(message), Some(want)) => {
@@ -185,7 +198,8 @@ impl Engine {
         state.try_denied_again(retry_after(subject));
         carried.undeleted = outcome.undeleted.len();
         carried.wait = fought.iter().map(|fought| fought.wait).min();
-        if carried.asked.is_empty() && carried.unknown.is_none() {
+        let said_so = !carried.asked.is_empty() || carried.unknown.is_some();
+        if !said_so && !carried.unanswered && fought.is_empty() {
             carried.undeleted += postponed;
         }
         problems.extend(write_problems(

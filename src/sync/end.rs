@@ -137,8 +137,13 @@ impl Engine {
         &self,
         subject: &Subject<'_>,
         plan: &Plan,
+        blocked: usize,
     ) -> Result<(), EngineError> {
         let writes = !plan.create.is_empty() || !plan.update.is_empty();
+        // What the server refused is tried again: the finalizer would come and go with each try.
+        if blocked > 0 && !writes {
+            return Ok(());
+        }
         if !takes_along(subject.sync) || (!writes && plan.marked > 0) {
             return Ok(());
         }

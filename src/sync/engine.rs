@@ -22,7 +22,7 @@ use super::source::{Loaded, Source, millis};
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
-use super::status::{Done, PROGRESSING, Report, Verdict, status, verdict};
+use super::status::{Done, PROGRESSING, READING, Report, Verdict, status, verdict};
 use super::touched::Touched;
 use super::variables::Changed;
 use crate::api::git_sync::GitSyncStatus;
@@ -333,7 +333,8 @@ impl Engine {
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
-            state.next_poll = None;
+            // What is found meanwhile would be old news when it goes on.
+            state.stop_looking();
             let mut report = subject.blank(unready("Suspended", "", false), state);
             report.suspended = true;
             self.write_status(subject, |old| status(old, report)).await?;
@@ -377,7 +378,7 @@ impl Engine {
                 return Ok(Next::After(PATIENCE));
             }
             (None, _) => {
-                let mut said = unready(PROGRESSING, "reading the repository", false);
+                let mut said = unready(PROGRESSING, READING, false);
                 said.reconciling = true;
                 said
             }
@@ -419,11 +420,16 @@ impl Engine {
         if outcome.stopped {
             return Ok(Next::After(Duration::ZERO));
         }
+        let asked = state.polling().filter(|_| carried.unanswered && plan.is_settled());
+        if asked.is_some_and(|question| question.began.elapsed() < PATIENCE) {
+            // Nothing was done, and most remotes answer in a moment.
+            return Ok(Next::After(PATIENCE));
+        }
 
         let revision = loaded.revision.to_string();
         let waiting = waits.is_some();
         let mut said = waits.unwrap_or_else(|| verdict(&revision, &problems, &plan, &carried));
-        if let Some(failure) = &state.source_error {
+        if let Some(failure) = state.source_error.as_ref().filter(|_| !carried.unanswered) {
             said = unready(failure.reason, &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
@@ -470,6 +476,7 @@ impl Engine {
             problems: Some(&problems),
             plan: Some(&plan),
             counts: Some(&counts),
+            no_delete_due: plan.due <= outcome.pruned,
             failed: outcome.failures.len() + blocked,
             approved: approved.filter(|_| unfinished),
             done,

@@ -1,8 +1,9 @@
-//! Objects that somebody changes again and again: after three reverts in a minute, each further one waits longer.
+//! Objects that somebody changes or deletes again and again: after three reverts in a minute, each further one waits longer.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::desired::DesiredSet;
 use super::plan::Plan;
 use crate::api::ObjectId;
 
@@ -48,8 +49,8 @@ pub struct Fought {
 }
 
 impl Fights {
-    /// Takes the reverts out of a plan that have to wait.
-    pub fn hold(&mut self, plan: &mut Plan, now: Instant) -> Vec<Fought> {
+    /// Takes the reverts out of a plan that have to wait: of changes by hand, and of deletes.
+    pub fn hold(&mut self, plan: &mut Plan, desired: &DesiredSet, now: Instant) -> Vec<Fought> {
         // Nobody has changed it for long: it is over.
         self.0.retain(|_, fight| {
             let quiet = fight.pause.max(WINDOW) * 2;
@@ -59,15 +60,19 @@ impl Fights {
             return Vec::new();
         }
         let mut held = Vec::new();
-        plan.update.retain(|update| {
-            let fight = self.0.get(&update.id).filter(|_| update.drifted);
+        let mut may = |id: &ObjectId| {
+            // Another definition is no revert.
+            let same = |fight: &&Fight| desired.get(id).is_some_and(|w| w.applied == fight.applied);
+            let fight = self.0.get(id).filter(same);
             let until = fight.and_then(Fight::until).filter(|until| *until > now);
             if let (Some(fight), Some(until)) = (fight, until) {
                 let wait = until.duration_since(now);
-                held.push(Fought { id: update.id.clone(), who: fight.who.clone(), wait });
+                held.push(Fought { id: id.clone(), who: fight.who.clone(), wait });
             }
             until.is_none()
-        });
+        };
+        plan.update.retain(|update| !update.drifted || may(&update.id));
+        plan.create.retain(|id| may(id));
         held
     }
 
@@ -105,56 +110,77 @@ impl Fights {
 
 #[cfg(test)]
 mod tests {
+    use super::super::desired::Desired;
     use super::super::plan::Update;
+    use super::super::properties::definition;
     use super::*;
     use crate::api::Kind;
 
-    fn plan(drifted: bool) -> Plan {
-        let id = ObjectId::new(Kind::Agent, "a");
-        let update = Update { id, uid: "u".into(), version: 1, adopted: false, drifted };
+    fn id() -> ObjectId {
+        ObjectId::new(Kind::ModelAPI, "a")
+    }
+
+    /// What Git wants, and its hash.
+    fn wants(content: usize) -> (DesiredSet, String) {
+        let desired = Desired::new(definition(&id(), content));
+        let applied = desired.applied.clone();
+        (std::iter::once((id(), desired)).collect(), applied)
+    }
+
+    fn changed(drifted: bool) -> Plan {
+        let update = Update { id: id(), uid: "u".into(), version: 1, adopted: false, drifted };
         Plan { update: vec![update], ..Plan::default() }
+    }
+
+    fn gone() -> Plan {
+        Plan { create: vec![id()], ..Plan::default() }
     }
 
     #[test]
     fn g14_three_reverts_in_a_minute_are_a_fight_that_backs_off_and_ends() {
-        let (mut fights, start) = (Fights::default(), Instant::now());
-        let (id, at) = (ObjectId::new(Kind::Agent, "a"), |s| start + Duration::from_secs(s));
-        for second in [0, 10, 20] {
-            assert!(fights.hold(&mut plan(true), at(second)).is_empty());
-            fights.reverted(&id, "x", "somebody".into(), at(second));
+        for plan in [|| changed(true), gone] {
+            let (mut fights, start) = (Fights::default(), Instant::now());
+            let ((desired, applied), at) = (wants(1), |s| start + Duration::from_secs(s));
+            for second in [0, 10, 20] {
+                assert!(fights.hold(&mut plan(), &desired, at(second)).is_empty());
+                fights.reverted(&id(), &applied, "somebody".into(), at(second));
+            }
+            let mut made = plan();
+            let held = fights.hold(&mut made, &desired, at(30));
+            assert!(made.is_settled());
+            let wait = Duration::from_secs(50);
+            assert_eq!(held, [Fought { id: id(), who: "somebody".into(), wait }]);
+            // A new definition is no revert, and is written.
+            assert!(fights.hold(&mut changed(false), &desired, at(30)).is_empty());
+            assert!(fights.hold(&mut gone(), &wants(2).0, at(30)).is_empty());
+            // The next pauses double.
+            assert!(fights.hold(&mut plan(), &desired, at(81)).is_empty());
+            fights.reverted(&id(), &applied, "somebody".into(), at(81));
+            let held = fights.hold(&mut plan(), &desired, at(82));
+            assert_eq!(held[0].wait, Duration::from_secs(119));
+            // Quiet for long enough: as if nothing had been.
+            assert!(fights.hold(&mut plan(), &desired, at(82 + 240)).is_empty());
+            fights.reverted(&id(), &applied, "somebody".into(), at(322));
+            assert!(fights.hold(&mut plan(), &desired, at(323)).is_empty());
         }
-        let mut made = plan(true);
-        let held = fights.hold(&mut made, at(30));
-        assert!(made.update.is_empty());
-        let wait = Duration::from_secs(50);
-        assert_eq!(held, [Fought { id: id.clone(), who: "somebody".into(), wait }]);
-        // A new definition is no revert, and is written.
-        assert!(fights.hold(&mut plan(false), at(30)).is_empty());
-        // The next pauses double.
-        assert!(fights.hold(&mut plan(true), at(81)).is_empty());
-        fights.reverted(&id, "x", "somebody".into(), at(81));
-        assert_eq!(fights.hold(&mut plan(true), at(82))[0].wait, Duration::from_secs(119));
-        // Quiet for long enough: as if nothing had been.
-        assert!(fights.hold(&mut plan(true), at(82 + 240)).is_empty());
-        fights.reverted(&id, "x", "somebody".into(), at(322));
-        assert!(fights.hold(&mut plan(true), at(323)).is_empty());
     }
 
     #[test]
     fn g14_slow_changes_and_another_definition_are_no_fight() {
         let (mut fights, start) = (Fights::default(), Instant::now());
-        let (id, at) = (ObjectId::new(Kind::Agent, "a"), |s| start + Duration::from_secs(s));
-        for second in [0, 40, 80, 119] {
-            assert!(fights.hold(&mut plan(true), at(second)).is_empty(), "{second}");
-            fights.reverted(&id, "x", String::new(), at(second));
+        let at = |s| start + Duration::from_secs(s);
+        let ((one, first), (other, second)) = (wants(1), wants(2));
+        for moment in [0, 40, 80, 119] {
+            assert!(fights.hold(&mut changed(true), &one, at(moment)).is_empty(), "{moment}");
+            fights.reverted(&id(), &first, String::new(), at(moment));
         }
-        for second in [120, 121] {
-            fights.reverted(&id, "y", String::new(), at(second));
+        for moment in [120, 121] {
+            fights.reverted(&id(), &second, String::new(), at(moment));
         }
-        assert!(fights.hold(&mut plan(true), at(122)).is_empty());
-        fights.reverted(&id, "y", String::new(), at(122));
-        assert_eq!(fights.hold(&mut plan(true), at(123)).len(), 1);
+        assert!(fights.hold(&mut changed(true), &other, at(122)).is_empty());
+        fights.reverted(&id(), &second, String::new(), at(122));
+        assert_eq!(fights.hold(&mut changed(true), &other, at(123)).len(), 1);
         fights.forget();
-        assert!(fights.hold(&mut plan(true), at(124)).is_empty());
+        assert!(fights.hold(&mut changed(true), &other, at(124)).is_empty());
     }
 }

@@ -63,6 +63,9 @@ pub struct Inputs<'a> {
     pub approval: Option<&'a str>,
     /// The approval that is being carried out.
     pub approved: Option<&'a ApprovedPrune>,
+    /// How many objects there were when no delete was due, where that is known: what this commit creates must not let
+    /// through what it deletes.
+    pub prune_base: Option<usize>,
     /// The other GitSyncs.
     pub others: &'a dyn Others,
     /// See [`Settled`].
@@ -175,6 +178,8 @@ pub struct Plan {
     pub orphans: Vec<ObjectId>,
     /// How many live objects carry our mark.
     pub marked: usize,
+    /// How many deletes the commit asks for, whatever becomes of them.
+    pub due: usize,
 }
 
 impl Plan {
@@ -200,8 +205,10 @@ impl Plan {
     /// Leaves nothing but the undoing of changes by hand: of the commit it is known only that it was applied once.
     pub fn undo_only(&mut self) {
         self.wait();
-        let Self { update, unchanged, paused, drifted, orphans, marked, .. } = std::mem::take(self);
-        *self = Self { update, unchanged, paused, drifted, orphans, marked, ..Self::default() };
+        let Self { update, unchanged, paused, drifted, orphans, marked, due, .. } =
+            std::mem::take(self);
+        *self =
+            Self { update, unchanged, paused, drifted, orphans, marked, due, ..Self::default() };
     }
 }
 
@@ -258,6 +265,8 @@ pub(super) fn is_equal(desired: &Desired, live: &Live, settled: &Settled, id: &O
         && facts.labels.cover(&desired.definition.labels)
         && facts.annotations.cover(&desired.definition.annotations)
         && (facts.spec_hash == Some(desired.spec_hash)
+            // Of what Git wants without replicas, so only where Git sets none.
+            || facts.unscaled_hash.as_deref() == Some(&desired.spec_hash)
             || settled.is_some_and(|settled| settled.spec_hash == facts.spec_hash))
 }
 
@@ -291,6 +300,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         plan.update.retain(|update| !given.contains(&update.id));
     }
     if inputs.prune.enabled && !victims.is_empty() {
+        plan.due = victims.len();
         brake(&mut plan, victims, inputs);
     }
     plan
@@ -440,7 +450,9 @@ fn broken_file(
 fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
     // Deletes run in reverse apply order: first what refers, then what is referred to.
     victims.sort_by(|a, b| b.id.cmp(&a.id));
-    let everything = victims.len() == plan.marked;
+    // Else the objects that a commit creates would raise, by the next plan, what it may delete.
+    let base = inputs.prune_base.map_or(plan.marked, |base| base.min(plan.marked));
+    let everything = victims.len() >= base;
     // An approval that is being carried out covers the objects that it was given for, and nothing that came later.
     let approved = inputs.approved.filter(|a| a.input_key == inputs.input_key);
     let uids: HashSet<&str> = approved.iter().flat_map(|a| &a.uids).map(String::as_str).collect();
@@ -454,19 +466,16 @@ fn brake(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
         return;
     }
     let count = rest.len();
-    let limit = limit(&inputs.prune.max_deletions, plan.marked);
+    let limit = limit(&inputs.prune.max_deletions, base);
     let reason = if inputs.has_errors || !plan.conflicts.is_empty() {
         Some(
             "the commit has errors, so nothing proves that these objects are really gone"
                 .to_owned(),
         )
     } else if everything {
-        Some(format!("all {} objects of this sync would be deleted", plan.marked))
+        Some(format!("all {base} objects of this sync would be deleted"))
     } else if count > limit {
-        Some(format!(
-            "{count} of {} objects would be deleted, more than the allowed {limit}",
-            plan.marked
-        ))
+        Some(format!("{count} of {base} objects would be deleted, more than the allowed {limit}"))
     } else {
         None
     };
@@ -502,14 +511,14 @@ fn short(uid: &str) -> String {
     uid.chars().filter(|c| *c != '-').take(12).collect()
 }
 
-/// How many deletes pass without an approval.
-fn limit(max: &IntOrString, marked: usize) -> usize {
+/// How many deletes of so many objects pass without an approval.
+fn limit(max: &IntOrString, base: usize) -> usize {
     match max {
         IntOrString::Int(count) => usize::try_from(*count).unwrap_or(0),
         IntOrString::String(text) => {
             match text.strip_suffix('%').and_then(|n| n.parse::<usize>().ok()) {
                 Some(0) | None => 0,
-                Some(percent) => (marked.saturating_mul(percent) / 100).max(1),
+                Some(percent) => (base.saturating_mul(percent) / 100).max(1),
             }
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::board::Board;
 use super::desired::{Desired, DesiredSet, SyncRef, input_key};
 use super::plan::{Inputs, Others, Plan, Settled, Settling, plan};
+use crate::api::git_sync::GitSyncStatus;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 use crate::cluster::live::{Live, Ours, Stores, hash_json};
 use crate::cluster::store::Key;
@@ -124,6 +125,7 @@ impl Preview<'_> {
                 .and_then(|annotations| annotations.get(keys::APPROVE_PRUNE))
                 .map(String::as_str),
             approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
+            prune_base: sync.status.as_ref().and_then(GitSyncStatus::prune_base),
             others: *others,
             settled: &settled,
         })

@@ -249,9 +249,9 @@ impl Siblings {
                         view.gives.insert(other.name.clone(), gives.clone());
                     }
                 }
-                Some(_) if !suspended => view.failed.push(other.clone()),
-                // It was read before it was suspended, and counts with what it wanted then.
-                Some(_) => {}
+                // If it was read before it was suspended, it counts with what it wanted then.
+                Some(told) if suspended && told.loaded.is_some() => {}
+                Some(_) => view.failed.push(other.clone()),
                 // Since the operator started it has not been read, and it will not be.
                 None if suspended || entry.value.object().is_none() => {
                     view.failed.push(other.clone());
@@ -449,6 +449,11 @@ mod tests {
         let view = siblings.view(&main, Instant::now(), &store);
         let names: Vec<_> = view.failed.iter().map(|key| key.name.clone()).collect();
         assert_eq!((names, view.unknown.len()), (vec!["silent".to_owned()], 0));
+        // Nor of one whose remote was away, and which was suspended for that.
+        let away = Told { loaded: None, failed: true, ..told(&[].into(), 1) };
+        let _nobody = siblings.tell(&Key::new("team", "silent"), away);
+        let view = siblings.view(&main, Instant::now(), &store);
+        assert_eq!((view.failed.len(), view.unknown.len()), (1, 0));
     }
 
     #[test]

@@ -475,20 +475,29 @@ fn build_sources(
         };
         let mut paths = std::collections::BTreeMap::new();
         for path in spec.trigger.paths {
-            let tree = snapshot.tree_id(&path)?;
+            let tree = tree_id(snapshot, &path)?;
             paths.insert(path, tree);
         }
         let source = SourceAt {
             sync: sync.to_owned(),
             url: url.to_owned(),
             commit: commit.to_owned(),
-            subfolder_tree: snapshot.tree_id(&spec.source.subfolder)?,
+            subfolder_tree: tree_id(snapshot, &spec.source.subfolder)?,
             paths,
             applied: Some(want.applied.clone()),
         };
         builds.push((id.name.clone(), source));
     }
     Ok(builds)
+}
+
+/// What is at a path that a definition names. At one that no tree may have is nothing: the build says so, and the rest of
+/// the commit is not concerned.
+fn tree_id(snapshot: &Snapshot, path: &str) -> Result<Option<String>, GitError> {
+    match snapshot.tree_id(path) {
+        Err(GitError::InvalidPath { .. }) => Ok(None),
+        other => other,
+    }
 }
 
 /// Milliseconds since `start`.

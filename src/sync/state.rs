@@ -244,6 +244,11 @@ impl State {
         answer
     }
 
+    /// Gives up the look that is under way; the next one begins as soon as it may.
+    pub fn stop_looking(&mut self) {
+        (self.poll, self.next_poll) = (None, None);
+    }
+
     /// Time until the remote is asked next.
     pub fn until_poll(&self) -> Duration {
         if self.poll.is_some() {

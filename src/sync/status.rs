@@ -30,6 +30,8 @@ const MOST_BYTES: usize = 256 * 1024;
 
 /// The reason while it is not known yet whether the newest commit is applied.
 pub const PROGRESSING: &str = "Progressing";
+/// The message while the remote is looked at.
+pub const READING: &str = "reading the repository";
 
 /// Why a sync is not Ready, or that it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +85,8 @@ pub struct Report<'a> {
     pub plan: Option<&'a Plan>,
     /// Live objects with our mark after the writes.
     pub counts: Option<&'a BTreeMap<Kind, Count>>,
+    /// Whether no delete is due any more.
+    pub no_delete_due: bool,
     /// How many objects could not be written.
     pub failed: usize,
     /// An approved prune that is not finished.
@@ -112,6 +116,7 @@ impl Report<'_> {
             problems: None,
             plan: None,
             counts: None,
+            no_delete_due: false,
             failed: 0,
             approved: None,
             done: None,
@@ -167,6 +172,13 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         conditions::set(conditions, "DriftWatch", "False", "NothingRead", message, generation, now);
     } else {
         conditions::remove(&mut status.conditions, "DriftWatch");
+    }
+    let held_for = status.conditions.iter().find(|c| c.type_ == "PruneHeld");
+    let outdated = held_for.is_some_and(|held| held.observed_generation != Some(generation));
+    if outdated && report.plan.is_none() && !report.suspended {
+        // The digest is of another spec: approving it would release nothing.
+        conditions::remove(&mut status.conditions, "PruneHeld");
+        status.pending_prune = None;
     }
     let mut flag = |name: &str, on: bool, reason: &str, message: &str| {
         if on {
@@ -229,7 +241,13 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             .collect();
     }
     if let Some(by_kind) = report.counts {
-        status.objects = Some(counts(by_kind, report.failed));
+        let counted = counts(by_kind, report.failed);
+        if report.no_delete_due {
+            status.prune_base = Some(counted.total);
+        } else if status.prune_base.is_none() {
+            status.prune_base = report.plan.and_then(|plan| i64::try_from(plan.marked).ok());
+        }
+        status.objects = Some(counted);
     }
     if let Some(done) = report.done {
         remember(&mut status.history, entry(done, now));
@@ -369,13 +387,15 @@ pub struct Carried {
     pub wait: Option<Duration>,
     /// Why nothing at all could be written.
     pub refusal: Option<Refusal>,
+    /// Whether the remote has not answered since the spec was changed.
+    pub unanswered: bool,
 }
 
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, asked, told, unknown, wait, refusal } = carried;
+    let Carried { transient, undeleted, asked, told, unknown, wait, refusal, unanswered } = carried;
     let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty() && !told);
     let busy = transient + undeleted > 0
         || wait.is_some()
@@ -383,9 +403,12 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
         || !plan.given.is_empty()
         || asks
         || unknown.is_some()
-        || refusal.is_some();
+        || refusal.is_some()
+        || *unanswered;
     let (reason, message, ready) = if let Some(refusal) = refusal {
         (refusal.reason, refusal.message.clone(), false)
+    } else if *unanswered {
+        (PROGRESSING, READING.to_owned(), false)
     } else if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
         let forbidden =

@@ -24,6 +24,8 @@ pub struct Ledger {
     said: BTreeSet<String>,
     /// What each GitSync gives away now.
     pub given: [BTreeSet<ObjectId>; 2],
+    /// What the brake of each GitSync held and still may: for which input, and the uids of the objects.
+    braked: [BTreeSet<(String, BTreeSet<String>)>; 2],
 }
 
 impl Ledger {
@@ -224,7 +226,7 @@ impl World {
         let known = sync.settled.get(id).is_some_and(|settled| settled.applied == want.applied);
         if equal && object.spec != content && !known {
             // It is written once more before it is known that writing changes nothing.
-            return update.is_none() && !raw.drifted.contains(id);
+            return update.is_none() && !given && !raw.drifted.contains(id);
         }
         if equal {
             assert!(update.is_none() && !waiting, "{id} is as it should be");
@@ -294,7 +296,11 @@ impl World {
         let sync = &self.syncs[at];
         let input_key = sync.input_key().expect("loaded");
         let covered = |v: &&Victim| self.ledger.covers(&input_key, &v.id, &v.uid);
-        let free = raw.prune.iter().filter(|v| !covered(v)).count();
+        let goes: BTreeSet<_> = raw.prune.iter().filter(|v| !covered(v)).collect();
+        let uids = goes.iter().map(|victim| victim.uid.clone()).collect();
+        let braked = self.ledger.braked[at].contains(&(input_key.clone(), uids));
+        assert!(!braked, "held a moment ago, and nobody has approved it");
+        let free = goes.len();
         let held = raw.held.iter().flat_map(|held| &held.victims).count();
         let limit = match &sync.prune.max_deletions {
             IntOrString::Int(count) => usize::try_from(*count).expect("small"),
@@ -335,6 +341,23 @@ impl World {
         assert!(now != *wanted || held == 0, "approved, and still held");
     }
 
+    /// Remembers what the brake holds: it must not let go by itself.
+    pub fn note_brake(&mut self, at: usize, raw: &Plan) {
+        let sync = &self.syncs[at];
+        let errors = has_errors(&self.trees[sync.head], sync.folder);
+        let input_key = sync.input_key().expect("loaded");
+        // What was deleted by hand comes back, and then there are more.
+        let all_there = sync.base.is_some_and(|base| base <= raw.marked);
+        let may = !errors && raw.conflicts.is_empty() && all_there;
+        let braked = &mut self.ledger.braked[at];
+        if raw.due == 0 {
+            braked.clear();
+        } else if let Some(held) = raw.held.as_ref().filter(|_| may) {
+            let uids = held.victims.iter().map(|victim| victim.uid.clone()).collect();
+            braked.insert((input_key, uids));
+        }
+    }
+
     /// What is given away is ours, and the other one wants it: because this one does not, or because that one is older.
     fn judge_gifts(&self, at: usize, made: &Plan, errors: bool) {
         let (sync, other) = (&self.syncs[at], &self.syncs[1 - at]);
@@ -360,6 +383,8 @@ impl World {
         let (sync, other) = (&self.syncs[at], &self.syncs[1 - at]);
         let found = sync.loaded.as_ref().expect("loaded").found;
         assert!(!sync.failed, "the remote could not be read");
+        let asked = sync.edited.is_none_or(|edited| sync.polled.is_some_and(|at| at > edited));
+        assert!(asked, "{} goes, and nobody has asked the remote since the edit", victim.id);
         assert!(other.loaded.is_some(), "{} goes, and nobody has asked the other one", victim.id);
         if !other.suspended {
             let heard = !other.failed && other.polled.is_some_and(|polled| polled >= found);

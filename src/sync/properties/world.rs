@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::DeserializeGuard;
 use serde_json::json;
 
 use super::cluster::{Cluster, stored};
 use super::oracle::Ledger;
-use super::repository::{Definitions, FOLDERS, File, Health, NAMES, Tree, id};
+use super::repository::{Definitions, FOLDERS, Tree};
 use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, Prune};
 use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::live::Managed;
@@ -43,12 +42,18 @@ pub struct Sync {
     pub approved: Option<ApprovedPrune>,
     /// What a person was shown last.
     pub pending: Option<Held>,
+    /// How many objects there were when no delete was due.
+    pub base: Option<usize>,
+    /// When a person edited it last.
+    pub edited: Option<Instant>,
     // From here on: memory.
     pub loaded: Option<Arc<Loaded>>,
     /// Number of the commit that was read last.
     pub head: usize,
     pub failed: bool,
     pub polled: Option<Instant>,
+    /// For which generation.
+    answered: i64,
     view: Option<(Board, References, Arc<Loaded>)>,
     pub settled: Settled,
     /// For the oracle: where each object was last wanted, as far as the operator can know.
@@ -79,8 +84,9 @@ impl Sync {
         serde_json::from_value(object).expect("a GitSync")
     }
 
-    fn forget(&mut self) {
+    pub fn forget(&mut self) {
         (self.loaded, self.polled, self.view, self.failed) = (None, None, None, false);
+        self.answered = 0;
         self.settled.clear();
         self.remembered.clear();
     }
@@ -97,10 +103,10 @@ pub struct World {
     pub cluster: Cluster,
     pub syncs: [Sync; 2],
     pub ledger: Ledger,
-    store: Arc<Store<Managed<GitSync>>>,
-    siblings: Siblings,
+    pub store: Arc<Store<Managed<GitSync>>>,
+    pub siblings: Siblings,
     definitions: Definitions,
-    versions: u64,
+    pub versions: u64,
 }
 
 impl World {
@@ -121,6 +127,9 @@ impl World {
             approval: None,
             approved: None,
             pending: None,
+            base: None,
+            edited: None,
+            answered: 0,
             loaded: None,
             head: 0,
             failed: false,
@@ -161,14 +170,22 @@ impl World {
     }
 
     /// The watch shows a GitSync.
-    fn show(&mut self, at: usize) {
+    pub fn show(&mut self, at: usize) {
         self.versions += 1;
         let object = self.syncs[at].object(self.versions);
         let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
         self.store.applied(key, entry);
     }
 
-    fn tree(&self) -> Tree {
+    /// The spec of a GitSync is another one.
+    pub fn edited(&mut self, at: usize) {
+        let sync = &mut self.syncs[at];
+        (sync.reference.generation, sync.edited) =
+            (sync.reference.generation + 1, Some(Instant::now()));
+        self.show(at);
+    }
+
+    pub fn tree(&self) -> Tree {
         self.trees[self.head].clone()
     }
 
@@ -185,13 +202,14 @@ impl World {
     }
 
     /// A look at a remote.
-    fn poll(&mut self, at: usize, fails: bool) {
+    pub fn poll(&mut self, at: usize, fails: bool) {
         let sync = &mut self.syncs[at];
         if sync.suspended {
             return;
         }
         let polled = Instant::now();
         sync.polled = Some(polled);
+        sync.answered = sync.reference.generation;
         sync.failed = fails;
         if !fails && (sync.loaded.is_none() || sync.head != self.head) {
             let catalog = self.definitions.catalog(&self.trees[self.head], sync.folder);
@@ -241,7 +259,7 @@ impl World {
     }
 
     /// Plans, has the plan judged, and carries out as many of its writes as the dice say: the rest is lost in a crash.
-    fn sync(&mut self, at: usize, crash: bool) {
+    pub fn sync(&mut self, at: usize, crash: bool) {
         let Some(loaded) = self.syncs[at].loaded.clone().filter(|_| !self.syncs[at].suspended)
         else {
             return;
@@ -267,6 +285,7 @@ impl World {
             failure_policy: sync.failure_policy,
             approval: sync.approval.as_deref(),
             approved: sync.approved.as_ref(),
+            prune_base: sync.base,
             others: &others,
             settled: &sync.settled,
         };
@@ -279,12 +298,17 @@ impl World {
         let heard = carried.asked.is_empty() && carried.unknown.is_none();
         let shows = digest(&raw.held).filter(|digest| heard || shown.as_ref() == Some(digest));
         assert_eq!(digest(&made.held), shows, "what is held is shown once it is known, and stays");
-        let unproven = sync.failed || !carried.asked.is_empty() || carried.unknown.is_some();
+        let unanswered = sync.answered != sync.reference.generation;
+        let unproven =
+            sync.failed || unanswered || !carried.asked.is_empty() || carried.unknown.is_some();
         if unproven {
             made.prune.clear();
             made.given.clear();
         }
         self.judge(at, &raw, &made);
+        if self.syncs[at].base.is_some() {
+            self.note_brake(at, &raw);
+        }
         let _takers = self.siblings.give(&self.syncs[at].key(), &made.given);
         self.ledger.given[at] = made.given.iter().map(|(id, _)| id.clone()).collect();
 
@@ -299,10 +323,17 @@ impl World {
         for id in made.create.iter().chain(made.update.iter().map(|update| &update.id)) {
             board.look(id, &sync.reference, &loaded.desired, &live, &sync.settled);
         }
+        let total = board.counts().values().map(|count| count.total).sum();
         sync.view = Some((board, references, loaded));
         sync.last = Some(raw.clone());
         if left == writes {
             // The status is written last.
+            let done = if made.terminating.is_empty() { made.prune.len() } else { 0 };
+            if raw.due <= done {
+                sync.base = Some(total);
+            } else {
+                sync.base = sync.base.or(Some(raw.marked));
+            }
             let postponed = unproven && !raw.prune.is_empty();
             let unfinished = postponed || !made.terminating.is_empty();
             sync.approved = made.released.clone().filter(|_| unfinished);
@@ -353,183 +384,6 @@ impl World {
         }
     }
 
-    /// Something happens.
-    pub fn step(&mut self) {
-        match self.dice.roll(10) {
-            0..=3 => self.step_in_git(),
-            4 | 5 => self.step_by_hand(),
-            6 => self.step_of_user(),
-            _ => self.step_of_operator(),
-        }
-    }
-
-    pub fn step_in_git(&mut self) {
-        let (folder, number, what) =
-            (self.dice.of(&FOLDERS), self.dice.roll(4), self.dice.roll(16));
-        let name = self.dice.of(&NAMES);
-        let path = format!("{folder}f{}.yaml", self.dice.roll(3));
-        let new = format!("{folder}n{}.yaml", self.dice.roll(6));
-        let other = self.dice.of(&FOLDERS);
-        self.log.push(format!("git {what}: {name} {number} {path} {new} {other}"));
-        let (id, mut tree) = (id(name), self.tree());
-        let of = |tree: &Tree| tree.file_of(folder, &id).map(|(path, _)| path.clone());
-        match what {
-            0..=2 => {
-                let path = of(&tree).unwrap_or(path);
-                tree.put(&path, id, number);
-            }
-            // Said twice, perhaps.
-            3 => tree.put(&path, id, number),
-            4 | 5 => tree.remove(&id),
-            // Moved to another file, here or over there.
-            6 | 7 => {
-                let content = tree.content(folder, &id);
-                if let Some(content) = content {
-                    tree.remove(&id);
-                    let path = if number == 0 { new } else { path };
-                    tree.put(&path.replace(folder, other), id, content);
-                }
-            }
-            // A file is renamed, and may be broken at the same time.
-            8 | 9 => {
-                let file = of(&tree).and_then(|path| tree.files.remove(&path));
-                if let Some(file) = file.filter(|_| !tree.files.contains_key(&new)) {
-                    let health = [Health::Unknown, Health::Named, file.health, file.health][number];
-                    tree.files.insert(new, File { health, ..file });
-                }
-            }
-            10 | 11 => {
-                let health = if number % 2 == 0 { Health::Unknown } else { Health::Named };
-                let path = of(&tree).unwrap_or(path);
-                tree.files.entry(path).or_default().health = health;
-            }
-            12 | 13 => tree.mend(),
-            14 => tree.files.retain(|path, _| number > 0 || !path.starts_with(folder)),
-            // An earlier state: as a new commit, or by force.
-            _ => {
-                let earlier = self.dice.roll(self.trees.len());
-                if number < 2 {
-                    self.head = earlier;
-                    return;
-                }
-                tree = self.trees[earlier].clone();
-            }
-        }
-        if tree != self.trees[self.head] {
-            self.commit(tree);
-        }
-    }
-
-    /// Somebody has `kubectl`.
-    fn step_by_hand(&mut self) {
-        let (number, what) = (self.dice.roll(4), self.dice.roll(13));
-        let (one, two) = (id(self.dice.of(&NAMES)), id(self.dice.of(&NAMES)));
-        self.log.push(format!("by hand {what}: {one} {two} {number}"));
-        let object = self.cluster.objects.get(&one).cloned();
-        match (what, object) {
-            (0 | 1, Some(o)) => {
-                self.cluster.put(&one, 90 + number, (o.labels, o.annotations));
-            }
-            (2, Some(o)) => drop(self.cluster.put(&one, o.spec, (BTreeMap::new(), o.annotations))),
-            (3, _) => self.cluster.delete(&one),
-            (4, _) => {
-                self.cluster.hold(&one, true);
-                self.cluster.delete(&one);
-            }
-            (5, _) => self.cluster.hold(&one, number == 0),
-            // Copied, mark and all; or made by somebody.
-            (6, _) => {
-                let copied = self.cluster.objects.get(&two).map(|o| o.annotations.clone());
-                self.cluster.make(&one, number, copied.unwrap_or_default());
-            }
-            // Made by another GitSync: of a namespace far away, that lives or not; or of an earlier one.
-            (7, _) => {
-                let whose =
-                    ["uid-9/far/else", "uid-8/far/gone", "uid-0/team/main", "uid-0/team/lost"];
-                let mark = format!("{}/{}/team/{}", whose[number], one.kind, one.name);
-                let annotations = BTreeMap::from([(keys::OWNER.to_owned(), mark)]);
-                self.cluster.make(&one, number, annotations);
-            }
-            (8, _) => {
-                let whom = [None, Some("main"), Some("other"), Some("nobody")][number];
-                self.cluster.annotate(&one, keys::ADOPT_BY, whom);
-            }
-            (9, _) => {
-                let key = [keys::OWNER, keys::APPLIED, keys::SOURCE, "odd"][number];
-                self.cluster.annotate(&one, key, None);
-            }
-            (_, _) => {
-                let value = (number > 0).then_some(keys::DISABLED);
-                let key = if what == 10 { keys::RECONCILE } else { keys::PRUNE };
-                self.cluster.annotate(&one, key, value);
-            }
-        }
-    }
-
-    /// Somebody edits a GitSync.
-    fn step_of_user(&mut self) {
-        let (at, number, what) = (self.dice.roll(2), self.dice.roll(4), self.dice.roll(10));
-        self.log.push(format!("user {what}: sync {at} {number}"));
-        let shown = self.ledger.any(&mut self.dice);
-        let sync = &mut self.syncs[at];
-        match what {
-            0..=3 => {
-                sync.approval = sync.pending.as_ref().map(|held| held.digest.clone());
-                self.ledger.approve(sync.approval.as_deref());
-                return;
-            }
-            // An old digest, or none that ever was.
-            4 => {
-                sync.approval = Some(shown.filter(|_| number > 0).unwrap_or("nonsense".into()));
-                self.ledger.approve(sync.approval.as_deref());
-                return;
-            }
-            5 => {
-                let most = ["30%", "0%", "100%", "60%"][number].to_owned();
-                sync.prune.max_deletions =
-                    if number == 0 { IntOrString::Int(2) } else { IntOrString::String(most) };
-            }
-            6 => {
-                let report = number == 0;
-                sync.drift = if report { DriftPolicy::Report } else { DriftPolicy::default() };
-                sync.prune.enabled = number != 1;
-            }
-            7 => {
-                let atomic = number % 2 == 0;
-                sync.failure_policy =
-                    if atomic { FailurePolicy::Atomic } else { FailurePolicy::default() };
-            }
-            8 => sync.suspended = number == 0,
-            // Deleted without its objects, and made anew.
-            _ if number == 0 => {
-                let (key, old) = (sync.key(), sync.reference.uid.clone());
-                sync.forget();
-                sync.reference.uid = format!("{old}+");
-                (sync.created, sync.approval, sync.approved) =
-                    (300 + self.versions.cast_signed(), None, None);
-                (sync.pending, sync.last) = (None, None);
-                self.store.removed(&key, &old);
-                let _woken = self.siblings.forget(&key);
-                self.ledger.given[at].clear();
-            }
-            _ => {}
-        }
-        self.syncs[at].reference.generation += 1;
-        self.show(at);
-    }
-
-    pub fn step_of_operator(&mut self) {
-        let (at, what) = (self.dice.roll(2), self.dice.roll(16));
-        self.log.push(format!("operator {what}: sync {at}"));
-        match what {
-            0 => self.restart(),
-            1 | 2 => self.poll(at, true),
-            3..=7 => self.poll(at, false),
-            8 | 9 => self.sync(at, true),
-            _ => self.sync(at, false),
-        }
-    }
-
     /// Everybody lets go, nothing is broken any more, and nothing is forbidden.
     pub fn calm(&mut self) {
         self.log.push("calm".into());
@@ -545,8 +399,7 @@ impl World {
             let sync = &mut self.syncs[at];
             (sync.suspended, sync.prune.enabled, sync.drift) =
                 (false, true, DriftPolicy::default());
-            sync.reference.generation += 1;
-            self.show(at);
+            self.edited(at);
         }
     }
 

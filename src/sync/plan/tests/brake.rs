@@ -33,6 +33,32 @@ fn g12_brake_holds_when_everything_would_go() {
 }
 
 #[test]
+fn g12_what_a_commit_creates_lets_through_nothing_that_it_deletes() {
+    let before = ["a", "b", "c", "d", "e", "f", "x", "y", "z"];
+    let after = ["a", "b", "c", "d", "e", "f", "u", "v", "w"];
+    let mut w = world(&after, &before);
+    w.prune_base = Some(9);
+    let held = w.plan().held.expect("3 of 9 is more than 30%");
+    // The new ones are there now: 3 of 12.
+    w.live.extend(["u", "v", "w"].map(ours));
+    assert_eq!(w.plan().held, Some(held.clone()));
+    w.prune_base = None;
+    assert_eq!(w.plan().prune.len(), 3, "or else the test could not fail");
+
+    // All of them under other names.
+    let mut w = world(&["b"], &["a"]);
+    w.prune_base = Some(1);
+    assert!(w.plan().held.is_some());
+    w.live.extend(["b"].map(ours));
+    let held = w.plan().held.expect("still");
+    assert!(held.reason.starts_with("all 1 objects"), "{}", held.reason);
+    // What was deleted by hand since counts no more.
+    let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
+    (w.prune_base, w.prune.max_deletions) = (Some(10), IntOrString::String("40%".into()));
+    assert!(w.plan().held.is_some());
+}
+
+#[test]
 fn g12_limits() {
     for (max, marked, expected) in [
         (IntOrString::String("30%".into()), 10, 3),
