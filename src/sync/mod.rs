@@ -11,6 +11,7 @@
 pub mod apply;
 pub mod board;
 pub mod budgets;
+mod builds;
 mod carry;
 mod depends;
 pub mod desired;

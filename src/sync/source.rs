@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
+use super::builds::build_sources;
 use super::desired::{DesiredSet, desired_after, desired_set, input_key};
 use super::local::{Local, state_id};
 use super::slots::Slots;
 use super::source_error::SourceError;
-use crate::api::agent_build::AgentBuildSpec;
+use crate::api::ObjectId;
 use crate::api::git_sync::{GitRef, GitSyncSpec, Stages, VariablesSpec};
-use crate::api::{Kind, ObjectId};
 use crate::cluster::store::Key;
 use crate::controllers::build_sources::SourceAt;
 use crate::definition::ignore::Patterns;
@@ -456,48 +456,6 @@ fn last_paths(previous: Option<&Loaded>, desired: &DesiredSet) -> BTreeMap<Objec
         .filter(|(id, _)| !desired.contains_key(id))
         .map(|(id, path)| (id.clone(), path.clone()))
         .collect()
-}
-
-/// The tree ids that the AgentBuilds of a commit are made from.
-fn build_sources(
-    desired: &DesiredSet,
-    snapshot: &Snapshot,
-    sync: &str,
-    url: &str,
-    commit: &str,
-) -> Result<Vec<(String, SourceAt)>, GitError> {
-    let mut builds = Vec::new();
-    let from = desired.iter_from(|id| id.kind < Kind::AgentBuild);
-    for (id, want) in from.take_while(|(id, _)| id.kind == Kind::AgentBuild) {
-        // The definition was validated against the schema that this type gives.
-        let Some(spec) = want.definition.canonical_spec.get::<AgentBuildSpec>() else {
-            continue;
-        };
-        let mut paths = std::collections::BTreeMap::new();
-        for path in spec.trigger.paths {
-            let tree = tree_id(snapshot, &path)?;
-            paths.insert(path, tree);
-        }
-        let source = SourceAt {
-            sync: sync.to_owned(),
-            url: url.to_owned(),
-            commit: commit.to_owned(),
-            subfolder_tree: tree_id(snapshot, &spec.source.subfolder)?,
-            paths,
-            applied: Some(want.applied.clone()),
-        };
-        builds.push((id.name.clone(), source));
-    }
-    Ok(builds)
-}
-
-/// What is at a path that a definition names. At one that no tree may have is nothing: the build says so, and the rest of
-/// the commit is not concerned.
-fn tree_id(snapshot: &Snapshot, path: &str) -> Result<Option<String>, GitError> {
-    match snapshot.tree_id(path) {
-        Err(GitError::InvalidPath { .. }) => Ok(None),
-        other => other,
-    }
 }
 
 /// Milliseconds since `start`.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::Kind;
 use crate::definition::Definition;
 use crate::sync::properties::definition;
 use crate::sync::properties::repository::wrong;

@@ -1,4 +1,4 @@
-use super::super::plan::MOST_APPROVED;
+use super::super::plan::brake::MOST_APPROVED;
 use super::*;
 
 #[test]

@@ -4,6 +4,7 @@ mod brake;
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use super::*;

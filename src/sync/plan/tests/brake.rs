@@ -1,6 +1,8 @@
 //! Which deletes wait, and what releases them.
 
+use super::super::brake::{MOST_APPROVED, limit, short};
 use super::*;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 #[test]
 fn g12_one_of_many_is_pruned_with_its_uid_and_version() {
