@@ -66,6 +66,7 @@ async fn a_list_of_several_pages_shows_each_object_once_and_the_watch_goes_on_fr
     let watching = tokio::spawn(async move {
         let ended = all.watch(&mut version, |event| {
             let what = match event {
+                Event::Begun => return Ok(()),
                 Event::Applied(text) => format!("applied {}", name(text)?),
                 Event::Deleted(object) => format!("deleted {}", object.metadata.name),
             };

@@ -10,7 +10,7 @@ use convoke::api::{GitSync, Kind};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::gate::Gate;
+use support::gate::{self, Gate};
 use support::team::{AGENT, ARGS, SOON, Team, model, model_at, ready, shared_operator};
 use support::{Cluster, Operator, cluster, eventually};
 
@@ -219,13 +219,7 @@ async fn gated(cluster: &Cluster) -> (Operator, Gate) {
     let namespace = cluster.namespace("gated").await;
     let path = cluster.operator_kubeconfig(&namespace).await;
     cluster.bind_single_tenant(&namespace);
-    let mut config: Value =
-        serde_json::from_slice(&std::fs::read(&path).expect("kubeconfig")).expect("JSON");
-    let server = config["clusters"][0]["cluster"]["server"].as_str().expect("server").to_owned();
-    let gate = Gate::before(server.trim_start_matches("https://").parse().expect("an address"));
-    config["clusters"][0]["cluster"]["server"] = format!("https://{}", gate.address()).into();
-    let path = path.with_extension("gated");
-    std::fs::write(&path, config.to_string()).expect("write");
+    let (path, gate) = gate::gated(&path);
     let operator = Operator::start(&path, &cluster.dir(), ARGS);
     operator.ready(SOON).await;
     (operator, gate)

@@ -118,10 +118,10 @@ def fill(lock, folder, url, cache):
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda package: tarball(*package, cache), packages))
     packuments = {}
-    for (name, version, integrity), tarball in zip(packages, found, strict=True):
+    for (name, version, integrity), content in zip(packages, found, strict=True):
         file = f"{name.replace('/', '-').lstrip('@')}-{version}.tgz"
-        (tarballs / file).write_bytes(tarball)
-        described = manifest(tarball)
+        (tarballs / file).write_bytes(content)
+        described = manifest(content)
         entry = {field: described[field] for field in FIELDS if field in described}
         entry |= {"dist": {"tarball": f"{url}/-/{file}", "integrity": integrity}}
         packument = packuments.setdefault(name, {"name": name, "dist-tags": {}, "versions": {}})

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
@@ -13,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::read::Metadata;
 use super::reflector::{self, View};
-use super::store::{Entry, Key, Store};
+use super::store::{Entry, Health, Key, PATIENCE, Store};
 use crate::api::common::NameRef;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 use crate::packed::{Family, Packed, Pairs, Texts};
@@ -315,12 +316,44 @@ impl Stores {
     /// Empty stores.
     #[must_use]
     pub fn new() -> Self {
+        Self::patient(PATIENCE)
+    }
+
+    /// Empty stores that are called silent when their watch fails for longer than that.
+    #[must_use]
+    pub fn patient(patience: Duration) -> Self {
         Self {
-            git_syncs: Store::indexed("GitSync", Managed::terms),
-            model_apis: Store::indexed("ModelAPI", Managed::terms),
-            mcp_servers: Store::indexed("MCPServer", Managed::terms),
-            agent_builds: Store::indexed("AgentBuild", Managed::terms),
-            agents: Store::indexed("Agent", Managed::terms),
+            git_syncs: Store::patient("GitSync", Managed::terms, patience),
+            model_apis: Store::patient("ModelAPI", Managed::terms, patience),
+            mcp_servers: Store::patient("MCPServer", Managed::terms, patience),
+            agent_builds: Store::patient("AgentBuild", Managed::terms, patience),
+            agents: Store::patient("Agent", Managed::terms, patience),
+        }
+    }
+
+    fn healths(&self) -> [(&'static str, &Health); 5] {
+        let Self { git_syncs, model_apis, mcp_servers, agent_builds, agents } = self;
+        [
+            (git_syncs.kind, &git_syncs.health),
+            (model_apis.kind, &model_apis.health),
+            (mcp_servers.kind, &mcp_servers.health),
+            (agent_builds.kind, &agent_builds.health),
+            (agents.kind, &agents.health),
+        ]
+    }
+
+    /// The kinds of which nothing was heard for long, each with since when and why; `None` when all is well.
+    #[must_use]
+    pub fn silent(&self) -> Option<String> {
+        let said = |(kind, health): (&str, &Health)| Some(format!("{kind} {}", health.silence()?));
+        let said: Vec<_> = self.healths().into_iter().filter_map(said).collect();
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+
+    /// Calls `listener` whenever a kind falls silent, and when it is heard again. It must not block.
+    pub fn on_turn(&self, listener: impl Fn() + Clone + Send + Sync + 'static) {
+        for (_, health) in self.healths() {
+            health.on_turn(listener.clone());
         }
     }
 

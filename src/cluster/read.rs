@@ -87,6 +87,8 @@ struct Line<'a> {
 
 /// What a watch shows. Objects are JSON text.
 pub enum Event<'a> {
+    /// The server has taken the request: from now on it tells what happens.
+    Begun,
     /// An object is there, or has changed.
     Applied(&'a str),
     /// An object is gone.
@@ -262,6 +264,7 @@ impl Source {
         // The server ends it in time; one that does not is not waited for.
         let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS.into()) + CALL_DEADLINE;
         let mut events = Box::pin(call(self.client.request_stream(request)).await?);
+        on(Event::Begun).map_err(unreadable)?;
         let mut text = Vec::new();
         loop {
             text.clear();
@@ -395,10 +398,11 @@ mod tests {
         let (source, _) = server(&[(200, text)]);
         let (mut version, mut seen) = ("7".to_owned(), Vec::new());
         let watched = source.watch(&mut version, |event| {
-            seen.push(match event {
-                Event::Applied(text) => text.to_owned(),
-                Event::Deleted(object) => format!("-{}", object.metadata.uid),
-            });
+            match event {
+                Event::Begun => {}
+                Event::Applied(text) => seen.push(text.to_owned()),
+                Event::Deleted(object) => seen.push(format!("-{}", object.metadata.uid)),
+            }
             Ok(())
         });
         let ended = watched.await;

@@ -1,6 +1,8 @@
 //! One watch a kind, with its own backoff: a kind that cannot be watched never slows down another.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -121,6 +123,7 @@ pub async fn run_some<K: Resource, V>(
     let mut pauses = Pauses::default();
     let failed = async |error: &CallError, pauses: &mut Pauses| {
         heard(Heard::Failed(error));
+        store.health.failed(&error.words(), Instant::now());
         let refused = error.is_forbidden();
         let most = if refused { forbidden } else { LONGEST_PAUSE };
         let pause = pauses.next(Instant::now(), most);
@@ -148,7 +151,9 @@ pub async fn run_some<K: Resource, V>(
             }
         };
         tracing::debug!(kind = store.kind, "list complete");
-        if !store.list_done() {
+        let certain = store.list_done();
+        store.health.works();
+        if !certain {
             // It ran beside own writes: list again soon, with a pause so that it ends.
             tokio::time::sleep(Duration::from_secs(1)).await;
             continue;
@@ -156,27 +161,49 @@ pub async fn run_some<K: Resource, V>(
         heard(Heard::Listed);
         loop {
             let (began, mut shown) = (Instant::now(), false);
-            let watched = source.watch(&mut version, |event| {
-                shown = true;
-                match event {
-                    Event::Applied(text) => match read(text)? {
-                        (key, Some(entry)) => store.applied(key, entry),
-                        (key, None) => store.left(&key),
-                    },
-                    Event::Deleted(object) => {
-                        let meta = object.metadata;
-                        store.removed(&Key::new(meta.namespace, meta.name), &meta.uid);
+            let begun = AtomicBool::new(false);
+            let ended = {
+                let mut watched = pin!(source.watch(&mut version, |event| {
+                    match event {
+                        Event::Begun => {
+                            begun.store(true, Ordering::Relaxed);
+                            return Ok(());
+                        }
+                        Event::Applied(text) => match read(text)? {
+                            (key, Some(entry)) => store.applied(key, entry),
+                            (key, None) => store.left(&key),
+                        },
+                        Event::Deleted(object) => {
+                            let meta = object.metadata;
+                            store.removed(&Key::new(meta.namespace, meta.name), &meta.uid);
+                        }
+                    }
+                    if !std::mem::replace(&mut shown, true) {
+                        store.health.works();
+                    }
+                    Ok(())
+                }));
+                let mut goes_on = false;
+                loop {
+                    match tokio::time::timeout(QUIET, &mut watched).await {
+                        Ok(ended) => break ended,
+                        Err(_) if goes_on => {
+                            store.health.works();
+                            break watched.await;
+                        }
+                        Err(_) => goes_on = begun.load(Ordering::Relaxed),
                     }
                 }
-                Ok(())
-            });
-            let ended = watched.await;
+            };
             if shown {
                 pauses.reset();
             }
             match ended {
                 Ok(()) if shown || began.elapsed() >= SHORTEST_WATCH => {}
-                Ok(()) => tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await,
+                Ok(()) => {
+                    store.health.failed("each watch ends at once", Instant::now());
+                    tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
+                }
                 Err(error) if error.is_expired() => {
                     tracing::debug!(kind = store.kind, %error, "the watch fell behind");
                     tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
@@ -196,7 +223,95 @@ pub async fn run_some<K: Resource, V>(
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use axum::body::Body;
+    use bytes::Bytes;
+    use http::{Request, Response, StatusCode};
+    use kube::Client;
+    use kube::core::DeserializeGuard;
+    use tower::service_fn;
+
+    use super::super::live::Managed;
     use super::*;
+    use crate::api::Agent;
+
+    /// What the server does with a list, and with a watch.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Mood {
+        Good,
+        Broken,
+        Mute,
+        /// A watch that begins, and ends with an error some seconds later.
+        Brittle,
+    }
+
+    type Moods = Arc<Mutex<(Mood, Mood)>>;
+
+    fn server(moods: &Moods) -> Client {
+        let moods = moods.clone();
+        let service = service_fn(move |request: Request<kube::client::Body>| {
+            let (list, watch) = *moods.lock().expect("lock");
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            async move {
+                let text = |code: u16, text: &'static str| {
+                    let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
+                    *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+                    response
+                };
+                let error =
+                    r#"{"kind":"Status","status":"Failure","code":500,"message":"cannot decode"}"#;
+                Ok::<_, Infallible>(match if watches { watch } else { list } {
+                    Mood::Broken => text(500, error),
+                    Mood::Mute => std::future::pending().await,
+                    _ if !watches => {
+                        text(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)
+                    }
+                    mood => {
+                        let end = async move {
+                            if mood == Mood::Good {
+                                std::future::pending::<()>().await;
+                            }
+                            tokio::time::sleep(Duration::from_secs(4)).await;
+                            let line = format!("{{\"type\":\"ERROR\",\"object\":{error}}}\n");
+                            Ok::<_, Infallible>(Bytes::from(line))
+                        };
+                        let stream = futures::stream::once(end);
+                        Response::new(Body::from_stream(stream))
+                    }
+                })
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g18_what_fails_in_any_way_for_a_minute_is_silent_and_a_quiet_watch_is_not() {
+        use Mood::{Brittle, Broken, Good, Mute};
+        let moods = Moods::new(Mutex::new((Good, Good)));
+        let store = Store::<Managed<Agent>>::new("Agent");
+        let api = Api::<DeserializeGuard<Agent>>::all(server(&moods));
+        let watching = tokio::spawn(run::<Managed<Agent>>(api, store.clone(), None));
+        let minutes = |n: u64| tokio::time::sleep(Duration::from_secs(60 * n));
+        store.wait_ready().await;
+        // A watch of a quiet kind: it ends every few minutes, and begins again.
+        minutes(60).await;
+        assert_eq!(store.health.silence(), None);
+        for bad in
+            [(Broken, Broken), (Good, Mute), (Mute, Mute), (Good, Brittle), (Broken, Brittle)]
+        {
+            *moods.lock().expect("lock") = bad;
+            minutes(10).await;
+            let silence = store.health.silence().unwrap_or_else(|| panic!("{bad:?}"));
+            let why = if bad.1 == Mute { "no answer" } else { "cannot decode" };
+            assert!(silence.contains(why), "{bad:?}: {silence}");
+            *moods.lock().expect("lock") = (Good, Good);
+            minutes(2).await;
+            assert_eq!(store.health.silence(), None, "after {bad:?}");
+        }
+        watching.abort();
+    }
 
     #[test]
     fn pauses_double_to_the_cap_and_start_again_after_a_good_event_or_a_quiet_time() {

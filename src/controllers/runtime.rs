@@ -12,7 +12,7 @@ use super::queue::Queue;
 pub use crate::cluster::client::jitter;
 use crate::cluster::store::Key;
 
-/// Longest time for one reconcile.
+/// Longest time for one reconcile, unless its reconciler says another one.
 pub const RECONCILE_DEADLINE: Duration = Duration::from_secs(120);
 /// Every object is looked at again after this time (±10%), whatever the watch says.
 pub const RESYNC: Duration = Duration::from_secs(600);
@@ -37,6 +37,9 @@ pub trait Reconciler: Send + Sync + 'static {
     type Error: std::fmt::Display + Send;
     /// Kind, for logs.
     const KIND: &'static str;
+    /// Longest time for one reconcile. What is dropped then is known to nobody, so whoever works long ends in time by
+    /// itself, and tells.
+    const DEADLINE: Duration = RECONCILE_DEADLINE;
     /// Brings one object where it should be. Must be safe to stop between any two writes.
     fn reconcile(
         self: Arc<Self>,
@@ -61,9 +64,9 @@ pub async fn run<R: Reconciler>(reconciler: Arc<R>, queue: Arc<Queue>, concurren
                 let reconciler = reconciler.clone();
                 let work = key.clone();
                 let handle = tasks.spawn(async move {
-                    match tokio::time::timeout(RECONCILE_DEADLINE, reconciler.reconcile(work)).await {
+                    match tokio::time::timeout(R::DEADLINE, reconciler.reconcile(work)).await {
                         Ok(result) => result.map_err(|e| e.to_string()),
-                        Err(_) => Err(format!("not finished within {} s", RECONCILE_DEADLINE.as_secs())),
+                        Err(_) => Err(format!("not finished within {} s", R::DEADLINE.as_secs())),
                     }
                 });
                 keys.insert(handle.id(), key);

@@ -1,17 +1,20 @@
 //! Carries out a plan: applies in kind order with bounded concurrency, then deletes, each guarded.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
 use kube::Client;
 use kube::api::{Api, DynamicObject};
+use tokio::time::Instant;
 
 use super::desired::{Desired, DesiredSet, SyncRef};
 use super::drift::{Drift, drift};
+use super::pieces::Pieces;
 use super::plan::{Plan, Settled, Settling, Victim};
 use super::rights::Denial;
-use crate::api::{Kind, Mark, ObjectId, keys};
+use crate::api::{Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::live::{SpecHash, Stores};
 use crate::cluster::ssa::{self, Deleted, Mode};
@@ -19,6 +22,9 @@ use crate::cluster::store::Key;
 
 /// Writes in flight at once. On two cores 48 take a sixth less time than 16, and more add nothing.
 const CONCURRENCY: usize = 48;
+/// How long a plan begins writes. The rest is left to the next one: what happened until then is told first, and a plan that
+/// is stuck does not keep a GitSync from its next commit.
+pub const LONGEST: Duration = Duration::from_secs(60);
 /// How often a delete that met a change is looked at again.
 const DELETE_TRIES: usize = 5;
 /// How often a spec that is to be replaced is looked at again when the object changed.
@@ -50,10 +56,12 @@ pub struct Outcome {
     pub undeleted: BTreeMap<ObjectId, String>,
     /// Changes by hand that were undone.
     pub drifts: Vec<(ObjectId, Drift)>,
-    /// Nothing was written because something of it would have been refused (`failurePolicy: Atomic`).
+    /// Nothing was written because something of it would have been refused, or is not asked yet (`failurePolicy: Atomic`).
     pub rehearsed: bool,
     /// The GitSync changed while its plan was carried out: the rest was left alone.
     pub stopped: bool,
+    /// Writes and deletes that were not begun, because the time was over.
+    pub left: usize,
 }
 
 /// What the writes need.
@@ -71,6 +79,8 @@ pub struct Writer<'a> {
     /// Whether the GitSync still says what the plan was made for. Asked before each write: somebody who suspends a
     /// sync or switches pruning off in the middle of a long plan is obeyed at once.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
+    /// After this nothing is begun.
+    pub until: Instant,
 }
 
 /// What a reply showed: the version, and the spec's hash.
@@ -88,11 +98,11 @@ struct Job {
     drifted: bool,
 }
 
-/// The creates and updates of one kind.
-fn jobs(kind: Kind, desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
+/// The creates and updates: what others refer to comes first, one kind after the other.
+fn jobs(desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
     let mut jobs = Vec::new();
     let mut add = |id: &ObjectId, mode: Mode, before: u64, drifted: bool| {
-        if let Some(want) = desired.get(id).filter(|_| id.kind == kind) {
+        if let Some(want) = desired.get(id) {
             jobs.push(Job { id: id.clone(), want: want.clone(), mode, before, drifted });
         }
     };
@@ -103,78 +113,33 @@ fn jobs(kind: Kind, desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
         let mode = Mode::Update { uid: update.uid.clone() };
         add(&update.id, mode, update.version, update.drifted);
     }
+    jobs.sort_by_key(|job| job.id.kind);
     jobs
 }
 
-/// Carries out the plan. `settled` learns which writes changed nothing.
+/// Carries out the plan, as far as the time allows. `settled` learns which writes changed nothing, `pieces` what the next
+/// plan has to know of this one.
 pub async fn apply(
     writer: &Writer<'_>,
     desired: &DesiredSet,
     plan: &Plan,
     settled: &mut Settled,
+    pieces: &mut Pieces,
 ) -> Outcome {
     let mut outcome = Outcome::default();
+    let mut jobs = jobs(desired, plan);
+    pieces.order(&mut jobs, |job| &job.id);
     if writer.atomic {
-        outcome.failures = writer.rehearse(desired, plan).await;
-        if !outcome.failures.is_empty() {
-            outcome.rehearsed = true;
-            return outcome;
+        writer.rehearse(&jobs, pieces, &mut outcome).await;
+    }
+    if !outcome.rehearsed {
+        writer.write(&jobs, pieces, settled, &mut outcome).await;
+        let wanted = outcome.failures.is_empty() && plan.terminating.is_empty();
+        if wanted && !outcome.stopped && outcome.left == 0 {
+            writer.delete(&plan.prune, pieces, &mut outcome).await;
         }
     }
-    // What others refer to comes first: one kind after the other.
-    for kind in Kind::ALL {
-        let mut writes = stream::iter(jobs(kind, desired, plan))
-            .map(|job| writer.run(job))
-            .buffer_unordered(CONCURRENCY);
-        while let Some((job, result)) = writes.next().await {
-            match result {
-                Ok(None) => outcome.stopped = true,
-                Ok(Some(Written { seen: (after, spec_hash), drift })) => {
-                    // A write that changed nothing has undone nothing.
-                    let undone = drift.filter(|_| after != job.before);
-                    outcome.drifts.extend(undone.map(|drift| (job.id.clone(), drift)));
-                    match job.mode {
-                        Mode::Create => outcome.created += 1,
-                        Mode::Update { .. } => outcome.updated += usize::from(after != job.before),
-                    }
-                    if spec_hash == Some(job.want.spec_hash) {
-                        settled.remove(&job.id);
-                    } else {
-                        let applied = job.want.applied;
-                        settled.insert(job.id, Settling { applied, spec_hash, version: after });
-                    }
-                }
-                Err(failure) => {
-                    outcome.failures.insert(job.id, failure);
-                }
-            }
-        }
-    }
-    if outcome.stopped || !outcome.failures.is_empty() || !plan.terminating.is_empty() {
-        return outcome;
-    }
-    // What refers goes before what is referred to: one kind after the other.
-    for victims in plan.prune.chunk_by(|a, b| a.id.kind == b.id.kind) {
-        let mut deletes = stream::iter(victims.to_vec())
-            .map(|victim| async move {
-                let pruned = writer.prune(&victim).await;
-                (victim, pruned)
-            })
-            .buffer_unordered(CONCURRENCY);
-        while let Some((victim, result)) = deletes.next().await {
-            match result {
-                Ok(Pruned::Gone) => outcome.pruned += 1,
-                Ok(Pruned::Taken) => {}
-                Ok(Pruned::Stopped) => outcome.stopped = true,
-                Err(error) => {
-                    outcome.undeleted.insert(victim.id, error);
-                }
-            }
-        }
-        if outcome.stopped {
-            break;
-        }
-    }
+    pieces.end(&outcome);
     outcome
 }
 
@@ -182,6 +147,15 @@ pub async fn apply(
 struct Written {
     seen: Seen,
     drift: Option<Drift>,
+}
+
+/// How one write ended, if it did not fail.
+enum Wrote {
+    Written(Written),
+    /// It was not begun, because the GitSync changed.
+    Stopped,
+    /// It was not begun, because the time is over.
+    Late,
 }
 
 /// How one delete ended.
@@ -192,18 +166,93 @@ pub(super) enum Pruned {
     Taken,
     /// It was not begun, because the GitSync changed.
     Stopped,
+    /// It was not begun, because the time is over.
+    Late,
 }
 
 impl Writer<'_> {
-    /// `None`: not written, because the GitSync changed.
-    async fn run(&self, job: Job) -> (Job, Result<Option<Written>, Failure>) {
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    async fn write(
+        &self,
+        jobs: &[Job],
+        pieces: &Pieces,
+        settled: &mut Settled,
+        outcome: &mut Outcome,
+    ) {
+        for jobs in jobs.chunk_by(|a, b| pieces.together(&a.id, &b.id)) {
+            let mut writes =
+                stream::iter(jobs.to_vec()).map(|job| self.run(job)).buffer_unordered(CONCURRENCY);
+            while let Some((job, result)) = writes.next().await {
+                match result {
+                    Ok(Wrote::Stopped) => outcome.stopped = true,
+                    Ok(Wrote::Late) => outcome.left += 1,
+                    Ok(Wrote::Written(Written { seen: (after, spec_hash), drift })) => {
+                        // A write that changed nothing has undone nothing.
+                        let undone = drift.filter(|_| after != job.before);
+                        outcome.drifts.extend(undone.map(|drift| (job.id.clone(), drift)));
+                        match job.mode {
+                            Mode::Create => outcome.created += 1,
+                            Mode::Update { .. } => {
+                                outcome.updated += usize::from(after != job.before);
+                            }
+                        }
+                        if spec_hash == Some(job.want.spec_hash) {
+                            settled.remove(&job.id);
+                        } else {
+                            let applied = job.want.applied;
+                            settled.insert(job.id, Settling { applied, spec_hash, version: after });
+                        }
+                    }
+                    Err(failure) => {
+                        outcome.failures.insert(job.id, failure);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What refers goes before what is referred to: one kind after the other.
+    async fn delete(&self, victims: &[Victim], pieces: &Pieces, outcome: &mut Outcome) {
+        let mut victims = victims.to_vec();
+        pieces.order(&mut victims, |victim| &victim.id);
+        for victims in victims.chunk_by(|a, b| pieces.together(&a.id, &b.id)) {
+            let mut deletes = stream::iter(victims.to_vec())
+                .map(|victim| async move {
+                    let pruned = self.prune(&victim).await;
+                    (victim, pruned)
+                })
+                .buffer_unordered(CONCURRENCY);
+            while let Some((victim, result)) = deletes.next().await {
+                match result {
+                    Ok(Pruned::Gone) => outcome.pruned += 1,
+                    Ok(Pruned::Taken) => {}
+                    Ok(Pruned::Stopped) => outcome.stopped = true,
+                    Ok(Pruned::Late) => outcome.left += 1,
+                    Err(error) => {
+                        outcome.undeleted.insert(victim.id, error);
+                    }
+                }
+            }
+            if outcome.stopped {
+                break;
+            }
+        }
+    }
+
+    async fn run(&self, job: Job) -> (Job, Result<Wrote, Failure>) {
         if !(self.go_on)() {
-            return (job, Ok(None));
+            return (job, Ok(Wrote::Stopped));
+        }
+        if self.is_late() {
+            return (job, Ok(Wrote::Late));
         }
         // Afterwards nothing tells who it was.
         let drift =
             if job.drifted { Some(self.drift(&job).await.unwrap_or_default()) } else { None };
-        let written = self.bring(&job).await.map(|seen| Some(Written { seen, drift }));
+        let written = self.bring(&job).await.map(|seen| Wrote::Written(Written { seen, drift }));
         (job, written)
     }
 
@@ -216,30 +265,39 @@ impl Writer<'_> {
         Some(drift(&job.want.definition.canonical_spec.json(), &spec, &managed))
     }
 
-    /// Asks the server what it would refuse.
-    async fn rehearse(&self, desired: &DesiredSet, plan: &Plan) -> BTreeMap<ObjectId, Failure> {
-        let all = Kind::ALL.into_iter().flat_map(|kind| jobs(kind, desired, plan));
-        let mut answers = stream::iter(all)
+    /// Asks the server what it would refuse. If anything, or if the time was over before all was asked, nothing is written.
+    async fn rehearse(&self, jobs: &[Job], pieces: &mut Pieces, outcome: &mut Outcome) {
+        let open = jobs.iter().filter(|job| !pieces.is_accepted(&job.id, &job.want.applied));
+        let mut answers = stream::iter(open.cloned().collect::<Vec<_>>())
             .map(|job| async move {
+                if self.is_late() || !(self.go_on)() {
+                    return (job, None);
+                }
                 let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
                 let manifest = job.want.manifest(self.sync, self.commit);
                 let answer = ssa::rehearse(&api, ssa::SYNC_MANAGER, manifest, &job.mode).await;
-                (job.id, answer.map_err(|error| classify(&error, &job.mode)))
+                let answer = answer.map_err(|error| classify(&error, &job.mode));
+                (job, Some(answer))
             })
             .buffer_unordered(CONCURRENCY);
-        let mut failures = BTreeMap::new();
-        while let Some((id, answer)) = answers.next().await {
-            if let Err(failure) = answer {
-                failures.insert(id, failure);
+        while let Some((job, answer)) = answers.next().await {
+            match answer {
+                Some(Ok(())) => pieces.accept(job.id, job.want.applied),
+                Some(Err(failure)) => drop(outcome.failures.insert(job.id, failure)),
+                None => outcome.left += 1,
             }
         }
-        failures
+        outcome.stopped = outcome.left > 0 && !(self.go_on)();
+        outcome.rehearsed = outcome.left > 0 || !outcome.failures.is_empty();
     }
 
     async fn bring(&self, job: &Job) -> Result<Seen, Failure> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
         let mut last = String::new();
-        for _ in 0..REPLACE_TRIES {
+        for number in 0..REPLACE_TRIES {
+            if number > 0 && self.is_late() {
+                break;
+            }
             let manifest = job.want.manifest(self.sync, self.commit);
             let object = ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &job.mode)
                 .await
@@ -292,6 +350,9 @@ impl Writer<'_> {
         for _ in 0..DELETE_TRIES {
             if !(self.go_on)() {
                 return Ok(Pruned::Stopped);
+            }
+            if self.is_late() {
+                return Ok(Pruned::Late);
             }
             match ssa::delete(&api, &victim.id.name, &victim.uid, version)
                 .await
@@ -346,3 +407,7 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
         Failure::Transient(error.to_string())
     }
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::apply::{Failure, Outcome, Writer, apply};
+use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::desired::{Change, SyncRef, changes};
 use super::engine::{Engine, EngineError, Subject};
@@ -151,6 +151,7 @@ impl Engine {
             commit: &loaded.revision.commit,
             atomic,
             go_on: &current,
+            until: tokio::time::Instant::now() + LONGEST,
         };
         let client = self.writer(state, subject, made.is_settled()).await;
         if client.is_ok() {
@@ -159,7 +160,11 @@ impl Engine {
         let turn = (!made.is_settled()).then(|| self.turns.sync());
         let outcome = match client {
             Ok(Some(client)) if !made.is_settled() => {
-                apply(&writer(&client), &loaded.desired, &made, &mut state.settled).await
+                let slow = Self::slow_report(state, subject, loaded, &made);
+                let State { settled, pieces, .. } = state;
+                let writer = writer(&client);
+                let work = apply(&writer, &loaded.desired, &made, settled, pieces);
+                self.telling(subject, slow, work).await
             }
             Ok(_) => Outcome::default(),
             Err(refusal) => {
@@ -197,6 +202,7 @@ impl Engine {
         }
         state.try_denied_again(retry_after(subject));
         carried.undeleted = outcome.undeleted.len();
+        carried.left = outcome.left;
         carried.wait = fought.iter().map(|fought| fought.wait).min();
         let said_so = !carried.asked.is_empty() || carried.unknown.is_some();
         if !said_so && !carried.unanswered && fought.is_empty() {

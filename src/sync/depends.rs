@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::board::Namespace;
 use super::desired::{Desired, DesiredSet, changes};
-use super::engine::{Engine, Subject, unready};
+use super::engine::{Engine, Subject};
 use super::source::Loaded;
 use super::state::State;
 use super::status::Verdict;
+use super::tell::unready;
 use crate::api::{GitSync, Kind, keys};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};

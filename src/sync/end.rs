@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 
-use super::apply::{Outcome, Pruned, Writer};
+use super::apply::{LONGEST, Outcome, Pruned, Writer};
 use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::desired::{DesiredSet, SyncRef};
-use super::engine::{Engine, EngineError, Subject, unready};
+use super::engine::{Engine, EngineError, Subject};
 use super::plan::{Others, Plan, Settled, Victim};
 use super::problems::{Refused, write_problems};
 use super::rights::{Denial, Refusal, retry_after};
 use super::state::State;
-use super::status::{Report, status};
+use super::status::Report;
+use super::tell::unready;
 use crate::api::git_sync::DeletionPolicy;
 use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::client::call;
@@ -357,12 +358,15 @@ impl Engine {
             commit: "",
             atomic: false,
             go_on: &current,
+            until: tokio::time::Instant::now() + LONGEST,
         };
         let mut undeleted = BTreeMap::new();
         for victim in victims.iter().take(BATCH) {
             match writer.prune(victim).await {
                 Ok(Pruned::Gone) => state.parted += 1,
                 Ok(Pruned::Taken) => {}
+                // How far it is is told first.
+                Ok(Pruned::Late) => break,
                 // Somebody who suspends it or changes the policy now is obeyed now.
                 Ok(Pruned::Stopped) => return Ok(Step::Later(Next::After(Duration::ZERO))),
                 Err(words) => {
@@ -423,7 +427,7 @@ impl Engine {
             failed: problems.len(),
             ..subject.blank(verdict, state)
         };
-        self.write_status(subject, |old| status(old, report)).await?;
+        self.tell(subject, report).await?;
         Ok(Step::Later(Next::After(wait)))
     }
 }

@@ -5,16 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use kube::Client;
 
 use super::budgets::Budgets;
 use super::carry::Carry;
 use super::desired::SyncRef;
-use super::drift::Drift;
 use super::listen::listen;
 use super::local::LocalFolders;
-use super::plan::Plan;
 use super::rights::retry_after;
 use super::siblings::Siblings;
 use super::slots::Slots;
@@ -22,15 +19,15 @@ use super::source::{Loaded, Source, millis};
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
-use super::status::{Done, PROGRESSING, READING, Report, Verdict, status, verdict};
+use super::status::{Done, PROGRESSING, READING, Report, Verdict, unwatched, verdict};
+use super::tell::{now, outcome_word, unready};
 use super::touched::Touched;
 use super::variables::Changed;
+use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
-use crate::api::{GitSync, ObjectId};
 use crate::cluster::client::CallError;
 use crate::cluster::events::Events;
 use crate::cluster::live::{Managed, Stores};
-use crate::cluster::ssa;
 use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
@@ -78,7 +75,7 @@ pub struct Engine {
     pub(super) touched: Arc<Touched>,
     pub(super) siblings: Siblings,
     pub(super) slots: Slots,
-    spoken: Arc<Spoken>,
+    pub(super) spoken: Arc<Spoken>,
     started: tokio::time::Instant,
     /// Syncs whose variables have changed.
     pub variables: Arc<Changed>,
@@ -223,46 +220,13 @@ impl Engine {
     pub(super) fn space<'a>(&'a self, namespace: &'a str) -> Space<'a> {
         Space { stores: &self.stores, namespace }
     }
-
-    /// Writes a status over the newest one.
-    pub(super) async fn write_status(
-        &self,
-        subject: &Subject<'_>,
-        make: impl FnOnce(Option<&GitSyncStatus>) -> GitSyncStatus,
-    ) -> Result<(), EngineError> {
-        let Subject { key, entry, sync, .. } = subject;
-        let newest = self.stores.git_syncs.get(key).filter(|newest| newest.uid == entry.uid);
-        let newest = newest.and_then(|newest| newest.value.object());
-        let sync = newest.as_ref().unwrap_or(sync);
-        let new = make(sync.status.as_ref());
-        let (namespace, name, uid) = (&key.namespace, &key.name, &entry.uid);
-        self.spoken.say(key, uid, new.clone(), sync.status.clone());
-        if sync.status.as_ref() == Some(&new) {
-            return Ok(());
-        }
-        match ssa::apply_status::<GitSync>(&self.client, namespace, name, uid, &new).await {
-            Ok(object) => {
-                if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
-                    let (key, entry) = crate::cluster::reflector::entry::<Managed<GitSync>>(object);
-                    let shown = entry.value.object().and_then(|object| object.status.clone());
-                    self.spoken.shown(&key, uid, shown);
-                    self.stores.git_syncs.wrote(key, entry);
-                }
-                Ok(())
-            }
-            // Nobody is left to tell.
-            Err(error) if error.is_gone() => {
-                self.stores.git_syncs.deleted(key, uid);
-                Ok(())
-            }
-            Err(error) => Err(EngineError::Status(error)),
-        }
-    }
 }
 
 impl Reconciler for Engine {
     type Error = EngineError;
     const KIND: &'static str = "GitSync";
+    /// A minute of writes (`apply::LONGEST`), and what stands before and after them, each call as slow as it may be.
+    const DEADLINE: Duration = Duration::from_secs(5 * 60);
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
         let listed = self.stores.wait_ready();
@@ -299,16 +263,6 @@ impl Reconciler for Engine {
     }
 }
 
-pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
-    Verdict {
-        reason: reason.into(),
-        message: message.into(),
-        ready: false,
-        stalled,
-        reconciling: false,
-    }
-}
-
 impl Engine {
     /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
     async fn unlisted(&self, key: &Key) -> Result<Next, EngineError> {
@@ -325,7 +279,7 @@ impl Engine {
             let mut verdict = unready("KindsNotListed", &message, false);
             verdict.reconciling = true;
             let report = Report::of(generation, verdict, now());
-            self.write_status(&subject, |old| status(old, report)).await?;
+            self.tell(&subject, report).await?;
         }
         Ok(Next::After(LOOK_AGAIN))
     }
@@ -337,7 +291,7 @@ impl Engine {
             state.stop_looking();
             let mut report = subject.blank(unready("Suspended", "", false), state);
             report.suspended = true;
-            self.write_status(subject, |old| status(old, report)).await?;
+            self.tell(subject, report).await?;
             return Ok(Next::Settled);
         }
         // Also without rights to write: others may wait to hear what this one wants.
@@ -345,7 +299,7 @@ impl Engine {
         let name = subject.sync.spec.service_account_name.as_deref();
         if let Err(refusal) = self.settings.account(&subject.key.namespace, name) {
             let report = subject.blank(unready(refusal.reason, &refusal.message, true), state);
-            self.write_status(subject, |old| status(old, report)).await?;
+            self.tell(subject, report).await?;
             return Ok(Next::Settled);
         }
 
@@ -362,7 +316,7 @@ impl Engine {
                 report.problems = Some(&newest.catalog.problems);
                 // Before the first commit is applied there is nothing to watch.
                 report.blind = subject.last_applied().is_some();
-                self.write_status(subject, |old| status(old, report)).await?;
+                self.tell(subject, report).await?;
                 return Ok(Next::After(state.until_poll()));
             }
         }
@@ -389,7 +343,7 @@ impl Engine {
         if verdict.reason != PROGRESSING || seen != Some(subject.generation) {
             let mut report = subject.blank(verdict, state);
             report.blind = state.source_error.is_some();
-            self.write_status(subject, |old| status(old, report)).await?;
+            self.tell(subject, report).await?;
         }
         Ok(Next::After(if polling { PATIENCE } else { state.until_poll() }))
     }
@@ -436,6 +390,9 @@ impl Engine {
         let writes = outcome.created + outcome.updated + outcome.pruned;
         let failed = carried.transient > 0 || carried.refusal.is_some();
         let result = outcome_word(&said, &plan, failed);
+        if let (true, Some(silent)) = (said.ready, self.stores.silent()) {
+            said = unwatched(&revision, &silent);
+        }
         let last = subject.status().and_then(|status| status.history.first());
         let news = writes > 0
             || (!waiting
@@ -461,6 +418,7 @@ impl Engine {
         });
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
+            || outcome.left > 0
             || postponed > 0
             || carried.refusal.is_some()
             || !plan.terminating.is_empty();
@@ -472,7 +430,7 @@ impl Engine {
             verdict: said,
             attempted: state.attempted.as_ref().map(ToString::to_string),
             revision: Some(revision),
-            handled: state.request.clone(),
+            handled: state.request.clone().filter(|_| finished || outcome.left == 0),
             problems: Some(&problems),
             plan: Some(&plan),
             counts: Some(&counts),
@@ -483,9 +441,10 @@ impl Engine {
             stages: Some(stages),
             suspended: false,
             blind: false,
+            silent: None,
             now: now(),
         };
-        let written = self.write_status(subject, |old| status(old, report)).await;
+        let written = self.tell(subject, report).await;
         // What waited for the commit to be applied may go on.
         drop(turn);
         if let Some((ready, reason, note)) = event {
@@ -503,39 +462,12 @@ impl Engine {
         if carried.refusal.is_some() || state.denied_until.is_some() {
             wait = wait.min(retry_after(subject));
         }
-        Ok(Next::After(if retry { wait.min(backoff(state.attempts)) } else { wait }))
-    }
-
-    /// Says what was changed by hand and is undone.
-    async fn tell_drift(&self, sync: &GitSync, drifts: &[(ObjectId, Drift)]) {
-        let Some((first, drift)) = drifts.first() else { return };
-        for (id, drift) in drifts {
-            tracing::info!(namespace = sync.metadata.namespace, %id, %drift, "undone");
+        if retry {
+            wait = wait.min(backoff(state.attempts));
+        } else if outcome.left > 0 {
+            // The next piece.
+            wait = Duration::ZERO;
         }
-        let mut note = format!("{first}: {drift}; undone");
-        if drifts.len() > 1 {
-            note = format!("{note}; so were {} more", drifts.len() - 1);
-        }
-        self.events.tell(sync, true, "DriftCorrected", &note).await;
-    }
-}
-
-/// Now, in whole seconds: what Kubernetes keeps of a time.
-fn now() -> Timestamp {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
-}
-
-fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> &'static str {
-    if verdict.ready {
-        "Applied"
-    } else if failed {
-        "Failed"
-    } else if plan.held.is_some() && matches!(&*verdict.reason, "PruneHeld" | "PruneWaiting") {
-        "Held"
-    } else if verdict.reason == PROGRESSING {
-        PROGRESSING
-    } else {
-        "Partial"
+        Ok(Next::After(wait))
     }
 }

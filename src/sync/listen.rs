@@ -26,6 +26,12 @@ pub fn listen(stores: &Stores, touched: &Arc<Touched>, spoken: &Arc<Spoken>, que
         }
         _ => sink.add(change.key.clone()),
     });
+    let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
+    stores.on_turn(move || {
+        for (key, _) in syncs.all() {
+            sink.add(key);
+        }
+    });
     macro_rules! managed {
         ($store:expr, $kind:expr) => {{
             let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::engine::{Engine, Subject};
 use super::siblings::Told;
 use super::source::parse_duration;
-use super::state::{Answer, Question, State};
+use super::source_error::SourceError;
+use super::state::{Answer, Question, State, unpanicked};
 use super::variables;
 use crate::api::git_sync::Stages;
 use crate::api::keys;
@@ -41,6 +42,9 @@ impl Engine {
         state.next_poll = Some(began + jitter(retry));
         let (source, slots, client) =
             (state.source.clone(), self.slots.clone(), self.client.clone());
+        let budgets = self.settings.budgets;
+        let last = state.source_error.as_ref().map(|failure| failure.reason);
+        let panicked = last == Some(SourceError::Panicked.reason());
         let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
         let applied = subject.applied_before();
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
@@ -48,6 +52,9 @@ impl Engine {
         let last = subject.last_applied().filter(|_| waits && state.recalled.is_none());
         let look = async move {
             let mut source = source.lock().await;
+            if panicked {
+                source.start_anew(budgets);
+            }
             let (mut stages, mut attempted) = (Stages::default(), None);
             let slot = slots.ask().await;
             let values = variables::read(&client, &mine.namespace, &sync.spec).await;
@@ -55,7 +62,8 @@ impl Engine {
             let known = values.as_ref().ok().cloned().flatten();
             let result = match values {
                 Ok(values) => {
-                    source.refresh(&sync.spec, &mine, values, &mut stages, &mut attempted).await
+                    let (stages, attempted) = (&mut stages, &mut attempted);
+                    unpanicked(source.refresh(&sync.spec, &mine, values, stages, attempted)).await
                 }
                 Err(error) => Err(error),
             };
@@ -63,6 +71,9 @@ impl Engine {
                 Ok(changed) => (changed, None),
                 Err(error) => {
                     tracing::warn!(object = %mine, reason = error.reason(), %error, "cannot read the repository");
+                    if error == SourceError::Panicked {
+                        source.start_anew(budgets);
+                    }
                     (false, Some(error.into()))
                 }
             };

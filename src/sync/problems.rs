@@ -17,6 +17,9 @@ pub type Refused = BTreeMap<ObjectId, (String, String)>;
 /// The code of a problem whose cause is a missing right.
 pub const FORBIDDEN: &str = "CVK0905";
 
+/// The code of a problem that may pass by itself.
+pub const FAILED: &str = "CVK0903";
+
 /// Conflicts, refusals and failed writes as problems, with the place of the definition.
 pub fn write_problems(
     namespace: &str,
@@ -68,7 +71,7 @@ pub fn write_problems(
             Failure::Transient(message) => {
                 problems.push(problem(
                     id,
-                    "CVK0903",
+                    FAILED,
                     format!("{id} could not be written: {message}"),
                     None,
                 ));

@@ -273,6 +273,12 @@ impl Source {
         Ok(self.remote.insert(remote).clone())
     }
 
+    /// Forgets what a panic may have left half done. What was read whole stays.
+    pub fn start_anew(&mut self, budgets: Budgets) {
+        self.loader = Loader::new(budgets.definition);
+        self.remote = None;
+    }
+
     /// Reads a commit that was applied before, by its id: from the store if it is still there, else from the remote.
     /// For the time after a start in which the newest one cannot be read. Variables may have other values now, so a spec
     /// with variables recalls nothing.
@@ -473,4 +479,4 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 #[path = "source_tests.rs"]
-mod tests;
+pub(super) mod tests;

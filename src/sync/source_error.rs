@@ -22,6 +22,9 @@ pub enum SourceError {
         /// What to do.
         hint: Option<String>,
     },
+    /// A panic. What it says is in the log only: it may quote what was read.
+    #[error("reading the commit failed unexpectedly: this is a bug of Convoke")]
+    Panicked,
 }
 
 impl SourceError {
@@ -32,6 +35,7 @@ impl SourceError {
             Self::Git(error) => error.reason(),
             Self::Ignore(_) => "InvalidIgnore",
             Self::Variables { reason, .. } => reason,
+            Self::Panicked => "InternalError",
         }
     }
 
@@ -42,6 +46,11 @@ impl SourceError {
             Self::Git(error) => error.hint(),
             Self::Ignore(_) => Some("the syntax is that of .gitignore, one pattern an item".into()),
             Self::Variables { hint, .. } => hint.clone(),
+            Self::Panicked => Some(
+                "revert the newest commit, or leave the files out that it changed (spec.ignore); the operator's log says \
+                 where it happened (\"panicked at\"): please report that"
+                    .into(),
+            ),
         }
     }
 
@@ -51,7 +60,7 @@ impl SourceError {
         match self {
             Self::Git(error) => error.is_terminal(),
             Self::Ignore(_) => true,
-            Self::Variables { .. } => false,
+            Self::Variables { .. } | Self::Panicked => false,
         }
     }
 }

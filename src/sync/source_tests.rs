@@ -5,7 +5,7 @@ use crate::sync::properties::definition;
 use crate::sync::properties::repository::wrong;
 
 /// A commit with these objects, each in this file.
-fn commit(previous: Option<&Loaded>, objects: &[(&str, &str)], broken: bool) -> Loaded {
+pub fn commit(previous: Option<&Loaded>, objects: &[(&str, &str)], broken: bool) -> Loaded {
     let mut catalog = Catalog::default();
     for (name, path) in objects {
         let id = ObjectId::new(Kind::ModelAPI, *name);

@@ -1,12 +1,15 @@
 //! What the engine keeps of a GitSync between two reconciles. All of it can be made anew.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 
 use super::board::Board;
 use super::fights::Fights;
+use super::pieces::Pieces;
 use super::plan::Settled;
 use super::problems::Refused;
 use super::references::References;
@@ -68,10 +71,13 @@ pub struct Answer {
     pub recalled: Option<Arc<Loaded>>,
 }
 
+/// An answer, or a panic instead of one.
+type Found = Result<Answer, SourceError>;
+
 /// A look at the remote that runs beside the reconciles: a slow remote never delays the undoing of drift.
 struct Poll {
     question: Question,
-    answer: Arc<Mutex<Option<Answer>>>,
+    answer: Arc<Mutex<Option<Found>>>,
     task: JoinHandle<()>,
 }
 
@@ -89,6 +95,13 @@ pub struct View {
     pub references: References,
     /// The commit that both were made for.
     pub loaded: Arc<Loaded>,
+}
+
+/// A panic as an error. Whoever goes on must not believe what the work has left half done.
+pub(super) async fn unpanicked<T>(
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Err(SourceError::Panicked))
 }
 
 /// See the module.
@@ -114,6 +127,8 @@ pub struct State {
     pub settled: Settled,
     /// Plans with failed writes, in a row.
     pub attempts: u32,
+    /// How far a plan has come that takes several.
+    pub pieces: Pieces,
     /// What a plan has to look at, and the commit that it was made for; `None` before the first plan.
     pub view: Option<View>,
     /// Content that the server refused: not sent again until it changes, or somebody asks.
@@ -161,6 +176,7 @@ impl State {
             attempted: None,
             settled: Settled::new(),
             attempts: 0,
+            pieces: Pieces::default(),
             view: None,
             refused: Refused::new(),
             fights: Fights::default(),
@@ -206,7 +222,10 @@ impl State {
         move || {
             answer.as_ref().is_some_and(|answer| {
                 let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
-                answer.as_ref().is_some_and(|answer| answer.changed || answer.failure.is_some())
+                answer.as_ref().is_some_and(|answer| match answer {
+                    Ok(answer) => answer.changed || answer.failure.is_some(),
+                    Err(_) => true,
+                })
             })
         }
     }
@@ -226,22 +245,34 @@ impl State {
         let answer = Arc::new(Mutex::new(None));
         let slot = answer.clone();
         let task = tokio::spawn(async move {
-            let found = look.await;
+            let found = unpanicked(look.map(Ok)).await;
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
             done();
         });
         self.poll = Some(Poll { question, answer, task });
     }
 
-    /// The answer of the look that was under way, once it is there.
+    /// The answer of the look that was under way, once it is there. One that panicked is a failure like any other: what was
+    /// read before stays, and nobody believes it to be the newest.
     pub fn take_answer(&mut self) -> Option<Answer> {
         let poll = self.poll.as_ref()?;
-        let answer = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A look that ended without an answer panicked: it is begun again when it is due.
-        if answer.is_some() || poll.task.is_finished() {
-            self.poll = None;
-        }
-        answer
+        let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let found = match found {
+            Some(found) => found,
+            None if poll.task.is_finished() => Err(SourceError::Panicked),
+            None => return None,
+        };
+        let question = poll.question.clone();
+        self.poll = None;
+        Some(found.unwrap_or_else(|error| Answer {
+            question,
+            attempted: None,
+            stages: Stages::default(),
+            changed: false,
+            failure: Some(error.into()),
+            loaded: self.loaded.clone(),
+            recalled: None,
+        }))
     }
 
     /// Gives up the look that is under way; the next one begins as soon as it may.
@@ -257,5 +288,43 @@ impl State {
         }
         let now = Instant::now();
         self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::budgets::Budgets;
+    use super::super::source::tests::commit;
+    use super::*;
+
+    #[tokio::test]
+    async fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
+        let source = Source::new(PathBuf::from("/nowhere"), false, Budgets::default());
+        let mut state = State::new("u", source);
+        state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
+        let (trigger, request) = ("Request", Some("now".to_owned()));
+        let question = Question { trigger, generation: 7, request, began: Instant::now() };
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let news = {
+            let look = async { panic!("on purpose: a secret") };
+            state.poll(question, look, || done.send(()).expect("somebody waits"));
+            state.has_news()
+        };
+        ended.await.expect("whoever waits for the answer is woken");
+        assert!(news(), "a plan that is being carried out stops");
+        let answer = state.take_answer().expect("an answer");
+        let failure = answer.failure.expect("a failure");
+        assert_eq!((failure.reason, failure.terminal), ("InternalError", false));
+        assert!(failure.message.contains("bug of Convoke; hint: revert"), "{}", failure.message);
+        assert!(!failure.message.contains("secret"), "{}", failure.message);
+        assert_eq!((answer.question.generation, answer.changed), (7, false));
+        assert_eq!(answer.question.request.as_deref(), Some("now"));
+        assert!(answer.loaded.is_some(), "what was read before");
+        assert!(
+            state.polling().is_none() && state.take_answer().is_none(),
+            "the next look may begin"
+        );
     }
 }

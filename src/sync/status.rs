@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::Count;
 use super::plan::{Held, Plan};
-use super::problems::FORBIDDEN;
+use super::problems::{FAILED, FORBIDDEN};
 use super::rights::Refusal;
 use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
@@ -32,6 +32,9 @@ const MOST_BYTES: usize = 256 * 1024;
 pub const PROGRESSING: &str = "Progressing";
 /// The message while the remote is looked at.
 pub const READING: &str = "reading the repository";
+
+/// The reason while the cluster tells nothing of one of our kinds.
+pub const NOT_WATCHED: &str = "KindsNotWatched";
 
 /// Why a sync is not Ready, or that it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +102,8 @@ pub struct Report<'a> {
     pub suspended: bool,
     /// Whether nothing is known of what is to be: changes by hand are not seen.
     pub blind: bool,
+    /// What the cluster has not told for long, if anything: changes by hand of it are not seen.
+    pub silent: Option<String>,
     /// Now.
     pub now: Timestamp,
 }
@@ -123,6 +128,7 @@ impl Report<'_> {
             stages: None,
             suspended: false,
             blind: false,
+            silent: None,
             now,
         }
     }
@@ -166,10 +172,18 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         "Suspended",
         "spec.suspend is true: nothing is fetched, applied or deleted",
     );
-    if report.blind {
-        let message = "nothing could be read since the operator started or the spec changed: changes by hand are not undone";
-        let conditions = &mut status.conditions;
-        conditions::set(conditions, "DriftWatch", "False", "NothingRead", message, generation, now);
+    let unseen = match &report.silent {
+        _ if report.blind => Some((
+            "NothingRead",
+            "nothing could be read since the operator started or the spec changed: changes by hand are not undone"
+                .to_owned(),
+        )),
+        Some(silent) if !report.suspended => Some((NOT_WATCHED, unwatched_message(silent))),
+        _ => None,
+    };
+    if let Some((reason, message)) = unseen {
+        let (conditions, message) = (&mut status.conditions, cut(&message, MOST_MESSAGE));
+        conditions::set(conditions, "DriftWatch", "False", reason, &message, generation, now);
     } else {
         conditions::remove(&mut status.conditions, "DriftWatch");
     }
@@ -377,6 +391,8 @@ pub struct Carried {
     pub transient: usize,
     /// Deletes that did not happen and are tried again.
     pub undeleted: usize,
+    /// Writes and deletes that were not begun, because the plan took too long.
+    pub left: usize,
     /// GitSyncs of the namespace that are asked what they want before something is decided.
     pub asked: Vec<String>,
     /// Whether all that they are asked about is told already: deletes that wait for an approval.
@@ -395,9 +411,14 @@ pub struct Carried {
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, asked, told, unknown, wait, refusal, unanswered } = carried;
+    let Carried { transient, undeleted, left, asked, told, unknown, wait, refusal, unanswered } =
+        carried;
     let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty() && !told);
-    let busy = transient + undeleted > 0
+    let rest = match left {
+        0 => String::new(),
+        left => format!(", {left} more not tried yet"),
+    };
+    let busy = transient + undeleted + left > 0
         || wait.is_some()
         || !plan.terminating.is_empty()
         || !plan.given.is_empty()
@@ -411,10 +432,16 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
         (PROGRESSING, READING.to_owned(), false)
     } else if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
-        let forbidden =
-            problems.iter().all(|p| p.severity != Severity::Error || p.code == FORBIDDEN);
-        let reason = if forbidden { "Forbidden" } else { "ProblemsFound" };
-        (reason, format!("{errors} error(s) at {revision}; first: {first}"), false)
+        let all = |code| problems.iter().all(|p| p.severity != Severity::Error || p.code == code);
+        if all(FAILED) {
+            let message = format!(
+                "{errors} object(s) of {revision} could not be written{rest}; trying again; first: {first}"
+            );
+            ("ApplyFailed", message, false)
+        } else {
+            let reason = if all(FORBIDDEN) { "Forbidden" } else { "ProblemsFound" };
+            (reason, format!("{errors} error(s) at {revision}{rest}; first: {first}"), false)
+        }
     } else if asks {
         let names = asked.join(", ");
         let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");
@@ -422,9 +449,12 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
     } else if transient > 0 {
         (
             "ApplyFailed",
-            format!("{transient} object(s) of {revision} could not be written; trying again"),
+            format!("{transient} object(s) of {revision} could not be written{rest}; trying again"),
             false,
         )
+    } else if *left > 0 {
+        let message = format!("{revision}: {left} object(s) are still to be written or deleted");
+        (PROGRESSING, message, false)
     } else if let Some((count, names)) = unknown {
         let message = format!(
             "{count} delete(s) wait: GitSync {names} cannot be read, so it is not known whether it wants these objects"
@@ -457,6 +487,22 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
         ("Succeeded", message, true)
     };
     Verdict { reason: reason.into(), message, ready, stalled: false, reconciling: busy }
+}
+
+/// The verdict on a commit that would be applied whole, if it were known what there is.
+#[must_use]
+pub fn unwatched(revision: &str, silent: &str) -> Verdict {
+    let message =
+        format!("{revision} is applied as far as is known; {}", unwatched_message(silent));
+    let reason = NOT_WATCHED.to_owned();
+    Verdict { reason, message, ready: false, stalled: false, reconciling: true }
+}
+
+fn unwatched_message(silent: &str) -> String {
+    format!(
+        "what others change is not seen, because the API server does not show {silent}; \
+         hint: is all of deploy/crds.yaml and deploy/rbac.yaml applied? If so, look for the cause in the API server's log"
+    )
 }
 
 /// `path:line:column: message`.

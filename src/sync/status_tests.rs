@@ -110,3 +110,40 @@ fn g18_a_long_request_and_hidden_characters_stay_out_of_a_status() {
     assert_eq!(cut("äöü", 3), "äöü");
     assert_eq!(cut("äöüß", 3), "äö…");
 }
+
+#[test]
+fn g18_what_failed_and_what_was_not_tried_yet_are_told_apart() {
+    let problem = |code: &str| Problem {
+        severity: Severity::Error,
+        path: Some("a.yaml".into()),
+        line: Some(1),
+        column: Some(1),
+        code: code.into(),
+        message: "Agent/a could not be written: no answer".into(),
+        hint: None,
+        object: None,
+    };
+    let said = |problems: &[Problem], carried: &Carried| {
+        let Verdict { reason, message, ready, reconciling, .. } =
+            verdict("main@sha1:0", problems, &Plan::default(), carried);
+        assert!(!ready && reconciling);
+        (reason, message)
+    };
+    let failed = Carried { transient: 1, left: 312, ..Carried::default() };
+    let (reason, message) = said(&[problem("CVK0903")], &failed);
+    assert_eq!(reason, "ApplyFailed");
+    assert_eq!(
+        message,
+        "1 object(s) of main@sha1:0 could not be written, 312 more not tried yet; trying again; first: a.yaml:1:1: Agent/a could not be written: no answer"
+    );
+    let (reason, message) = said(&[problem("CVK0201"), problem("CVK0903")], &failed);
+    assert_eq!(reason, "ProblemsFound");
+    assert!(
+        message.starts_with("2 error(s) at main@sha1:0, 312 more not tried yet; "),
+        "{message}"
+    );
+    // Slow, and nothing is wrong.
+    let (reason, message) = said(&[], &Carried { left: 312, ..Carried::default() });
+    assert_eq!(reason, PROGRESSING);
+    assert_eq!(message, "main@sha1:0: 312 object(s) are still to be written or deleted");
+}

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -117,4 +118,16 @@ fn copy(mut from: TcpStream, mut to: TcpStream, shut: &AtomicBool, held: &Atomic
         }
     }
     let _ = to.shutdown(Shutdown::Write);
+}
+
+/// A kubeconfig whose every connection passes a gate, beside this one.
+pub fn gated(kubeconfig: &Path) -> (PathBuf, Gate) {
+    let text = std::fs::read(kubeconfig).expect("kubeconfig");
+    let mut config: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let server = config["clusters"][0]["cluster"]["server"].as_str().expect("server").to_owned();
+    let gate = Gate::before(server.trim_start_matches("https://").parse().expect("an address"));
+    config["clusters"][0]["cluster"]["server"] = format!("https://{}", gate.address()).into();
+    let path = kubeconfig.with_extension("gated");
+    std::fs::write(&path, config.to_string()).expect("write");
+    (path, gate)
 }

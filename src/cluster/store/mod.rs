@@ -3,16 +3,19 @@
 //! A reply (object, or tombstone of a delete) counts at once; older watch events for the same object are
 //! ignored until the watch has passed it. So a plan that runs right after an apply sees what was applied.
 
+mod health;
 mod objects;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
+pub use health::{Health, PATIENCE};
 pub use objects::Terms;
 
 use objects::Objects;
@@ -127,6 +130,8 @@ pub struct Store<V> {
     inner: RwLock<Inner<V>>,
     listeners: RwLock<Vec<Listener<V>>>,
     ready: watch::Sender<bool>,
+    /// Whether the watch that fills it works.
+    pub health: Health,
     /// Kind, for logs and readiness.
     pub kind: &'static str,
 }
@@ -141,6 +146,12 @@ impl<V> Store<V> {
     /// The same for a store whose objects are also found by their terms.
     #[must_use]
     pub fn indexed(kind: &'static str, terms: Terms<V>) -> Arc<Self> {
+        Self::patient(kind, terms, PATIENCE)
+    }
+
+    /// The same for a store that is called silent when its watch fails for longer than that.
+    #[must_use]
+    pub fn patient(kind: &'static str, terms: Terms<V>, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             inner: RwLock::new(Inner {
                 objects: Objects::new(terms),
@@ -152,6 +163,7 @@ impl<V> Store<V> {
             }),
             listeners: RwLock::new(Vec::new()),
             ready: watch::Sender::new(false),
+            health: Health::new(patience),
             kind,
         })
     }
