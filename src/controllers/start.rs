@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
 
@@ -110,6 +111,7 @@ pub fn start<E: Send + 'static>(
         wake(&stores.model_apis, Kind::ModelAPI, &stores.agents, &queue);
         wake(&stores.mcp_servers, Kind::MCPServer, &stores.agents, &queue);
         wake(&stores.agent_builds, Kind::AgentBuild, &stores.agents, &queue);
+        from_addresses(&children, &stores.agents, &queue);
         let (sink, agents) = (queue.clone(), stores.agents.clone());
         stores.agents.on_change(move |change| {
             // Peers care only whether an agent is there and exposed.
@@ -230,6 +232,27 @@ fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
     one(&children.deployments, kind, queue);
     one(&children.services, kind, queue);
     one(&children.config_maps, kind, queue);
+}
+
+/// The Service of a model or tool server that comes, goes or changes hands wakes those who are told its address.
+fn from_addresses(children: &ChildStores, agents: &Arc<Store<Managed<Agent>>>, queue: &Arc<Queue>) {
+    let (sink, agents) = (queue.clone(), agents.clone());
+    children.services.on_change(move |change| {
+        let uid = |child: Option<&Arc<Entry<Child<Service>>>>| {
+            child.and_then(|child| child.value.owner_uid().map(str::to_owned))
+        };
+        if uid(change.old) == uid(change.new) {
+            return;
+        }
+        for child in change.old.into_iter().chain(change.new) {
+            let kind = [Kind::ModelAPI, Kind::MCPServer]
+                .into_iter()
+                .find(|kind| child.value.owner_kind() == Some(kind.as_str()));
+            if let (Some(kind), Some(owner)) = (kind, child.value.owner_name()) {
+                dependents(&agents, kind, &Key::new(&change.key.namespace, owner), &sink);
+            }
+        }
+    });
 }
 
 /// Changes of something wake those who name it.
