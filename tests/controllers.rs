@@ -2,6 +2,8 @@
 //! controller-manager. No node: pods never run, so a Deployment's existence is the end of the road here.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[path = "controllers/foreign.rs"]
+mod foreign;
 mod support;
 
 use std::time::Duration;
@@ -279,34 +281,6 @@ async fn a3_a_loss_that_heals_at_once_is_not_told() {
             return;
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a11_a_foreign_object_with_a_childs_name_is_left_alone() {
-    let cluster = cluster().await;
-    shared_operator(cluster).await;
-    let files = [
-        ("m.yaml", model("gpt")),
-        ("s.yaml", REMOTE.to_owned()),
-        ("a.yaml", agent("mine", "")),
-        ("prompt.md", "p".into()),
-    ];
-    let files: Vec<_> = files.iter().map(|(p, c)| (*p, c.as_str())).collect();
-    let team = Team::new(cluster, "foreign-child", &files).await;
-    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "agent-mine"}, "spec": {"ports": [{"port": 1}]}});
-    let before = team
-        .services()
-        .create(&PostParams::default(), &serde_json::from_value(foreign).expect("service"))
-        .await
-        .expect("foreign");
-    team.sync_with(json!({})).await;
-    let status =
-        team.agent_is("mine", "conflict", |s| condition(s, "Conflict")["status"] == "True").await;
-    assert_eq!(status["phase"], "Failed");
-    assert!(status["endpoint"].is_null(), "the Service is somebody else's: {status}");
-    let after = team.services().get("agent-mine").await.expect("service");
-    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
-    assert!(team.deployments().get_opt("agent-mine").await.expect("get").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -205,6 +205,12 @@ impl ChildStores {
         }
     }
 
+    /// Whether the Service of that name is there and belongs to this owner: only then its address leads to the owner.
+    #[must_use]
+    pub fn has_service(&self, owner_uid: &str, key: &Key) -> bool {
+        self.services.get(key).is_some_and(|entry| entry.value.owner_uid() == Some(owner_uid))
+    }
+
     /// Waits until every store has read a first complete list.
     pub async fn wait_ready(&self) {
         let Self { deployments, services, config_maps } = self;

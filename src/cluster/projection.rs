@@ -5,15 +5,23 @@
 
 use serde_json::Value;
 
+/// Fields that the API server leaves out when they are `false` (no pointers in its types). Others may mean something
+/// else when they are absent: `automountServiceAccountToken` is `true` then.
+const ABSENT_WHEN_FALSE: [&str; 1] = ["paused"];
+
 /// Whether every field of `desired` is in `live` with an equal value. Lists must have the same length and order;
-/// `null`, an empty object and an empty list equal absence.
+/// `null`, an empty object and an empty list equal absence, as `false` does in a few fields.
 #[must_use]
 pub fn covers(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => {
             desired.iter().all(|(key, want)| match live.get(key) {
                 Some(have) => covers(have, want),
-                None => is_nothing(want),
+                None => {
+                    is_nothing(want)
+                        || (*want == Value::Bool(false)
+                            && ABSENT_WHEN_FALSE.contains(&key.as_str()))
+                }
             })
         }
         (Value::Array(live), Value::Array(desired)) => {
@@ -87,6 +95,17 @@ mod tests {
         let desired = json!({"resources": {"limits": {"cpu": "0.5", "memory": "1024Mi", "pods": 2}}, "env": [], "ports": [{"port": 80}]});
         let live = json!({"resources": {"limits": {"cpu": "500m", "memory": "1Gi", "pods": "2"}}, "ports": [{"port": 80, "protocol": "TCP"}], "dnsPolicy": "ClusterFirst"});
         assert!(covers(&live, &desired));
+    }
+
+    #[test]
+    fn a_rollout_that_is_not_paused_may_say_so_or_not() {
+        let desired = json!({"spec": {"paused": false}});
+        for live in [json!({"spec": {}}), desired.clone()] {
+            assert!(covers(&live, &desired), "{live}");
+        }
+        assert!(!covers(&json!({"spec": {"paused": true}}), &desired));
+        let token = "automountServiceAccountToken";
+        assert!(!covers(&json!({}), &json!({token: false})), "absent is true");
     }
 
     #[test]

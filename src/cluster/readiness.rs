@@ -61,6 +61,11 @@ pub enum Health {
     Failed(String, String),
 }
 
+/// The reason of `Progressing` when the API server does not take the ReplicaSet of the newest revision. Its controller then
+/// goes no further: it does not even say that it has seen the revision, and what it counts as updated is of an earlier
+/// one (kubernetes/pkg/controller/deployment/sync.go, `getNewReplicaSet`).
+pub const UNMADE: &str = "ReplicaSetCreateError";
+
 /// Reads a Deployment. What its pods say is no part of it.
 #[must_use]
 pub fn observe(deployment: &Deployment) -> Observed {
@@ -76,14 +81,18 @@ pub fn observe(deployment: &Deployment) -> Observed {
     let condition = |type_: &str| {
         status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == type_)
     };
-    let failure = condition("ReplicaFailure").filter(|c| c.status == "True").or_else(|| {
-        condition("Progressing").filter(|c| c.reason.as_deref() == Some("ProgressDeadlineExceeded"))
-    });
+    let stopped =
+        |reason: &str| condition("Progressing").filter(|c| c.reason.as_deref() == Some(reason));
+    // A revision that has pods has its ReplicaSet: then this was said of another one.
+    let unmade = stopped(UNMADE).filter(|_| !fresh || updated == 0);
+    let updated = if unmade.is_some() { 0 } else { updated };
+    let failed = || {
+        let refused = condition("ReplicaFailure").filter(|c| c.status == "True");
+        refused.or_else(|| stopped("ProgressDeadlineExceeded")).filter(|_| fresh)
+    };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let health = match failure {
-        Some(condition) if fresh => {
-            Health::Failed(text(&condition.reason), text(&condition.message))
-        }
+    let health = match unmade.or_else(failed) {
+        Some(condition) => Health::Failed(text(&condition.reason), text(&condition.message)),
         _ if fresh && updated >= wanted && available >= wanted && replicas <= updated => {
             Health::Available
         }
@@ -132,6 +141,31 @@ mod tests {
         assert_eq!(health(status.clone()), failed);
         status["observedGeneration"] = json!(1);
         assert_eq!(health(status), Health::Progressing);
+    }
+
+    #[test]
+    fn a8_a_replica_set_that_is_refused_is_a_failure_though_its_controller_has_seen_nothing() {
+        let mut status = json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2,
+            "conditions": [{"type": "Progressing", "status": "False", "reason": UNMADE, "message": "quota"}]});
+        let of = |status: &serde_json::Value| {
+            let deployment = json!({"metadata": {"generation": 2}, "spec": {"replicas": 2, "selector": {}, "template": {}}, "status": status});
+            observe(&serde_json::from_value(deployment).expect("deployment"))
+        };
+        let failed = Health::Failed(UNMADE.into(), "quota".into());
+        let seen = of(&status);
+        assert_eq!((&seen.health, seen.updated, seen.is_available()), (&failed, 0, true));
+        assert_eq!(seen.progress(), "0 of 2 replicas updated");
+        // The first revision.
+        let conditions = json!({"conditions": status["conditions"]});
+        let first = of(&conditions);
+        assert_eq!((first.health, first.unavailable), (failed.clone(), 2));
+        // Scaled meanwhile: the generation is seen, and there is still no ReplicaSet.
+        status["observedGeneration"] = json!(2);
+        status["updatedReplicas"] = json!(0);
+        assert_eq!(of(&status).health, failed);
+        // Back to a revision that has one.
+        status["updatedReplicas"] = json!(2);
+        assert_eq!(of(&status).health, Health::Available);
     }
 
     #[test]

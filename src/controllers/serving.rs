@@ -20,12 +20,22 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// The Deployment, if there is one.
     pub observed: Option<Observed>,
+    /// Whether its Service is there, and its own.
+    pub service: bool,
     /// Whether it runs no pods at all.
     pub elsewhere: bool,
     /// The build that its image waits for.
     pub waiting_for_build: Option<String>,
     /// What to tell of the ConfigMaps and Secrets that the pods read; `None` leaves it as it was.
     pub followed: Option<Followed>,
+}
+
+impl Outcome {
+    /// Whether its address leads to it, and not to somebody else's Service or to nobody.
+    #[must_use]
+    pub const fn is_reached(&self) -> bool {
+        self.elsewhere || self.service
+    }
 }
 
 /// Sets the conditions; gives phase and one sentence.

@@ -9,7 +9,7 @@ use crate::cluster::readiness::{Health, Observed};
 /// (a Deployment keeps three), and one that is moved to another node mounts its configuration again.
 const UNDER_WAY: usize = 8;
 
-/// How many configurations to keep beside the current one: one for a rollback, more while pods may need them, and
+/// How many configurations to keep beside the current one: one for pods of the revision before, more while pods may need them, and
 /// none when there is to be no configuration.
 #[must_use]
 pub fn kept(has_current: bool, observed: Option<&Observed>) -> usize {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
 
@@ -110,6 +111,7 @@ pub fn start<E: Send + 'static>(
         wake(&stores.model_apis, Kind::ModelAPI, &stores.agents, &queue);
         wake(&stores.mcp_servers, Kind::MCPServer, &stores.agents, &queue);
         wake(&stores.agent_builds, Kind::AgentBuild, &stores.agents, &queue);
+        from_addresses(&children, &stores.agents, &queue);
         let (sink, agents) = (queue.clone(), stores.agents.clone());
         stores.agents.on_change(move |change| {
             // Peers care only whether an agent is there and exposed.
@@ -218,11 +220,14 @@ fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
     fn one<K: ChildKind>(store: &Store<Child<K>>, kind: Kind, queue: &Arc<Queue>) {
         let sink = queue.clone();
         store.on_change(move |change| {
-            let child = change.new.or(change.old);
-            if let Some(child) =
-                child.filter(|child| child.value.owner_kind() == Some(kind.as_str()))
-                && let Some(owner) = child.value.owner_name()
-            {
+            let owner = |child: &Arc<Entry<Child<K>>>| {
+                let ours = child.value.owner_kind() == Some(kind.as_str());
+                child.value.owner_name().filter(|_| ours).map(str::to_owned)
+            };
+            // Who loses a child is told, too: to another owner, or to none.
+            let (old, new) = (change.old.and_then(owner), change.new.and_then(owner));
+            let lost = old.filter(|old| Some(old) != new.as_ref());
+            for owner in lost.into_iter().chain(new) {
                 sink.add(Key::new(&change.key.namespace, owner));
             }
         });
@@ -230,6 +235,27 @@ fn from_children(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
     one(&children.deployments, kind, queue);
     one(&children.services, kind, queue);
     one(&children.config_maps, kind, queue);
+}
+
+/// The Service of a model or tool server that comes, goes or changes hands wakes those who are told its address.
+fn from_addresses(children: &ChildStores, agents: &Arc<Store<Managed<Agent>>>, queue: &Arc<Queue>) {
+    let (sink, agents) = (queue.clone(), agents.clone());
+    children.services.on_change(move |change| {
+        let uid = |child: Option<&Arc<Entry<Child<Service>>>>| {
+            child.and_then(|child| child.value.owner_uid().map(str::to_owned))
+        };
+        if uid(change.old) == uid(change.new) {
+            return;
+        }
+        for child in change.old.into_iter().chain(change.new) {
+            let kind = [Kind::ModelAPI, Kind::MCPServer]
+                .into_iter()
+                .find(|kind| child.value.owner_kind() == Some(kind.as_str()));
+            if let (Some(kind), Some(owner)) = (kind, child.value.owner_name()) {
+                dependents(&agents, kind, &Key::new(&change.key.namespace, owner), &sink);
+            }
+        }
+    });
 }
 
 /// Changes of something wake those who name it.
@@ -251,5 +277,42 @@ fn wake<K: Ours, D: Ours>(
 fn dependents<D: Ours>(store: &Store<Managed<D>>, kind: Kind, of: &Key, queue: &Queue) {
     for (key, _) in store.found(&of.namespace, &ObjectId::new(kind, &*of.name).to_string()) {
         queue.add(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a11_who_loses_a_child_is_woken() {
+        let (children, queue) = (ChildStores::new(), Queue::new());
+        from_children(&children, Kind::ModelAPI, &queue);
+        let put = |version: u8, owners: &[(&str, &str)]| {
+            let owner = |(kind, name): &(&str, &str)| json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "name": name, "uid": name, "controller": true});
+            let owners: Vec<_> = owners.iter().map(owner).collect();
+            let service = json!({"metadata": {"name": "s", "namespace": "team", "uid": "u",
+                "resourceVersion": version.to_string(), "ownerReferences": owners}});
+            let service = serde_json::from_value(service).expect("a Service");
+            let (key, entry) = reflector::entry::<Child<Service>>(service);
+            children.services.applied(key, entry);
+        };
+        let woken = async |name: &str| {
+            assert!(!queue.is_empty(), "{name} is not woken");
+            let key = queue.next().await;
+            queue.done(&key);
+            assert_eq!(key, Key::new("team", name));
+        };
+        put(1, &[("ModelAPI", "a")]);
+        woken("a").await;
+        put(2, &[("ModelAPI", "b")]);
+        woken("a").await;
+        woken("b").await;
+        put(3, &[]);
+        woken("b").await;
+        put(4, &[("MCPServer", "c")]);
+        assert!(queue.is_empty(), "it is none of this controller's");
     }
 }

@@ -2,7 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::api::common::Phase;
-use crate::cluster::readiness::{Health, Observed};
+use crate::cluster::readiness::{Health, Observed, UNMADE};
 
 /// What a Deployment's controller says when a pod is refused (`ReplicaFailure`).
 const REFUSED: &str = "FailedCreate";
@@ -16,9 +16,10 @@ pub fn of_pods(observed: &Observed) -> (Phase, &'static str, String) {
     let count = observed.progress();
     match (&observed.health, &observed.trouble) {
         (Health::Available, _) => (Phase::Ready, "Available", count),
-        (Health::Failed(reason, message), _) if reason == REFUSED => {
+        (Health::Failed(reason, message), _) if reason == REFUSED || reason == UNMADE => {
+            let what = if reason == UNMADE { "the ReplicaSet of new pods" } else { "new pods" };
             let (reason, said) = refusal(message);
-            (Phase::Failed, reason, format!("{count}; the API server refuses new pods: {said}"))
+            (Phase::Failed, reason, format!("{count}; the API server refuses {what}: {said}"))
         }
         (_, Some(trouble)) => {
             let phase = if trouble.lasting { Phase::Failed } else { Phase::Pending };
@@ -44,11 +45,15 @@ pub fn progressing(observed: Option<&Observed>) -> (bool, &'static str) {
     }
 }
 
-/// Which rule refuses the pods, and what the API server said without the name of a pod that was never made.
+/// Which rule refuses pods or their ReplicaSet, and what the API server said without the names of what was never made.
 fn refusal(message: &str) -> (&'static str, &str) {
-    let said =
-        message.strip_prefix("pods \"").and_then(|rest| rest.split_once("\" is forbidden: "));
-    let said = said.map_or(message, |(_, said)| said);
+    let without = |said, begin, end| {
+        let rest = str::strip_prefix(said, begin).and_then(|rest| rest.split_once(end));
+        rest.map_or(said, |(_, said)| said)
+    };
+    let said = without(message, "Failed to create new replica set \"", "\": ");
+    let said = without(said, "replicasets.apps \"", "\" is forbidden: ");
+    let said = without(said, "pods \"", "\" is forbidden: ");
     let reason = if said.starts_with("exceeded quota") {
         "QuotaExceeded"
     } else if said.starts_with("violates PodSecurity") {
@@ -112,6 +117,26 @@ mod tests {
         let whole = format!("pods \"agent-a-7c9f-\" is forbidden: {security}");
         assert_eq!(told(&whole), ("PodSecurityViolation", security.to_owned()));
         assert_eq!(told("Pod \"a\" is invalid"), ("PodsRefused", "Pod \"a\" is invalid".into()));
+    }
+
+    #[test]
+    fn a8_a_replica_set_that_is_refused_says_by_whom() {
+        let told = |message: &str| {
+            let failed = Health::Failed(UNMADE.into(), message.to_owned());
+            let observed = observed(failed, None);
+            assert_eq!(progressing(Some(&observed)), (false, "Stuck"));
+            let (phase, reason, text) = of_pods(&observed);
+            assert_eq!(phase, Phase::Failed);
+            let begin =
+                "1 of 3 replicas available; the API server refuses the ReplicaSet of new pods: ";
+            (reason, text.strip_prefix(begin).expect(begin).to_owned())
+        };
+        let quota = "exceeded quota: q, requested: count/replicasets.apps=1, used: count/replicasets.apps=1, limited: count/replicasets.apps=1";
+        let begin = "Failed to create new replica set \"agent-a-7c9f\": ";
+        let whole = format!("{begin}replicasets.apps \"agent-a-7c9f\" is forbidden: {quota}");
+        assert_eq!(told(&whole), ("QuotaExceeded", quota.to_owned()));
+        let hook = "admission webhook \"a.example\" denied the request: \"x\": no";
+        assert_eq!(told(&format!("{begin}{hook}")), ("PodsRefused", hook.to_owned()));
     }
 
     #[test]

@@ -262,6 +262,8 @@ pub fn deployment(workload: Workload) -> Deployment {
             replicas: Some(replicas),
             revision_history_limit: Some(3),
             progress_deadline_seconds: Some(600),
+            // Said, so that a pause by hand is undone: nobody is at work while it lasts.
+            paused: Some(false),
             selector: meta::label_selector(kind, &name),
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".into()),

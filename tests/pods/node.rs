@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::RwLock;
 
 use crate::cluster::{IMAGE, node, told_after};
+use crate::refused::SEES_THE_NODE;
 use crate::stage::{SOON, Stage, condition, shown};
 use crate::support::git_http::{GitServer, Repo};
 use crate::support::{eventually, run};
@@ -259,6 +260,25 @@ async fn a8_refused_pods_are_told_and_the_old_pod_serves_on() {
         node.kubectl(&["-n", "refused", "delete", kind, name]);
         stage.ready("helper").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a node: scripts/test as root"]
+async fn a8_a_pod_that_pod_security_refuses_is_told_and_the_old_pod_serves_on() {
+    let _shared = NODE.read().await;
+    let stage = node().await.stage("security").await;
+    stage.agent("helper", json!({})).await;
+    stage.ready("helper").await;
+    let pod = stage.pod("helper").await;
+    let began = Instant::now();
+    stage.sees_the_node("agent-helper", true).await;
+    let status = stage.told("helper", "Failed", "PodSecurityViolation").await;
+    told_after(began, "PodSecurityViolation");
+    assert!(message(&status).ends_with(SEES_THE_NODE), "{status}");
+    assert_eq!(shown(&status, "Available"), "True(MinimumReplicasAvailable)");
+    stage.sees_the_node("agent-helper", false).await;
+    stage.ready("helper").await;
+    assert_eq!(stage.pod("helper").await, pod);
 }
 
 #[tokio::test(flavor = "multi_thread")]

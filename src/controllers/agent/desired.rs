@@ -62,7 +62,7 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
     Children { config_map: Wanted::Bring(config_map), service, deployment }
 }
 
-/// The whole configuration as files; immutable, named by its content, so that a rollback brings it back.
+/// The whole configuration as files; immutable, named by its content, so that pods of the revision before still find theirs.
 fn config_map(agent: &Agent, name: &str, resolved: &Resolved) -> ConfigMap {
     let config = agent.spec.config.clone().unwrap_or_default();
     let AgentConfig { instructions, agentic_loop, memory, env: _ } = &config;

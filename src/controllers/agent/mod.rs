@@ -28,17 +28,21 @@ pub struct Agents {
     losses: Debounce,
     /// Peers that came or went a moment ago.
     peers: Debounce,
+    /// Dependencies that came a moment ago, and have no address yet.
+    addresses: Debounce,
 }
 
 impl Agents {
     /// A reconciler with these means.
     #[must_use]
     pub fn new(context: Arc<Context>) -> Self {
-        Self { context, losses: Debounce::default(), peers: Debounce::default() }
+        let (losses, peers, addresses) = Default::default();
+        Self { context, losses, peers, addresses }
     }
 
     /// Goes on as before for a moment after a loss of dependencies, and after a change of peers: several that come
-    /// together replace the pods once. A spec that has just changed does that anyway. Gives the time to look again.
+    /// together replace the pods once. A spec that has just changed does that anyway. First pods wait for a moment until
+    /// they can be told where their dependencies are: else they would be replaced at once. Gives the time to look again.
     fn debounce(
         &self,
         key: &Key,
@@ -61,7 +65,11 @@ impl Agents {
         if let (Some(before), Some(_)) = (changed, change) {
             resolved.wired = before;
         }
-        loss.into_iter().chain(change).min()
+
+        let early = resolved.undecided && !resolved.deployment_exists;
+        let wait = self.addresses.hold(key, early, now);
+        resolved.undecided = wait.is_some();
+        loss.into_iter().chain(change).chain(wait).min()
     }
 }
 
@@ -74,8 +82,9 @@ impl Reconciler for Agents {
         context.wait_ready().await;
         let Some((uid, agent)) = context.object(&context.stores.agents, &key) else {
             context.inputs.forget(Kind::Agent, &key);
-            self.losses.hold(&key, false, Instant::now());
-            self.peers.hold(&key, false, Instant::now());
+            for pending in [&self.losses, &self.peers, &self.addresses] {
+                pending.hold(&key, false, Instant::now());
+            }
             return Ok(Next::Forget);
         };
 
@@ -111,8 +120,7 @@ impl Reconciler for Agents {
                 (live_deployment(&context.children, &uid, &child), Some(error))
             }
         };
-        let service = context.children.services.get(&child);
-        outcome.service = service.is_some_and(|entry| entry.value.owner_uid() == Some(&*uid));
+        outcome.service = context.children.has_service(&uid, &child);
         if let Some(deployment) = &deployment {
             outcome.observed = Some(context.observe(Kind::Agent, &key, deployment));
             outcome.image = image_of(deployment);

@@ -1,9 +1,11 @@
 //! What an agent refers to, looked up in the live stores.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::desired::{child_name, server_variable};
 use crate::api::common::EnvVar;
+use crate::api::model_api::ModelMode;
 use crate::api::{Agent, Kind};
 use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
@@ -41,13 +43,16 @@ pub struct Resolved {
     pub waiting_for_build: Option<String>,
     /// Whether the Deployment exists already.
     pub deployment_exists: bool,
+    /// Whether something is there that will have an address, or a conflict, in a moment.
+    pub undecided: bool,
 }
 
 impl Resolved {
     /// Whether a first Deployment may be made.
     #[must_use]
     pub fn may_start(&self, agent: &Agent) -> bool {
-        self.waiting_for.is_empty() || !agent.spec.wait_for_dependencies
+        let waits = agent.spec.wait_for_dependencies || self.undecided;
+        self.waiting_for.is_empty() || !waits
     }
 }
 
@@ -73,9 +78,42 @@ fn named(vars: &[EnvVar]) -> Option<Named> {
     var.value.clone().filter(|value| !value.is_empty()).map(Named::Literal)
 }
 
+/// Whether the address of something is that of its own pods.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Address {
+    /// It leads to its own Service, or out of the cluster.
+    Own,
+    /// Its controller has not seen it yet: it may get its Service in a moment.
+    Undecided,
+    /// Its Service is missing, or is somebody else's.
+    Lost,
+}
+
+/// What `address` asks of an object: its metadata, the generation that its controller has seen, whether it runs
+/// elsewhere, and the name of its Service.
+struct Asked<'a> {
+    meta: &'a ObjectMeta,
+    seen: Option<i64>,
+    elsewhere: bool,
+    service: String,
+}
+
+fn address(children: &ChildStores, asked: Asked<'_>) -> Address {
+    let Asked { meta, seen, elsewhere, service } = asked;
+    let key = Key::new(meta.namespace.clone().unwrap_or_default(), service);
+    if elsewhere || children.has_service(meta.uid.as_deref().unwrap_or_default(), &key) {
+        Address::Own
+    } else if seen < meta.generation {
+        Address::Undecided
+    } else {
+        Address::Lost
+    }
+}
+
 /// Looks everything up.
 ///
-/// Addresses and models follow from the specs of what is referred to, so they are known before anything is ready.
+/// Addresses and models follow from the specs of what is referred to, so they are known before anything is ready. But an
+/// address is told to no pod while its Service is not that of its owner: who answers there may be anybody.
 /// While something that was there is away, its address stays what the pods were told: a loss replaces no pods (A3).
 #[must_use]
 pub fn resolve(
@@ -101,12 +139,23 @@ pub fn resolve(
     let told = |name: &str| told(live.as_ref()?, name);
 
     let entry = stores.model_apis.get(&Key::new(&namespace, &spec.model_api.name));
-    let ready = entry.as_ref().map(|entry| entry.value.is_ready());
-    resolved.waiting_for.extend(state(Kind::ModelAPI, &spec.model_api.name, ready));
     let api = entry.as_ref().and_then(|entry| entry.value.object());
+    let at = api.as_ref().map(|api| {
+        let asked = Asked {
+            meta: &api.metadata,
+            seen: api.status.as_ref().and_then(|status| status.observed_generation),
+            elsewhere: api.spec.mode == ModelMode::External,
+            service: model_api::desired::child_name(&spec.model_api.name),
+        };
+        address(children, asked)
+    });
+    let own = at == Some(Address::Own);
+    resolved.undecided |= at == Some(Address::Undecided);
+    let ready = entry.as_ref().map(|entry| own && entry.value.is_ready());
+    resolved.waiting_for.extend(state(Kind::ModelAPI, &spec.model_api.name, ready));
     resolved.model_url = match &api {
-        Some(api) => model_api::desired::endpoint(api, defaults),
-        None => told("MODEL_API_URL"),
+        Some(api) if own => model_api::desired::endpoint(api, defaults),
+        _ => told("MODEL_API_URL"),
     };
     resolved.models = api.as_ref().map(|api| model_api::desired::models(api)).unwrap_or_default();
     let in_config = spec.config.as_ref().and_then(|config| named(&config.env));
@@ -120,8 +169,9 @@ pub fn resolve(
                 [one] if !one.contains('*') => Some(one.clone()),
                 _ => None,
             };
-            let before = || if api.is_none() { told("MODEL_NAME") } else { None };
-            Some(only.or_else(before).unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
+            // As with its address.
+            let before = if own { None } else { told("MODEL_NAME") };
+            Some(before.or(only).unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
         }
     };
 
@@ -129,11 +179,23 @@ pub fn resolve(
     servers.sort();
     for server in servers {
         let entry = stores.mcp_servers.get(&Key::new(&namespace, &server));
-        let ready = entry.as_ref().map(|entry| entry.value.is_ready());
+        let object = entry.as_ref().and_then(|entry| entry.value.object());
+        let at = object.as_ref().map(|object| {
+            let asked = Asked {
+                meta: &object.metadata,
+                seen: object.status.as_ref().and_then(|status| status.observed_generation),
+                elsewhere: object.spec.remote.is_some(),
+                service: mcp_server::desired::child_name(&server),
+            };
+            address(children, asked)
+        });
+        let own = at == Some(Address::Own);
+        resolved.undecided |= at == Some(Address::Undecided);
+        let ready = entry.as_ref().map(|entry| own && entry.value.is_ready());
         resolved.waiting_for.extend(state(Kind::MCPServer, &server, ready));
-        let url = match entry.as_ref().and_then(|entry| entry.value.object()) {
-            Some(object) => Some(mcp_server::desired::endpoint(&object, defaults)),
-            None => told(&server_variable(&server)),
+        let url = match &object {
+            Some(object) if own => Some(mcp_server::desired::endpoint(object, defaults)),
+            _ => told(&server_variable(&server)),
         };
         resolved.mcp_servers.push((server, url));
     }

@@ -1,7 +1,9 @@
 //! What an agent refers to, in stores as the watches fill them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use k8s_openapi::api::core::v1::Service;
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
@@ -11,6 +13,7 @@ use crate::cluster::live::{Managed, Ours};
 use crate::cluster::reflector;
 use crate::cluster::store::Store;
 use crate::controllers::agent::desired;
+use crate::controllers::children::Children;
 
 struct World {
     stores: Stores,
@@ -19,9 +22,15 @@ struct World {
     defaults: Defaults,
 }
 
+/// A resource version that is newer than all before.
+fn version() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
 fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "spec": spec,
-        "metadata": {"name": name, "namespace": "team", "uid": format!("u-{name}"), "resourceVersion": "1"}})
+        "metadata": {"name": name, "namespace": "team", "uid": format!("u-{name}"), "resourceVersion": version()}})
 }
 
 fn put<K: Ours>(store: &Arc<Store<Managed<K>>>, object: Value) {
@@ -39,9 +48,49 @@ impl World {
             defaults: Defaults::for_tests(),
         };
         let proxy = json!({"mode": "Proxy", "proxy": {"models": ["gpt-5"]}});
-        put(&world.stores.model_apis, object("ModelAPI", "m", proxy));
-        put(&world.stores.mcp_servers, object("MCPServer", "s", json!({"image": "tools:1"})));
+        world.model(proxy);
+        world.tools("s", "tools:1");
         world
+    }
+
+    /// A ModelAPI `m` with its Service.
+    fn model(&self, spec: Value) {
+        let api = object("ModelAPI", "m", spec);
+        put(&self.stores.model_apis, api.clone());
+        let api = serde_json::from_value(api).expect("ModelAPI");
+        self.serve(&model_api::desired::children(&api, &self.defaults));
+    }
+
+    /// An MCPServer with its Service.
+    fn tools(&self, name: &str, image: &str) {
+        let server = object("MCPServer", name, json!({"image": image}));
+        put(&self.stores.mcp_servers, server.clone());
+        let server = serde_json::from_value(server).expect("MCPServer");
+        self.serve(&mcp_server::desired::children(&server, None, &self.defaults));
+    }
+
+    fn serve(&self, children: &Children) {
+        let mut service = children.service.get().expect("a Service").clone();
+        service.metadata.uid = Some(version());
+        service.metadata.resource_version = Some(version());
+        let (key, entry) = reflector::entry::<Child<Service>>(service);
+        self.children.services.wrote(key, entry);
+    }
+
+    /// The Service of that name is gone: it, or another one that is not watched, may be somebody else's.
+    fn unserve(&self, name: &str) {
+        let key = Key::new("team", name);
+        let uid = self.children.services.get(&key).expect("a Service").uid.clone();
+        self.children.services.deleted(&key, &uid);
+    }
+
+    /// The controller of ModelAPI `m` has seen what it is to be.
+    fn seen(&self) {
+        let mut api =
+            object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {"models": ["new"]}}));
+        api["metadata"]["generation"] = json!(1);
+        api["status"] = json!({"observedGeneration": 1});
+        put(&self.stores.model_apis, api);
     }
 
     fn agent(&self, spec: Value) -> Agent {
@@ -59,7 +108,7 @@ impl World {
         let children = desired::children(agent, &self.resolve(agent), &self.defaults);
         let mut deployment = children.deployment.get().expect("deployment").clone();
         let again = deployment.clone();
-        deployment.metadata.resource_version = Some("1".into());
+        deployment.metadata.resource_version = Some(version());
         let (key, entry) = reflector::entry::<Child<Deployment>>(deployment);
         self.children.deployments.wrote(key, entry);
         again
@@ -80,6 +129,63 @@ fn a3_addresses_are_known_before_anything_is_ready() {
     let tools = "http://mcpserver-s.team.svc.cluster.local:8000/mcp";
     assert_eq!(resolved.mcp_servers, [("s".to_owned(), Some(tools.to_owned()))]);
     assert_eq!(resolved.waiting_for, ["ModelAPI m (not ready)", "MCPServer s (not ready)"]);
+}
+
+#[test]
+fn a3_a11_an_address_is_told_only_while_its_service_is_its_own() {
+    let world = World::new();
+    let agent = world.agent(spec());
+    world.unserve("modelapi-m");
+    world.unserve("mcpserver-s");
+    let resolved = world.resolve(&agent);
+    assert_eq!((&resolved.model_url, &resolved.mcp_servers[0].1), (&None, &None));
+    assert_eq!(resolved.waiting_for, ["ModelAPI m (not ready)", "MCPServer s (not ready)"]);
+    // Ready or not: what it says may be older than the loss.
+    let mut ready = object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {}}));
+    ready["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    put(&world.stores.model_apis, ready);
+    assert_eq!(world.resolve(&agent).waiting_for[0], "ModelAPI m (not ready)");
+    // A name that is somebody else's by its label, too.
+    let other = object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {}}));
+    let mut other: crate::api::ModelAPI = serde_json::from_value(other).expect("ModelAPI");
+    other.metadata.uid = Some("another".into());
+    world.serve(&model_api::desired::children(&other, &world.defaults));
+    assert_eq!(world.resolve(&agent).model_url, None);
+}
+
+#[test]
+fn a3_a11_a_service_that_is_lost_later_replaces_no_pods() {
+    let world = World::new();
+    let agent = world.agent(spec());
+    let before = world.deploy(&agent);
+    world.unserve("modelapi-m");
+    world.unserve("mcpserver-s");
+    world.seen();
+    assert_eq!(world.deploy(&agent), before, "another model, too, comes with its address");
+    world.model(json!({"mode": "Hosted", "hosted": {"model": "new"}}));
+    assert_eq!(world.resolve(&agent).model.as_deref(), Some("new"));
+}
+
+#[test]
+fn a3_first_pods_wait_until_it_is_known_whether_there_is_an_address() {
+    let world = World::new();
+    let starts = |agent: &Agent| {
+        let resolved = world.resolve(agent);
+        let children = desired::children(agent, &resolved, &world.defaults);
+        (resolved.undecided, children.deployment.get().is_some())
+    };
+    let mut waits_not = spec();
+    waits_not["mcpServers"] = json!([]);
+    let agent = world.agent(waits_not);
+    assert_eq!(starts(&agent), (false, true));
+    world.unserve("modelapi-m");
+    let mut unseen = object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {}}));
+    unseen["metadata"]["generation"] = json!(1);
+    put(&world.stores.model_apis, unseen);
+    assert_eq!(starts(&agent), (true, false));
+    world.seen();
+    assert_eq!(starts(&agent), (false, true), "there is none: it starts without");
 }
 
 #[test]
@@ -153,7 +259,7 @@ fn a3_u02_after_a_start_what_the_pods_were_told_stands_until_a_commit_is_read() 
 #[test]
 fn a2_the_order_of_lists_does_not_matter() {
     let world = World::new();
-    put(&world.stores.mcp_servers, object("MCPServer", "t", json!({"image": "tools:2"})));
+    world.tools("t", "tools:2");
     let of = |servers: [&str; 2], peers: [&str; 2]| {
         let servers = servers.map(|name| json!({"name": name}));
         let spec = json!({"modelAPI": {"name": "m"}, "mcpServers": servers, "agentNetwork": {"access": peers}, "waitForDependencies": false});

@@ -66,6 +66,7 @@ impl Reconciler for McpServers {
                 Some(error)
             }
         };
+        outcome.service = context.children.has_service(&uid, &child);
 
         let status = status::status(&server, image, &outcome, &context.defaults, context.now());
         context

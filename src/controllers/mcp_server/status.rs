@@ -37,7 +37,7 @@ pub fn status(
         observed_generation: Some(generation),
         phase: Some(phase),
         conditions: list,
-        endpoint: Some(endpoint(server, defaults)),
+        endpoint: outcome.is_reached().then(|| endpoint(server, defaults)),
         image,
         ready_replicas: outcome.observed.as_ref().map(|o| o.ready),
         source: meta::source(&server.metadata),
@@ -51,12 +51,28 @@ mod tests {
 
     use super::*;
 
-    fn resolved(spec: Value, outcome: &Outcome) -> Option<String> {
+    fn of(spec: Value, outcome: &Outcome) -> MCPServerStatus {
         let server = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "MCPServer", "metadata": {"name": "t", "namespace": "team"}, "spec": spec});
         let server = serde_json::from_value(server).expect("MCPServer");
-        let defaults = Defaults::for_tests();
-        let status = status(&server, None, outcome, &defaults, Timestamp::UNIX_EPOCH);
-        status.conditions.into_iter().find(|c| c.type_ == "ImageResolved").map(|c| c.status)
+        status(&server, None, outcome, &Defaults::for_tests(), Timestamp::UNIX_EPOCH)
+    }
+
+    fn resolved(spec: Value, outcome: &Outcome) -> Option<String> {
+        let conditions = of(spec, outcome).conditions;
+        conditions.into_iter().find(|c| c.type_ == "ImageResolved").map(|c| c.status)
+    }
+
+    #[test]
+    fn t3_an_address_is_told_only_while_it_leads_to_the_server() {
+        let told = |spec: Value, service, elsewhere| {
+            of(spec, &Outcome { service, elsewhere, ..Outcome::default() }).endpoint
+        };
+        let (image, remote) =
+            (json!({"image": "i"}), json!({"remote": {"url": "https://t.example"}}));
+        assert_eq!(told(image.clone(), false, false), None);
+        let own = "http://mcpserver-t.team.svc.cluster.local:8000/mcp";
+        assert_eq!(told(image, true, false).as_deref(), Some(own));
+        assert_eq!(told(remote, false, true).as_deref(), Some("https://t.example"));
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl Reconciler for ModelApis {
                 Some(error)
             }
         };
+        outcome.service = context.children.has_service(&uid, &child);
 
         let mut status = api.status.clone().unwrap_or_default();
         let generation = api.metadata.generation.unwrap_or(0);
@@ -59,7 +60,7 @@ impl Reconciler for ModelApis {
             observed_generation: Some(generation),
             phase: Some(phase),
             conditions: status.conditions,
-            endpoint: desired::endpoint(&api, &context.defaults),
+            endpoint: desired::endpoint(&api, &context.defaults).filter(|_| outcome.is_reached()),
             models: desired::models(&api),
             ready_replicas: outcome.observed.as_ref().map(|o| o.ready),
             source: meta::source(&api.metadata),
