@@ -7,7 +7,8 @@
 #
 #   RUST_IMAGE   what compiles; RUST_IMAGE's C library must not be newer than BASE_IMAGE's
 #   BASE_IMAGE   a Debian, with apt
-#   BINARY       `build` compiles; `given` takes target/release/convoke as it is
+#   BINARY       `build` compiles; `given` takes target/release/convoke as it is. The buildah and podman of Debian 12 take no
+#                default for the name of a stage: there, say --build-arg BINARY=build
 #   VERSION, REVISION   for the labels
 ARG RUST_IMAGE=docker.io/library/rust:1.95-trixie
 ARG BASE_IMAGE=docker.io/library/debian:trixie-slim

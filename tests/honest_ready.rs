@@ -237,3 +237,44 @@ async fn g18_a_kind_that_cannot_be_watched_any_more_is_named_and_nothing_is_call
     assert!(condition(&sync, "DriftWatch").is_none());
     assert_ne!(revision(&sync), revision(&first));
 }
+
+/// What the operator has seen is undone: watches that go on from there hear nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_after_an_api_server_was_restored_from_a_backup_everything_is_as_git_says() {
+    let cluster = Cluster::start().await;
+    let operator = cluster.operator(ARGS).await;
+    operator.ready(SOON).await;
+    let team =
+        Team::new(&cluster, "restored", &[("a.yaml", &model("a")), ("z.yaml", &model("z"))]).await;
+    team.create_sync(json!({})).await;
+    team.wait_ready("True").await;
+    cluster.save();
+
+    let files: Vec<_> =
+        (0..400).map(|n| (format!("m/{n}.yaml"), model(&format!("m{n:03}")))).collect();
+    let (a, mut new) = (model_at("a", NEW), Vec::new());
+    new.extend(files.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+    new.push(("a.yaml", &a));
+    let head = team.repo.change("many, and one less", &new, &["z.yaml"]);
+    let sync = team.request().await;
+    assert_eq!(ready(&sync).status, "True");
+    let before = team.objects(Kind::ModelAPI).await;
+    assert_eq!(before.len(), 401);
+
+    cluster.restore();
+    eventually(SOON, "all is as Git says", || async {
+        let now = team.objects(Kind::ModelAPI).await;
+        let anew = now.iter().filter(|(name, uid)| before.get(*name) != Some(uid)).count();
+        // What the backup does not have was made anew, and `a` is the same object.
+        if now.keys().eq(before.keys()) && anew == 400 { Ok(()) } else { Err((now.len(), anew)) }
+    })
+    .await;
+    let url =
+        team.api(Kind::ModelAPI).get("a").await.expect("a").data["spec"]["external"]["url"].clone();
+    assert_eq!(url, json!(NEW));
+    let applied = |sync: &GitSync| {
+        let revision = sync.status.as_ref().and_then(|s| s.last_applied_revision.clone());
+        ready(sync).status == "True" && revision.is_some_and(|revision| revision.ends_with(&head))
+    };
+    until(&team, SOON, "it is told", applied).await;
+}

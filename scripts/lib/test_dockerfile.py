@@ -71,9 +71,12 @@ class TheCompilingStage(unittest.TestCase):
         self.base()
         self.rust()
         toolchain = said("rustc", "--print", "sysroot", cwd=ROOT)
-        images = ["--build-arg", "RUST_IMAGE=localhost/rust", "--build-arg", "BASE_IMAGE=localhost/base"]
+        # Said, because buildah 1.28 takes no default for the name of a stage.
+        said_so = ("BINARY=build", "RUST_IMAGE=localhost/rust", "BASE_IMAGE=localhost/base")
+        images = [word for argument in said_so for word in ("--build-arg", argument)]
         how = ["--isolation", "chroot", "--pull-never", "--format", "oci", "--signature-policy", self.policy]
-        self.buildah("bud", *how, *images, "--volume", f"{toolchain}:{RUST}:ro", "--tag", "localhost/convoke", self.context())
+        how += ["--volume", f"{toolchain}:{RUST}:ro", "--tag", "localhost/convoke"]
+        self.buildah("bud", *how, *images, self.context())
         container = self.buildah("from", "--pull-never", "localhost/convoke")
         run = ["run", "--isolation", "chroot", container, "--"]
         version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]

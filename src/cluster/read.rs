@@ -33,7 +33,7 @@ const EVENT_BYTES: u64 = 16 << 20;
 /// Objects that are read without giving way to others.
 const BREATH: usize = 32;
 /// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
-const WATCH_SECONDS: u32 = 200;
+pub const WATCH_SECONDS: u32 = 200;
 
 /// What a list or an event says of an object, whatever its kind.
 #[derive(Debug, Deserialize)]
@@ -171,6 +171,14 @@ fn no_version() -> CallError {
     kube::Error::Service("the API server sent no resourceVersion".into()).into()
 }
 
+async fn answer(asked: &mut JoinSet<Result<Bytes, CallError>>) -> Result<Bytes, CallError> {
+    match asked.join_next().await {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => Err(kube::Error::Service(error.into()).into()),
+        None => Err(CallError::Deadline(PAGE_DEADLINE)),
+    }
+}
+
 impl Source {
     /// The collection at `url`, restricted to what these labels select.
     #[must_use]
@@ -178,10 +186,10 @@ impl Source {
         Self { client, url: url.to_owned(), labels: labels.map(str::to_owned) }
     }
 
-    fn ask(&self, token: String) -> JoinSet<Result<Bytes, CallError>> {
+    fn ask(&self, token: String, limit: u32) -> JoinSet<Result<Bytes, CallError>> {
         let params = ListParams {
             label_selector: self.labels.clone(),
-            limit: Some(PAGE),
+            limit: Some(limit),
             continue_token: Some(token).filter(|token| !token.is_empty()),
             ..ListParams::default()
         };
@@ -214,18 +222,14 @@ impl Source {
         &self,
         mut each: impl FnMut(&str) -> serde_json::Result<()>,
     ) -> Result<String, CallError> {
-        let mut asked = self.ask(String::new());
+        let mut asked = self.ask(String::new(), PAGE);
         loop {
-            let text = match asked.join_next().await {
-                Some(Ok(text)) => text?,
-                Some(Err(error)) => return Err(kube::Error::Service(error.into()).into()),
-                None => return Err(CallError::Deadline(PAGE_DEADLINE)),
-            };
+            let text = answer(&mut asked).await?;
             let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
             let PageMeta { resource_version, r#continue } = page.metadata;
             let last = r#continue.is_empty();
             if !last {
-                asked = self.ask(r#continue);
+                asked = self.ask(r#continue, PAGE);
             }
             for (number, item) in page.items.iter().flatten().enumerate() {
                 each(&item.slim()).map_err(unreadable)?;
@@ -241,6 +245,17 @@ impl Source {
                 };
             }
         }
+    }
+
+    /// The version that the server is at now, by a consistent read of next to nothing.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub async fn version(&self) -> Result<String, CallError> {
+        let text = answer(&mut self.ask(String::new(), 1)).await?;
+        let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
+        let version = page.metadata.resource_version;
+        if version.is_empty() { Err(no_version()) } else { Ok(version) }
     }
 
     /// Shows what happens after `version`, and moves it on, until the server ends the watch.

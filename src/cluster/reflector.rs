@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::client::{CallError, jitter};
-use super::read::{Event, Source};
+use super::read::{Event, Source, WATCH_SECONDS};
 use super::store::{Entry, Key, Store};
 
 /// The pause after the first failure.
@@ -23,6 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(10);
 /// A watch that the server ends sooner than that counts as failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+
+/// A watch that ends sooner than that was cut off: perhaps the server is another one now.
+const WHOLE_WATCH: Duration = Duration::from_secs(WATCH_SECONDS as u64 - 10);
 
 /// What a store keeps of an object of type `K`.
 pub trait View: Send + Sync + Sized + 'static {
@@ -55,6 +58,12 @@ pub fn entry_of<K: Resource, V>(object: K, view: impl Fn(K) -> V) -> (Key, Entry
 pub fn identity(meta: &ObjectMeta) -> (Key, String, u64) {
     let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
     (Key::of(meta), meta.uid.clone().unwrap_or_default(), version)
+}
+
+/// Whether one version is older than the other; both are those of one kind.
+fn is_before(one: &str, other: &str) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    number(one).zip(number(other)).is_some_and(|(one, other)| one < other)
 }
 
 /// Pauses between tries: doubling with each failure in a row, ±10%.
@@ -159,7 +168,30 @@ pub async fn run_some<K: Resource, V>(
             continue;
         }
         heard(Heard::Listed);
+        let mut cut = false;
         loop {
+            if cut {
+                match source.version().await {
+                    Ok(now) if is_before(&now, &version) => {
+                        // Restored from a backup: a watch from a version of the future would hear nothing.
+                        tracing::warn!(
+                            kind = store.kind,
+                            now,
+                            version,
+                            "the API server has gone back, listing anew"
+                        );
+                        break;
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        failed(&error, &mut pauses).await;
+                        if error.is_forbidden() {
+                            break;
+                        }
+                        continue;
+                    }
+                }
+            }
             let (began, mut shown) = (Instant::now(), false);
             let begun = AtomicBool::new(false);
             let ended = {
@@ -195,6 +227,7 @@ pub async fn run_some<K: Resource, V>(
                     }
                 }
             };
+            cut = began.elapsed() < WHOLE_WATCH;
             if shown {
                 pauses.reset();
             }
@@ -310,6 +343,70 @@ mod tests {
             minutes(2).await;
             assert_eq!(store.health.silence(), None, "after {bad:?}");
         }
+        watching.abort();
+    }
+
+    /// A server at a version, whose watches end after so many seconds; it counts lists and looks at the version.
+    #[derive(Debug, Clone, Copy)]
+    struct Versioned {
+        version: u64,
+        seconds: u64,
+        lists: usize,
+        looks: usize,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g14_a_server_that_has_gone_back_is_listed_anew_and_one_that_ends_watches_in_time_is_not_asked()
+     {
+        let start = Versioned { version: 700, seconds: 200, lists: 0, looks: 0 };
+        let server = Arc::new(Mutex::new(start));
+        let shared = server.clone();
+        let service = service_fn(move |request: Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let shared = shared.clone();
+            async move {
+                if query.contains("watch=true") {
+                    let seconds = shared.lock().expect("lock").seconds;
+                    let end = async move {
+                        tokio::time::sleep(Duration::from_secs(seconds)).await;
+                        Ok::<_, Infallible>(Bytes::new())
+                    };
+                    let body = Body::from_stream(futures::stream::once(end));
+                    return Ok::<_, Infallible>(Response::new(body));
+                }
+                let mut server = shared.lock().expect("lock");
+                if query.contains("limit=1&") || query.ends_with("limit=1") {
+                    server.looks += 1;
+                } else {
+                    server.lists += 1;
+                }
+                let list = format!(
+                    r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#,
+                    server.version
+                );
+                Ok(Response::new(Body::from(list)))
+            }
+        });
+        let store = Store::<Managed<Agent>>::new("Agent");
+        let api = Api::<DeserializeGuard<Agent>>::all(Client::new(service, "default"));
+        let watching = tokio::spawn(run::<Managed<Agent>>(api, store.clone(), None));
+        let hour = || tokio::time::sleep(Duration::from_secs(3600));
+        let seen = || {
+            let Versioned { lists, looks, .. } = *server.lock().expect("lock");
+            (lists, looks)
+        };
+        hour().await;
+        assert_eq!(seen(), (1, 0), "watches that end in time cost nothing");
+        server.lock().expect("lock").seconds = 30;
+        hour().await;
+        let (lists, looks) = seen();
+        assert!(lists == 1 && (100..130).contains(&looks), "{:?}", seen());
+        server.lock().expect("lock").version = 300;
+        hour().await;
+        assert_eq!(seen().0, 2, "once");
+        server.lock().expect("lock").version = 900;
+        hour().await;
+        assert_eq!(seen().0, 2);
         watching.abort();
     }
 

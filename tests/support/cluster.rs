@@ -1,10 +1,11 @@
 //! A real Kubernetes control plane that lives exactly as long as the test process.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -39,6 +40,7 @@ pub struct Cluster {
     state: PathBuf,
     tools: PathBuf,
     supervisor: Child,
+    answers: Mutex<BufReader<ChildStdout>>,
     /// The supervisor stops everything when this closes, so it closes with the process at the latest.
     alive: Option<ChildStdin>,
 }
@@ -90,12 +92,12 @@ impl Cluster {
             .expect("start python3");
         let alive = supervisor.stdin.take();
         let mut ready = String::new();
-        let stdout = supervisor.stdout.take().expect("piped");
+        let mut stdout = BufReader::new(supervisor.stdout.take().expect("piped"));
         // The supervisor has its own deadline, after which it ends and says why on standard error.
-        BufReader::new(stdout).read_line(&mut ready).expect("read from the supervisor");
+        stdout.read_line(&mut ready).expect("read from the supervisor");
         assert!(!ready.is_empty(), "the control plane did not start; see above");
-        let mut cluster =
-            Self { here: Ipv4Addr::LOCALHOST.into(), pods: None, state, tools, supervisor, alive };
+        let (here, answers) = (Ipv4Addr::LOCALHOST.into(), Mutex::new(stdout));
+        let mut cluster = Self { here, pods: None, state, tools, supervisor, answers, alive };
         if inside {
             cluster.prepare_pods(&ready);
         }
@@ -146,6 +148,25 @@ impl Cluster {
     /// A folder for files of tests (logs, kubeconfigs); it goes with the cluster.
     pub fn dir(&self) -> PathBuf {
         self.state.join("files")
+    }
+
+    /// Keeps a backup of everything.
+    pub fn save(&self) {
+        self.order("save");
+    }
+
+    /// Brings everything back to what it was at [`Self::save`]: the control plane is stopped and starts from the backup.
+    pub fn restore(&self) {
+        self.order("restore");
+    }
+
+    fn order(&self, what: &str) {
+        let mut answers = self.answers.lock().expect("lock");
+        let mut orders = self.alive.as_ref().expect("it runs");
+        orders.write_all(format!("{what}\n").as_bytes()).expect("tell the supervisor");
+        let mut answer = String::new();
+        answers.read_line(&mut answer).expect("read from the supervisor");
+        assert_eq!(answer, "done\n", "the supervisor failed at {what}; see above");
     }
 
     /// The process that holds the cluster.
