@@ -19,6 +19,9 @@ from test_node import run_script
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1800
 RUST = "/usr/local/rust"
+# Whom this machine trusts: it may be behind a proxy that has its own authority.
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+TRUSTED = "/authorities.crt"
 DEBIAN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}'
 
@@ -54,7 +57,8 @@ class TheCompilingStage(unittest.TestCase):
         container = self.buildah("from", "--pull-never", "localhost/base")
         install = "apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev cmake make"
         self.buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", install)
-        self.buildah("config", "--env", f"PATH={RUST}/bin:{DEBIAN_PATH}", container)
+        environment = (f"PATH={RUST}/bin:{DEBIAN_PATH}", f"CARGO_HTTP_CAINFO={TRUSTED}")
+        self.buildah("config", *(f"--env={one}" for one in environment), container)
         self.buildah("commit", "--quiet", "--signature-policy", self.policy, container, "localhost/rust")
         self.buildah("rm", container)
 
@@ -75,7 +79,7 @@ class TheCompilingStage(unittest.TestCase):
         said_so = ("BINARY=build", "RUST_IMAGE=localhost/rust", "BASE_IMAGE=localhost/base")
         images = [word for argument in said_so for word in ("--build-arg", argument)]
         how = ["--isolation", "chroot", "--pull-never", "--format", "oci", "--signature-policy", self.policy]
-        how += ["--volume", f"{toolchain}:{RUST}:ro", "--tag", "localhost/convoke"]
+        how += ["--volume", f"{toolchain}:{RUST}:ro", "--volume", f"{AUTHORITIES}:{TRUSTED}:ro", "--tag", "localhost/convoke"]
         self.buildah("bud", *how, *images, self.context())
         container = self.buildah("from", "--pull-never", "localhost/convoke")
         run = ["run", "--isolation", "chroot", container, "--"]
