@@ -183,8 +183,12 @@ async fn g18_ten_thousand_problems_fit_into_a_status_stop_nobody_and_leave_nothi
     // The good change is there, the broken one's object is as it was, and nothing was deleted.
     assert_eq!(url_of(&team, "a").await, NEW);
     assert_eq!(team.objects(Kind::ModelAPI).await, before);
-    let events = team.cluster.kubectl(&["-n", &team.namespace, "get", "events", "-o", "json"]);
-    assert!(events.contains("error(s) at main@sha1:"), "the event is told: {events}");
+    // It comes after the status.
+    eventually(SOON, "the event is told", || async {
+        let events = team.cluster.kubectl(&["-n", &team.namespace, "get", "events", "-o", "json"]);
+        if events.contains("error(s) at main@sha1:") { Ok(()) } else { Err(events) }
+    })
+    .await;
 
     // Repaired, nothing of it is left.
     team.repo.git(&["revert", "--no-edit", "HEAD"]);
