@@ -49,7 +49,7 @@ async fn a_cel_rule_refuses_image_with_build_ref() {
 }
 
 #[tokio::test]
-async fn t1_stdio_is_for_packages_on_the_api_server_too() {
+async fn t1_stdio_is_for_packages_from_pypi_on_the_api_server_too() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("stdio").await;
     let servers: Api<MCPServer> = Api::namespaced(cluster.client().await, &namespace);
@@ -61,17 +61,17 @@ async fn t1_stdio_is_for_packages_on_the_api_server_too() {
         }))
         .expect("an MCPServer")
     };
-    for (name, registry) in [("python", "PyPI"), ("node", "Npm")] {
-        let spec = json!({"package": {"registry": registry, "name": "x"}});
-        servers.create(&PostParams::default(), &with(name, spec)).await.expect("created");
-    }
-    for spec in
-        [json!({"image": "tools:1"}), json!({"remote": {"url": "https://tools.example/mcp"}})]
-    {
+    let pypi = json!({"package": {"registry": "PyPI", "name": "x"}});
+    servers.create(&PostParams::default(), &with("good", pypi)).await.expect("created");
+    for spec in [
+        json!({"package": {"registry": "Npm", "name": "x"}}),
+        json!({"image": "tools:1"}),
+        json!({"remote": {"url": "https://tools.example/mcp"}}),
+    ] {
         let refused = servers.create(&PostParams::default(), &with("bad", spec)).await;
         let error = refused.expect_err("refused").to_string();
         assert!(error.contains("spec.transport: Invalid value"), "{error}");
-        assert!(error.contains("Stdio is for a package"), "{error}");
+        assert!(error.contains("Stdio is for a package from PyPI"), "{error}");
     }
 }
 

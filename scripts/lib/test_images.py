@@ -61,17 +61,6 @@ for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 # As the operator has it, too.
 NPM = ["npm", "install", "--cache", "/tmp/npm", "--no-fund", "--no-audit", "--registry", f"http://{INDEX}:8080/npm"]
 EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
-EVERYTHING_PROGRAM = "/packages/node_modules/.bin/mcp-server-everything"
-# As KILL, where there is no Python.
-KILL_BY_NODE = """
-const fs = require("fs");
-for (const pid of fs.readdirSync("/proc").filter((name) => /^[0-9]+$/.test(name))) {
-  if (fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\\0")[1] === process.argv[1]) {
-    process.kill(Number(pid), 9);
-    console.log("killed");
-  }
-}
-"""
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 INITIALIZE = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT})
 
@@ -97,39 +86,25 @@ def pod(name, image, user=None, **container):
     }
 
 
-def bridged(name, image, wanted, command, memory, **env):
-    """A pod of a server that speaks MCP over stdio, as the operator makes it: `wanted` are the commands that install."""
-    env = [{"name": name, "value": value} for name, value in ({"HOME": "/tmp"} | env).items()]
+def clock(image):
+    """A pod of a server that speaks MCP over stdio, as the operator makes it."""
+    wanted = {"install": ("/packages", CLOCK), "install-bridge": ("/packages/.bridge", "mcp-proxy==0.13.0")}
+    env = [{"name": "HOME", "value": "/tmp"}, {"name": "PYTHONPATH", "value": "/packages"}]
+    command = ["python", "-I", "-c", BRIDGE, "/packages/.bridge", "8000", "/packages/bin/mcp-server-time"]
     probe = {"tcpSocket": {"port": 8000}, "periodSeconds": 1}
-    limits = {"limits": {"cpu": "500m", "memory": memory}}
-    made = pod(name, image, user=1000, command=command, env=env, readinessProbe=probe, resources=limits)
+    # The limit of the example.
+    limits = {"limits": {"cpu": "500m", "memory": "256Mi"}}
+    made = pod("clock", image, user=1000, command=command, env=env, readinessProbe=probe, resources=limits)
     spec = made["spec"]
     spec["volumes"].append({"name": "packages", "emptyDir": {}})
     main = spec["containers"][0]
     main["volumeMounts"] = [*main["volumeMounts"], {"name": "packages", "mountPath": "/packages"}]
     spec["initContainers"] = [
         {key: main[key] for key in ("image", "env", "resources", "securityContext", "volumeMounts")}
-        | {"name": name, "command": install}
-        for name, install in zip(("install", "install-bridge"), wanted, strict=True)
+        | {"name": name, "command": [*PIP, "--target", folder, "--", package]}
+        for name, (folder, package) in wanted.items()
     ]
     return made
-
-
-def clock(image):
-    """A Python program, with the memory of the example."""
-    wanted = [[*PIP, "--target", "/packages", "--", CLOCK]]
-    wanted += [[*PIP, "--target", "/packages/.bridge", "--", "mcp-proxy==0.13.0"]]
-    command = ["python", "-I", "-c", BRIDGE, "/packages/.bridge", "8000", "/packages/bin/mcp-server-time"]
-    return bridged("clock", image, wanted, command, "256Mi", PYTHONPATH="/packages")
-
-
-def everything(image):
-    """A program of Node.js, with the memory that every MCPServer gets."""
-    wanted = [[*NPM, "--prefix", "/packages", "--", EVERYTHING]]
-    wanted += [[*NPM, "--prefix", "/packages/.bridge", "--", "mcp-proxy@6.7.19"]]
-    command = ["node", "/packages/.bridge/node_modules/.bin/mcp-proxy", "--host", "0.0.0.0", "--port", "8000"]
-    command += ["--server", "stream", "--stateless", "--no-eventStore", "--", EVERYTHING_PROGRAM]
-    return bridged("everything", image, wanted, command, "512Mi")
 
 
 def index(image):
@@ -190,7 +165,6 @@ class ImagesRun(unittest.TestCase):
                 pod("agent", got["agent"], env=[{"name": "AGENT_NAME", "value": "critic"}]),
                 pod("tools", got["agent"], command=["python", "-m", "mcptools.server"], env=tools),
                 clock(got["python"]),
-                everything(got["node"]),
                 pod("web", got["web"], env=[{"name": "AGENT_NAME", "value": "writer"}], user=1000),
                 pod("web-2", got["web-2"], env=[{"name": "WEB_CRASH", "value": "3"}]),
                 pod("client", f"{cluster.registry}/busybox@{cluster.digest}", command=["/bin/sleep", "86400"]),
@@ -308,18 +282,6 @@ class ImagesRun(unittest.TestCase):
         self.assertEqual(killed.split(), ["killed"])
         self.assertEqual(self.end_of("clock")["exitCode"], 1)
         self.assertIn("/packages/bin/mcp-server-time ended with exit code -9", self.cluster.kubectl("logs", "clock"))
-
-    def test_t1_a_node_server_over_stdio_is_bridged_and_ends_with_its_program(self):
-        address = self.ready("everything")
-        words = [f"word {number}" for number in range(24)]
-        calls = [{"message": word} for word in words]
-        hello, listed, *answers = self.ask(address, "echo", calls, at_once=12)
-        self.assertIn("everything", hello["serverInfo"]["name"])
-        self.assertIn("echo", [tool["name"] for tool in listed["tools"]])
-        self.assertEqual([answer["content"][0]["text"] for answer in answers], [f"Echo: {word}" for word in words])
-        killed = self.in_pod("everything", "node", "-e", KILL_BY_NODE, EVERYTHING_PROGRAM)
-        self.assertEqual(killed.split(), ["killed"])
-        self.assertNotEqual(self.end_of("everything")["exitCode"], 0)
 
     def test_the_agent_answers_probes_and_describes_itself(self):
         self.assertEqual(self.fetch("agent", "/health"), {"status": "ok"})

@@ -21,7 +21,7 @@ use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.__package__), has(self.toolsString), has(self.image), has(self.buildRef), has(self.remote)].filter(x, x).size() == 1").message("exactly one of package, toolsString, image, buildRef and remote is needed"))]
 #[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources and env do not apply"))]
-#[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || has(self.__package__)").message("Stdio is for a package; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
+#[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || (has(self.__package__) && self.__package__.registry == 'PyPI')").message("Stdio is for a package from PyPI; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
 pub struct MCPServerSpec {
     /// A package from a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct MCPServerSpec {
 pub struct PackageSource {
     /// PyPI or Npm.
     pub registry: PackageRegistry,
-    /// Name of the package.
+    /// Name of the package; also the name of the program that it installs.
     #[schemars(
         length(min = 1, max = 214),
         regex(pattern = r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -72,14 +72,6 @@ pub struct PackageSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$"))]
     pub version: Option<String>,
-    /// The program of the package that is run. Default: the one of the package's name, without a scope.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 214), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"))]
-    pub program: Option<String>,
-    /// Arguments of the program. `$(NAME)` stands for a variable of the environment, as in pods.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 4096)))]
-    pub args: Vec<String>,
 }
 
 /// A registry of packages.
@@ -91,7 +83,7 @@ pub enum PackageRegistry {
     Npm,
 }
 
-/// How a server speaks MCP: `StreamableHTTP`, the default, or `Stdio`, for packages, which Convoke bridges to HTTP.
+/// How a server speaks MCP: `StreamableHTTP`, the default, or `Stdio`, for packages from PyPI, which Convoke bridges to HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Transport {
     /// Over HTTP on port 8000, path /mcp.

@@ -395,8 +395,6 @@ fn label(kind: Kind, field: &str) -> &'static str {
         (Kind::MCPServer, "toolsString") => "tools code",
         (Kind::MCPServer, "package.name") => "package",
         (Kind::MCPServer, "package.version") => "version",
-        (Kind::MCPServer, "package.program") => "program",
-        (Kind::MCPServer, "package.args") => "arguments",
         _ => "",
     }
 }

@@ -52,12 +52,12 @@ fn g10_rules_over_fields_are_checked_offline() {
 }
 
 #[test]
-fn t1_stdio_is_for_packages() {
+fn t1_stdio_is_for_packages_from_pypi() {
     let refused = [("/spec/transport".to_owned(), code::RULE)];
     let package = |registry: &str| json!({"package": {"registry": registry, "name": "x"}});
     for (mut spec, ok) in [
         (package("PyPI"), true),
-        (package("Npm"), true),
+        (package("Npm"), false),
         (json!({"toolsString": "def f(): ..."}), false),
         (json!({"image": "tools:1"}), false),
         (json!({"buildRef": {"name": "b"}}), false),

@@ -107,10 +107,10 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
             init.push(install);
         };
         install("install", package::install(package, defaults));
-        command = Some(package::program(package));
+        command = Some(vec![package::program(package)]);
         if spec.transport == Some(Transport::Stdio) {
-            install("install-bridge", package::install_bridge(package.registry, defaults));
-            command = Some(package::bridge(package, PORT));
+            install("install-bridge", package::install_bridge(defaults));
+            command = Some(package::bridge(PORT, &package::program(package)));
         }
     } else if let Some(tools) = &spec.tools_string {
         env.push(literal("MCP_TOOLS_STRING", tools));

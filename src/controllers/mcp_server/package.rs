@@ -8,64 +8,51 @@ use crate::controllers::defaults::Defaults;
 pub const FOLDER: &str = "/packages";
 /// Where the bridge is. Its dependencies are not those of the package: both may need the same one, in two versions.
 const BRIDGE_FOLDER: &str = "/packages/.bridge";
-/// What serves over HTTP what a Python program says over stdio. `scripts/lib/images/packages/bridge.in` names the same.
-const PYTHON_BRIDGE: &str = "mcp-proxy==0.13.0";
-/// Runs that bridge and the program.
+/// What serves over HTTP what a program says over stdio. `scripts/lib/images/packages/bridge.in` names the same.
+const BRIDGE: &str = "mcp-proxy==0.13.0";
+/// Runs the bridge and the program.
 const BRIDGE_SCRIPT: &str = include_str!("bridge.py");
-/// The same for a program of Node.js. It ends with its program, and starts it without a shell.
-/// `scripts/lib/images/packages/npm.json` names the same.
-const NODE_BRIDGE: &str = "mcp-proxy@6.7.19";
 
 /// The installer's arguments.
 #[must_use]
 pub fn install(package: &PackageSource, defaults: &Defaults) -> Vec<String> {
     match package.registry {
         PackageRegistry::PyPI => pip(FOLDER, &wanted(package, "=="), defaults),
-        PackageRegistry::Npm => npm(FOLDER, &wanted(package, "@"), defaults),
+        PackageRegistry::Npm => {
+            let mut words =
+                to_words(&["npm", "install", "--prefix", FOLDER, "--cache", "/tmp/npm"]);
+            words.extend(to_words(&["--no-fund", "--no-audit"]));
+            if let Some(registry) = &defaults.npm_registry {
+                words.extend(to_words(&["--registry", registry]));
+            }
+            words.extend(to_words(&["--", &wanted(package, "@")]));
+            words
+        }
     }
 }
 
-/// The arguments that install the bridge for packages of a registry.
+/// The arguments that install the bridge.
 #[must_use]
-pub fn install_bridge(registry: PackageRegistry, defaults: &Defaults) -> Vec<String> {
-    match registry {
-        PackageRegistry::PyPI => pip(BRIDGE_FOLDER, PYTHON_BRIDGE, defaults),
-        PackageRegistry::Npm => npm(BRIDGE_FOLDER, NODE_BRIDGE, defaults),
-    }
+pub fn install_bridge(defaults: &Defaults) -> Vec<String> {
+    pip(BRIDGE_FOLDER, BRIDGE, defaults)
 }
 
-/// The program of a package, and its arguments.
+/// The program that a package installs under its own name.
 #[must_use]
-pub fn program(package: &PackageSource) -> Vec<String> {
-    let named = package.program.as_deref();
-    let name = named.unwrap_or_else(|| package.name.rsplit('/').next().unwrap_or_default());
-    let path = match package.registry {
+pub fn program(package: &PackageSource) -> String {
+    let name = package.name.rsplit('/').next().unwrap_or_default();
+    match package.registry {
         PackageRegistry::PyPI => format!("{FOLDER}/bin/{name}"),
         PackageRegistry::Npm => format!("{FOLDER}/node_modules/.bin/{name}"),
-    };
-    std::iter::once(path).chain(package.args.iter().cloned()).collect()
+    }
 }
 
-/// The arguments that serve the program of a package on a port.
+/// The arguments that serve a program of a Python package on a port.
 #[must_use]
-pub fn bridge(package: &PackageSource, port: i32) -> Vec<String> {
-    let port = port.to_string();
-    let mut words = match package.registry {
-        PackageRegistry::PyPI => {
-            // Kubernetes expands `$(NAME)` in arguments.
-            let script = BRIDGE_SCRIPT.replace('$', "$$");
-            to_words(&["python", "-I", "-c", &script, BRIDGE_FOLDER, &port])
-        }
-        PackageRegistry::Npm => {
-            let bridge = format!("{BRIDGE_FOLDER}/node_modules/.bin/mcp-proxy");
-            // Without sessions, as the other bridge: any of several pods may answer.
-            let how = ["--server", "stream", "--stateless", "--no-eventStore", "--"];
-            let listen = ["node", &bridge, "--host", "0.0.0.0", "--port", &port];
-            to_words(&[&listen[..], &how[..]].concat())
-        }
-    };
-    words.extend(program(package));
-    words
+pub fn bridge(port: i32, program: &str) -> Vec<String> {
+    // Kubernetes expands `$(NAME)` in arguments.
+    let script = BRIDGE_SCRIPT.replace('$', "$$");
+    to_words(&["python", "-I", "-c", &script, BRIDGE_FOLDER, &port.to_string(), program])
 }
 
 /// Name and version as an installer takes them.
@@ -74,16 +61,6 @@ fn wanted(package: &PackageSource, equals: &str) -> String {
         Some(version) => format!("{}{equals}{version}", package.name),
         None => package.name.clone(),
     }
-}
-
-fn npm(folder: &str, wanted: &str, defaults: &Defaults) -> Vec<String> {
-    let mut words = to_words(&["npm", "install", "--prefix", folder, "--cache", "/tmp/npm"]);
-    words.extend(to_words(&["--no-fund", "--no-audit"]));
-    if let Some(registry) = &defaults.npm_registry {
-        words.extend(to_words(&["--registry", registry]));
-    }
-    words.extend(to_words(&["--", wanted]));
-    words
 }
 
 fn pip(folder: &str, wanted: &str, defaults: &Defaults) -> Vec<String> {

@@ -116,46 +116,6 @@ fn t1_npm_packages_run_their_program() {
 }
 
 #[test]
-fn t1_a_package_may_run_another_program_with_arguments() {
-    let with = |registry: &str, extra: Value| {
-        let mut package = json!({"registry": registry, "name": "@scope/server", "version": "1.0"});
-        package.as_object_mut().expect("object").extend(extra.as_object().expect("object").clone());
-        package
-    };
-    let said = json!({"program": "serve", "args": ["--root", "/data", "$(TOKEN)", "; rm -rf /"]});
-    let rest = ["--root", "/data", "$(TOKEN)", "; rm -rf /"];
-    for (registry, path) in
-        [("PyPI", "/packages/bin/serve"), ("Npm", "/packages/node_modules/.bin/serve")]
-    {
-        let all: Vec<_> = std::iter::once(path).chain(rest).collect();
-        let pod_of = |transport: &str| {
-            pod(json!({"package": with(registry, said.clone()), "transport": transport}))
-        };
-        assert_eq!(pod_of("StreamableHTTP")["containers"][0]["command"], json!(all));
-        let stdio = pod_of("Stdio");
-        let words = stdio["containers"][0]["command"].as_array().expect("command");
-        assert!(words.ends_with(json!(all).as_array().expect("list")), "{words:?}");
-    }
-}
-
-#[test]
-fn t1_stdio_of_npm_packages_is_bridged_by_node() {
-    let package = json!({"registry": "Npm", "name": "@scope/server", "version": "1.0"});
-    let pod = pod(json!({"package": package, "transport": "Stdio"}));
-    let command = pod["containers"][0]["command"].as_array().expect("command");
-    let bridge = "/packages/.bridge/node_modules/.bin/mcp-proxy";
-    assert_eq!(command[..2], [json!("node"), json!(bridge)]);
-    assert!(command.ends_with(&[json!("--"), json!("/packages/node_modules/.bin/server")]));
-    let install = pod["initContainers"][1]["command"].as_array().expect("command");
-    assert_eq!(install[..4], ["npm", "install", "--prefix", "/packages/.bridge"].map(Value::from));
-    let wanted = install.last().and_then(Value::as_str).expect("word");
-    let locked = include_str!("../../../scripts/lib/images/packages/npm.json");
-    let locked: Value = serde_json::from_str(locked).expect("JSON");
-    let (name, version) = wanted.split_once('@').expect("a version");
-    assert_eq!(locked["packages"][""]["dependencies"][name], version, "the lock file");
-}
-
-#[test]
 fn t2_tools_are_a_variable_on_the_agent_image() {
     let pod = pod(json!({"toolsString": "def f(): return '$(HOME)'"}));
     assert_eq!(pod["containers"][0]["image"], "agent:1");
