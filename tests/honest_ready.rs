@@ -5,28 +5,16 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::path::Path;
 use std::time::Duration;
 
 use convoke::api::{GitSync, Kind};
-use convoke::cluster::live::{Managed, Stores};
-use convoke::cluster::reflector;
-use convoke::controllers::build_sources::BuildSources;
-use convoke::controllers::queue::Queue;
-use convoke::controllers::runtime;
-use convoke::controllers::turns::Turns;
-use convoke::controllers::wanted_agents::WantedAgents;
-use convoke::sync::budgets::Budgets;
-use convoke::sync::engine::{Engine, Settings};
-use convoke::sync::local::LocalFolders;
-use kube::Client;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use support::cluster::operator_user;
+use support::engine::operate;
 use support::gate::gated;
 use support::team::{ARGS, SOON, Team, condition, model, model_at, ready};
 use support::{Cluster, eventually};
-use tokio::task::JoinSet;
 
 const NEW: &str = "https://new.example.com/v1";
 const AGENT: &str = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: helper\nspec:\n  modelAPI: a\n  model: small\n";
@@ -105,33 +93,6 @@ async fn g18_a_webhook_that_never_answers_is_told_while_the_plan_runs_and_when_i
     assert!(applied.is_some_and(|revision| revision.ends_with(&head)));
     let models: BTreeSet<_> = team.models().await.into_iter().collect();
     assert_eq!((models.len(), models.contains("b")), (501, false));
-}
-
-/// The engine of an operator, which calls a kind silent after two seconds.
-fn operate(client: &Client, data: &Path) -> JoinSet<()> {
-    let (stores, queue) = (Stores::patient(Duration::from_secs(2)), Queue::new());
-    let settings = Settings {
-        allow_insecure_git: true,
-        single_tenant: true,
-        default_service_account: None,
-        local: LocalFolders::new(Vec::new()),
-        operator_namespace: "convoke-system".into(),
-        data_dir: data.to_owned(),
-        budgets: Budgets::default(),
-    };
-    let (builds, wanted, turns) = (BuildSources::new(), WantedAgents::new(), Turns::new());
-    let engine =
-        Engine::new(client.clone(), stores.clone(), settings, builds, wanted, turns, &queue);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(runtime::run(engine, queue, 8));
-    macro_rules! watch {
-        ($($store:ident),*) => {$(
-            let (api, store) = (kube::Api::all(client.clone()), stores.$store.clone());
-            tasks.spawn(reflector::run::<Managed<_>>(api, store, None));
-        )*};
-    }
-    watch!(git_syncs, model_apis, mcp_servers, agent_builds, agents);
-    tasks
 }
 
 #[tokio::test(flavor = "multi_thread")]

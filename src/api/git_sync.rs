@@ -353,16 +353,27 @@ pub struct Quarantined {
 }
 
 /// Deletes that wait for `convoke.dev/approve-prune: <digest>`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct PendingPrune {
-    /// Names exactly this plan.
+    /// Names the objects that were held when it was made. It stays while some of them remain and no other joins.
     pub digest: String,
-    /// How many objects.
+    /// How many objects wait now; 0 when all of them were protected or deleted by hand meanwhile.
     pub count: i64,
     /// `Kind/name`, at most 100.
     pub objects: Vec<String>,
     /// Why it is held.
     pub reason: String,
+    /// What it was held for: the commit, the path, the variables and the spec.
+    #[serde(default)]
+    pub input_key: String,
+    /// Whether only an approval, another commit or another spec releases these deletes, however many remain. Otherwise
+    /// they also go on once the reason is gone.
+    #[serde(default)]
+    pub requires_approval: bool,
+    /// The objects that the digest names: the first 12 hex digits of each uid, at most 8000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uids: Vec<String>,
 }
 
 /// An approved prune that is not finished yet.

@@ -49,7 +49,9 @@ async fn approve(args: &Args) -> Result<ExitCode, Failure> {
             connection.failure("get", "gitsyncs", &error)
         }
     })?;
-    let pending = sync.status.and_then(|status| status.pending_prune).ok_or_else(|| {
+    let pending = sync.status.and_then(|status| status.pending_prune);
+    // It is kept without objects while all of them are protected: there is nothing to say yes to.
+    let pending = pending.filter(|pending| pending.count > 0).ok_or_else(|| {
         Failure::new(FOUND, format!("GitSync {name} in {namespace} holds no deletes"))
             .hint("see its state: kubectl get gitsync -o wide")
     })?;
@@ -125,6 +127,7 @@ mod tests {
             count: 3,
             objects: vec!["Agent/a".into(), "Agent/\u{1b}[2J".into()],
             reason: "all 3 objects of this sync would be deleted".into(),
+            ..PendingPrune::default()
         };
         insta::assert_snapshot!(describe("agents", "team", &pending), @r#"
         GitSync agents/team holds 3 deletes: all 3 objects of this sync would be deleted

@@ -350,6 +350,14 @@ impl Stores {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
+    /// The kinds that cannot be listed or watched right now, for long or not; `None` when all are.
+    #[must_use]
+    pub fn failing(&self) -> Option<String> {
+        let failing = self.healths().into_iter().filter(|(_, health)| health.is_failing());
+        let kinds: Vec<_> = failing.map(|(kind, _)| kind).collect();
+        (!kinds.is_empty()).then(|| kinds.join(", "))
+    }
+
     /// Calls `listener` whenever a kind falls silent, and when it is heard again. It must not block.
     pub fn on_turn(&self, listener: impl Fn() + Clone + Send + Sync + 'static) {
         for (_, health) in self.healths() {

@@ -79,6 +79,8 @@ pub struct Writer<'a> {
     /// Whether the GitSync still says what the plan was made for. Asked before each write: somebody who suspends a
     /// sync or switches pruning off in the middle of a long plan is obeyed at once.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
+    /// Whether what proved that its deletes are wanted still does. Asked before each delete.
+    pub absent: &'a (dyn Fn() -> bool + Sync),
     /// After this nothing is begun.
     pub until: Instant,
 }
@@ -348,7 +350,7 @@ impl Writer<'_> {
         let store = self.stores.managed(victim.id.kind);
         let mut version = victim.version;
         for _ in 0..DELETE_TRIES {
-            if !(self.go_on)() {
+            if !(self.go_on)() || !(self.absent)() {
                 return Ok(Pruned::Stopped);
             }
             if self.is_late() {

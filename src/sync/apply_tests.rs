@@ -111,6 +111,7 @@ impl Story {
             commit: "c",
             atomic: self.atomic,
             go_on: &|| true,
+            absent: &|| true,
             until: began + LONGEST,
         };
         let mut settled = Settled::new();

@@ -8,7 +8,7 @@ use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::desired::{Change, SyncRef, changes};
 use super::engine::{Engine, EngineError, Subject};
-use super::plan::{Inputs, Others, Plan, plan};
+use super::plan::{Inputs, Others, Plan, brake, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
 use super::rights::retry_after;
@@ -60,10 +60,16 @@ impl Engine {
         let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
         let mut problems = said.catalog.problems.clone();
         problems.extend(view.references.problems().cloned());
-        let others = self.siblings.view(key, loaded.found, &self.stores.git_syncs);
+        let others = self.siblings.view(key, state.since(loaded), &self.stores.git_syncs);
+        let told = others.news;
+        let unproven = unproven(&others, self.stores.silent());
+        let status = subject.status();
+        let shown = status.and_then(|status| status.pending_prune.clone());
+        let pending = state.pending.get_or_insert(shown).clone();
+        let approval = subject.annotation(keys::APPROVE_PRUNE);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let input_key = format!("{} {generation}", loaded.input_key);
-        let approved = subject.status().and_then(|status| status.approved_prune.as_ref());
+        let approved = status.and_then(|status| status.approved_prune.as_ref());
         let mut made = plan(&Inputs {
             sync: &reference,
             input_key: &input_key,
@@ -78,13 +84,16 @@ impl Engine {
             prune: &sync.spec.prune,
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,
-            approval: subject.annotation(keys::APPROVE_PRUNE),
+            approval,
             approved,
-            prune_base: subject.status().and_then(GitSyncStatus::prune_base),
+            pending: pending.as_ref(),
+            unproven: unproven.as_deref(),
+            prune_base: status.and_then(GitSyncStatus::prune_base),
             others: &others,
             settled: &state.settled,
         });
-        if state.recalled.as_ref().is_some_and(|recalled| Arc::ptr_eq(recalled, loaded)) {
+        let recalled = state.recalled.as_ref().is_some_and(|old| Arc::ptr_eq(old, loaded));
+        if recalled {
             // It was applied once, perhaps for another spec.
             made.undo_only();
         }
@@ -96,12 +105,15 @@ impl Engine {
             made.wait();
         }
         let fought = state.fights.hold(&mut made, &loaded.desired, Instant::now());
-        let shown = subject.status().and_then(|status| status.pending_prune.as_ref());
-        let consulted = consult(&others, &mut made, shown.map(|shown| shown.digest.as_str()));
-        if consulted.is_some() {
-            self.ask(key, &others);
+        let shown = pending.as_ref().map(|shown| shown.digest.as_str());
+        let mut carried =
+            Carried { asked: consult(&others, &mut made, shown), ..Carried::default() };
+        self.ask(key, &others, &carried.asked, &made);
+        if !recalled {
+            state.pending = Some(brake::pending(pending.as_ref(), &made, &input_key, approval));
         }
-        let mut carried = consulted.unwrap_or_default();
+        // What others see at this moment may not be shown here.
+        carried.unseen = self.stores.failing().filter(|_| !made.prune.is_empty());
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
         carried.unanswered = state.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
@@ -111,7 +123,7 @@ impl Engine {
             || state.source_error.is_some()
             || state.waiting
             || !carried.asked.is_empty()
-            || carried.unknown.is_some();
+            || carried.unseen.is_some();
         let postponed = if unproven { std::mem::take(&mut made.prune).len() } else { 0 };
         // An older commit gives nothing away either.
         let offered = offered(state, loaded, &others);
@@ -133,10 +145,9 @@ impl Engine {
         }
 
         let apply_start = Instant::now();
-        let (newer, told) = (state.has_news(), self.siblings.news(&key.namespace));
+        let newer = state.has_news();
         let current = || {
-            // A newer commit, of this GitSync or of another one, may want what this plan deletes.
-            if newer() || self.siblings.news(&key.namespace) != told {
+            if newer() {
                 return false;
             }
             let newest = self.stores.git_syncs.get(key);
@@ -144,6 +155,9 @@ impl Engine {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
             })
         };
+        // Another GitSync may want by now what this plan deletes, and a kind that fails may hide that.
+        let absent =
+            || self.siblings.news(&key.namespace) == told && self.stores.failing().is_none();
         let writer = |client| Writer {
             client,
             stores: &self.stores,
@@ -151,6 +165,7 @@ impl Engine {
             commit: &loaded.revision.commit,
             atomic,
             go_on: &current,
+            absent: &absent,
             until: tokio::time::Instant::now() + LONGEST,
         };
         let client = self.writer(state, subject, made.is_settled()).await;
@@ -204,7 +219,7 @@ impl Engine {
         carried.undeleted = outcome.undeleted.len();
         carried.left = outcome.left;
         carried.wait = fought.iter().map(|fought| fought.wait).min();
-        let said_so = !carried.asked.is_empty() || carried.unknown.is_some();
+        let said_so = !carried.asked.is_empty() || carried.unseen.is_some();
         if !said_so && !carried.unanswered && fought.is_empty() {
             carried.undeleted += postponed;
         }
@@ -261,50 +276,50 @@ impl Engine {
         view
     }
 
-    /// Asks the GitSyncs of the namespace that have not been heard.
-    fn ask(&self, key: &Key, others: &siblings::View<'_>) {
-        for other in &others.unknown {
-            self.siblings.wait(other, key, true);
-            self.queue.add(other.clone());
+    /// Asks these GitSyncs of the namespace to look at their remotes, and hears of the next look of those for whom
+    /// deletes wait.
+    fn ask(&self, key: &Key, others: &siblings::View<'_>, asked: &[String], made: &Plan) {
+        for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
+            self.siblings.wait(&other, key, true);
+            self.queue.add(other);
         }
-        for other in &others.failed {
-            self.siblings.wait(other, key, false);
+        if made.held.is_some() || !asked.is_empty() {
+            for other in others.mute() {
+                self.siblings.wait(other, key, false);
+            }
         }
     }
 }
 
+/// Why nothing proves an absence, whatever this commit says.
+fn unproven(others: &siblings::View<'_>, silent: Option<String>) -> Option<String> {
+    let silent = silent.map(|silent| format!("the API server does not show {silent}"));
+    let all: Vec<_> = others.unread().into_iter().chain(silent).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
-/// plan what has to wait for them; `None` when nothing has to.
+/// plan what has to wait for them; gives the names of those that are to look at their remotes.
 ///
-/// Held deletes that are `shown` already, by their digest, stay so: that the others are asked once more, after a start
-/// for example, is no news.
+/// Held deletes that are `shown` already, by their digest, ask nobody until they are approved.
 pub(super) fn consult(
     others: &siblings::View<'_>,
     made: &mut Plan,
     shown: Option<&str>,
-) -> Option<Carried> {
-    let deletes = made.prune.len() + made.held.as_ref().map_or(0, |held| held.victims.len());
+) -> Vec<String> {
     let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
-    if deletes == 0 && made.given.is_empty() && !contested {
-        return None;
+    let new = made.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
+    if made.prune.is_empty() && made.given.is_empty() && !contested && !new {
+        return Vec::new();
     }
-    let mut carried = Carried {
-        asked: others.unknown.iter().map(|other| other.name.clone()).collect(),
-        ..Carried::default()
-    };
-    if !carried.asked.is_empty() {
+    let asked: Vec<_> = others.unknown.iter().map(|other| other.name.clone()).collect();
+    if !asked.is_empty() {
         // It may be about to give these up.
-        made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !carried.asked.contains(s)));
-    } else if deletes > 0 && !others.failed.is_empty() {
-        let names: Vec<_> = others.failed.iter().map(|other| other.name.as_str()).collect();
-        carried.unknown = Some((deletes, names.join(", ")));
-    } else {
-        return Some(carried);
+        made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !asked.contains(s)));
+        // It may want some of these.
+        made.held.take_if(|_| new);
     }
-    made.held.take_if(|held| Some(held.digest.as_str()) != shown);
-    let open = !made.prune.is_empty() || !made.given.is_empty() || contested;
-    carried.told = made.held.is_some() && !open;
-    Some(carried)
+    asked
 }
 
 /// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which
@@ -325,7 +340,8 @@ mod tests {
     use kube::core::DeserializeGuard;
     use serde_json::json;
 
-    use super::super::plan::{Conflict, Held, Victim};
+    use super::super::order::Seq;
+    use super::super::plan::{Cause, Conflict, Held, Victim};
     use super::super::siblings::{Siblings, Told};
     use super::*;
     use crate::api::GitSync;
@@ -333,8 +349,8 @@ mod tests {
     use crate::cluster::reflector;
     use crate::cluster::store::Store;
 
-    /// What becomes of a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
-    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Carried {
+    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
+    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
         let store = Store::<Managed<GitSync>>::new("GitSync");
         for name in ["main", "other"] {
             let object = json!({
@@ -347,14 +363,15 @@ mod tests {
             let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
             store.applied(key, entry);
         }
-        let (siblings, found) = (Siblings::default(), Instant::now());
+        let siblings = Siblings::default();
         if let Some(failed) = told {
-            let told =
-                Told { uid: "other".into(), generation: 1, polled: found, loaded: None, failed };
+            let polled = Seq::next();
+            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
             let _nobody = siblings.tell(&Key::new("team", "other"), told);
         }
-        let others = siblings.view(&Key::new("team", "main"), found, &store);
-        consult(&others, made, shown).expect("something to ask about")
+        let others = siblings.view(&Key::new("team", "main"), Seq::default(), &store);
+        assert_eq!(others.unread().is_some(), told == Some(true));
+        consult(&others, made, shown)
     }
 
     fn victim(name: &str) -> Victim {
@@ -362,31 +379,34 @@ mod tests {
     }
 
     fn holding() -> Plan {
-        let held =
-            Held { digest: "d1".into(), reason: "too many".into(), victims: vec![victim("a")] };
-        Plan { held: Some(held), ..Plan::default() }
-    }
-
-    #[test]
-    fn g12_what_is_held_and_shown_stays_shown_while_another_sync_is_asked() {
-        for told in [None, Some(true)] {
-            let mut made = holding();
-            let carried = consulted(told, &mut made, Some("d1"));
-            assert_eq!((made, carried.told), (holding(), true));
-            let mut made = holding();
-            let carried = consulted(told, &mut made, Some("d0"));
-            assert_eq!((made.held, carried.told), (None, false), "the other one may want some");
-            let mut made = holding();
-            let carried = consulted(told, &mut made, None);
-            assert_eq!((made.held, carried.told), (None, false));
+        let (digest, reason, victims) = ("d1".into(), "too many".into(), vec![victim("a")]);
+        Plan {
+            held: Some(Held { digest, cause: Cause::Brake, reason, victims }),
+            ..Plan::default()
         }
-        let mut made = holding();
-        let carried = consulted(Some(false), &mut made, None);
-        assert_eq!((made, carried), (holding(), Carried::default()));
     }
 
     #[test]
-    fn g22_what_else_is_undecided_is_told_beside_what_is_held() {
+    fn g12_what_is_held_and_shown_stays_shown_and_asks_nobody() {
+        for told in [None, Some(true), Some(false)] {
+            let mut made = holding();
+            assert_eq!(consulted(told, &mut made, Some("d1")), Vec::<String>::new());
+            assert_eq!(made, holding());
+        }
+        for shown in [Some("d0"), None] {
+            let mut made = holding();
+            assert_eq!(consulted(None, &mut made, shown), ["other"]);
+            assert_eq!(made.held, None, "the other one may want some");
+            for told in [true, false] {
+                let mut made = holding();
+                assert_eq!(consulted(Some(told), &mut made, shown), Vec::<String>::new());
+                assert_eq!(made, holding());
+            }
+        }
+    }
+
+    #[test]
+    fn g22_what_else_is_undecided_is_asked_beside_what_is_held() {
         let id = ObjectId::new(Kind::Agent, "b");
         let conflict = |sibling: Option<&str>| Conflict {
             id: id.clone(),
@@ -397,13 +417,12 @@ mod tests {
         let given = Plan { given: vec![(id.clone(), "other".into())], ..holding() };
         let contested = Plan { conflicts: vec![conflict(Some("other"))], ..holding() };
         for mut made in [released, given, contested] {
-            let carried = consulted(None, &mut made, Some("d1"));
-            assert_eq!((made.held, carried.told), (holding().held, false));
-            assert_eq!((made.conflicts, carried.asked), (vec![], vec!["other".to_owned()]));
+            assert_eq!(consulted(None, &mut made, Some("d1")), ["other"]);
+            assert_eq!((made.held, made.conflicts), (holding().held, vec![]));
         }
         // What is nobody's of this namespace is a conflict whatever the others want.
         let mut made = Plan { conflicts: vec![conflict(None)], ..holding() };
-        assert!(consulted(None, &mut made, Some("d1")).told);
+        assert_eq!(consulted(None, &mut made, Some("d1")), Vec::<String>::new());
         assert_eq!(made.conflicts.len(), 1);
     }
 }

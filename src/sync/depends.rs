@@ -141,7 +141,7 @@ impl Engine {
         let told = self.siblings.told(other).filter(|told| {
             told.uid == entry.uid
                 && Some(told.generation) == live.facts.generation
-                && told.polled >= newest.found
+                && told.polled > newest.found
         });
         let Some(told) = told else {
             self.siblings.wait(other, me, true);

@@ -14,6 +14,7 @@ use super::apply::{LONGEST, Outcome, Pruned, Writer};
 use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::desired::{DesiredSet, SyncRef};
 use super::engine::{Engine, EngineError, Subject};
+use super::order::Seq;
 use super::plan::{Others, Plan, Settled, Victim};
 use super::problems::{Refused, write_problems};
 use super::rights::{Denial, Refusal, retry_after};
@@ -260,7 +261,7 @@ impl Engine {
         }
 
         let reference = subject.reference();
-        let since = *state.ended.get_or_insert_with(Instant::now);
+        let since = *state.ended.get_or_insert_with(Seq::next);
         let others = self.siblings.view(key, since, &self.stores.git_syncs);
         let live = self.space(&key.namespace).all();
         let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
@@ -306,23 +307,20 @@ impl Engine {
             }
         };
         // As before any delete: nobody else of this namespace may want it.
-        let (mut asked, mut unreadable) = (Vec::new(), Vec::new());
+        let mut asked = Vec::new();
         for other in &others.unknown {
             self.siblings.wait(other, key, true);
             self.queue.add(other.clone());
             asked.push(other.name.clone());
         }
-        for other in &others.failed {
+        for other in others.mute() {
             self.siblings.wait(other, key, false);
-            unreadable.push(other.name.clone());
         }
-        let waits = match (asked.as_slice(), unreadable.as_slice()) {
-            ([], []) => None,
-            ([], names) => Some(format!(
-                "GitSync {} cannot be read, so it is not known whether it wants them",
-                names.join(", ")
-            )),
-            (names, _) => {
+        let failing = self.stores.failing();
+        let failing = failing.map(|kinds| format!("waiting until the API server shows {kinds}"));
+        let waits = match asked.as_slice() {
+            [] => others.unread().or(failing),
+            names => {
                 Some(format!("waiting until GitSync {} has looked at its remote", names.join(", ")))
             }
         };
@@ -351,6 +349,8 @@ impl Engine {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
             })
         };
+        let absent =
+            || self.siblings.news(&key.namespace) == others.news && self.stores.failing().is_none();
         let writer = Writer {
             client: &client,
             stores: &self.stores,
@@ -358,6 +358,7 @@ impl Engine {
             commit: "",
             atomic: false,
             go_on: &current,
+            absent: &absent,
             until: tokio::time::Instant::now() + LONGEST,
         };
         let mut undeleted = BTreeMap::new();

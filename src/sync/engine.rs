@@ -23,8 +23,8 @@ use super::status::{Done, PROGRESSING, READING, Report, Verdict, unwatched, verd
 use super::tell::{now, outcome_word, unready};
 use super::touched::Touched;
 use super::variables::Changed;
-use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
+use crate::api::{GitSync, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::events::Events;
 use crate::cluster::live::{Managed, Stores};
@@ -73,7 +73,7 @@ pub struct Engine {
     pub(super) queue: Arc<Queue>,
     pub(super) events: Events,
     pub(super) touched: Arc<Touched>,
-    pub(super) siblings: Siblings,
+    pub(super) siblings: Arc<Siblings>,
     pub(super) slots: Slots,
     pub(super) spoken: Arc<Spoken>,
     started: tokio::time::Instant,
@@ -154,7 +154,8 @@ impl Engine {
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
-        listen(&stores, &touched, &spoken, queue);
+        let siblings = Arc::new(Siblings::default());
+        listen(&stores, &touched, &spoken, &siblings, queue);
         let events = Events::new(client.clone());
         Arc::new(Self {
             client,
@@ -166,7 +167,7 @@ impl Engine {
             queue: queue.clone(),
             events,
             touched,
-            siblings: Siblings::default(),
+            siblings,
             slots: Slots::default(),
             spoken,
             started: tokio::time::Instant::now(),
@@ -285,6 +286,7 @@ impl Engine {
     }
 
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
+        state.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE));
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
             // What is found meanwhile would be old news when it goes on.
@@ -437,6 +439,7 @@ impl Engine {
             no_delete_due: plan.due <= outcome.pruned,
             failed: outcome.failures.len() + blocked,
             approved: approved.filter(|_| unfinished),
+            pending: state.pending.clone().flatten(),
             done,
             stages: Some(stages),
             suspended: false,
@@ -459,6 +462,9 @@ impl Engine {
         }
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
         let mut wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
+        if carried.unseen.is_some() {
+            wait = wait.min(LOOK_AGAIN);
+        }
         if carried.refusal.is_some() || state.denied_until.is_some() {
             wait = wait.min(retry_after(subject));
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::siblings::Siblings;
 use super::spoken::Spoken;
 use super::touched::Touched;
 use crate::api::{Kind, ObjectId};
@@ -11,9 +12,15 @@ use crate::cluster::store::{Entry, Key};
 use crate::controllers::queue::Queue;
 
 /// Puts the GitSyncs that a change concerns on the queue.
-pub fn listen(stores: &Stores, touched: &Arc<Touched>, spoken: &Arc<Spoken>, queue: &Arc<Queue>) {
+pub fn listen(
+    stores: &Stores,
+    touched: &Arc<Touched>,
+    spoken: &Arc<Spoken>,
+    siblings: &Arc<Siblings>,
+    queue: &Arc<Queue>,
+) {
     super::depends::listen(stores, queue);
-    let (sink, spoken) = (queue.clone(), spoken.clone());
+    let (sink, spoken, siblings) = (queue.clone(), spoken.clone(), siblings.clone());
     stores.git_syncs.on_change(move |change| match (change.old, change.new) {
         (Some(old), Some(new))
             if old.uid == new.uid && old.value.facts.same_input(&new.value.facts) =>
@@ -24,7 +31,15 @@ pub fn listen(stores: &Stores, touched: &Arc<Touched>, spoken: &Arc<Spoken>, que
                 sink.add_after(change.key.clone(), wait);
             }
         }
-        _ => sink.add(change.key.clone()),
+        (old, new) => {
+            let generation = |entry: &Entry<Managed<_>>| {
+                (entry.uid.clone(), entry.value.facts.generation, entry.value.facts.deleting)
+            };
+            if old.map(|old| generation(old)) != new.map(|new| generation(new)) {
+                siblings.changed(&change.key.namespace);
+            }
+            sink.add(change.key.clone());
+        }
     });
     let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
     stores.on_turn(move || {

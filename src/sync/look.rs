@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::engine::{Engine, Subject};
+use super::order::Seq;
 use super::siblings::Told;
 use super::source::parse_duration;
 use super::source_error::SourceError;
@@ -36,6 +37,7 @@ impl Engine {
             generation: *generation,
             request: request.map(str::to_owned),
             began,
+            at: Seq::next(),
         };
         // If the look ends without an answer, it is begun again.
         let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
@@ -134,7 +136,7 @@ impl Engine {
         let told = Told {
             uid: entry.uid.clone(),
             generation: question.generation,
-            polled: question.began,
+            polled: question.at,
             loaded: state.loaded.clone(),
             failed: state.source_error.is_some(),
         };

@@ -22,6 +22,7 @@ mod fights;
 mod listen;
 pub mod local;
 mod look;
+pub mod order;
 pub mod pieces;
 pub mod plan;
 pub mod preview;

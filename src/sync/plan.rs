@@ -1,13 +1,13 @@
 //! (pure) Desired set against live objects: create, update, unchanged, prune, hold, conflict.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-pub(super) mod brake;
+pub mod brake;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::board::{Board, Namespace, is_paused, mark};
 use super::desired::{Desired, DesiredSet, SyncRef};
-use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, Prune};
+use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, PendingPrune, Prune};
 use crate::api::{ObjectId, keys};
 use crate::cluster::live::{Live, SpecHash};
 
@@ -59,6 +59,11 @@ pub struct Inputs<'a> {
     pub approval: Option<&'a str>,
     /// The approval that is being carried out.
     pub approved: Option<&'a ApprovedPrune>,
+    /// The deletes that were held last, and are shown.
+    pub pending: Option<&'a PendingPrune>,
+    /// Why an absence from this commit proves nothing although the commit is good, if so: another GitSync or a kind cannot
+    /// be read.
+    pub unproven: Option<&'a str>,
     /// How many objects there were when no delete was due, where that is known: what this commit creates must not let
     /// through what it deletes.
     pub prune_base: Option<usize>,
@@ -102,12 +107,25 @@ pub struct Victim {
     pub version: u64,
 }
 
+/// Why deletes wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// They are too many, or were when they were held first: only an approval, another commit or another spec releases them.
+    Brake,
+    /// The commit has an error, or a conflict.
+    Errors,
+    /// Another GitSync or a kind cannot be read.
+    Unproven,
+}
+
 /// Deletes that wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Names exactly this plan; to be given to `convoke.dev/approve-prune`.
+    /// Names the objects; to be given to `convoke.dev/approve-prune`.
     pub digest: String,
-    /// Why, for people.
+    /// Why.
+    pub cause: Cause,
+    /// The same for people.
     pub reason: String,
     /// What would go.
     pub victims: Vec<Victim>,

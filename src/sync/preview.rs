@@ -125,6 +125,9 @@ impl Preview<'_> {
                 .and_then(|annotations| annotations.get(keys::APPROVE_PRUNE))
                 .map(String::as_str),
             approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
+            pending: sync.status.as_ref().and_then(|status| status.pending_prune.as_ref()),
+            // The operator asks the other GitSyncs before it deletes.
+            unproven: None,
             prune_base: sync.status.as_ref().and_then(GitSyncStatus::prune_base),
             others: *others,
             settled: &settled,

@@ -6,16 +6,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::desired::{Change, DesiredSet, changes};
+use super::order::Seq;
 use super::plan::{Others, Rival};
 use super::source::Loaded;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key, Store};
+
+/// How many are named in one sentence.
+const MOST_NAMED: usize = 5;
 
 /// What a GitSync has told of itself.
 #[derive(Clone)]
@@ -25,7 +28,7 @@ pub struct Told {
     /// Generation of the spec that was read with.
     pub generation: i64,
     /// When its newest look at the remote began.
-    pub polled: Instant,
+    pub polled: Seq,
     /// The newest commit that it has read whole, for this spec.
     pub loaded: Option<Arc<Loaded>>,
     /// Whether that look failed: then it is not known what it wants now.
@@ -42,7 +45,7 @@ struct Inner {
     gives: HashMap<Key, BTreeMap<ObjectId, String>>,
     /// What each and each other one of its namespace both want: changed when either has read another commit.
     contested: Contested,
-    /// How often a GitSync of a namespace has told of another commit.
+    /// How often a GitSync of a namespace has told of another commit, or was itself another one.
     news: HashMap<String, u64>,
     /// Who is asked to look at its remote at once.
     asked: HashSet<Key>,
@@ -137,10 +140,15 @@ impl Siblings {
         self.lock().told.get(key).cloned()
     }
 
-    /// A number that grows when a GitSync of the namespace tells of another commit.
+    /// A number that grows when a GitSync of the namespace tells of another commit, comes, goes or gets another spec.
     #[must_use]
     pub fn news(&self, namespace: &str) -> u64 {
         self.lock().news.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// A GitSync of the namespace has come, gone or got another spec: whoever deletes looks at all of them again.
+    pub fn changed(&self, namespace: &str) {
+        *self.lock().news.entry(namespace.to_owned()).or_default() += 1;
     }
 
     /// Whether a GitSync leaves objects to this one and to no other.
@@ -201,14 +209,9 @@ impl Siblings {
         self.lock().asked.remove(key)
     }
 
-    /// The others of the namespace, as seen by `key`, whose commit was found at `since`.
+    /// The others of the namespace, as seen by `key`. A look of theirs counts if it began after `since`.
     #[must_use]
-    pub fn view<'a>(
-        &self,
-        key: &Key,
-        since: Instant,
-        syncs: &'a Store<Managed<GitSync>>,
-    ) -> View<'a> {
+    pub fn view<'a>(&self, key: &Key, since: Seq, syncs: &'a Store<Managed<GitSync>>) -> View<'a> {
         let mut view = View {
             me: key.name.clone(),
             syncs,
@@ -217,8 +220,11 @@ impl Siblings {
             contested: BTreeMap::new(),
             unknown: Vec::new(),
             failed: Vec::new(),
+            broken: Vec::new(),
+            news: 0,
         };
         let inner = self.lock();
+        view.news = inner.news.get(&key.namespace).copied().unwrap_or_default();
         let age = |entry: &Entry<Managed<GitSync>>| {
             let created = entry.value.object()?.metadata.creation_timestamp.as_ref()?.0;
             Some((created, entry.uid.clone()))
@@ -240,7 +246,7 @@ impl Siblings {
             let suspended = entry.value.object().is_some_and(|sync| sync.spec.suspend);
             let fresh = told.filter(|told| {
                 suspended
-                    || (told.polled >= since
+                    || (told.polled > since
                         && Some(told.generation) == entry.value.facts.generation)
             });
             match fresh {
@@ -257,6 +263,11 @@ impl Siblings {
                     view.failed.push(other.clone());
                 }
                 None => view.unknown.push(other.clone()),
+            }
+            // What stands in a file that it cannot read may be anything, an object that has just moved there among them.
+            let hidden = fresh.filter(|told| !told.failed).and_then(|told| told.loaded.as_ref());
+            if let Some(file) = hidden.and_then(|hidden| hidden.catalog.broken_paths.first()) {
+                view.broken.push((other.clone(), file.clone()));
             }
             let rivals = contested.and_then(|all| all.get(&other)).filter(|_| !suspended);
             let older = matches!((age(&entry), &my_age), (Some(its), Some(mine)) if its < *mine);
@@ -288,6 +299,34 @@ pub struct View<'a> {
     pub unknown: Vec<Key>,
     /// Those whose last look failed.
     pub failed: Vec<Key>,
+    /// Those that have looked and cannot read all of their files, each with the first of these.
+    pub broken: Vec<(Key, String)>,
+    /// What [`Siblings::news`] was at that moment.
+    pub news: u64,
+}
+
+impl View<'_> {
+    /// Why it is not known what the others want, although each of them was asked; for people.
+    #[must_use]
+    pub fn unread(&self) -> Option<String> {
+        let failed =
+            self.failed.iter().map(|other| format!("GitSync {} cannot be read", other.name));
+        let broken = self.broken.iter();
+        let broken =
+            broken.map(|(other, file)| format!("GitSync {} cannot read {file}", other.name));
+        let all: Vec<_> = failed.chain(broken).collect();
+        let more = all.len().saturating_sub(MOST_NAMED);
+        let named = all.get(..MOST_NAMED).unwrap_or(&all).join(", ");
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!all.is_empty()).then(|| {
+            format!("{named}{rest}, so it is not known whether these objects are wanted there")
+        })
+    }
+
+    /// Those that cannot tell what they want.
+    pub fn mute(&self) -> impl Iterator<Item = &Key> {
+        self.failed.iter().chain(self.broken.iter().map(|(other, _)| other))
+    }
 }
 
 impl Others for View<'_> {
@@ -297,7 +336,10 @@ impl Others for View<'_> {
 
     fn wanted_by(&self, id: &ObjectId) -> Option<String> {
         let wants = |loaded: &Loaded| {
-            loaded.desired.contains_key(id) || loaded.catalog.broken.contains_key(id)
+            loaded.desired.contains_key(id)
+                || loaded.catalog.broken.contains_key(id)
+                // Its last good commit wanted it, and the one with errors proves nothing.
+                || loaded.last_paths.contains_key(id)
         };
         self.known.iter().find(|(_, loaded)| wants(loaded)).map(|(name, _)| name.clone())
     }
@@ -312,184 +354,5 @@ impl Others for View<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use kube::core::DeserializeGuard;
-
-    use super::*;
-    use crate::api::Kind;
-    use crate::cluster::reflector;
-    use crate::definition::Catalog;
-    use crate::dice::Dice;
-    use crate::sync::properties::definition;
-
-    type Wants = BTreeMap<Key, BTreeSet<&'static str>>;
-    const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-
-    fn told(wants: &BTreeSet<&str>, round: usize) -> Told {
-        let mut catalog = Catalog::default();
-        for name in wants {
-            let id = ObjectId::new(Kind::ModelAPI, *name);
-            catalog.definitions.insert(id.clone(), definition(&id, round));
-        }
-        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
-        let loaded = Loaded::of(&spec.expect("a spec"), &format!("{round}"), catalog, None);
-        let (polled, loaded) = (Instant::now(), Some(Arc::new(loaded)));
-        Told { uid: "uid".into(), generation: 1, polled, loaded, failed: false }
-    }
-
-    /// What the siblings know of each pair, and what that has to be: every object of one, looked for in the other.
-    fn check(siblings: &Siblings, wants: &Wants) {
-        let inner = siblings.lock();
-        let known = |one: &Key, two: &Key| -> BTreeSet<String> {
-            let both = inner.contested.get(one).and_then(|all| all.get(two));
-            both.into_iter().flatten().map(|id| id.name.clone()).collect()
-        };
-        for (one, mine) in wants {
-            for (two, theirs) in wants.iter().filter(|(two, _)| *two != one) {
-                let near = one.namespace == two.namespace;
-                let both = mine.intersection(theirs).filter(|_| near);
-                assert_eq!(known(one, two), both.map(|name| (*name).to_owned()).collect());
-            }
-        }
-        let all = inner.contested.iter().flat_map(|(one, all)| all.iter().map(move |e| (one, e)));
-        for (one, (two, both)) in all {
-            let known = wants.contains_key(one) && wants.contains_key(two);
-            assert!(known || both.is_empty(), "{one} and {two}");
-        }
-    }
-
-    /// GitSyncs of the namespace `team` as the watch shows them: name, second in which it was made, suspended.
-    fn live(syncs: &[(&str, i64, bool)]) -> Arc<Store<Managed<GitSync>>> {
-        let store = Store::new("GitSync");
-        for (name, created, suspend) in syncs {
-            let created = Timestamp::from_second(*created).expect("a time").to_string();
-            let object = serde_json::json!({
-                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
-                "metadata": {"name": name, "namespace": "team", "uid": "uid", "generation": 1,
-                    "creationTimestamp": created, "resourceVersion": "1"},
-                "spec": {"url": "https://git.example", "suspend": suspend},
-            });
-            let object = serde_json::from_value(object).expect("a GitSync");
-            let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
-            store.applied(key, entry);
-        }
-        store
-    }
-
-    const MAIN: (&str, i64, bool) = ("main", 200, false);
-
-    #[test]
-    fn g22_a_look_counts_when_it_began_after_the_commit_was_found_and_with_the_spec_of_now() {
-        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
-        let found = Instant::now();
-        let (before, after) =
-            (found.checked_sub(Duration::from_millis(1)), found + Duration::from_millis(1));
-        let before = before.expect("a machine that runs for longer");
-        let store = live(&[MAIN, ("other", 100, false)]);
-        let good = || Told { polled: after, ..told(&["a"].into(), 1) };
-        let asked = |told: Option<Told>| {
-            let siblings = Siblings::default();
-            let _nobody = told.map(|told| siblings.tell(&other, told));
-            let view = siblings.view(&main, found, &store);
-            (view.unknown.len(), view.failed.len())
-        };
-        assert_eq!(asked(None), (1, 0), "it has told nothing");
-        assert_eq!(asked(Some(good())), (0, 0));
-        assert_eq!(asked(Some(Told { polled: found, ..good() })), (0, 0));
-        assert_eq!(asked(Some(Told { failed: true, ..good() })), (0, 1));
-        for stale in [
-            Told { polled: before, ..good() },
-            Told { polled: before, failed: true, ..good() },
-            Told { generation: 0, ..good() },
-            Told { uid: "of the one before".into(), ..good() },
-        ] {
-            assert_eq!(asked(Some(stale)), (1, 0), "it has to look again");
-        }
-    }
-
-    #[test]
-    fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
-        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
-        let store = live(&[MAIN, ("other", 100, false)]);
-        let mut catalog = Catalog::default();
-        let id = |name: &str| ObjectId::new(Kind::ModelAPI, name);
-        catalog.definitions.insert(id("good"), definition(&id("good"), 1));
-        catalog.broken.insert(id("broken"), "b.yaml".into());
-        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
-        let loaded = Loaded::of(&spec.expect("a spec"), "c", catalog, None);
-        let siblings = Siblings::default();
-        let told = Told { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
-        let _nobody = siblings.tell(&other, told);
-        let view = siblings.view(&main, Instant::now(), &store);
-        for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
-            assert_eq!(view.wanted_by(&id(name)).as_deref(), by, "{name}");
-        }
-    }
-
-    #[test]
-    fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
-        let (main, id) = (Key::new("team", "main"), ObjectId::new(Kind::ModelAPI, "a"));
-        let siblings = Siblings::default();
-        for name in ["main", "older", "younger"] {
-            let _nobody = siblings.tell(&Key::new("team", name), told(&["a"].into(), 1));
-        }
-        let rival = |older: bool, younger: bool| {
-            let store = live(&[MAIN, ("older", 100, older), ("younger", 300, younger)]);
-            let view = siblings.view(&main, Instant::now(), &store);
-            assert_eq!(view.wanted_by(&id).as_deref(), Some("older"), "it is not deleted");
-            view.contested().remove(&id).map(|rival| (rival.name, rival.older))
-        };
-        assert_eq!(rival(false, false), Some(("older".to_owned(), true)), "the oldest counts");
-        assert_eq!(rival(true, false), Some(("younger".to_owned(), false)));
-        assert_eq!(rival(true, true), None);
-        // One that has not been read and will not be: nobody knows what it wants.
-        let store = live(&[MAIN, ("silent", 100, true)]);
-        let view = siblings.view(&main, Instant::now(), &store);
-        let names: Vec<_> = view.failed.iter().map(|key| key.name.clone()).collect();
-        assert_eq!((names, view.unknown.len()), (vec!["silent".to_owned()], 0));
-        // Nor of one whose remote was away, and which was suspended for that.
-        let away = Told { loaded: None, failed: true, ..told(&[].into(), 1) };
-        let _nobody = siblings.tell(&Key::new("team", "silent"), away);
-        let view = siblings.view(&main, Instant::now(), &store);
-        assert_eq!((view.failed.len(), view.unknown.len()), (1, 0));
-    }
-
-    #[test]
-    fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
-        for seed in 0..200 {
-            let (mut dice, siblings, mut wants) =
-                (Dice::new(seed), Siblings::default(), Wants::new());
-            for round in 0..40 {
-                let namespace = ["team", "far"][dice.roll(8) / 7];
-                let key = Key::new(namespace, ["main", "other", "third"][dice.roll(3)]);
-                let before = wants.clone();
-                let rivals = |wants: &Wants, other: &Key| -> BTreeSet<&str> {
-                    match (wants.get(&key), wants.get(other)) {
-                        (Some(a), Some(b)) => a.intersection(b).copied().collect(),
-                        _ => BTreeSet::new(),
-                    }
-                };
-                let woken = if dice.roll(6) == 0 {
-                    wants.remove(&key);
-                    siblings.forget(&key)
-                } else {
-                    let set: BTreeSet<_> =
-                        NAMES.into_iter().filter(|_| dice.roll(2) == 0).collect();
-                    wants.insert(key.clone(), set.clone());
-                    siblings.tell(&key, told(&set, round))
-                };
-                check(&siblings, &wants);
-                // Who is concerned hears of it, and nobody else does.
-                let others = before.keys().filter(|other| **other != key);
-                let concerned = others.filter(|other| {
-                    other.namespace == key.namespace
-                        && rivals(&before, other) != rivals(&wants, other)
-                });
-                let woken: BTreeSet<_> = woken.iter().collect();
-                assert_eq!(woken, concerned.collect::<BTreeSet<_>>(), "seed {seed}");
-            }
-        }
-    }
-}
+#[path = "siblings_tests.rs"]
+mod tests;

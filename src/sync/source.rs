@@ -9,6 +9,7 @@ use super::budgets::Budgets;
 use super::builds::build_sources;
 use super::desired::{DesiredSet, desired_after, desired_set, input_key};
 use super::local::{Local, state_id};
+use super::order::Seq;
 use super::slots::Slots;
 use super::source_error::SourceError;
 use crate::api::ObjectId;
@@ -35,7 +36,7 @@ pub struct Loaded {
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
     /// When the commit was found: what others knew of their remotes before may be older.
-    pub found: Instant,
+    pub found: Seq,
     /// While the commit has errors: objects that earlier commits wanted and this one does not, with the file that
     /// wanted them last.
     pub last_paths: BTreeMap<ObjectId, String>,
@@ -78,7 +79,7 @@ impl Loaded {
             catalog,
             desired,
             builds: Vec::new(),
-            found: Instant::now(),
+            found: Seq::next(),
             last_paths,
             coordinates: Coordinates::of(spec),
             variables: None,
@@ -215,7 +216,7 @@ impl Source {
             let revision = remote.resolve().await?;
             drop(slot);
             *attempted = Some(revision.clone());
-            let found = Instant::now();
+            let found = Seq::next();
             stages.resolve_ms = millis(start);
             // What could not be read for a reason that may pass is read again.
             let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
@@ -330,7 +331,7 @@ impl Source {
         let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
         let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
         let context = Context { namespace, path, ignore, variables };
-        let (remote, found) = (self.remote(&wanted)?, Instant::now());
+        let (remote, found) = (self.remote(&wanted)?, Seq::next());
         let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
                 // The remote may be the one that just did not answer.
@@ -348,7 +349,7 @@ impl Source {
     fn take_in(
         &mut self,
         revision: Revision,
-        found: Instant,
+        found: Seq,
         snapshot: &Snapshot,
         wanted: Coordinates,
         context: &Context,
@@ -397,20 +398,20 @@ impl Source {
         local: &Local,
         wanted: &Coordinates,
         context: &Context,
-    ) -> Result<(Instant, Catalog), GitError> {
-        let start = Instant::now();
+    ) -> Result<(Instant, Seq, Catalog), GitError> {
+        let (start, found) = (Instant::now(), Seq::next());
         let (loader, limits) = (&mut self.loader, self.limits);
         let read = || {
             let tree = Folder::open(&local.dir, &wanted.path, limits)?;
             Ok(loader.load(&tree, context))
         };
-        tokio::task::block_in_place(read).map(|catalog| (start, catalog))
+        tokio::task::block_in_place(read).map(|catalog| (start, found, catalog))
     }
 
     /// Takes in what a folder wants.
     fn take_in_local(
         &mut self,
-        (start, catalog): (Instant, Catalog),
+        (start, found, catalog): (Instant, Seq, Catalog),
         wanted: Coordinates,
         context: Context,
         stages: &mut Stages,
@@ -442,7 +443,7 @@ impl Source {
             desired,
             // Tekton cannot clone it: nothing is built from a folder.
             builds: Vec::new(),
-            found: start,
+            found,
             last_paths,
             coordinates: wanted,
             variables: context.variables,

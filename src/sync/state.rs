@@ -9,13 +9,14 @@ use tokio::task::JoinHandle;
 
 use super::board::Board;
 use super::fights::Fights;
+use super::order::Seq;
 use super::pieces::Pieces;
 use super::plan::Settled;
 use super::problems::Refused;
 use super::references::References;
 use super::source::{Loaded, Source};
 use super::source_error::SourceError;
-use crate::api::git_sync::Stages;
+use crate::api::git_sync::{PendingPrune, Stages};
 use crate::cluster::identity::Account;
 use crate::git::Revision;
 
@@ -51,6 +52,8 @@ pub struct Question {
     pub request: Option<String>,
     /// When it began.
     pub began: Instant,
+    /// The same in the order of what the operator came to know.
+    pub at: Seq,
 }
 
 /// What a look at the remote found.
@@ -147,8 +150,15 @@ pub struct State {
     pub recalled: Option<Arc<Loaded>>,
     /// Whether the newest commit waits for other GitSyncs.
     pub waiting: bool,
+    /// The deletes that are held and shown; `None` before that is known from the status.
+    #[allow(clippy::option_option)] // said in the line above
+    pub pending: Option<Option<PendingPrune>>,
+    /// The spec that was seen last, by its generation, and since when.
+    spec: (i64, Seq),
+    /// The approval that was seen last, and since when.
+    approval: (Option<String>, Seq),
     /// Since when the GitSync is known to be deleted.
-    pub ended: Option<Instant>,
+    pub ended: Option<Seq>,
     /// Since when nothing but what others keep is left of it.
     pub parting: Option<Instant>,
     /// How many objects were deleted because of that.
@@ -186,6 +196,9 @@ impl State {
             recalled: None,
             released_for: 0,
             waiting: false,
+            pending: None,
+            spec: (0, Seq::next()),
+            approval: (None, Seq::next()),
             ended: None,
             parting: None,
             parted: 0,
@@ -193,6 +206,22 @@ impl State {
             stages: Stages::default(),
             started: None,
         }
+    }
+
+    /// Takes note of the spec and of the approval that the GitSync has now.
+    pub fn note(&mut self, generation: i64, approval: Option<&str>) {
+        if self.spec.0 != generation {
+            self.spec = (generation, Seq::next());
+        }
+        if self.approval.0.as_deref() != approval {
+            self.approval = (approval.map(str::to_owned), Seq::next());
+        }
+    }
+
+    /// A look of another GitSync tells what it wants, as far as a delete of this commit is concerned, if it began after
+    /// this: the commit was found, the spec changed (a resume is a change, too) and the delete was approved.
+    pub fn since(&self, loaded: &Loaded) -> Seq {
+        loaded.found.max(self.spec.1).max(self.approval.1)
     }
 
     /// Why the remote is to be looked at now, if it is.
@@ -305,7 +334,8 @@ mod tests {
         let mut state = State::new("u", source);
         state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
         let (trigger, request) = ("Request", Some("now".to_owned()));
-        let question = Question { trigger, generation: 7, request, began: Instant::now() };
+        let (began, at) = (Instant::now(), Seq::next());
+        let question = Question { trigger, generation: 7, request, began, at };
         let (done, ended) = tokio::sync::oneshot::channel();
         let news = {
             let look = async { panic!("on purpose: a secret") };

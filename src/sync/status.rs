@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::Count;
-use super::plan::{Held, Plan};
+use super::plan::{Cause, Held, Plan};
 use super::problems::{FAILED, FORBIDDEN};
 use super::rights::Refusal;
 use crate::api::git_sync::{
@@ -94,6 +94,8 @@ pub struct Report<'a> {
     pub failed: usize,
     /// An approved prune that is not finished.
     pub approved: Option<ApprovedPrune>,
+    /// The deletes that are held, and what was held for this commit before.
+    pub pending: Option<PendingPrune>,
     /// What was done, when it is worth an entry in the history.
     pub done: Option<Done>,
     /// Timings, when something was done.
@@ -124,6 +126,7 @@ impl Report<'_> {
             no_delete_due: false,
             failed: 0,
             approved: None,
+            pending: None,
             done: None,
             stages: None,
             suspended: false,
@@ -203,7 +206,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     };
     if let Some(plan) = report.plan {
         let held = plan.held.as_ref().map(held_message).unwrap_or_default();
-        flag("PruneHeld", plan.held.is_some(), "ApprovalNeeded", &held);
+        let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
+        let reason = if waits { "NotProven" } else { "ApprovalNeeded" };
+        flag("PruneHeld", plan.held.is_some(), reason, &held);
         let first = plan.drifted.first().map(ToString::to_string).unwrap_or_default();
         let drifted = format!(
             "{} object(s) differ from Git and are left so (drift: Report); first: {first}",
@@ -233,7 +238,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.problems = problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
     }
     if let Some(plan) = report.plan {
-        status.pending_prune = plan.held.as_ref().map(pending);
+        status.pending_prune = report.pending;
         status.approved_prune = report.approved;
         status.orphans = names(&plan.orphans);
         status.paused = names(&plan.paused);
@@ -277,7 +282,7 @@ fn fit(status: &mut GitSyncStatus) {
     let lists = [&status.orphans, &status.paused, &status.drifted].map(Vec::len);
     let listed = status.problems.len() + status.quarantined.len() + lists.iter().sum::<usize>();
     // Nothing else gets so long, and most statuses need not be written out to know it.
-    if listed < 20 && status.approved_prune.is_none() {
+    if listed < 20 && status.approved_prune.is_none() && status.pending_prune.is_none() {
         return;
     }
     while bytes(status) > MOST_BYTES {
@@ -346,15 +351,6 @@ fn remember(history: &mut Vec<HistoryEntry>, mut new: HistoryEntry) {
     history.truncate(MOST_HISTORY);
 }
 
-fn pending(held: &Held) -> PendingPrune {
-    PendingPrune {
-        digest: held.digest.clone(),
-        count: i64::try_from(held.victims.len()).unwrap_or(i64::MAX),
-        objects: held.victims.iter().take(MOST_NAMES).map(|v| v.id.to_string()).collect(),
-        reason: held.reason.clone(),
-    }
-}
-
 /// What is held and how to release it.
 #[must_use]
 pub fn held_message(held: &Held) -> String {
@@ -395,10 +391,8 @@ pub struct Carried {
     pub left: usize,
     /// GitSyncs of the namespace that are asked what they want before something is decided.
     pub asked: Vec<String>,
-    /// Whether all that they are asked about is told already: deletes that wait for an approval.
-    pub told: bool,
-    /// Deletes that wait for GitSyncs that cannot be read: how many, and for whom.
-    pub unknown: Option<(usize, String)>,
+    /// The kinds that cannot be watched at this moment, if deletes wait for that.
+    pub unseen: Option<String>,
     /// When an object that somebody changes again and again is brought back next.
     pub wait: Option<Duration>,
     /// Why nothing at all could be written.
@@ -411,9 +405,9 @@ pub struct Carried {
 #[must_use]
 pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, left, asked, told, unknown, wait, refusal, unanswered } =
-        carried;
-    let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty() && !told);
+    let Carried { transient, undeleted, left, asked, unseen, wait, refusal, unanswered } = carried;
+    let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty());
+    let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
     let rest = match left {
         0 => String::new(),
         left => format!(", {left} more not tried yet"),
@@ -423,7 +417,8 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
         || !plan.terminating.is_empty()
         || !plan.given.is_empty()
         || asks
-        || unknown.is_some()
+        || unseen.is_some()
+        || waits
         || refusal.is_some()
         || *unanswered;
     let (reason, message, ready) = if let Some(refusal) = refusal {
@@ -455,13 +450,11 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
     } else if *left > 0 {
         let message = format!("{revision}: {left} object(s) are still to be written or deleted");
         (PROGRESSING, message, false)
-    } else if let Some((count, names)) = unknown {
-        let message = format!(
-            "{count} delete(s) wait: GitSync {names} cannot be read, so it is not known whether it wants these objects"
-        );
-        ("PruneWaiting", message, false)
+    } else if let Some(kinds) = unseen {
+        let message = format!("{revision}: deletes wait until the API server shows {kinds} again");
+        (PROGRESSING, message, false)
     } else if let Some(held) = &plan.held {
-        ("PruneHeld", held_message(held), false)
+        (if waits { "PruneWaiting" } else { "PruneHeld" }, held_message(held), false)
     } else if undeleted > 0 {
         ("PruneFailed", format!("{undeleted} object(s) could not be deleted; trying again"), false)
     } else if !plan.terminating.is_empty() {

@@ -77,14 +77,22 @@ fn g18_what_a_commit_began_and_finished_later_is_one_entry_of_the_history() {
 }
 
 #[test]
-fn g12_what_is_told_already_is_said_while_others_are_asked() {
+fn g12_held_deletes_wait_for_somebody_and_unproven_ones_for_the_cause_to_end() {
     let victims = Vec::new();
-    let held = Held { digest: "d".into(), reason: "too many".into(), victims };
-    let plan = Plan { held: Some(held), ..Plan::default() };
+    let held = Held { digest: "d".into(), cause: Cause::Brake, reason: "too many".into(), victims };
+    let mut plan = Plan { held: Some(held.clone()), ..Plan::default() };
     let asked = Carried { asked: vec!["other".into()], ..Carried::default() };
     assert_eq!(verdict("r", &[], &plan, &asked).reason, PROGRESSING);
-    let told = Carried { told: true, ..asked };
-    assert_eq!(verdict("r", &[], &plan, &told), verdict("r", &[], &plan, &Carried::default()));
+    let said = verdict("r", &[], &plan, &Carried::default());
+    assert_eq!(
+        (said.reason.as_str(), said.reconciling),
+        ("PruneHeld", false),
+        "somebody has to act"
+    );
+    // These go on by themselves once the other GitSync can be read.
+    plan.held = Some(Held { cause: Cause::Unproven, ..held });
+    let said = verdict("r", &[], &plan, &Carried::default());
+    assert_eq!((said.reason.as_str(), said.reconciling), ("PruneWaiting", true));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod cluster;
+pub mod engine;
 pub mod gate;
 pub mod git_http;
 pub mod operator;

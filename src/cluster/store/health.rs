@@ -80,6 +80,12 @@ impl Health {
         }
     }
 
+    /// Whether it fails right now, for long or not: what it does not show may be there all the same.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Since when nothing is known, and why, if that is so for long.
     #[must_use]
     pub fn silence(&self) -> Option<String> {
@@ -128,7 +134,9 @@ mod tests {
         health.works();
         health.works();
         assert_eq!((health.silence(), turns()), (None, 2));
+        assert!(!health.is_failing());
         health.failed("once more", after(9100));
         assert_eq!((health.silence(), turns()), (None, 2));
+        assert!(health.is_failing(), "nothing proves an absence from now on");
     }
 }

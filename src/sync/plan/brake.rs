@@ -6,71 +6,173 @@ use std::collections::HashSet;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
-use super::{Held, Inputs, Plan, Victim};
-use crate::api::git_sync::ApprovedPrune;
+use super::{Cause, Held, Inputs, Plan, Victim};
+use crate::api::git_sync::{ApprovedPrune, PendingPrune};
 use crate::sync::desired::{SyncRef, hex};
 
 /// Objects that one approval releases: each is remembered in the status, which must stay small.
 pub const MOST_APPROVED: usize = 8000;
+/// Objects that are listed by name.
+const MOST_LISTED: usize = 100;
 
 /// Decides whether the victims go now or wait.
 pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
     // Deletes run in reverse apply order: first what refers, then what is referred to.
     victims.sort_by(|a, b| b.id.cmp(&a.id));
-    // Else the objects that a commit creates would raise, by the next plan, what it may delete.
-    let base = inputs.prune_base.map_or(plan.marked, |base| base.min(plan.marked));
-    let everything = victims.len() >= base;
-    // An approval that is being carried out covers the objects that it was given for, and nothing that came later.
-    let approved = inputs.approved.filter(|a| a.input_key == inputs.input_key);
-    let uids: HashSet<&str> = approved.iter().flat_map(|a| &a.uids).map(String::as_str).collect();
-    let (released, mut rest): (Vec<_>, Vec<_>) =
-        victims.into_iter().partition(|v| uids.contains(short(&v.uid).as_str()));
-    if let Some(approved) = approved.filter(|_| !released.is_empty()) {
-        plan.released = Some(approved.clone());
-        plan.prune = released;
-    }
+    let Released { gone, approved, mut rest, cut } = release(victims, inputs);
+    plan.released = approved;
+    plan.prune = gone;
     if rest.is_empty() {
         return;
     }
-    let count = rest.len();
-    let limit = limit(&inputs.prune.max_deletions, base);
-    let reason = if inputs.has_errors || !plan.conflicts.is_empty() {
-        Some(
-            "the commit has errors, so nothing proves that these objects are really gone"
-                .to_owned(),
-        )
-    } else if everything {
-        Some(format!("all {base} objects of this sync would be deleted"))
-    } else if count > limit {
-        Some(format!("{count} of {base} objects would be deleted, more than the allowed {limit}"))
-    } else {
-        None
+    let cut = || {
+        let reason = format!("one approval releases {MOST_APPROVED} deletes, these come next");
+        cut.then_some((Cause::Brake, reason))
     };
-    let Some(reason) = reason else {
-        plan.prune.extend(rest);
+    let Some((cause, reason)) = why(plan, rest.len(), inputs).or_else(cut) else {
+        plan.prune.append(&mut rest);
         plan.prune.sort_by(|a, b| b.id.cmp(&a.id));
         return;
     };
-    let digest = digest(inputs.sync, inputs.input_key, &rest);
-    // What is too much for one approval is held again, with a digest of its own.
-    if rest.len() > MOST_APPROVED && inputs.approval == Some(digest.as_str()) {
-        let later = rest.split_off(MOST_APPROVED);
-        plan.held = Some(Held {
-            digest: self::digest(inputs.sync, inputs.input_key, &later),
-            reason: format!("one approval releases {MOST_APPROVED} deletes, these come next"),
-            victims: later,
-        });
+    let shown = shown(inputs).filter(|shown| {
+        let uids = uids(&shown.uids);
+        rest.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
+    });
+    let digest = match shown {
+        // Some of those that were shown are left, and no other has joined.
+        Some(shown) => shown.digest.clone(),
+        None => digest(inputs.sync, inputs.input_key, &rest),
+    };
+    plan.held = Some(Held { digest, cause, reason, victims: rest });
+}
+
+/// What an approval makes of the victims.
+struct Released {
+    /// Those that it was given for.
+    gone: Vec<Victim>,
+    /// To be remembered until they are gone.
+    approved: Option<ApprovedPrune>,
+    /// All others.
+    rest: Vec<Victim>,
+    /// Whether some of them were approved, too, and are too many for one approval.
+    cut: bool,
+}
+
+/// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now.
+fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
+    let earlier = inputs.approved.filter(|approved| approved.input_key == inputs.input_key);
+    let said = inputs.approval;
+    // A digest that was shown stands for its objects, whichever of them remain.
+    let shown = shown(inputs).filter(|shown| said == Some(shown.digest.as_str()));
+    let known = uids(earlier.iter().flat_map(|earlier| &earlier.uids));
+    let named = uids(shown.iter().flat_map(|shown| &shown.uids));
+    let (mut gone, mut rest): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| {
+        let uid = short(&victim.uid);
+        known.contains(uid.as_str()) || named.contains(uid.as_str())
+    });
+    let (mut anew, mut cut) = (shown.is_some(), false);
+    let all = |rest: &[Victim]| {
+        said.is_some_and(|said| said == digest(inputs.sync, inputs.input_key, rest))
+    };
+    if !rest.is_empty() && all(&rest) {
+        anew = true;
+        // What is too much for one approval is held again, with a digest of its own.
+        let later = rest.split_off(rest.len().min(MOST_APPROVED));
+        gone.append(&mut rest);
+        (rest, cut) = (later, true);
     }
-    if inputs.approval == Some(digest.as_str()) {
-        let mut uids = plan.released.take().map(|earlier| earlier.uids).unwrap_or_default();
-        uids.extend(rest.iter().map(|v| short(&v.uid)));
-        let input_key = inputs.input_key.to_owned();
-        plan.released = Some(ApprovedPrune { digest, input_key, uids });
-        plan.prune.extend(rest);
-        plan.prune.sort_by(|a, b| b.id.cmp(&a.id));
+    gone.sort_by(|a, b| b.id.cmp(&a.id));
+    let remember = || {
+        let digest = if anew { said } else { earlier.map(|earlier| earlier.digest.as_str()) };
+        let digest = digest.unwrap_or_default().to_owned();
+        let uids = if anew {
+            gone.iter().map(|victim| short(&victim.uid)).collect()
+        } else {
+            // Also those that are gone already: the record changes only with what people say.
+            earlier.map(|earlier| earlier.uids.clone()).unwrap_or_default()
+        };
+        ApprovedPrune { digest, input_key: inputs.input_key.to_owned(), uids }
+    };
+    let approved = (!gone.is_empty()).then(remember);
+    Released { gone, approved, rest, cut }
+}
+
+/// Why so many victims wait, if they do.
+fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)> {
+    // Else the objects that a commit creates would raise, by the next plan, what it may delete.
+    let base = inputs.prune_base.map_or(plan.marked, |base| base.min(plan.marked));
+    let limit = limit(&inputs.prune.max_deletions, base);
+    let braked = if plan.prune.len() + count >= base {
+        Some(format!("all {base} objects of this sync would be deleted"))
+    } else if count > limit {
+        Some(format!("{count} of {base} objects would be deleted, more than the allowed {limit}"))
+    } else if shown(inputs).is_some_and(|shown| shown.requires_approval) {
+        Some(format!(
+            "{count} deletes of this commit were held before, and nobody has approved them"
+        ))
     } else {
-        plan.held = Some(Held { digest, reason, victims: rest });
+        None
+    };
+    if inputs.has_errors || !plan.conflicts.is_empty() {
+        let reason = "the commit has errors, so nothing proves that these objects are really gone";
+        // What is too much as well stays held when the error is gone.
+        let cause = if braked.is_some() { Cause::Brake } else { Cause::Errors };
+        return Some((cause, reason.to_owned()));
     }
+    match (braked, inputs.unproven) {
+        (Some(braked), Some(unproven)) => {
+            Some((Cause::Brake, format!("{braked}; also, {unproven}")))
+        }
+        (Some(braked), None) => Some((Cause::Brake, braked)),
+        (None, Some(unproven)) => Some((Cause::Unproven, unproven.to_owned())),
+        (None, None) => None,
+    }
+}
+
+/// What is shown, if it was held for these inputs.
+fn shown<'a>(inputs: &Inputs<'a>) -> Option<&'a PendingPrune> {
+    inputs.pending.filter(|pending| pending.input_key == inputs.input_key)
+}
+
+fn uids<'a>(all: impl IntoIterator<Item = &'a String>) -> HashSet<&'a str> {
+    all.into_iter().map(String::as_str).collect()
+}
+
+/// What is to be shown and remembered after this plan, when `before` is what was shown until then and `approval` what the
+/// annotation says.
+///
+/// What needs an approval needs it as long as commit and spec are the same, also when nothing of it is left for a while:
+/// protected objects may be let go again.
+#[must_use]
+pub fn pending(
+    before: Option<&PendingPrune>,
+    plan: &Plan,
+    input_key: &str,
+    approval: Option<&str>,
+) -> Option<PendingPrune> {
+    let before = before.filter(|before| before.input_key == input_key);
+    let Some(held) = &plan.held else {
+        let approved = uids(plan.released.iter().flat_map(|released| &released.uids));
+        let kept = before.filter(|before| {
+            let all = before.uids.iter().all(|uid| approved.contains(uid.as_str()));
+            before.requires_approval && approval != Some(before.digest.as_str()) && !all
+        })?;
+        return Some(PendingPrune { count: 0, objects: Vec::new(), ..kept.clone() });
+    };
+    let same = before.filter(|before| before.digest == held.digest && !before.uids.is_empty());
+    let uids = match same {
+        Some(same) => same.uids.clone(),
+        None => held.victims.iter().take(MOST_APPROVED).map(|v| short(&v.uid)).collect(),
+    };
+    Some(PendingPrune {
+        digest: held.digest.clone(),
+        count: i64::try_from(held.victims.len()).unwrap_or(i64::MAX),
+        objects: held.victims.iter().take(MOST_LISTED).map(|v| v.id.to_string()).collect(),
+        reason: held.reason.clone(),
+        input_key: input_key.to_owned(),
+        requires_approval: held.cause == Cause::Brake,
+        uids,
+    })
 }
 
 /// The part of a uid that is remembered of an approved object: 48 random bits, so that ten thousand fit a status.

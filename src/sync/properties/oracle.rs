@@ -24,16 +24,17 @@ pub struct Ledger {
     said: BTreeSet<String>,
     /// What each GitSync gives away now.
     pub given: [BTreeSet<ObjectId>; 2],
-    /// What the brake of each GitSync held and still may: for which input, and the uids of the objects.
-    braked: [BTreeSet<(String, BTreeSet<String>)>; 2],
+    /// What was shown as held for being too much: for which input, and the uids of the objects.
+    braked: [BTreeSet<(String, String)>; 2],
 }
 
 impl Ledger {
     pub fn show(&mut self, input_key: &str, held: &Held) {
         let set = held.victims.iter().map(|v| (v.id.clone(), v.uid.clone())).collect();
-        let shown = (input_key.to_owned(), set);
-        let old = self.shown.insert(held.digest.clone(), shown.clone());
-        assert!(old.is_none_or(|old| old == shown), "one digest for two plans");
+        let shown: Shown = (input_key.to_owned(), set);
+        let known = self.shown.entry(held.digest.clone()).or_insert_with(|| shown.clone());
+        let part = known.0 == shown.0 && known.1.is_superset(&shown.1);
+        assert!(part, "one digest for two plans");
     }
 
     pub fn approve(&mut self, digest: Option<&str>) {
@@ -281,7 +282,9 @@ impl World {
         let other = &self.syncs[1 - at];
         let theirs =
             other.loaded.as_ref().map(|_| self::said(&self.trees[other.head], other.folder, id));
-        let theirs = matches!(theirs, Some(Said::Wanted(_) | Said::Legible));
+        // An absence from a commit with errors proves nothing: what was wanted before still counts.
+        let before = other.loaded.is_some() && other.remembered.contains_key(id);
+        let theirs = before || matches!(theirs, Some(Said::Wanted(_) | Said::Legible));
         if theirs {
             let given = raw.given.iter().any(|(given, _)| given == id);
             assert!(victim.is_none(), "{id} is wanted by the other GitSync");
@@ -297,9 +300,10 @@ impl World {
         let input_key = sync.input_key().expect("loaded");
         let covered = |v: &&Victim| self.ledger.covers(&input_key, &v.id, &v.uid);
         let goes: BTreeSet<_> = raw.prune.iter().filter(|v| !covered(v)).collect();
-        let uids = goes.iter().map(|victim| victim.uid.clone()).collect();
-        let braked = self.ledger.braked[at].contains(&(input_key.clone(), uids));
-        assert!(!braked, "held a moment ago, and nobody has approved it");
+        for victim in &goes {
+            let braked = self.ledger.braked[at].contains(&(input_key.clone(), victim.uid.clone()));
+            assert!(!braked, "{} was held, and nobody has approved it", victim.id);
+        }
         let free = goes.len();
         let held = raw.held.iter().flat_map(|held| &held.victims).count();
         let limit = match &sync.prune.max_deletions {
@@ -341,20 +345,25 @@ impl World {
         assert!(now != *wanted || held == 0, "approved, and still held");
     }
 
-    /// Remembers what the brake holds: it must not let go by itself.
-    pub fn note_brake(&mut self, at: usize, raw: &Plan) {
+    /// Remembers what is shown as held for being too much: it stays held until it is approved, or another commit or spec
+    /// comes.
+    pub fn note_brake(&mut self, at: usize, made: &Plan) {
         let sync = &self.syncs[at];
-        let errors = has_errors(&self.trees[sync.head], sync.folder);
         let input_key = sync.input_key().expect("loaded");
-        // What was deleted by hand comes back, and then there are more.
-        let all_there = sync.base.is_some_and(|base| base <= raw.marked);
-        let may = !errors && raw.conflicts.is_empty() && all_there;
-        let braked = &mut self.ledger.braked[at];
-        if raw.due == 0 {
-            braked.clear();
-        } else if let Some(held) = raw.held.as_ref().filter(|_| may) {
-            let uids = held.victims.iter().map(|victim| victim.uid.clone()).collect();
-            braked.insert((input_key, uids));
+        let errors = has_errors(&self.trees[sync.head], sync.folder);
+        let Some(held) = made.held.as_ref().filter(|_| !errors && made.conflicts.is_empty()) else {
+            return;
+        };
+        let most = match &sync.prune.max_deletions {
+            IntOrString::Int(count) => usize::try_from(*count).expect("small"),
+            IntOrString::String(text) => {
+                let percent: usize = text.trim_end_matches('%').parse().expect("a percentage");
+                if percent == 0 { 0 } else { (made.marked * percent / 100).max(1) }
+            }
+        };
+        if held.victims.len() > most {
+            let uids = held.victims.iter().map(|victim| (input_key.clone(), victim.uid.clone()));
+            self.ledger.braked[at].extend(uids);
         }
     }
 
@@ -366,7 +375,11 @@ impl World {
             assert_eq!(self.whose(at, id, &self.cluster.objects[id]), Whose::Mine, "{id}");
             assert!(made.update.iter().all(|update| update.id != *id), "{id} is written and given");
             let theirs = said(&self.trees[other.head], other.folder, id);
-            assert!(matches!(theirs, Said::Wanted(_) | Said::Legible), "{id}: {theirs:?}");
+            let before = other.remembered.contains_key(id);
+            assert!(
+                before || matches!(theirs, Said::Wanted(_) | Said::Legible),
+                "{id}: {theirs:?}"
+            );
             match said(&self.trees[sync.head], sync.folder, id) {
                 Said::Nothing => assert!(!errors, "{id} is given by a commit with errors"),
                 Said::Wanted(_) => assert!(other.created < sync.created, "{id} is the older one's"),
@@ -381,15 +394,28 @@ impl World {
     /// What the other GitSync wants is known as of after this commit was found.
     fn judge_delete(&self, at: usize, victim: &Victim) {
         let (sync, other) = (&self.syncs[at], &self.syncs[1 - at]);
-        let found = sync.loaded.as_ref().expect("loaded").found;
         assert!(!sync.failed, "the remote could not be read");
-        let asked = sync.edited.is_none_or(|edited| sync.polled.is_some_and(|at| at > edited));
+        let asked = sync.polled.is_some_and(|at| at > sync.edited);
         assert!(asked, "{} goes, and nobody has asked the remote since the edit", victim.id);
+        // An approval releases what is listed, although another GitSync cannot tell whether it wants it.
+        let input_key = sync.input_key().expect("loaded");
+        if self.ledger.covers(&input_key, &victim.id, &victim.uid)
+            && (other.failed || other.loaded.is_none())
+        {
+            return;
+        }
+        let found = sync.loaded.as_ref().expect("loaded").found.max(sync.edited).max(sync.said);
         assert!(other.loaded.is_some(), "{} goes, and nobody has asked the other one", victim.id);
         if !other.suspended {
-            let heard = !other.failed && other.polled.is_some_and(|polled| polled >= found);
+            let heard = !other.failed && other.polled.is_some_and(|polled| polled > found);
             assert!(heard, "{} goes, and the other one was not heard", victim.id);
         }
+        if self.ledger.covers(&input_key, &victim.id, &victim.uid) {
+            return;
+        }
+        let theirs = self.trees[other.head].below(other.folder);
+        let hidden = theirs.filter(|(_, file)| file.health == Health::Unknown).count();
+        assert_eq!(hidden, 0, "{} goes, and the other one cannot read all of its files", victim.id);
     }
 
     /// Once nobody interferes, everything is where it belongs.

@@ -8,6 +8,7 @@ use super::repository::{FOLDERS, File, Health, NAMES, Tree, id};
 use super::world::World;
 use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::keys;
+use crate::sync::order::Seq;
 
 impl World {
     /// Something happens.
@@ -131,13 +132,15 @@ impl World {
         let sync = &mut self.syncs[at];
         match what {
             0..=3 => {
-                sync.approval = sync.pending.as_ref().map(|held| held.digest.clone());
+                sync.approval = sync.pending.as_ref().map(|pending| pending.digest.clone());
+                sync.said = Seq::next();
                 self.ledger.approve(sync.approval.as_deref());
                 return;
             }
             // An old digest, or none that ever was.
             4 => {
                 sync.approval = Some(shown.filter(|_| number > 0).unwrap_or("nonsense".into()));
+                sync.said = Seq::next();
                 self.ledger.approve(sync.approval.as_deref());
                 return;
             }

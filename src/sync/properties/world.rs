@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use kube::core::DeserializeGuard;
 use serde_json::json;
@@ -10,7 +9,7 @@ use serde_json::json;
 use super::cluster::{Cluster, stored};
 use super::oracle::Ledger;
 use super::repository::{Definitions, FOLDERS, Tree};
-use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, Prune};
+use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, PendingPrune, Prune};
 use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::live::Managed;
 use crate::cluster::reflector;
@@ -19,7 +18,8 @@ use crate::dice::Dice;
 use crate::sync::board::Board;
 use crate::sync::carry::consult;
 use crate::sync::desired::{SyncRef, changes};
-use crate::sync::plan::{Held, Inputs, Plan, Settled, Settling, plan};
+use crate::sync::order::Seq;
+use crate::sync::plan::{Held, Inputs, Plan, Settled, Settling, brake, plan};
 use crate::sync::references::References;
 use crate::sync::siblings::{Siblings, Told};
 use crate::sync::source::Loaded;
@@ -41,17 +41,19 @@ pub struct Sync {
     pub approval: Option<String>,
     pub approved: Option<ApprovedPrune>,
     /// What a person was shown last.
-    pub pending: Option<Held>,
+    pub pending: Option<PendingPrune>,
     /// How many objects there were when no delete was due.
     pub base: Option<usize>,
-    /// When a person edited it last.
-    pub edited: Option<Instant>,
+    /// When a person edited it last, or approved something.
+    pub edited: Seq,
+    /// The same for approvals.
+    pub said: Seq,
     // From here on: memory.
     pub loaded: Option<Arc<Loaded>>,
     /// Number of the commit that was read last.
     pub head: usize,
     pub failed: bool,
-    pub polled: Option<Instant>,
+    pub polled: Option<Seq>,
     /// For which generation.
     answered: i64,
     view: Option<(Board, References, Arc<Loaded>)>,
@@ -128,7 +130,8 @@ impl World {
             approved: None,
             pending: None,
             base: None,
-            edited: None,
+            edited: Seq::default(),
+            said: Seq::default(),
             answered: 0,
             loaded: None,
             head: 0,
@@ -180,8 +183,7 @@ impl World {
     /// The spec of a GitSync is another one.
     pub fn edited(&mut self, at: usize) {
         let sync = &mut self.syncs[at];
-        (sync.reference.generation, sync.edited) =
-            (sync.reference.generation + 1, Some(Instant::now()));
+        (sync.reference.generation, sync.edited) = (sync.reference.generation + 1, Seq::next());
         self.show(at);
     }
 
@@ -207,7 +209,7 @@ impl World {
         if sync.suspended {
             return;
         }
-        let polled = Instant::now();
+        let polled = Seq::next();
         sync.polled = Some(polled);
         sync.answered = sync.reference.generation;
         sync.failed = fails;
@@ -268,7 +270,9 @@ impl World {
         let live = self.cluster.live();
         let sync = &self.syncs[at];
         let input_key = sync.input_key().expect("loaded");
-        let others = self.siblings.view(&sync.key(), loaded.found, &self.store);
+        let since = loaded.found.max(sync.edited).max(sync.said);
+        let others = self.siblings.view(&sync.key(), since, &self.store);
+        let unproven = others.unread();
         let inputs = Inputs {
             sync: &sync.reference,
             input_key: &input_key,
@@ -285,6 +289,8 @@ impl World {
             failure_policy: sync.failure_policy,
             approval: sync.approval.as_deref(),
             approved: sync.approved.as_ref(),
+            pending: sync.pending.as_ref(),
+            unproven: unproven.as_deref(),
             prune_base: sync.base,
             others: &others,
             settled: &sync.settled,
@@ -293,22 +299,20 @@ impl World {
         assert_eq!(made, plan(&inputs), "the same inputs give the same plan");
         let raw = made.clone();
         let digest = |held: &Option<Held>| held.as_ref().map(|held| held.digest.clone());
-        let shown = digest(&sync.pending);
-        let carried = consult(&others, &mut made, shown.as_deref()).unwrap_or_default();
-        let heard = carried.asked.is_empty() && carried.unknown.is_none();
+        let shown = sync.pending.as_ref().map(|pending| pending.digest.clone());
+        let asked = consult(&others, &mut made, shown.as_deref());
+        let heard = asked.is_empty();
+        let pending =
+            brake::pending(sync.pending.as_ref(), &made, &input_key, sync.approval.as_deref());
         let shows = digest(&raw.held).filter(|digest| heard || shown.as_ref() == Some(digest));
         assert_eq!(digest(&made.held), shows, "what is held is shown once it is known, and stays");
         let unanswered = sync.answered != sync.reference.generation;
-        let unproven =
-            sync.failed || unanswered || !carried.asked.is_empty() || carried.unknown.is_some();
+        let unproven = sync.failed || unanswered || !asked.is_empty();
         if unproven {
             made.prune.clear();
             made.given.clear();
         }
         self.judge(at, &raw, &made);
-        if self.syncs[at].base.is_some() {
-            self.note_brake(at, &raw);
-        }
         let _takers = self.siblings.give(&self.syncs[at].key(), &made.given);
         self.ledger.given[at] = made.given.iter().map(|(id, _)| id.clone()).collect();
 
@@ -337,10 +341,11 @@ impl World {
             let postponed = unproven && !raw.prune.is_empty();
             let unfinished = postponed || !made.terminating.is_empty();
             sync.approved = made.released.clone().filter(|_| unfinished);
-            sync.pending = made.held.clone();
+            sync.pending = pending;
             if let Some(held) = &made.held {
                 self.ledger.show(&input_key, held);
             }
+            self.note_brake(at, &made);
         } else if self.dice.roll(2) == 0 {
             self.restart();
         }
@@ -413,16 +418,19 @@ impl World {
             }
             for at in [0, 1, 0] {
                 let sync = &mut self.syncs[at];
-                if let Some(held) = sync.pending.take() {
-                    sync.approval = Some(held.digest);
+                if let Some(pending) = &sync.pending {
+                    (sync.approval, sync.said) = (Some(pending.digest.clone()), Seq::next());
                     self.ledger.approve(sync.approval.as_deref());
+                    // Who approves is heard, and the other one is asked again.
+                    self.poll(1 - at, false);
                 }
                 self.sync(at, false);
             }
             // What one gives is taken a round later.
             let rests = before == self.cluster.clock;
             idle = if rests { idle + 1 } else { 0 };
-            if idle == 2 && self.syncs.iter().all(|sync| sync.pending.is_none()) {
+            let empty = |pending: &PendingPrune| pending.count == 0;
+            if idle == 2 && self.syncs.iter().all(|s| s.pending.as_ref().is_none_or(empty)) {
                 return;
             }
             before = self.cluster.clock;

@@ -1,6 +1,6 @@
 //! Which deletes wait, and what releases them.
 
-use super::super::brake::{MOST_APPROVED, limit, short};
+use super::super::brake::{self, MOST_APPROVED, limit, short};
 use super::*;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -186,4 +186,131 @@ fn g12_one_approval_releases_no_more_than_a_status_can_remember() {
     assert_eq!((plan.prune.len(), digest.as_ref()), (MOST_APPROVED, Some(&later.digest)));
     w.approval = Some(later.digest);
     assert_eq!((w.plan().prune.len(), w.plan().held), (MOST_APPROVED + 3, None));
+}
+
+/// The names of what is held.
+fn held(plan: &Plan) -> Vec<&str> {
+    plan.held.iter().flat_map(|held| &held.victims).map(|v| v.id.name.as_str()).collect()
+}
+
+impl World {
+    /// Plans, and shows what is held, as a status does.
+    fn show(&mut self) -> Plan {
+        let plan = self.plan();
+        self.pending =
+            brake::pending(self.pending.as_ref(), &plan, self.input_key, self.approval.as_deref());
+        plan
+    }
+
+    fn protect(&mut self, name: &str, value: &str) {
+        annotate(self.live.get_mut(&id(name)).expect(name), keys::PRUNE, value);
+    }
+}
+
+/// Five wanted objects and three to delete, where two may go without an approval.
+fn three_of_eight() -> World {
+    let mut w = world(&["a", "b", "c", "d", "e"], &["a", "b", "c", "d", "e", "x", "y", "z"]);
+    w.prune.max_deletions = IntOrString::Int(2);
+    w
+}
+
+#[test]
+fn g12_what_was_held_stays_held_whatever_shrinks_the_list() {
+    let mut w = three_of_eight();
+    let digest = w.show().held.expect("three are too many").digest;
+    w.protect("x", "disabled");
+    let plan = w.show();
+    assert_eq!((held(&plan), plan.prune.len()), (vec!["z", "y"], 0));
+    assert_eq!(plan.held.as_ref().map(|held| &held.digest), Some(&digest), "what was shown");
+    // Deleted by hand, and then none is left for a moment.
+    w.live.remove(&id("y"));
+    assert_eq!(held(&w.show()), ["z"]);
+    w.protect("z", "disabled");
+    assert_eq!(w.show().held, None);
+    let pending = w.pending.clone().expect("remembered");
+    assert_eq!((pending.count, pending.requires_approval), (0, true));
+    w.protect("z", "no");
+    let plan = w.show();
+    assert_eq!((held(&plan), plan.prune.len()), (vec!["z"], 0));
+
+    // Another commit is judged by itself.
+    let mut other = three_of_eight();
+    (other.pending, other.input_key) = (w.pending.clone(), "def .");
+    other.protect("x", "disabled");
+    assert_eq!(pruned(&other.show()), ["z", "y"]);
+    assert_eq!(other.pending, None);
+}
+
+#[test]
+fn g12_a_digest_that_was_shown_releases_those_of_its_objects_that_remain() {
+    let mut w = three_of_eight();
+    let digest = w.show().held.expect("held").digest;
+    w.protect("x", "disabled");
+    w.show();
+    w.approval = Some(digest.clone());
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec!["z", "y"], vec![]));
+    let released = plan.released.expect("remembered until it is done");
+    assert_eq!((released.digest, released.uids.len()), (digest, 2));
+    assert_eq!(w.pending, None, "nothing waits any more");
+}
+
+#[test]
+fn g12_what_joins_held_objects_makes_another_digest_and_is_released_by_that_alone() {
+    let mut w = three_of_eight();
+    let first = w.show().held.expect("held").digest;
+    w.desired.remove(&id("e"));
+    w.approval = Some(first.clone());
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec!["z", "y", "x"], vec!["e"]));
+    let second = plan.held.expect("the one that joined").digest;
+    assert_ne!(second, first);
+    assert_eq!(w.pending.as_ref().map(|pending| pending.uids.len()), Some(1));
+    // The first ones are gone; nobody has approved the one that joined.
+    w.approved = plan.released;
+    for name in ["x", "y", "z"] {
+        w.live.remove(&id(name));
+    }
+    assert_eq!((held(&w.show()), w.plan().prune.len()), (vec!["e"], 0));
+    w.approval = Some(second);
+    assert_eq!(pruned(&w.show()), ["e"]);
+}
+
+#[test]
+fn g12_what_is_held_for_an_error_goes_on_without_it_unless_it_was_too_much() {
+    for (many, waits) in [(false, false), (true, true)] {
+        let mut w = three_of_eight();
+        if !many {
+            w.live.remove(&id("x"));
+        }
+        w.has_errors = true;
+        let reason = w.show().held.expect("held").reason;
+        assert!(reason.contains("has errors"), "{reason}");
+        w.has_errors = false;
+        if many {
+            w.protect("x", "disabled");
+        }
+        assert_eq!((held(&w.show()).is_empty(), w.plan().prune.is_empty()), (!waits, waits));
+    }
+}
+
+#[test]
+fn g22_an_absence_that_others_cannot_confirm_is_held_until_they_can_or_somebody_approves() {
+    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "x"]);
+    w.unproven = Some("GitSync other cannot read b/x.yaml");
+    let plan = w.show();
+    let shown = plan.held.clone().expect("held");
+    assert_eq!((held(&plan), shown.cause), (vec!["x"], Cause::Unproven));
+    assert_eq!(shown.reason, "GitSync other cannot read b/x.yaml");
+    assert_eq!(w.pending.as_ref().map(|pending| pending.requires_approval), Some(false));
+    // It can be read again.
+    w.unproven = None;
+    assert_eq!((pruned(&w.plan()), w.plan().held), (vec!["x"], None));
+    // Or it never can.
+    (w.unproven, w.approval) = (Some("GitSync other cannot read b/x.yaml"), Some(shown.digest));
+    assert_eq!(pruned(&w.plan()), ["x"]);
+    // What its last good commit wanted is released by nobody.
+    w.others.wants.insert(id("x"));
+    assert!(w.plan().prune.is_empty());
+    assert_eq!(w.plan().given, [(id("x"), "other".to_owned())]);
 }

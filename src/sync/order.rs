@@ -1,0 +1,27 @@
+//! (pure) The order in which the operator came to know things: what counts as newer is counted, not timed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A place in that order. Each call of [`Seq::next`] gives a later one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seq(u64);
+
+impl Seq {
+    /// The next place. Two threads never get the same one.
+    #[must_use]
+    pub fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g22_what_is_known_later_has_a_later_place() {
+        let (first, second) = (Seq::next(), Seq::next());
+        assert!(Seq::default() < first && first < second);
+    }
+}
