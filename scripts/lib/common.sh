@@ -59,5 +59,96 @@ as_root() {
 	printf 'sudo env "PATH=$PATH" %s%s' "$([[ ! -d $rustup ]] || printf '"RUSTUP_HOME=%s" ' "$rustup")" "$1"
 }
 
+# run_beside NAME COMMAND...: runs it while this script goes on, in a process group of its own; its output is shown as it comes.
+# The script waits for it with `wait_beside`, and ends what still runs with `end_beside` (for a trap on EXIT).
+declare -A beside=()
+run_beside() {
+	local name=$1
+	shift
+	# A process group: what it starts, Go's and Rust's compilers, ends with it. And Ctrl-C is not ignored in it.
+	set -m
+	"$@" </dev/null >&2 &
+	beside[$name]=$!
+	set +m
+}
+
+# wait_beside NAME: gives its exit code. Asked again, it is 0.
+wait_beside() {
+	local pid=${beside[$1]:-} status=0
+	[[ -n $pid ]] || return 0
+	# It stays known while it runs: a signal ends this wait.
+	wait "$pid" || status=$?
+	unset "beside[$1]"
+	return "$status"
+}
+
+end_beside() {
+	local pid
+	for pid in "${beside[@]}"; do
+		kill -TERM -- "-$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
+	beside=()
+}
+
+# Where Cargo builds, in CARGO_TARGET_DIR: one folder for the quick start, the tests and the images of tests, so that nothing is
+# compiled twice. Dependencies are compiled once for all checkouts that have the same ones, unless this checkout has a
+# target/ in which its developer builds.
+choose_target() {
+	local key old
+	if [[ -n ${CARGO_TARGET_DIR:-} ]]; then
+		CARGO_TARGET_DIR=$(realpath -m "$CARGO_TARGET_DIR")
+		export CARGO_TARGET_DIR
+		return
+	fi
+	if [[ -d $ROOT/target/debug/deps ]]; then
+		export CARGO_TARGET_DIR=$ROOT/target
+		return
+	fi
+	key=$(cd "$ROOT" && { cat Cargo.lock && sed -n '/^\[profile/,$p' Cargo.toml && cat .cargo/config.toml && rustc --version; } |
+		sha256sum | cut -c1-12)
+	export CARGO_TARGET_DIR=$CACHE/target/$key
+	# Incremental files would pile up there: they belong to one checkout.
+	export CARGO_INCREMENTAL=0
+	mkdir -p "$CARGO_TARGET_DIR"
+	touch "$CARGO_TARGET_DIR"
+	# The newest two stay. Names are hashes: no spaces, no newlines.
+	# shellcheck disable=SC2012
+	ls -1t "$CACHE/target" | tail -n +3 | while read -r old; do rm -rf "${CACHE:?}/target/$old"; done
+}
+
+# build_convoke: compiles Convoke as the tests do (docs/decisions/0014), unless target/release/convoke is newer than all that it
+# is made from. Needs choose_target.
+build_convoke() {
+	if is_fresh "$ROOT/target/release/convoke"; then
+		step "target/release/convoke is up to date"
+		return
+	fi
+	local began=$EPOCHSECONDS
+	step "compiling convoke (a few minutes the first time)"
+	# Features that only tests need come along with any test: without them, the tests would compile most dependencies again.
+	(cd "$ROOT" && cargo build --locked --bin convoke --test node) >&2
+	install_convoke "$began"
+}
+
+# Whether a program is newer than Convoke's sources.
+is_fresh() {
+	[[ -x $1 && -z $(find "$ROOT/src" "$ROOT/Cargo.toml" "$ROOT/Cargo.lock" "$ROOT/.cargo" -newer "$1" -print -quit) ]]
+}
+
+# install_convoke BEGAN: the program that was compiled since then, as target/release/convoke: the place that people and other scripts know. In place of a release
+# build that is older than the sources; `cargo build --release` makes that again (scripts/bench).
+install_convoke() {
+	local to=$ROOT/target/release/convoke
+	mkdir -p "$(dirname "$to")"
+	# Under a new name first: the old file may be running. And Cargo has other names for the old one.
+	strip -o "$to.new" "$CARGO_TARGET_DIR/debug/convoke" || cp "$CARGO_TARGET_DIR/debug/convoke" "$to.new"
+	# A source that was changed meanwhile is newer.
+	touch -d "@$1" "$to.new"
+	mv "$to.new" "$to"
+	# Who calls sudo goes on building as before.
+	if [[ $EUID -eq 0 && ${SUDO_UID:-0} -ne 0 ]]; then chown -R --reference="$ROOT" "$ROOT/target"; fi
+}
+
 # held FILE: whether a living process holds the flock on FILE. Pids alone lie: they are reused.
 held() { [[ -e $1 ]] && ! flock -n "$1" true; }

@@ -23,10 +23,19 @@ use super::{AuditMark, AuditRecord, Operator, audit, run};
 /// The repository of the test.
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The control plane that all tests of a test binary share, with our definitions and the shipped rights installed.
+/// The control plane that tests share, with our definitions and the shipped rights installed. Its only operator is
+/// [`super::team::shared_operator`].
 pub async fn cluster() -> &'static Cluster {
-    static SHARED: OnceCell<Cluster> = OnceCell::const_new();
-    SHARED.get_or_init(Cluster::start).await
+    cluster_for("all").await
+}
+
+/// The control plane that some tests share, started when the first of them asks. An operator watches all namespaces, so
+/// tests whose operators have other arguments, or die, need another one than the rest.
+pub async fn cluster_for(tests: &'static str) -> &'static Cluster {
+    static SHARED: Mutex<BTreeMap<&str, &OnceCell<Cluster>>> = Mutex::new(BTreeMap::new());
+    let cell =
+        *SHARED.lock().expect("lock").entry(tests).or_insert_with(|| Box::leak(Box::default()));
+    cell.get_or_init(Cluster::start).await
 }
 
 /// A control plane: API server, etcd and controllers, but no node, so no pod ever runs.

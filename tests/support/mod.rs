@@ -1,6 +1,6 @@
 //! The harness: a real API server for tests, the real operator binary, and waiting with a deadline.
 //!
-//! Each test binary uses its own part of it, so unused code is no finding here.
+//! Each test binary, and the benchmark, uses its own part of it, so unused code is no finding here.
 #![allow(dead_code, unused_imports, clippy::pedantic)]
 
 pub mod audit;
@@ -12,6 +12,7 @@ pub mod operator;
 pub mod pod;
 pub mod portrait;
 pub mod proxy;
+pub mod stage;
 pub mod story;
 pub mod team;
 

@@ -1,10 +1,12 @@
 //! The real binary, run as an operator: started, killed, started again.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Once;
 use std::time::Duration;
 
 use super::pod::{self, Pod, Pods};
@@ -29,6 +31,26 @@ pub struct Operator {
     health: u16,
     metrics: u16,
     running: Option<Running>,
+}
+
+thread_local! {
+    /// The shared operator of the test that runs in this thread.
+    static SHARED: Cell<Option<Shared>> = const { Cell::new(None) };
+}
+
+struct Shared {
+    log: PathBuf,
+    /// Its namespace and name, if it is one.
+    pod: Option<(Pods, String, String)>,
+}
+
+impl Shared {
+    fn print(&self) {
+        if let Some((pods, namespace, name)) = &self.pod {
+            let _ = std::fs::write(&self.log, pods.log(namespace, name));
+        }
+        print_end(&self.log);
+    }
 }
 
 /// Where it runs.
@@ -198,22 +220,24 @@ impl Operator {
         }
     }
 
-    /// For an operator in a `static`, which is never dropped: any panic of the process prints the end of its log.
+    /// For an operator in a `static`, which is never dropped: a panic of this thread, which is this test, prints the end of
+    /// its log.
     pub fn print_log_on_panic(&self) {
-        let (log, earlier) = (self.log.clone(), std::panic::take_hook());
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let earlier = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                earlier(info);
+                SHARED.take().iter().for_each(Shared::print);
+            }));
+        });
         let pod = match (&self.place, &self.running) {
             (Place::Inside(pods, _), Some(Running::Pod(pod))) => {
                 Some((pods.clone(), self.namespace.clone(), pod.name.clone()))
             }
             _ => None,
         };
-        std::panic::set_hook(Box::new(move |info| {
-            earlier(info);
-            if let Some((pods, namespace, name)) = &pod {
-                let _ = std::fs::write(&log, pods.log(namespace, name));
-            }
-            print_end(&log);
-        }));
+        SHARED.set(Some(Shared { log: self.log.clone(), pod }));
     }
 
     /// Everything it logged so far, over all its starts.

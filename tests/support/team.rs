@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use convoke::api::git_sync::{GitSyncStatus, Problem};
 use convoke::api::{GitSync, Kind, keys};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
+use super::cluster::cluster_for;
 use super::gate::Gate;
 use super::git_http::{GitServer, Repo};
 use super::{AuditMark, Cluster, Operator, eventually};
@@ -24,6 +27,9 @@ pub const AGENT: &str = "convoke/";
 
 /// The arguments of every fixture operator.
 pub const ARGS: &[&str] = &["--allow-insecure-git", "--single-tenant", "--leader-elect=false"];
+
+/// The same without rights of its own on what comes from Git.
+pub const TENANTS: &[&str] = &["--allow-insecure-git", "--leader-elect=false"];
 
 /// See the module.
 pub struct Team<'a> {
@@ -106,6 +112,19 @@ impl<'a> Team<'a> {
     /// The GitSync.
     pub async fn get(&self) -> GitSync {
         self.syncs.get("main").await.expect("GitSync main")
+    }
+
+    /// The Deployments of the namespace.
+    pub fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// A Deployment, once it is there.
+    pub async fn deployment(&self, name: &str) -> Deployment {
+        eventually(SOON, &format!("Deployment {name}"), || async {
+            self.deployments().get_opt(name).await.expect("get")
+        })
+        .await
     }
 
     /// Its status.
@@ -256,15 +275,31 @@ pub fn model_at(name: &str, url: &str) -> String {
     )
 }
 
-/// One operator for all tests of a binary, with the shipped Role.
+/// The operator of the cluster that tests share, [`super::cluster`], with the shipped Role.
 pub async fn shared_operator(cluster: &'static Cluster) -> &'static Operator {
-    static OPERATOR: tokio::sync::OnceCell<Operator> = tokio::sync::OnceCell::const_new();
-    OPERATOR
+    static OPERATOR: OnceCell<Operator> = OnceCell::const_new();
+    started(&OPERATOR, cluster, ARGS).await
+}
+
+/// A cluster whose operator has no rights of its own on what comes from Git: each GitSync names an account.
+pub async fn tenants() -> (&'static Cluster, &'static Operator) {
+    static OPERATOR: OnceCell<Operator> = OnceCell::const_new();
+    let cluster = cluster_for("tenants").await;
+    (cluster, started(&OPERATOR, cluster, TENANTS).await)
+}
+
+async fn started(
+    operator: &'static OnceCell<Operator>,
+    cluster: &Cluster,
+    args: &[&str],
+) -> &'static Operator {
+    let operator = operator
         .get_or_init(|| async {
-            let operator = cluster.operator(ARGS).await;
-            operator.print_log_on_panic();
+            let operator = cluster.operator(args).await;
             operator.ready(SOON).await;
             operator
         })
-        .await
+        .await;
+    operator.print_log_on_panic();
+    operator
 }

@@ -1,0 +1,393 @@
+//! AgentBuild on a real API server with Tekton's real definitions. Tekton's controller is not here: the tests write what
+//! it would write into the status of a run.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+use crate::support;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoke::api::AgentBuild;
+use convoke::api::agent_build::{AgentBuildStatus, BuildPhase};
+use convoke::cluster::live::{Managed, Stores};
+use convoke::cluster::reflector;
+use convoke::cluster::store::Key;
+use convoke::controllers::agent_build::{self, Settings};
+use convoke::controllers::build_sources::{BuildSources, SourceAt};
+use convoke::controllers::turns::Turns;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use support::cluster::operator_user;
+use support::{AuditMark, Cluster, eventually};
+use tokio::task::JoinSet;
+
+const SOON: Duration = Duration::from_secs(60);
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The controller, as the operator starts it. Ends when it is dropped.
+struct Controller {
+    sources: Arc<BuildSources>,
+    _tasks: JoinSet<Result<(), String>>,
+}
+
+impl Controller {
+    fn start(client: &Client) -> Self {
+        let mut tasks = JoinSet::new();
+        let stores = Stores::new();
+        let sources = BuildSources::new();
+        let settings = Settings {
+            internal_registry: Some("registry.test:5000".into()),
+            operator_namespace: "convoke-system".into(),
+        };
+        let turns = Turns::new();
+        agent_build::start(&mut tasks, client, &stores, sources.clone(), settings, &turns);
+        let api: Api<_> = Api::all(client.clone());
+        tasks.spawn(async move {
+            reflector::run::<Managed<AgentBuild>>(api, stores.agent_builds.clone(), None).await;
+            Ok(())
+        });
+        Self { sources, _tasks: tasks }
+    }
+}
+
+struct Team<'c> {
+    cluster: &'c Cluster,
+    /// All rights.
+    client: Client,
+    /// The shipped rights of the operator.
+    operator: Client,
+    operator_user: String,
+    namespace: String,
+}
+
+impl<'c> Team<'c> {
+    async fn new(cluster: &'c Cluster) -> Self {
+        let installed = cluster.namespace("convoke").await;
+        let operator = cluster.client_of(&cluster.operator_kubeconfig(&installed).await).await;
+        Self {
+            cluster,
+            client: cluster.client().await,
+            operator,
+            operator_user: operator_user(&installed),
+            namespace: cluster.namespace("team").await,
+        }
+    }
+
+    fn start(&self) -> Controller {
+        Controller::start(&self.operator)
+    }
+
+    /// Writes of the operator since then, as `verb resource/subresource`, sorted.
+    fn writes(&self, since: AuditMark) -> Vec<String> {
+        let records = self.cluster.writes_by(&self.operator_user, since);
+        let mut writes: Vec<_> = records
+            .iter()
+            .map(|r| format!("{} {}/{}", r.verb, r.resource, r.subresource))
+            .collect();
+        writes.sort();
+        writes
+    }
+
+    fn apply_build(&self, name: &str, spec: &Value) {
+        let mut whole = json!({
+            "source": {"gitSync": {}, "subfolder": "images/reviewer"},
+            "output": {"image": "team/reviewer"}, "buildArgs": {"A": "1"},
+        });
+        for (key, value) in spec.as_object().expect("a map") {
+            whole[key] = value.clone();
+        }
+        self.cluster.apply(&json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild",
+            "metadata": {"name": name, "namespace": self.namespace}, "spec": whole,
+        }));
+    }
+
+    /// What the engine says after a commit.
+    fn commit(&self, controller: &Controller, name: &str, commit: char, tree: Option<char>) {
+        let id = |digit: char| digit.to_string().repeat(40);
+        let source = SourceAt {
+            sync: "team".into(),
+            url: "https://git.example.com/team.git".into(),
+            commit: id(commit),
+            subfolder_tree: tree.map(id),
+            paths: BTreeMap::new(),
+            applied: None,
+        };
+        controller.sources.set(Key::new(self.namespace.as_str(), name), source);
+    }
+
+    async fn status(&self, name: &str) -> AgentBuildStatus {
+        let api: Api<AgentBuild> = Api::namespaced(self.client.clone(), &self.namespace);
+        api.get(name).await.expect("an AgentBuild").status.unwrap_or_default()
+    }
+
+    async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&AgentBuildStatus) -> bool,
+    ) -> AgentBuildStatus {
+        eventually(SOON, what, || async {
+            let status = self.status(name).await;
+            if is(&status) { Ok(status) } else { Err(status) }
+        })
+        .await
+    }
+
+    fn runs_api(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("tekton.dev", "v1", "PipelineRun");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "pipelineruns");
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    async fn runs(&self) -> Vec<DynamicObject> {
+        self.runs_api().list(&ListParams::default()).await.expect("a list of runs").items
+    }
+
+    /// What Tekton's controller says at the end of a run.
+    async fn end(&self, run: &str, succeeded: bool) {
+        let (status, reason) = if succeeded { ("True", "Succeeded") } else { ("False", "Failed") };
+        let results = if succeeded {
+            json!([
+                {"name": "IMAGE_URL", "value": "registry.test:5000/team/reviewer:t"},
+                {"name": "IMAGE_DIGEST", "value": format!("sha256:{}", "a".repeat(64))},
+            ])
+        } else {
+            json!([])
+        };
+        let patch = json!({"status": {
+            "startTime": "2026-01-01T00:00:00Z", "results": results,
+            "conditions": [{"type": "Succeeded", "status": status, "reason": reason, "message": "Tasks Completed: 3"}],
+        }});
+        let api = self.runs_api();
+        api.patch_status(run, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .expect("the run's end");
+    }
+}
+
+fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+    Some((&found.status, &found.reason))
+}
+
+fn install_templates(cluster: &Cluster) {
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoke-system"}});
+    cluster.apply(&namespace);
+    let folder = format!("{ROOT}/deploy/pipelines");
+    for file in ["template-dev", "step-clone", "step-verify", "step-build"] {
+        let file = format!("{folder}/{file}.yaml");
+        cluster.kubectl(&["apply", "--server-side", "-n", "convoke-system", "-f", &file]);
+    }
+}
+
+fn tekton_definition() -> String {
+    let folder = support::run(&mut Command::new(format!("{ROOT}/scripts/lib/tekton-crds")));
+    format!("{}/300-pipelinerun.yaml", folder.trim())
+}
+
+fn install_tekton(cluster: &Cluster) {
+    cluster.kubectl(&["apply", "--server-side", "-f", &tekton_definition()]);
+}
+
+async fn remove_tekton(cluster: &Cluster) {
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client().await);
+    api.delete("pipelineruns.tekton.dev", &DeleteParams::default()).await.expect("deleted");
+}
+
+#[tokio::test]
+async fn b01_b08_builds_wait_for_tekton_and_each_key_runs_once() {
+    let cluster = Cluster::start().await;
+    install_templates(&cluster);
+    let team = Team::new(&cluster).await;
+    team.apply_build("reviewer", &json!({}));
+    let mut controller = team.start();
+
+    // Nothing is known of the source yet.
+    let pending = team.until("reviewer", "the source is pending", |s| s.phase.is_some()).await;
+    assert_eq!(condition(&pending, "Ready"), Some(("False", "SourcePending")));
+
+    // B8: no Tekton, but the key is shown.
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let waiting = team.until("reviewer", "the key is shown", |s| s.build_key.is_some()).await;
+    assert_eq!(waiting.phase, Some(BuildPhase::Pending));
+    assert_eq!(condition(&waiting, "BuilderAvailable"), Some(("False", "TektonNotInstalled")));
+
+    // It heals by itself when Tekton appears.
+    install_tekton(&cluster);
+    let building =
+        team.until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+    assert_eq!(condition(&building, "BuilderAvailable"), Some(("True", "TektonInstalled")));
+    assert_eq!(building.build_key, waiting.build_key);
+    let runs = team.runs().await;
+    assert_eq!(runs.len(), 1);
+    let first = building.pipeline_run.clone().expect("a run");
+    assert_eq!(runs[0].name_any(), first);
+    assert_eq!(runs[0].annotations()["convoke.dev/commit"], "1".repeat(40));
+    // The whole of it went through Tekton's schema; its embedded TaskSpecs are not pruned.
+    assert!(
+        runs[0].data["spec"]["pipelineSpec"]["tasks"][0]["taskSpec"]["steps"][0]["script"]
+            .is_string()
+    );
+
+    team.end(&first, true).await;
+    let built =
+        team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+    let image = format!("registry.test:5000/team/reviewer@sha256:{}", "a".repeat(64));
+    assert_eq!(built.built_image.as_ref(), Some(&image));
+    assert_eq!(built.last_built_commit, Some("1".repeat(40)));
+    assert_eq!(condition(&built, "Ready"), Some(("True", "Built")));
+
+    // A crash: the controller starts again, and a commit that touches other files comes in.
+    controller = team.start();
+    team.commit(&controller, "reviewer", '2', Some('a'));
+    // Then one that touches the source: the one before it was handled by then, or is part of this.
+    team.commit(&controller, "reviewer", '3', Some('b'));
+    let second = team
+        .until("reviewer", "the next key builds", |s| s.phase == Some(BuildPhase::Building))
+        .await;
+    assert_eq!(second.built_image.as_ref(), Some(&image), "the last good image stays");
+    let second_run = second.pipeline_run.clone().expect("a run");
+    assert_ne!(second_run, first);
+    team.end(&second_run, false).await;
+    let failed = team.until("reviewer", "it failed", |s| s.phase == Some(BuildPhase::Failed)).await;
+    assert_eq!(failed.built_image.as_ref(), Some(&image));
+
+    // A revert reuses.
+    team.commit(&controller, "reviewer", '4', Some('a'));
+    let reverted =
+        team.until("reviewer", "a revert reuses", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+    assert_eq!(reverted.build_key, built.build_key);
+    let mut names: Vec<_> = team.runs().await.iter().map(ResourceExt::name_any).collect();
+    names.sort();
+    let mut want = vec![first, second_run];
+    want.sort();
+    assert_eq!(names, want, "one run a key");
+
+    // Tekton goes: only its condition changes, and the next key waits.
+    remove_tekton(&cluster).await;
+    let gone = team
+        .until("reviewer", "Tekton is gone", |s| {
+            condition(s, "BuilderAvailable") == Some(("False", "TektonNotInstalled"))
+        })
+        .await;
+    assert_eq!((gone.phase, gone.built_image), (Some(BuildPhase::Succeeded), Some(image)));
+    team.commit(&controller, "reviewer", '5', Some('c'));
+    team.until("reviewer", "the next key waits", |s| s.phase == Some(BuildPhase::Pending)).await;
+    install_tekton(&cluster);
+    team.until("reviewer", "it builds again", |s| s.phase == Some(BuildPhase::Building)).await;
+}
+
+#[tokio::test]
+async fn b01_a_crash_between_create_and_status_makes_no_second_run() {
+    let cluster = Cluster::start().await;
+    install_templates(&cluster);
+    install_tekton(&cluster);
+    let team = Team::new(&cluster).await;
+    team.apply_build("reviewer", &json!({}));
+    let controller = team.start();
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let building =
+        team.until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+    drop(controller);
+
+    // As if the status had never been written.
+    let api: Api<AgentBuild> = Api::namespaced(team.client.clone(), &team.namespace);
+    let nothing = json!({"status": null});
+    api.patch_status("reviewer", &PatchParams::default(), &Patch::Merge(&nothing))
+        .await
+        .expect("removed");
+    assert_eq!(team.status("reviewer").await, AgentBuildStatus::default());
+    let uid = team.runs().await[0].uid();
+    let controller = team.start();
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let again =
+        team.until("reviewer", "it is found", |s| s.phase == Some(BuildPhase::Building)).await;
+    assert_eq!(again.pipeline_run, building.pipeline_run);
+    let runs = team.runs().await;
+    assert_eq!((runs.len(), runs[0].uid()), (1, uid));
+
+    // A new key costs one run and one status; a commit that touches other files, and a restart, cost nothing.
+    drop(controller);
+    let since = cluster.audit_mark();
+    let controller = team.start();
+    team.commit(&controller, "reviewer", '2', Some('a'));
+    team.apply_build("barrier", &json!({}));
+    team.until("barrier", "the controller works", |s| s.phase.is_some()).await;
+    team.commit(&controller, "reviewer", '3', Some('b'));
+    team.until("reviewer", "it builds", |s| s.last_attempted_commit == Some("3".repeat(40))).await;
+    let want = ["patch agentbuilds/status", "patch agentbuilds/status", "patch pipelineruns/"];
+    assert_eq!(
+        team.writes(since),
+        want,
+        "status of the barrier, then run and status of the new key"
+    );
+}
+
+#[tokio::test]
+async fn b03_b04_what_is_missing_or_wrong_is_named_and_heals() {
+    let cluster = Cluster::start().await;
+    install_tekton(&cluster);
+    install_templates(&cluster);
+    let team = Team::new(&cluster).await;
+    let controller = team.start();
+
+    team.apply_build("no-template", &json!({"mode": "mine"}));
+    team.commit(&controller, "no-template", '1', Some('a'));
+    let missing = team
+        .until("no-template", "it is named", |s| {
+            s.phase.is_some()
+                && s.conditions.len() > 1
+                && condition(s, "Ready") != Some(("False", "SourcePending"))
+        })
+        .await;
+    assert_eq!(condition(&missing, "Ready"), Some(("False", "TemplateNotFound")));
+    let message = missing.message.expect("a message");
+    assert_eq!(
+        message,
+        format!("no ConfigMap pipeline-template-mine in {} or convoke-system", team.namespace)
+    );
+
+    // B5: an own reason.
+    team.apply_build("no-folder", &json!({}));
+    team.commit(&controller, "no-folder", '1', None);
+    let missing =
+        team.until("no-folder", "it is named", |s| s.phase == Some(BuildPhase::Failed)).await;
+    assert_eq!(condition(&missing, "Ready"), Some(("False", "SubfolderMissing")));
+    team.commit(&controller, "no-folder", '2', Some('a'));
+    team.until("no-folder", "it heals", |s| s.phase == Some(BuildPhase::Building)).await;
+
+    // The namespace's own step wins over the operator's, and passes the same allow-list.
+    let config_map = |name: &str, key: &str, value: String| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {key: value},
+            "metadata": {"name": name, "namespace": team.namespace, "labels": {"convoke.dev/step": "true"}}})
+    };
+    let template = json!({"name": "own", "steps": [{"name": "build", "configMap": "own-step"}]});
+    cluster.apply(&config_map("pipeline-template-own", "template.json", template.to_string()));
+    let step = json!({"params": [{"name": "build-args", "type": "array"}], "results": [{"name": "digest"}],
+        "volumes": [{"name": "node", "hostPath": {"path": "/"}}], "steps": [{"name": "x", "image": "y", "script": "true"}]});
+    cluster.apply(&config_map("own-step", "task-spec.yaml", step.to_string()));
+    team.apply_build("own", &json!({"mode": "own"}));
+    team.commit(&controller, "own", '1', Some('a'));
+    let refused = team
+        .until("own", "it is refused", |s| {
+            condition(s, "Ready") == Some(("False", "PodNotAllowed"))
+        })
+        .await;
+    assert!(refused.message.expect("a message").contains("volumes[0].hostPath"));
+
+    // B1: nothing is built without the trigger.
+    team.apply_build("by-hand", &json!({"trigger": {"onCommit": false}}));
+    team.commit(&controller, "by-hand", '1', Some('a'));
+    team.until("by-hand", "it says so", |s| condition(s, "Ready") == Some(("False", "TriggerOff")))
+        .await;
+    let runs = team.runs().await;
+    assert_eq!(runs.len(), 1, "only of no-folder: {runs:?}");
+}

@@ -1,0 +1,32 @@
+//! Everything that needs a real API server and no node, in one binary: it is linked once.
+//!
+//! Tests share one control plane and one operator, a namespace for each test. Who needs other arguments of the operator, counts
+//! all writes or kills it has a control plane of its own (`support::cluster`).
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agent_build;
+mod cli_cluster;
+mod cluster_smoke;
+mod controllers;
+mod crash;
+mod crash_points;
+mod depends_on;
+mod drift;
+mod end_of_sync;
+mod hand_over;
+mod honest_ready;
+mod impersonation;
+mod inputs;
+mod install;
+mod local_folder;
+mod pod_security;
+mod pods;
+mod reading;
+mod readme;
+mod repository_format;
+mod sync;
+mod sync_safety;
+mod users_pain;

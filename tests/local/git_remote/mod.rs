@@ -1,0 +1,154 @@
+//! Resolve, fetch and read against a real Git server.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests touch the disk")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::pedantic)]
+
+#[path = "../../support/git_faults.rs"]
+mod git_faults;
+
+mod after;
+mod damage;
+mod faults;
+mod https;
+mod refs;
+mod source;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use convoke::api::git_sync::GitRef;
+use convoke::definition::tree::{EntryKind, RepositoryTree, TreeError};
+use convoke::git::{GitError, Limits, Remote, RemoteOptions, Revision, Snapshot, open_local};
+use git_faults::{Fault, GitServer, Repo, Step};
+
+/// A server with one repository `team.git`, and a place for stores.
+struct World {
+    dir: tempfile::TempDir,
+    repo: Repo,
+    server: GitServer,
+}
+
+impl World {
+    async fn new() -> Self {
+        Self::with_hash("sha1").await
+    }
+
+    async fn with_hash(hash: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("server");
+        std::fs::create_dir(&root).unwrap();
+        let repo = Repo::init_with(&root, "team.git", hash);
+        let server = GitServer::start(&root).await;
+        Self { dir, repo, server }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn options(&self, reference: GitRef) -> RemoteOptions {
+        RemoteOptions {
+            url: self.server.url("team.git"),
+            reference,
+            timeout: Duration::from_secs(20),
+            silence: Duration::from_secs(20),
+            allow_insecure: true,
+            roots: None,
+            store: self.store(),
+            limits: Limits::default(),
+        }
+    }
+
+    fn remote(&self) -> Remote {
+        Remote::new(self.options(branch("main"))).unwrap()
+    }
+
+    fn remote_with(&self, change: impl FnOnce(&mut RemoteOptions)) -> Remote {
+        let mut options = self.options(branch("main"));
+        change(&mut options);
+        Remote::new(options).unwrap()
+    }
+
+    fn packs(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(self.store()).unwrap() {
+            let dir = entry.unwrap().path();
+            let listing = std::fs::read_dir(dir.join("pack")).into_iter().flatten();
+            found.extend(listing.map(|pack| pack.unwrap().path()));
+        }
+        found.retain(|path| path.extension().is_some_and(|ext| ext == "pack"));
+        found
+    }
+}
+
+fn branch(name: &str) -> GitRef {
+    GitRef { branch: Some(name.into()), tag: None, commit: None }
+}
+
+fn tag(name: &str) -> GitRef {
+    GitRef { branch: None, tag: Some(name.into()), commit: None }
+}
+
+fn commit(id: &str) -> GitRef {
+    GitRef { branch: None, tag: None, commit: Some(id.into()) }
+}
+
+fn paths(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.entries().iter().map(|entry| entry.path.as_str()).collect()
+}
+
+fn content(snapshot: &Snapshot, path: &str) -> String {
+    let entry = snapshot.lookup(path).unwrap().unwrap_or_else(|| panic!("no {path}"));
+    String::from_utf8(snapshot.read(&entry, 1 << 20).unwrap().to_vec()).unwrap()
+}
+
+/// Resolve, fetch, read.
+async fn sync(remote: &Remote, path: &str) -> Result<std::sync::Arc<Snapshot>, GitError> {
+    let revision = remote.resolve().await?;
+    remote.fetch(&revision).await?;
+    remote.snapshot(&revision.commit, path).await
+}
+
+fn revision(id: &str) -> Revision {
+    Revision { commit: id.into(), name: "main".into() }
+}
+
+/// xorshift: the same seed gives the same case, everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn roll(&mut self, sides: usize) -> usize {
+        usize::try_from(self.next() % sides as u64).unwrap()
+    }
+}
+
+/// Bytes that do not compress; other ones for every length.
+fn noise(len: usize) -> Vec<u8> {
+    let seed = 0x9e37_79b9_7f4a_7c15_u64 ^ (len as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let mut dice = Dice(seed);
+    std::iter::repeat_with(|| dice.next().to_le_bytes()[0]).take(len).collect()
+}
+
+#[tokio::test]
+async fn v01_bad_options_are_refused_before_anything_happens() {
+    let world = World::new().await;
+    let refused = |change: &dyn Fn(&mut RemoteOptions)| {
+        let mut options = world.options(branch("main"));
+        change(&mut options);
+        Remote::new(options).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(refused(&|options| options.url = "ext::sh -c id".into()).reason(), "InvalidURL");
+    assert_eq!(refused(&|options| options.reference = branch("-x")).reason(), "InvalidRef");
+    assert_eq!(refused(&|options| options.reference = commit("abc")).reason(), "InvalidRef");
+    let error = refused(&|options| options.allow_insecure = false);
+    assert_eq!(error.reason(), "InsecureConnectionsDisallowed");
+    assert!(error.is_terminal());
+    assert!(world.server.requests().is_empty());
+}
