@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use crate::support::engine::operate;
 use convoke::api::{GitSync, Kind};
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use support::cluster::operator_user;
-use support::engine::operate;
 use support::gate::gated;
 use support::team::{ARGS, SOON, Team, condition, model, model_at, ready};
 use support::{Cluster, eventually};

@@ -17,6 +17,7 @@ mod depends_on;
 mod drift;
 mod end_of_sync;
 mod hand_over;
+mod held_deletes;
 mod honest_ready;
 mod impersonation;
 mod inputs;

@@ -1,16 +1,13 @@
 //! Deletes that nobody has approved, or that nothing proves, do not happen: whatever shrinks a list, whoever else may want an
 //! object, and whatever cannot be seen at the moment.
-#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
-mod support;
-
+use crate::support::engine::{Intercepted, operate};
+use crate::support::gate::gated;
+use crate::support::team::{ARGS, SOON, Team, condition, model, ready, shared_operator};
+use crate::support::{Cluster, cluster, eventually};
 use convoke::api::{GitSync, Kind, Mark, keys};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::engine::{Intercepted, operate};
-use support::gate::gated;
-use support::team::{ARGS, SOON, Team, condition, model, ready, shared_operator};
-use support::{Cluster, cluster, eventually};
 
 /// A team with these files, whose GitSyncs `one` and `two` read the folders a and b; both Ready.
 async fn two<'a>(cluster: &'a Cluster, prefix: &str, files: &[&str], extra: Value) -> Team<'a> {
