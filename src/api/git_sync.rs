@@ -364,7 +364,7 @@ pub struct PendingPrune {
     pub objects: Vec<String>,
     /// Why it is held.
     pub reason: String,
-    /// What it was held for: the commit, the path, the variables and the spec.
+    /// What it was held for: the commit, the path and the generation of the spec.
     #[serde(default)]
     pub input_key: String,
     /// Whether only an approval, another commit or another spec releases these deletes, however many remain. Otherwise
@@ -374,10 +374,17 @@ pub struct PendingPrune {
     /// The objects that the digest names: the first 12 hex digits of each uid, at most 8000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uids: Vec<String>,
+    /// Objects that were held under an earlier digest and that nobody has approved: the same digits of their uids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_before: Vec<String>,
+    /// The GitSyncs and kinds that could not be read when the digest was made, and of which it therefore is not known whether
+    /// they need the objects. An approval of the digest is given in spite of these, and of no others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
 }
 
 /// An approved prune that is not finished yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovedPrune {
     /// The digest that was approved.
@@ -387,6 +394,9 @@ pub struct ApprovedPrune {
     /// The objects that it was given for: the first 12 hex digits of each uid.
     #[serde(default)]
     pub uids: Vec<String>,
+    /// The GitSyncs and kinds that could not be read, in spite of which it was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
 }
 
 /// One sync that did something.

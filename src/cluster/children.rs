@@ -294,7 +294,7 @@ impl ChildWriter {
                 if live.value.is_like(desired, &hash) || known() {
                     return Ok(Brought::Ours(live.clone()));
                 }
-                Mode::Update { uid: live.uid.clone() }
+                Mode::Update { uid: live.uid.clone(), version: None }
             }
         };
         let api = ssa::api_of::<K>(&self.client, &key.namespace);

@@ -350,12 +350,11 @@ impl Stores {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// The kinds that cannot be listed or watched right now, for long or not; `None` when all are.
+    /// The kinds that cannot be listed or watched right now, for long or not.
     #[must_use]
-    pub fn failing(&self) -> Option<String> {
+    pub fn failing(&self) -> Vec<&'static str> {
         let failing = self.healths().into_iter().filter(|(_, health)| health.is_failing());
-        let kinds: Vec<_> = failing.map(|(kind, _)| kind).collect();
-        (!kinds.is_empty()).then(|| kinds.join(", "))
+        failing.map(|(kind, _)| kind).collect()
     }
 
     /// Calls `listener` whenever a kind falls silent, and when it is heard again. It must not block.

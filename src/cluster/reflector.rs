@@ -239,6 +239,7 @@ pub async fn run_some<K: Resource, V>(
                 }
                 Err(error) if error.is_expired() => {
                     tracing::debug!(kind = store.kind, %error, "the watch fell behind");
+                    store.health.failed("the watch fell behind", Instant::now());
                     tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
                     break;
                 }

@@ -30,6 +30,8 @@ pub enum Mode {
     Update {
         /// `metadata.uid` of the object.
         uid: String,
+        /// `metadata.resourceVersion` that it must still have; `None`: any.
+        version: Option<u64>,
     },
 }
 
@@ -92,7 +94,12 @@ async fn apply_with(
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match mode {
         Mode::Create => object["metadata"]["resourceVersion"] = json!(NEVER),
-        Mode::Update { uid } => object["metadata"]["uid"] = json!(uid),
+        Mode::Update { uid, version } => {
+            object["metadata"]["uid"] = json!(uid);
+            if let Some(version) = version {
+                object["metadata"]["resourceVersion"] = json!(version.to_string());
+            }
+        }
     }
     call(api.patch(&name, params, &Patch::Apply(&object))).await
 }

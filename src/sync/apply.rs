@@ -9,10 +9,11 @@ use kube::Client;
 use kube::api::{Api, DynamicObject};
 use tokio::time::Instant;
 
+use super::board::{is_paused, mark};
 use super::desired::{Desired, DesiredSet, SyncRef};
 use super::drift::{Drift, drift};
 use super::pieces::Pieces;
-use super::plan::{Plan, Settled, Settling, Victim};
+use super::plan::{Plan, Settled, Settling, Update, Victim};
 use super::rights::Denial;
 use crate::api::{Mark, ObjectId, keys};
 use crate::cluster::client::{CallError, call};
@@ -27,8 +28,8 @@ const CONCURRENCY: usize = 48;
 pub const LONGEST: Duration = Duration::from_secs(60);
 /// How often a delete that met a change is looked at again.
 const DELETE_TRIES: usize = 5;
-/// How often a spec that is to be replaced is looked at again when the object changed.
-const REPLACE_TRIES: usize = 5;
+/// How often an object that is to be changed is looked at again when it changed meanwhile.
+const UPDATE_TRIES: usize = 5;
 
 /// Why one write did not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct Outcome {
     pub failures: BTreeMap<ObjectId, Failure>,
     /// Deletes that could not be finished: they are planned again.
     pub undeleted: BTreeMap<ObjectId, String>,
+    /// Objects that were left alone because they are not any more what was planned with.
+    pub taken: usize,
     /// Changes by hand that were undone.
     pub drifts: Vec<(ObjectId, Drift)>,
     /// Nothing was written because something of it would have been refused, or is not asked yet (`failurePolicy: Atomic`).
@@ -94,8 +97,10 @@ struct Job {
     id: ObjectId,
     want: Desired,
     mode: Mode,
-    /// Version of the live object; 0 when there is none.
+    /// Version of the live object that was planned with; 0 when there is none.
     before: u64,
+    /// Whether it has no mark of this sync yet.
+    adopted: bool,
     /// Whether somebody changed it by hand.
     drifted: bool,
 }
@@ -103,17 +108,18 @@ struct Job {
 /// The creates and updates: what others refer to comes first, one kind after the other.
 fn jobs(desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
     let mut jobs = Vec::new();
-    let mut add = |id: &ObjectId, mode: Mode, before: u64, drifted: bool| {
-        if let Some(want) = desired.get(id) {
-            jobs.push(Job { id: id.clone(), want: want.clone(), mode, before, drifted });
-        }
-    };
     for id in &plan.create {
-        add(id, Mode::Create, 0, false);
+        if let Some(want) = desired.get(id).cloned() {
+            let (mode, id) = (Mode::Create, id.clone());
+            jobs.push(Job { id, want, mode, before: 0, adopted: false, drifted: false });
+        }
     }
     for update in &plan.update {
-        let mode = Mode::Update { uid: update.uid.clone() };
-        add(&update.id, mode, update.version, update.drifted);
+        if let Some(want) = desired.get(&update.id).cloned() {
+            let mode = Mode::Update { uid: update.uid.clone(), version: None };
+            let Update { id, version: before, adopted, drifted, .. } = update.clone();
+            jobs.push(Job { id, want, mode, before, adopted, drifted });
+        }
     }
     jobs.sort_by_key(|job| job.id.kind);
     jobs
@@ -148,12 +154,16 @@ pub async fn apply(
 /// One write that was done.
 struct Written {
     seen: Seen,
+    /// Version of the object before the write; 0 when there was none.
+    before: u64,
     drift: Option<Drift>,
 }
 
 /// How one write ended, if it did not fail.
 enum Wrote {
     Written(Written),
+    /// It was not done, because the object is another one now, somebody else's, paused or going: the next plan sees that.
+    Taken,
     /// It was not begun, because the GitSync changed.
     Stopped,
     /// It was not begun, because the time is over.
@@ -161,6 +171,7 @@ enum Wrote {
 }
 
 /// How one delete ended.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pruned {
     /// It is gone, or going.
     Gone,
@@ -191,14 +202,15 @@ impl Writer<'_> {
                 match result {
                     Ok(Wrote::Stopped) => outcome.stopped = true,
                     Ok(Wrote::Late) => outcome.left += 1,
-                    Ok(Wrote::Written(Written { seen: (after, spec_hash), drift })) => {
+                    Ok(Wrote::Taken) => outcome.taken += 1,
+                    Ok(Wrote::Written(Written { seen: (after, spec_hash), before, drift })) => {
                         // A write that changed nothing has undone nothing.
-                        let undone = drift.filter(|_| after != job.before);
+                        let undone = drift.filter(|_| after != before);
                         outcome.drifts.extend(undone.map(|drift| (job.id.clone(), drift)));
                         match job.mode {
                             Mode::Create => outcome.created += 1,
                             Mode::Update { .. } => {
-                                outcome.updated += usize::from(after != job.before);
+                                outcome.updated += usize::from(after != before);
                             }
                         }
                         if spec_hash == Some(job.want.spec_hash) {
@@ -254,8 +266,15 @@ impl Writer<'_> {
         // Afterwards nothing tells who it was.
         let drift =
             if job.drifted { Some(self.drift(&job).await.unwrap_or_default()) } else { None };
-        let written = self.bring(&job).await.map(|seen| Wrote::Written(Written { seen, drift }));
-        (job, written)
+        let brought = match job.mode.clone() {
+            Mode::Create => self.create(&job).await.map(|seen| Some((0, seen))),
+            Mode::Update { uid, .. } => self.update(&job, &uid).await,
+        };
+        let wrote = brought.map(|brought| match brought {
+            Some((before, seen)) => Wrote::Written(Written { seen, before, drift }),
+            None => Wrote::Taken,
+        });
+        (job, wrote)
     }
 
     /// What was changed by hand, and by whom. Only for people: a failure to find out keeps nothing from being undone.
@@ -293,29 +312,92 @@ impl Writer<'_> {
         outcome.rehearsed = outcome.left > 0 || !outcome.failures.is_empty();
     }
 
-    async fn bring(&self, job: &Job) -> Result<Seen, Failure> {
+    async fn create(&self, job: &Job) -> Result<Seen, Failure> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+        let manifest = job.want.manifest(self.sync, self.commit);
+        let object = ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &job.mode).await;
+        let object = object.map_err(|error| classify(&error, &job.mode))?;
+        Ok(self.wrote(&job.id, &object))
+    }
+
+    /// Changes an object that is still what was planned with: at the version that says so. Gives that version and what the
+    /// reply showed; `None` when the object is not to be changed any more.
+    async fn update(&self, job: &Job, uid: &str) -> Result<Option<(u64, Seen)>, Failure> {
+        let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+        let Some(mut version) = self.version_now(job, uid) else { return Ok(None) };
         let mut last = String::new();
-        for number in 0..REPLACE_TRIES {
-            if number > 0 && self.is_late() {
-                break;
+        for number in 0..UPDATE_TRIES {
+            if number > 0 {
+                if self.is_late() {
+                    break;
+                }
+                match self.look_again(&api, job, uid).await? {
+                    Some(newer) => version = newer,
+                    None => return Ok(None),
+                }
             }
+            let mode = Mode::Update { uid: uid.to_owned(), version: Some(version) };
             let manifest = job.want.manifest(self.sync, self.commit);
-            let object = ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &job.mode)
-                .await
-                .map_err(|error| classify(&error, &job.mode))?;
-            let seen = self.wrote(&job.id, &object);
-            if job.mode == Mode::Create || seen.1 == Some(job.want.spec_hash) {
-                return Ok(seen);
+            let changed = match ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &mode).await {
+                Ok(object) => {
+                    let seen = self.wrote(&job.id, &object);
+                    if seen.1 == Some(job.want.spec_hash) {
+                        return Ok(Some((version, seen)));
+                    }
+                    match self.replace_spec(&api, job, &object, seen).await {
+                        Ok(seen) => return Ok(Some((version, seen))),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            if !changed.is_conflict() || changed.is_about_a_quota() {
+                return Err(classify(&changed, &mode));
             }
-            match self.replace_spec(&api, job, &object, seen).await {
-                Ok(seen) => return Ok(seen),
-                // It changed between the two, by a status most of the time.
-                Err(error) if error.is_conflict() => last = error.to_string(),
-                Err(error) => return Err(classify(&error, &job.mode)),
-            }
+            // It changed between the two, by a status most of the time.
+            last = changed.to_string();
         }
         Err(Failure::Transient(last))
+    }
+
+    /// The version at which an object is to be changed, as the store shows it at this moment.
+    fn version_now(&self, job: &Job, uid: &str) -> Option<u64> {
+        if job.adopted {
+            // It has no mark of ours: at the version that was planned with, or not at all.
+            return Some(job.before);
+        }
+        let key = Key::new(&self.sync.namespace, &job.id.name);
+        let live = self.stores.managed(job.id.kind).live(&key)?;
+        let ours = mark(&live, &job.id, self.sync) == Some(self.sync.mark(&job.id));
+        let free = ours && live.uid() == uid && !live.facts().deleting && !is_paused(&live);
+        free.then(|| live.version())
+    }
+
+    /// The same after it has changed, as the server shows it.
+    async fn look_again(
+        &self,
+        api: &Api<DynamicObject>,
+        job: &Job,
+        uid: &str,
+    ) -> Result<Option<u64>, Failure> {
+        if job.adopted {
+            return Ok(None);
+        }
+        let live = match call(api.get(&job.id.name)).await {
+            Ok(live) => live,
+            Err(error) if error.is_gone() => return Ok(None),
+            Err(error) => return Err(Failure::Transient(error.to_string())),
+        };
+        let paused = annotation(&live, keys::RECONCILE) == Some(keys::DISABLED);
+        let going = live.metadata.deletion_timestamp.is_some();
+        let free = self.is_ours(&live, &job.id, uid) && !going && !paused;
+        Ok(version_of(&live).filter(|_| free))
+    }
+
+    /// Whether that is the object with this uid, and carries exactly the mark of this sync.
+    fn is_ours(&self, live: &DynamicObject, id: &ObjectId, uid: &str) -> bool {
+        let mark = annotation(live, keys::OWNER).and_then(Mark::parse);
+        live.metadata.uid.as_deref() == Some(uid) && mark == Some(self.sync.mark(id))
     }
 
     /// Shows a reply to the store.
@@ -376,20 +458,23 @@ impl Writer<'_> {
                 }
                 Err(error) => return Err(error.words()),
             };
-            let annotation =
-                |key: &str| live.metadata.annotations.as_ref().and_then(|a| a.get(key));
-            let ours = annotation(keys::OWNER).and_then(|text| Mark::parse(text))
-                == Some(self.sync.mark(&victim.id));
-            let disabled = |key| annotation(key).is_some_and(|value| value == keys::DISABLED);
+            let disabled = |key| annotation(&live, key) == Some(keys::DISABLED);
             let protected = disabled(keys::PRUNE) || disabled(keys::RECONCILE);
-            if live.metadata.uid.as_deref() != Some(victim.uid.as_str()) || !ours || protected {
+            if !self.is_ours(&live, &victim.id, &victim.uid) || protected {
                 return Ok(Pruned::Taken);
             }
-            version =
-                live.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
+            version = version_of(&live).unwrap_or(0);
         }
         Err(format!("it changed {DELETE_TRIES} times while it was being deleted"))
     }
+}
+
+fn annotation<'a>(live: &'a DynamicObject, key: &str) -> Option<&'a str> {
+    live.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn version_of(live: &DynamicObject) -> Option<u64> {
+    live.metadata.resource_version.as_deref().and_then(|version| version.parse().ok())
 }
 
 fn classify(error: &CallError, mode: &Mode) -> Failure {
@@ -410,6 +495,9 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
     }
 }
 
+#[cfg(test)]
+#[path = "guards_tests.rs"]
+mod guards_tests;
 #[cfg(test)]
 #[path = "apply_tests.rs"]
 mod tests;

@@ -8,7 +8,8 @@ use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::desired::{Change, SyncRef, changes};
 use super::engine::{Engine, EngineError, Subject};
-use super::plan::{Inputs, Others, Plan, brake, plan};
+use super::order::Seq;
+use super::plan::{Inputs, Others, Plan, Unproven, brake, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
 use super::rights::retry_after;
@@ -17,8 +18,11 @@ use super::source::{Loaded, millis};
 use super::space::Space;
 use super::state::{State, View};
 use super::status::Carried;
-use crate::api::git_sync::{ApprovedPrune, FailurePolicy, GitSyncStatus, Problem, Stages};
+use crate::api::git_sync::{
+    ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
+};
 use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::turns::Turn;
 use crate::definition::diagnostic;
@@ -26,6 +30,10 @@ use crate::definition::diagnostic;
 /// What a plan became.
 pub(super) struct Carry {
     pub plan: Plan,
+    /// Whether it is the plan of a commit that was applied once, and says nothing about deletes.
+    pub recalled: bool,
+    /// The deletes that are held now, and what was held for this commit before.
+    pub pending: Option<PendingPrune>,
     pub outcome: Outcome,
     /// Writes that the server refused before and that were not sent again.
     pub blocked: usize,
@@ -60,19 +68,22 @@ impl Engine {
         let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
         let mut problems = said.catalog.problems.clone();
         problems.extend(view.references.problems().cloned());
-        let others = self.siblings.view(key, state.since(loaded), &self.stores.git_syncs);
+        let since = state.since(loaded);
+        let others = self.siblings.view(key, since, &self.stores.git_syncs);
         let told = others.news;
-        let unproven = unproven(&others, self.stores.silent());
+        let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.clone());
         let pending = state.pending.get_or_insert(shown).clone();
         let approval = subject.annotation(keys::APPROVE_PRUNE);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let input_key = format!("{} {generation}", loaded.input_key);
+        let latch_key = format!("{} {} {generation}", loaded.revision.commit, sync.spec.path);
         let approved = status.and_then(|status| status.approved_prune.as_ref());
         let mut made = plan(&Inputs {
             sync: &reference,
             input_key: &input_key,
+            latch_key: &latch_key,
             desired: &loaded.desired,
             live: &live,
             board: &view.board,
@@ -87,7 +98,7 @@ impl Engine {
             approval,
             approved,
             pending: pending.as_ref(),
-            unproven: unproven.as_deref(),
+            unproven: &unproven,
             prune_base: status.and_then(GitSyncStatus::prune_base),
             others: &others,
             settled: &state.settled,
@@ -105,15 +116,18 @@ impl Engine {
             made.wait();
         }
         let fought = state.fights.hold(&mut made, &loaded.desired, Instant::now());
-        let shown = pending.as_ref().map(|shown| shown.digest.as_str());
-        let mut carried =
-            Carried { asked: consult(&others, &mut made, shown), ..Carried::default() };
-        self.ask(key, &others, &carried.asked, &made);
-        if !recalled {
-            state.pending = Some(brake::pending(pending.as_ref(), &made, &input_key, approval));
-        }
-        // What others see at this moment may not be shown here.
-        carried.unseen = self.stores.failing().filter(|_| !made.prune.is_empty());
+        let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
+        let mut carried = Carried { asked, ..Carried::default() };
+        self.ask(key, &others, &carried.asked, &made, since);
+        let pending = if recalled {
+            pending
+        } else {
+            brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
+        };
+        // What others see at this moment may not be shown here, unless somebody has approved just that.
+        let known = made.released.as_ref().map(|released| released.unread.clone());
+        let failing = || failing(&self.stores, known.as_deref());
+        carried.unseen = failing().filter(|_| !made.prune.is_empty());
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
         carried.unanswered = state.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
@@ -156,8 +170,7 @@ impl Engine {
             })
         };
         // Another GitSync may want by now what this plan deletes, and a kind that fails may hide that.
-        let absent =
-            || self.siblings.news(&key.namespace) == told && self.stores.failing().is_none();
+        let absent = || self.siblings.news(&key.namespace) == told && failing().is_none();
         let writer = |client| Writer {
             client,
             stores: &self.stores,
@@ -235,6 +248,8 @@ impl Engine {
         let approved = made.released.clone();
         Ok(Carry {
             plan: made,
+            recalled,
+            pending,
             outcome,
             blocked,
             postponed,
@@ -278,37 +293,61 @@ impl Engine {
 
     /// Asks these GitSyncs of the namespace to look at their remotes, and hears of the next look of those for whom
     /// deletes wait.
-    fn ask(&self, key: &Key, others: &siblings::View<'_>, asked: &[String], made: &Plan) {
+    fn ask(
+        &self,
+        key: &Key,
+        others: &siblings::View<'_>,
+        asked: &[String],
+        made: &Plan,
+        since: Seq,
+    ) {
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
-            self.siblings.wait(&other, key, true);
+            self.siblings.ask(&other, key, since);
             self.queue.add(other);
         }
         if made.held.is_some() || !asked.is_empty() {
             for other in others.mute() {
-                self.siblings.wait(other, key, false);
+                self.siblings.wait(other, key);
             }
         }
     }
 }
 
-/// Why nothing proves an absence, whatever this commit says.
-fn unproven(others: &siblings::View<'_>, silent: Option<String>) -> Option<String> {
-    let silent = silent.map(|silent| format!("the API server does not show {silent}"));
-    let all: Vec<_> = others.unread().into_iter().chain(silent).collect();
-    (!all.is_empty()).then(|| all.join("; "))
+/// What cannot be read, and may need what this commit does not want.
+fn unproven(others: &siblings::View<'_>, stores: &Stores) -> Unproven {
+    let mut unproven = others.unproven();
+    if let Some(silent) = stores.silent() {
+        let kinds = stores.failing().into_iter().map(|kind| format!("kind {kind}"));
+        unproven.unread.extend(kinds);
+        if !unproven.reason.is_empty() {
+            unproven.reason.push_str("; ");
+        }
+        unproven.reason.push_str(&format!("the API server does not show {silent}"));
+    }
+    unproven
+}
+
+/// The kinds that cannot be watched at this moment, but for those that are `known` not to be.
+fn failing(stores: &Stores, known: Option<&[String]>) -> Option<String> {
+    let mut failing = stores.failing();
+    failing.retain(|kind| !known.is_some_and(|known| known.contains(&format!("kind {kind}"))));
+    (!failing.is_empty()).then(|| failing.join(", "))
 }
 
 /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
 /// plan what has to wait for them; gives the names of those that are to look at their remotes.
 ///
-/// Held deletes that are `shown` already, by their digest, ask nobody until they are approved.
+/// Held deletes that are shown already, or join those that are held for this commit, ask nobody until they are approved.
 pub(super) fn consult(
     others: &siblings::View<'_>,
     made: &mut Plan,
-    shown: Option<&str>,
+    pending: Option<&PendingPrune>,
+    latch_key: &str,
 ) -> Vec<String> {
     let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    let shown = pending.map(|pending| pending.digest.as_str());
     let new = made.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
+    let new = new && !brake::is_latched(pending, latch_key);
     if made.prune.is_empty() && made.given.is_empty() && !contested && !new {
         return Vec::new();
     }
@@ -351,6 +390,13 @@ mod tests {
 
     /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
     fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
+        let pending = shown.map(|digest| PendingPrune {
+            digest: digest.to_owned(),
+            // One that joins is shown at once where something needs an approval already.
+            requires_approval: digest == "d2",
+            input_key: "k".into(),
+            ..PendingPrune::default()
+        });
         let store = Store::<Managed<GitSync>>::new("GitSync");
         for name in ["main", "other"] {
             let object = json!({
@@ -371,7 +417,7 @@ mod tests {
         }
         let others = siblings.view(&Key::new("team", "main"), Seq::default(), &store);
         assert_eq!(others.unread().is_some(), told == Some(true));
-        consult(&others, made, shown)
+        consult(&others, made, pending.as_ref(), "k")
     }
 
     fn victim(name: &str) -> Victim {
@@ -390,8 +436,10 @@ mod tests {
     fn g12_what_is_held_and_shown_stays_shown_and_asks_nobody() {
         for told in [None, Some(true), Some(false)] {
             let mut made = holding();
-            assert_eq!(consulted(told, &mut made, Some("d1")), Vec::<String>::new());
-            assert_eq!(made, holding());
+            for shown in ["d1", "d2"] {
+                assert_eq!(consulted(told, &mut made, Some(shown)), Vec::<String>::new());
+                assert_eq!(made, holding());
+            }
         }
         for shown in [Some("d0"), None] {
             let mut made = holding();

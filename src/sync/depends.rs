@@ -144,7 +144,7 @@ impl Engine {
                 && told.polled > newest.found
         });
         let Some(told) = told else {
-            self.siblings.wait(other, me, true);
+            self.siblings.ask(other, me, newest.found);
             self.queue.add(other.clone());
             return Some("has not looked at its remote since");
         };

@@ -309,15 +309,16 @@ impl Engine {
         // As before any delete: nobody else of this namespace may want it.
         let mut asked = Vec::new();
         for other in &others.unknown {
-            self.siblings.wait(other, key, true);
+            self.siblings.ask(other, key, since);
             self.queue.add(other.clone());
             asked.push(other.name.clone());
         }
         for other in others.mute() {
-            self.siblings.wait(other, key, false);
+            self.siblings.wait(other, key);
         }
-        let failing = self.stores.failing();
-        let failing = failing.map(|kinds| format!("waiting until the API server shows {kinds}"));
+        let failing = self.stores.failing().join(", ");
+        let failing =
+            (!failing.is_empty()).then(|| format!("waiting until the API server shows {failing}"));
         let waits = match asked.as_slice() {
             [] => others.unread().or(failing),
             names => {
@@ -349,8 +350,9 @@ impl Engine {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
             })
         };
-        let absent =
-            || self.siblings.news(&key.namespace) == others.news && self.stores.failing().is_none();
+        let absent = || {
+            self.siblings.news(&key.namespace) == others.news && self.stores.failing().is_empty()
+        };
         let writer = Writer {
             client: &client,
             stores: &self.stores,

@@ -287,6 +287,10 @@ impl Engine {
 
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
         state.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE));
+        if !subject.sync.spec.suspend {
+            // Whatever it may write itself: others may wait to hear what it wants.
+            self.look(state, subject);
+        }
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
             // What is found meanwhile would be old news when it goes on.
@@ -296,8 +300,6 @@ impl Engine {
             self.tell(subject, report).await?;
             return Ok(Next::Settled);
         }
-        // Also without rights to write: others may wait to hear what this one wants.
-        self.look(state, subject);
         let name = subject.sync.spec.service_account_name.as_deref();
         if let Err(refusal) = self.settings.account(&subject.key.namespace, name) {
             let report = subject.blank(unready(refusal.reason, &refusal.message, true), state);
@@ -363,6 +365,8 @@ impl Engine {
         let began = Instant::now();
         let Carry {
             plan,
+            recalled,
+            pending,
             outcome,
             blocked,
             postponed,
@@ -439,7 +443,8 @@ impl Engine {
             no_delete_due: plan.due <= outcome.pruned,
             failed: outcome.failures.len() + blocked,
             approved: approved.filter(|_| unfinished),
-            pending: state.pending.clone().flatten(),
+            pending: pending.clone(),
+            recalled,
             done,
             stages: Some(stages),
             suspended: false,
@@ -455,6 +460,7 @@ impl Engine {
         }
         self.tell_drift(sync, &outcome.drifts).await;
         written?;
+        state.pending = Some(pending);
 
         if finished {
             state.trigger = "Cluster";

@@ -27,7 +27,7 @@ impl Engine {
         }
         let request = subject.annotation(keys::REQUESTED_AT);
         let changed = self.settings.local.take_changed(key);
-        let asked = self.siblings.take_asked(key).then_some("Sibling");
+        let asked = self.siblings.is_asked(key).then_some("Sibling");
         let asked = if changed { Some("Folder") } else { asked };
         let moved = self.variables.take(key).then_some("Variables");
         let Some(trigger) = state.due(*generation, request, moved.or(asked)) else { return };

@@ -30,8 +30,11 @@ pub struct Settling {
 pub struct Inputs<'a> {
     /// For whom.
     pub sync: &'a SyncRef,
-    /// What the desired set was made from: commit and spec.
+    /// What the desired set was made from: commit, path, values of variables, and generation of the spec.
     pub input_key: &'a str,
+    /// The same without the values of variables, which change nothing of what is wanted but its content: for as long as this
+    /// stays, what was held stays held.
+    pub latch_key: &'a str,
     /// What the commit wants.
     pub desired: &'a DesiredSet,
     /// What there is.
@@ -61,9 +64,8 @@ pub struct Inputs<'a> {
     pub approved: Option<&'a ApprovedPrune>,
     /// The deletes that were held last, and are shown.
     pub pending: Option<&'a PendingPrune>,
-    /// Why an absence from this commit proves nothing although the commit is good, if so: another GitSync or a kind cannot
-    /// be read.
-    pub unproven: Option<&'a str>,
+    /// What cannot be read, and may need what this commit does not want.
+    pub unproven: &'a Unproven,
     /// How many objects there were when no delete was due, where that is known: what this commit creates must not let
     /// through what it deletes.
     pub prune_base: Option<usize>,
@@ -105,6 +107,15 @@ pub struct Victim {
     pub uid: String,
     /// Its version.
     pub version: u64,
+}
+
+/// Why an absence from a commit proves nothing although the commit is good.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unproven {
+    /// The GitSyncs and kinds that cannot be read, sorted.
+    pub unread: Vec<String>,
+    /// The same for people; empty when all can be read.
+    pub reason: String,
 }
 
 /// Why deletes wait.
@@ -192,6 +203,8 @@ pub struct Plan {
     pub orphans: Vec<ObjectId>,
     /// How many live objects carry our mark.
     pub marked: usize,
+    /// How many of those are being deleted already.
+    pub going: usize,
     /// How many deletes the commit asks for, whatever becomes of them.
     pub due: usize,
 }
@@ -344,6 +357,7 @@ fn bring(
         plan.marked += 1;
     }
     if live.facts().deleting {
+        plan.going += usize::from(!adopted);
         plan.terminating.push(id.clone());
     } else if is_paused(live) {
         plan.paused.push(id.clone());
@@ -395,6 +409,7 @@ fn leave(
     }
     plan.marked += 1;
     if live.facts().deleting {
+        plan.going += 1;
         return None;
     }
     if let Some(file) = broken_file(id, live, inputs, strangers) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::board::Board;
 use super::desired::{Desired, DesiredSet, SyncRef, input_key};
-use super::plan::{Inputs, Others, Plan, Settled, Settling, plan};
+use super::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, plan};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 use crate::cluster::live::{Live, Ours, Stores, hash_json};
@@ -97,6 +97,7 @@ impl Preview<'_> {
         let generation = meta.generation.unwrap_or_default();
         let key = input_key(commit.unwrap_or("none"), &sync.spec.path, *variables);
         let input_key = format!("{key} {generation}");
+        let latch_key = format!("{} {} {generation}", commit.unwrap_or("none"), sync.spec.path);
         let set = live_set(&namespace, live);
         let settled = settled(desired, live);
         let reference = SyncRef {
@@ -108,6 +109,7 @@ impl Preview<'_> {
         plan(&Inputs {
             sync: &reference,
             input_key: &input_key,
+            latch_key: &latch_key,
             desired,
             live: &set,
             board: &Board::new(&reference, desired, &set, &settled),
@@ -127,7 +129,7 @@ impl Preview<'_> {
             approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
             pending: sync.status.as_ref().and_then(|status| status.pending_prune.as_ref()),
             // The operator asks the other GitSyncs before it deletes.
-            unproven: None,
+            unproven: &Unproven::default(),
             prune_base: sync.status.as_ref().and_then(GitSyncStatus::prune_base),
             others: *others,
             settled: &settled,

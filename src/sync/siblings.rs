@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::desired::{Change, DesiredSet, changes};
 use super::order::Seq;
-use super::plan::{Others, Rival};
+use super::plan::{Others, Rival, Unproven};
 use super::source::Loaded;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
@@ -47,8 +47,8 @@ struct Inner {
     contested: Contested,
     /// How often a GitSync of a namespace has told of another commit, or was itself another one.
     news: HashMap<String, u64>,
-    /// Who is asked to look at its remote at once.
-    asked: HashSet<Key>,
+    /// Who is asked to look at its remote at once, and after which place in the order of things that look has to begin.
+    asked: HashMap<Key, Seq>,
     /// Who waits for a look of another one.
     waiters: HashMap<Key, HashSet<Key>>,
 }
@@ -119,6 +119,9 @@ impl Siblings {
         // Two commits are long to compare: that is done without the lock.
         let mut change = differing(before.as_ref(), new.as_ref());
         let mut inner = self.lock();
+        if inner.asked.get(key).is_some_and(|since| told.polled > *since) {
+            inner.asked.remove(key);
+        }
         let known = inner.told.insert(key.clone(), told);
         let old = commit(known.as_ref());
         if old.as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
@@ -194,19 +197,23 @@ impl Siblings {
         wake
     }
 
-    /// Wakes `waiter` at the next look of `whom`; with `now` that look is to be at once.
-    pub fn wait(&self, whom: &Key, waiter: &Key, now: bool) {
-        let mut inner = self.lock();
-        inner.waiters.entry(whom.clone()).or_default().insert(waiter.clone());
-        if now {
-            inner.asked.insert(whom.clone());
-        }
+    /// Wakes `waiter` at the next look of `whom`.
+    pub fn wait(&self, whom: &Key, waiter: &Key) {
+        self.lock().waiters.entry(whom.clone()).or_default().insert(waiter.clone());
     }
 
-    /// Whether somebody waits for a look of this one; asking takes the question away.
+    /// The same, and that look is to be at once, unless one that began after `since` is on its way.
+    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq) {
+        self.wait(whom, waiter);
+        let mut inner = self.lock();
+        let asked = inner.asked.entry(whom.clone()).or_default();
+        *asked = since.max(*asked);
+    }
+
+    /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
     #[must_use]
-    pub fn take_asked(&self, key: &Key) -> bool {
-        self.lock().asked.remove(key)
+    pub fn is_asked(&self, key: &Key) -> bool {
+        self.lock().asked.contains_key(key)
     }
 
     /// The others of the namespace, as seen by `key`. A look of theirs counts if it began after `since`.
@@ -255,8 +262,6 @@ impl Siblings {
                         view.gives.insert(other.name.clone(), gives.clone());
                     }
                 }
-                // If it was read before it was suspended, it counts with what it wanted then.
-                Some(told) if suspended && told.loaded.is_some() => {}
                 Some(_) => view.failed.push(other.clone()),
                 // Since the operator started it has not been read, and it will not be.
                 None if suspended || entry.value.object().is_none() => {
@@ -265,7 +270,7 @@ impl Siblings {
                 None => view.unknown.push(other.clone()),
             }
             // What stands in a file that it cannot read may be anything, an object that has just moved there among them.
-            let hidden = fresh.filter(|told| !told.failed).and_then(|told| told.loaded.as_ref());
+            let hidden = fresh.and_then(|told| told.loaded.as_ref());
             if let Some(file) = hidden.and_then(|hidden| hidden.catalog.broken_paths.first()) {
                 view.broken.push((other.clone(), file.clone()));
             }
@@ -284,6 +289,10 @@ impl Siblings {
                 view.known.insert(other.name.clone(), loaded);
             }
         }
+        // They come in no order, and statuses name them.
+        view.unknown.sort_unstable();
+        view.failed.sort_unstable();
+        view.broken.sort_unstable();
         view
     }
 }
@@ -306,7 +315,17 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Why it is not known what the others want, although each of them was asked; for people.
+    /// Those of which it is not known what they want, although each was asked: their names, and why, for people.
+    #[must_use]
+    pub fn unproven(&self) -> Unproven {
+        let mut unread: Vec<_> =
+            self.mute().map(|other| format!("GitSync {}", other.name)).collect();
+        unread.sort_unstable();
+        unread.dedup();
+        Unproven { unread, reason: self.unread().unwrap_or_default() }
+    }
+
+    /// The reason alone.
     #[must_use]
     pub fn unread(&self) -> Option<String> {
         let failed =

@@ -96,6 +96,8 @@ pub struct Report<'a> {
     pub approved: Option<ApprovedPrune>,
     /// The deletes that are held, and what was held for this commit before.
     pub pending: Option<PendingPrune>,
+    /// Whether the plan says nothing about deletes: what is shown of them stays.
+    pub recalled: bool,
     /// What was done, when it is worth an entry in the history.
     pub done: Option<Done>,
     /// Timings, when something was done.
@@ -127,6 +129,7 @@ impl Report<'_> {
             failed: 0,
             approved: None,
             pending: None,
+            recalled: false,
             done: None,
             stages: None,
             suspended: false,
@@ -208,7 +211,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         let held = plan.held.as_ref().map(held_message).unwrap_or_default();
         let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
         let reason = if waits { "NotProven" } else { "ApprovalNeeded" };
-        flag("PruneHeld", plan.held.is_some(), reason, &held);
+        if !report.recalled {
+            flag("PruneHeld", plan.held.is_some(), reason, &held);
+        }
         let first = plan.drifted.first().map(ToString::to_string).unwrap_or_default();
         let drifted = format!(
             "{} object(s) differ from Git and are left so (drift: Report); first: {first}",

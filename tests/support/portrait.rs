@@ -139,6 +139,9 @@ fn plain_status(status: &mut Value) {
         if let Some(digest) = map.get_mut(prune).and_then(|prune| prune.get_mut("digest")) {
             *digest = "some".into();
         }
+        if let Some(uids) = map.get_mut(prune).and_then(|prune| prune.get_mut("uids")) {
+            *uids = uids.as_array().map_or(0, Vec::len).into();
+        }
     }
     for condition in map.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(condition) = condition.as_object_mut() {

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
-use super::{Cause, Held, Inputs, Plan, Victim};
+use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
-use crate::sync::desired::{SyncRef, hex};
+use crate::sync::desired::hex;
 
 /// Objects that one approval releases: each is remembered in the status, which must stay small.
 pub const MOST_APPROVED: usize = 8000;
@@ -37,11 +37,12 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
     let shown = shown(inputs).filter(|shown| {
         let uids = uids(&shown.uids);
         rest.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
+            && covers(&shown.unread, inputs.unproven)
     });
     let digest = match shown {
         // Some of those that were shown are left, and no other has joined.
         Some(shown) => shown.digest.clone(),
-        None => digest(inputs.sync, inputs.input_key, &rest),
+        None => digest(inputs, &rest),
     };
     plan.held = Some(Held { digest, cause, reason, victims: rest });
 }
@@ -58,12 +59,21 @@ struct Released {
     cut: bool,
 }
 
+/// Whether somebody who said yes in spite of these knew all that cannot be read now.
+fn covers(unread: &[String], unproven: &Unproven) -> bool {
+    unproven.unread.iter().all(|name| unread.contains(name))
+}
+
 /// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now.
 fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
-    let earlier = inputs.approved.filter(|approved| approved.input_key == inputs.input_key);
+    let earlier = inputs.approved.filter(|earlier| {
+        earlier.input_key == inputs.input_key && covers(&earlier.unread, inputs.unproven)
+    });
     let said = inputs.approval;
     // A digest that was shown stands for its objects, whichever of them remain.
-    let shown = shown(inputs).filter(|shown| said == Some(shown.digest.as_str()));
+    let shown = shown(inputs).filter(|shown| {
+        said == Some(shown.digest.as_str()) && covers(&shown.unread, inputs.unproven)
+    });
     let known = uids(earlier.iter().flat_map(|earlier| &earlier.uids));
     let named = uids(shown.iter().flat_map(|shown| &shown.uids));
     let (mut gone, mut rest): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| {
@@ -71,10 +81,7 @@ fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
         known.contains(uid.as_str()) || named.contains(uid.as_str())
     });
     let (mut anew, mut cut) = (shown.is_some(), false);
-    let all = |rest: &[Victim]| {
-        said.is_some_and(|said| said == digest(inputs.sync, inputs.input_key, rest))
-    };
-    if !rest.is_empty() && all(&rest) {
+    if !rest.is_empty() && said.is_some_and(|said| said == digest(inputs, &rest)) {
         anew = true;
         // What is too much for one approval is held again, with a digest of its own.
         let later = rest.split_off(rest.len().min(MOST_APPROVED));
@@ -83,15 +90,13 @@ fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
     }
     gone.sort_by(|a, b| b.id.cmp(&a.id));
     let remember = || {
-        let digest = if anew { said } else { earlier.map(|earlier| earlier.digest.as_str()) };
-        let digest = digest.unwrap_or_default().to_owned();
-        let uids = if anew {
-            gone.iter().map(|victim| short(&victim.uid)).collect()
-        } else {
-            // Also those that are gone already: the record changes only with what people say.
-            earlier.map(|earlier| earlier.uids.clone()).unwrap_or_default()
-        };
-        ApprovedPrune { digest, input_key: inputs.input_key.to_owned(), uids }
+        let Some(said) = said.filter(|_| anew) else { return earlier.cloned().unwrap_or_default() };
+        ApprovedPrune {
+            digest: said.to_owned(),
+            input_key: inputs.input_key.to_owned(),
+            uids: gone.iter().map(|victim| short(&victim.uid)).collect(),
+            unread: inputs.unproven.unread.clone(),
+        }
     };
     let approved = (!gone.is_empty()).then(remember);
     Released { gone, approved, rest, cut }
@@ -102,44 +107,51 @@ fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)
     // Else the objects that a commit creates would raise, by the next plan, what it may delete.
     let base = inputs.prune_base.map_or(plan.marked, |base| base.min(plan.marked));
     let limit = limit(&inputs.prune.max_deletions, base);
-    let braked = if plan.prune.len() + count >= base {
+    let braked = if plan.prune.len() + count + plan.going >= base {
         Some(format!("all {base} objects of this sync would be deleted"))
     } else if count > limit {
         Some(format!("{count} of {base} objects would be deleted, more than the allowed {limit}"))
-    } else if shown(inputs).is_some_and(|shown| shown.requires_approval) {
+    } else if is_latched(inputs.pending, inputs.latch_key) {
         Some(format!(
             "{count} deletes of this commit were held before, and nobody has approved them"
         ))
     } else {
         None
     };
-    if inputs.has_errors || !plan.conflicts.is_empty() {
-        let reason = "the commit has errors, so nothing proves that these objects are really gone";
-        // What is too much as well stays held when the error is gone.
-        let cause = if braked.is_some() { Cause::Brake } else { Cause::Errors };
-        return Some((cause, reason.to_owned()));
-    }
-    match (braked, inputs.unproven) {
-        (Some(braked), Some(unproven)) => {
-            Some((Cause::Brake, format!("{braked}; also, {unproven}")))
-        }
-        (Some(braked), None) => Some((Cause::Brake, braked)),
-        (None, Some(unproven)) => Some((Cause::Unproven, unproven.to_owned())),
-        (None, None) => None,
-    }
+    let errors = inputs.has_errors || !plan.conflicts.is_empty();
+    let errors = errors.then(|| {
+        "the commit has errors or conflicts, so nothing proves that these objects are really gone"
+            .to_owned()
+    });
+    let unread = &inputs.unproven.reason;
+    let unread = (!unread.is_empty()).then(|| unread.clone());
+    // What is too much as well stays held when the rest is mended.
+    let cause = match (&braked, &errors, &unread) {
+        (Some(_), _, _) => Cause::Brake,
+        (None, Some(_), _) => Cause::Errors,
+        (None, None, Some(_)) => Cause::Unproven,
+        (None, None, None) => return None,
+    };
+    let all: Vec<_> = [braked, errors, unread].into_iter().flatten().collect();
+    Some((cause, all.join("; also, ")))
 }
 
 /// What is shown, if it was held for these inputs.
 fn shown<'a>(inputs: &Inputs<'a>) -> Option<&'a PendingPrune> {
-    inputs.pending.filter(|pending| pending.input_key == inputs.input_key)
+    inputs.pending.filter(|pending| pending.input_key == inputs.latch_key)
+}
+
+/// Whether something is held for this commit and spec that nobody has approved.
+#[must_use]
+pub fn is_latched(pending: Option<&PendingPrune>, latch_key: &str) -> bool {
+    pending.is_some_and(|pending| pending.input_key == latch_key && pending.requires_approval)
 }
 
 fn uids<'a>(all: impl IntoIterator<Item = &'a String>) -> HashSet<&'a str> {
     all.into_iter().map(String::as_str).collect()
 }
 
-/// What is to be shown and remembered after this plan, when `before` is what was shown until then and `approval` what the
-/// annotation says.
+/// What is to be shown and remembered after this plan, when `before` is what was shown until then.
 ///
 /// What needs an approval needs it as long as commit and spec are the same, also when nothing of it is left for a while:
 /// protected objects may be let go again.
@@ -147,31 +159,49 @@ fn uids<'a>(all: impl IntoIterator<Item = &'a String>) -> HashSet<&'a str> {
 pub fn pending(
     before: Option<&PendingPrune>,
     plan: &Plan,
-    input_key: &str,
-    approval: Option<&str>,
+    latch_key: &str,
+    unproven: &Unproven,
 ) -> Option<PendingPrune> {
-    let before = before.filter(|before| before.input_key == input_key);
+    let before = before.filter(|before| before.input_key == latch_key);
+    // All that was ever held, without what somebody has approved.
+    let released = plan.released.as_ref();
+    let approved = uids(released.iter().flat_map(|released| &released.uids));
+    let digest = released.map(|released| released.digest.as_str());
+    let named = before.iter().filter(|before| Some(before.digest.as_str()) != digest);
+    let open = named.flat_map(|before| &before.uids);
+    let open = open.chain(before.iter().flat_map(|before| &before.held_before));
+    let open: Vec<_> = open.filter(|uid| !approved.contains(uid.as_str())).cloned().collect();
     let Some(held) = &plan.held else {
-        let approved = uids(plan.released.iter().flat_map(|released| &released.uids));
-        let kept = before.filter(|before| {
-            let all = before.uids.iter().all(|uid| approved.contains(uid.as_str()));
-            before.requires_approval && approval != Some(before.digest.as_str()) && !all
-        })?;
-        return Some(PendingPrune { count: 0, objects: Vec::new(), ..kept.clone() });
+        let before = before.filter(|before| before.requires_approval && !open.is_empty())?;
+        let kept = PendingPrune { count: 0, objects: Vec::new(), ..before.clone() };
+        if Some(before.digest.as_str()) != digest {
+            return Some(kept);
+        }
+        // Somebody has approved this digest: it stands for nothing any more.
+        let (digest, uids) = (String::new(), Vec::new());
+        return Some(PendingPrune { digest, uids, held_before: open, ..kept });
     };
     let same = before.filter(|before| before.digest == held.digest && !before.uids.is_empty());
-    let uids = match same {
+    let named: Vec<_> = match same {
         Some(same) => same.uids.clone(),
         None => held.victims.iter().take(MOST_APPROVED).map(|v| short(&v.uid)).collect(),
     };
+    let requires_approval = held.cause == Cause::Brake;
+    let known = uids(&named);
+    let mut held_before: Vec<_> =
+        open.into_iter().filter(|uid| requires_approval && !known.contains(uid.as_str())).collect();
+    held_before.truncate(MOST_APPROVED);
+    let unread = same.map_or(&unproven.unread, |same| &same.unread);
     Some(PendingPrune {
         digest: held.digest.clone(),
         count: i64::try_from(held.victims.len()).unwrap_or(i64::MAX),
         objects: held.victims.iter().take(MOST_LISTED).map(|v| v.id.to_string()).collect(),
         reason: held.reason.clone(),
-        input_key: input_key.to_owned(),
-        requires_approval: held.cause == Cause::Brake,
-        uids,
+        input_key: latch_key.to_owned(),
+        requires_approval,
+        held_before,
+        unread: unread.iter().take(MOST_LISTED).cloned().collect(),
+        uids: named,
     })
 }
 
@@ -193,10 +223,14 @@ pub(super) fn limit(max: &IntOrString, base: usize) -> usize {
     }
 }
 
-/// Names a set of deletes: sync, generation, input, and each object with its uid.
-fn digest(sync: &SyncRef, input_key: &str, victims: &[Victim]) -> String {
+/// Names a set of deletes: sync, generation, input, what cannot be read, and each object with its uid.
+fn digest(inputs: &Inputs<'_>, victims: &[Victim]) -> String {
+    let Inputs { sync, input_key, unproven, .. } = inputs;
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{input_key}\n", sync.uid, sync.generation));
+    for name in &unproven.unread {
+        hash.update(format!("without {name}\n"));
+    }
     let mut sorted: Vec<_> = victims.iter().collect();
     sorted.sort();
     for victim in sorted {

@@ -272,10 +272,11 @@ impl World {
         let input_key = sync.input_key().expect("loaded");
         let since = loaded.found.max(sync.edited).max(sync.said);
         let others = self.siblings.view(&sync.key(), since, &self.store);
-        let unproven = others.unread();
+        let unproven = others.unproven();
         let inputs = Inputs {
             sync: &sync.reference,
             input_key: &input_key,
+            latch_key: &input_key,
             desired: &loaded.desired,
             live: &live,
             board: &board,
@@ -290,7 +291,7 @@ impl World {
             approval: sync.approval.as_deref(),
             approved: sync.approved.as_ref(),
             pending: sync.pending.as_ref(),
-            unproven: unproven.as_deref(),
+            unproven: &unproven,
             prune_base: sync.base,
             others: &others,
             settled: &sync.settled,
@@ -300,11 +301,12 @@ impl World {
         let raw = made.clone();
         let digest = |held: &Option<Held>| held.as_ref().map(|held| held.digest.clone());
         let shown = sync.pending.as_ref().map(|pending| pending.digest.clone());
-        let asked = consult(&others, &mut made, shown.as_deref());
+        let latched = brake::is_latched(sync.pending.as_ref(), &input_key);
+        let asked = consult(&others, &mut made, sync.pending.as_ref(), &input_key);
         let heard = asked.is_empty();
-        let pending =
-            brake::pending(sync.pending.as_ref(), &made, &input_key, sync.approval.as_deref());
-        let shows = digest(&raw.held).filter(|digest| heard || shown.as_ref() == Some(digest));
+        let pending = brake::pending(sync.pending.as_ref(), &made, &input_key, &unproven);
+        let shows =
+            digest(&raw.held).filter(|digest| heard || latched || shown.as_ref() == Some(digest));
         assert_eq!(digest(&made.held), shows, "what is held is shown once it is known, and stays");
         let unanswered = sync.answered != sync.reference.generation;
         let unproven = sync.failed || unanswered || !asked.is_empty();

@@ -98,7 +98,7 @@ fn g12_an_approval_releases_exactly_that_plan() {
 
 fn approval(input_key: &str, names: &[&str]) -> ApprovedPrune {
     let uids = names.iter().map(|name| short(&format!("uid-of-{name}"))).collect();
-    ApprovedPrune { digest: "any".into(), input_key: input_key.into(), uids }
+    ApprovedPrune { digest: "any".into(), input_key: input_key.into(), uids, unread: Vec::new() }
 }
 
 #[test]
@@ -197,8 +197,7 @@ impl World {
     /// Plans, and shows what is held, as a status does.
     fn show(&mut self) -> Plan {
         let plan = self.plan();
-        self.pending =
-            brake::pending(self.pending.as_ref(), &plan, self.input_key, self.approval.as_deref());
+        self.pending = brake::pending(self.pending.as_ref(), &plan, self.input_key, &self.unproven);
         plan
     }
 
@@ -256,6 +255,39 @@ fn g12_a_digest_that_was_shown_releases_those_of_its_objects_that_remain() {
 }
 
 #[test]
+fn g12_an_approval_opens_nothing_for_objects_that_its_digest_does_not_name() {
+    let mut w = three_of_eight();
+    w.live.extend([ours("w")]);
+    w.protect("w", "disabled");
+    let first = w.show().held.expect("x, y and z").digest;
+    w.protect("x", "disabled");
+    w.protect("w", "no");
+    let second = w.show().held.expect("w has joined, and x is not shown any more").digest;
+    assert_ne!(second, first);
+    w.approval = Some(second);
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec!["z", "y", "w"], vec![]));
+    w.approved = plan.released;
+    for name in ["w", "y", "z"] {
+        w.live.remove(&id(name));
+    }
+    w.show();
+    w.approved = None;
+    w.protect("x", "no");
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec![], vec!["x"]), "nobody has approved it");
+}
+
+#[test]
+fn g12_what_is_being_deleted_already_is_not_left_over_for_the_brake() {
+    let mut w = world(&[], &["a", "b", "c", "d"]);
+    w.prune.max_deletions = IntOrString::String("100%".into());
+    w.live.get_mut(&id("a")).expect("a").facts.deleting = true;
+    let held = w.plan().held.expect("the last ones");
+    assert!(held.reason.starts_with("all 4 objects"), "{}", held.reason);
+}
+
+#[test]
 fn g12_what_joins_held_objects_makes_another_digest_and_is_released_by_that_alone() {
     let mut w = three_of_eight();
     let first = w.show().held.expect("held").digest;
@@ -294,23 +326,55 @@ fn g12_what_is_held_for_an_error_goes_on_without_it_unless_it_was_too_much() {
     }
 }
 
+fn unread(names: &[&str]) -> Unproven {
+    let unread = names.iter().map(|name| format!("GitSync {name}")).collect();
+    let reason = names.iter().map(|name| format!("GitSync {name} cannot be read. ")).collect();
+    Unproven { unread, reason }
+}
+
 #[test]
 fn g22_an_absence_that_others_cannot_confirm_is_held_until_they_can_or_somebody_approves() {
     let mut w = world(&["a", "b", "c"], &["a", "b", "c", "x"]);
-    w.unproven = Some("GitSync other cannot read b/x.yaml");
+    w.unproven = unread(&["other"]);
     let plan = w.show();
     let shown = plan.held.clone().expect("held");
     assert_eq!((held(&plan), shown.cause), (vec!["x"], Cause::Unproven));
-    assert_eq!(shown.reason, "GitSync other cannot read b/x.yaml");
+    assert_eq!(shown.reason, "GitSync other cannot be read. ");
     assert_eq!(w.pending.as_ref().map(|pending| pending.requires_approval), Some(false));
     // It can be read again.
-    w.unproven = None;
+    w.unproven = Unproven::default();
     assert_eq!((pruned(&w.plan()), w.plan().held), (vec!["x"], None));
     // Or it never can.
-    (w.unproven, w.approval) = (Some("GitSync other cannot read b/x.yaml"), Some(shown.digest));
+    (w.unproven, w.approval) = (unread(&["other"]), Some(shown.digest));
     assert_eq!(pruned(&w.plan()), ["x"]);
     // What its last good commit wanted is released by nobody.
     w.others.wants.insert(id("x"));
     assert!(w.plan().prune.is_empty());
     assert_eq!(w.plan().given, [(id("x"), "other".to_owned())]);
+}
+
+#[test]
+fn g22_an_approval_is_given_in_spite_of_those_that_it_was_shown_with_and_of_no_others() {
+    for before in [&[][..], &["other"]] {
+        let mut w = three_of_eight();
+        w.unproven = unread(before);
+        let shown = w.show().held.expect("three are too many").digest;
+        // Between the look and the yes one more falls silent.
+        w.unproven = unread(&["other", "third"]);
+        w.approval = Some(shown.clone());
+        let plan = w.show();
+        assert_eq!((pruned(&plan), held(&plan).len()), (vec![], 3), "{before:?}");
+        let held = plan.held.expect("held");
+        assert_ne!(held.digest, shown);
+        assert!(held.reason.contains("GitSync third cannot be read"), "{}", held.reason);
+        // In the middle of carrying it out.
+        w.approval = Some(held.digest);
+        w.approved = w.show().released;
+        assert_eq!(w.plan().prune.len(), 3);
+        w.unproven = unread(&["fourth", "other", "third"]);
+        assert_eq!(w.plan().prune.len(), 0);
+        // They are mended, all or some.
+        w.unproven = unread(&["third"]);
+        assert_eq!(w.plan().prune.len(), 3);
+    }
 }
