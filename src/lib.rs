@@ -17,6 +17,7 @@
 //! | [`api`] | the custom resources, names, labels, the mark | yes |
 //! | [`definition`] | the repository format: documents, positions, validation | yes |
 //! | [`git`] | all that knows Git: ask, fetch, read trees without a checkout | no |
+//! | [`net`] | whom this process may dial, and the one dialler (its policy is pure) | partly |
 //! | [`sync`] | the engine: desired, plan, status are pure; apply and engine are not | partly |
 //! | [`cluster`] | the only code that talks to Kubernetes | no |
 //! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
@@ -37,6 +38,7 @@ pub mod definition;
 mod dice;
 pub mod git;
 pub mod http;
+pub mod net;
 pub mod packed;
 pub mod shared_map;
 pub mod sync;

@@ -22,6 +22,7 @@ use crate::controllers::turns::Turns;
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
+use crate::net::{AddressRange, Dialler, Policy};
 use crate::sync::engine::{Engine, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::variables;
@@ -38,7 +39,11 @@ pub struct Args {
     /// Allow http:// and loopback addresses for repositories
     #[arg(long)]
     allow_insecure_git: bool,
-    /// Write with the operator's own rights where no ServiceAccount is named: everybody who may create a GitSync shares them
+    /// Ranges of addresses that may be dialled for repositories though they are private: 10.20.0.0/16,100.64.1.2
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    allow_addresses: Vec<AddressRange>,
+    /// Write with the operator's own rights where no ServiceAccount is named, and allow repositories at private addresses
+    /// (RFC 1918): everybody who may create a GitSync shares both
     #[arg(long)]
     single_tenant: bool,
     /// ServiceAccount, in the namespace of each GitSync, that writes for those that name none
@@ -109,7 +114,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     if args.webhook_addr.is_some() {
         tracing::warn!("--webhook-addr is not built yet: repositories are polled");
     }
-    let client = connect().await.map_err(|error| {
+    let (client, api_servers) = connect().await.map_err(|error| {
         Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
             .hint("set KUBECONFIG")
     })?;
@@ -128,8 +133,14 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let stores = Stores::new();
     let queue = Queue::new();
     let local = LocalFolders::new(args.local);
+    let dialler = Dialler::new(Policy {
+        insecure: args.allow_insecure_git,
+        single_tenant: args.single_tenant,
+        ranges: args.allow_addresses,
+        api_servers,
+    });
     let settings = Settings {
-        allow_insecure_git: args.allow_insecure_git,
+        dialler,
         single_tenant: args.single_tenant,
         local: local.clone(),
         default_service_account: args.default_service_account,

@@ -15,6 +15,8 @@ use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use tower::ServiceBuilder;
 
+use crate::net::Endpoint;
+
 /// How long one API call may take before it counts as failed. kube sets no read timeout of its own.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -162,13 +164,13 @@ pub fn jitter(duration: Duration) -> Duration {
     duration.mul_f64(0.9 + f64::from(thousandths) / 1000.0)
 }
 
-/// A client from `$KUBECONFIG` or the pod's ServiceAccount.
+/// A client from `$KUBECONFIG` or the pod's ServiceAccount, and where the API server is: nobody else should dial that.
 ///
 /// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object.
 ///
 /// # Errors
 /// When no configuration is found or it cannot be used.
-pub async fn connect() -> Result<Client, kube::Error> {
+pub async fn connect() -> Result<(Client, Vec<Endpoint>), kube::Error> {
     let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     // kube would put these over the ServiceAccount that a GitSync is written as.
     let auth = &config.auth_info;
@@ -177,7 +179,18 @@ pub async fn connect() -> Result<Client, kube::Error> {
             "a kubeconfig that acts as somebody else (`as`, `as-groups`) cannot run the operator";
         return Err(kube::Error::Service(words.into()));
     }
-    client_of(config)
+    let service = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+    let port = std::env::var("KUBERNETES_SERVICE_PORT").ok().and_then(|port| port.parse().ok());
+    let servers = endpoint_of(&config.cluster_url).into_iter();
+    let servers = servers.chain(service.zip(port).map(|(host, port)| Endpoint::new(&host, port)));
+    let servers = servers.collect();
+    Ok((client_of(config)?, servers))
+}
+
+/// Host and port of a URL.
+fn endpoint_of(url: &http::Uri) -> Option<Endpoint> {
+    let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    Some(Endpoint::new(url.host()?, url.port_u16().unwrap_or(usual)))
 }
 
 /// A client for a person: with a context of the kubeconfig when one is named, and with whatever rights it gives.
@@ -263,6 +276,20 @@ mod tests {
             "message": "the server could not find the requested resource", "details": {},
         }));
         assert!(kind.is_not_found() && !kind.is_gone());
+    }
+
+    #[test]
+    fn o11_the_api_server_is_where_its_url_says() {
+        for (url, host, port) in [
+            ("https://10.96.0.1", "10.96.0.1", 443),
+            ("https://127.0.0.1:6443/", "127.0.0.1", 6443),
+            ("https://[fd00::1]:6443", "fd00::1", 6443),
+            ("https://API.example.com./k8s", "api.example.com", 443),
+            ("http://localhost/", "localhost", 80),
+        ] {
+            let found = endpoint_of(&url.parse().expect(url));
+            assert_eq!(found, Some(Endpoint { host: host.into(), port }), "{url}");
+        }
     }
 
     #[test]

@@ -1,12 +1,9 @@
 //! (pure) What a URL, a ref, a path and a name in a tree may look like before anything is dialled or read.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::net::IpAddr;
-
 use reqwest::Url;
 
 use super::GitError;
-use super::address;
 use super::error::printable;
 use crate::api::git_sync::GitRef;
 use crate::definition::diagnostic::is_invisible;
@@ -23,9 +20,9 @@ pub(super) enum Target {
     Commit(gix::ObjectId),
 }
 
-/// Parses and checks a repository URL. Only `https://`, and `http://` with `allow_insecure`; a host that is written as a
-/// loopback address needs `allow_insecure`, too. Never repeats the URL in an error: it may hold a password.
-pub(super) fn url(text: &str, allow_insecure: bool) -> Result<Url, GitError> {
+/// Parses and checks a repository URL. Only `https://`, and `http://` with `plain_http`. Where the host may be is judged by
+/// [`net`](crate::net). Never repeats the URL in an error: it may hold a password.
+pub(super) fn url(text: &str, plain_http: bool) -> Result<Url, GitError> {
     let refuse = |reason: &str| Err(GitError::InvalidUrl { reason: reason.to_owned() });
     if text.is_empty() || text.len() > MAX_URL {
         return refuse("it is empty or longer than 2048 characters");
@@ -52,7 +49,7 @@ pub(super) fn url(text: &str, allow_insecure: bool) -> Result<Url, GitError> {
     };
     match scheme {
         "https" => {}
-        "http" if allow_insecure => {}
+        "http" if plain_http => {}
         "http" => return Err(GitError::InsecureConnection { what: "plain http".into() }),
         "ssh" => return refuse("ssh is not supported yet"),
         _ => return refuse("only https is supported"),
@@ -74,36 +71,13 @@ pub(super) fn url(text: &str, allow_insecure: bool) -> Result<Url, GitError> {
         return refuse("it holds a query or fragment");
     }
     let Ok(url) = Url::parse(text) else { return refuse("it cannot be parsed") };
-    let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
+    if url.host_str().is_none_or(str::is_empty) {
         return refuse("it has no host");
-    };
+    }
     if url.path() == "/" {
         return refuse("it names no repository");
     }
-    check_host(host, allow_insecure)?;
     Ok(url)
-}
-
-/// Hosts written as an address (in any spelling that the URL standard knows: `127.1`, `0x7f000001`, `2130706433`) are
-/// judged here, names when they are resolved.
-fn check_host(host: &str, allow_insecure: bool) -> Result<(), GitError> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let lower = bare.trim_end_matches('.').to_ascii_lowercase();
-    let local = lower == "localhost" || lower.ends_with(".localhost");
-    if local && !allow_insecure {
-        return Err(GitError::InsecureConnection { what: "a loopback host".into() });
-    }
-    let Ok(ip) = bare.parse::<IpAddr>() else { return Ok(()) };
-    match address::verdict(ip) {
-        address::Verdict::Allowed => Ok(()),
-        address::Verdict::Loopback if allow_insecure => Ok(()),
-        address::Verdict::Loopback => {
-            Err(GitError::InsecureConnection { what: "a loopback address".into() })
-        }
-        address::Verdict::Refused(why) => {
-            Err(GitError::InvalidUrl { reason: format!("its host is a {why} address") })
-        }
-    }
 }
 
 fn has_encoded_control(text: &str) -> bool {
@@ -309,42 +283,6 @@ mod tests {
         assert_eq!(error.reason(), "InvalidURL");
         assert!(!format!("{error} {error:?} {:?}", error.hint()).contains("s3cret"));
         assert_eq!(refused("https://token@h/r").reason(), "InvalidURL");
-    }
-
-    #[test]
-    fn v10_loopback_needs_the_flag_and_metadata_addresses_are_never_dialled() {
-        for host in [
-            "localhost",
-            "LOCALHOST.",
-            "a.localhost",
-            "127.0.0.1",
-            "127.1",
-            "0x7f000001",
-            "2130706433",
-            "[::1]",
-            "[::ffff:127.0.0.1]",
-        ] {
-            let text = format!("https://{host}/r");
-            assert_eq!(
-                url(&text, false).unwrap_err().reason(),
-                "InsecureConnectionsDisallowed",
-                "{text}"
-            );
-            assert!(url(&text, true).is_ok(), "{text}");
-        }
-        for host in [
-            "169.254.169.254",
-            "[fd00:ec2::254]",
-            "100.100.100.200",
-            "[fe80::1]",
-            "0.0.0.0",
-            "[::]",
-            "224.0.0.1",
-            "255.255.255.255",
-            "[::ffff:169.254.169.254]",
-        ] {
-            assert_eq!(refused(&format!("https://{host}/r")).reason(), "InvalidURL", "{host}");
-        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::diagnostic::is_invisible;
+use crate::net::{NetError, NotAllowed};
 
 /// Why a repository cannot be asked, fetched or read.
 ///
@@ -15,20 +16,15 @@ pub enum GitError {
         /// Why, without the URL itself (it may hold a password).
         reason: String,
     },
-    /// Plain HTTP or a loopback address, and the operator does not allow them.
+    /// Plain HTTP, and the operator does not allow it.
     #[error("{what} is not allowed")]
     InsecureConnection {
         /// What is not allowed.
         what: String,
     },
-    /// The host resolves only to addresses that must not be dialled.
-    #[error("{host} has no address that may be dialled ({why})")]
-    AddressRefused {
-        /// The host of the URL.
-        host: String,
-        /// What is wrong with its addresses.
-        why: String,
-    },
+    /// The host is no address that may be dialled, or leads to none. Nothing was dialled.
+    #[error(transparent)]
+    AddressRefused(#[from] NotAllowed),
     /// The extra authorities are no certificates.
     #[error("the extra certificate authorities are refused: {reason}")]
     InvalidRoots {
@@ -194,7 +190,7 @@ impl GitError {
         match self {
             Self::InvalidUrl { .. } => "InvalidURL",
             Self::InsecureConnection { .. } => "InsecureConnectionsDisallowed",
-            Self::AddressRefused { .. } => "AddressRefused",
+            Self::AddressRefused(_) => "AddressRefused",
             Self::InvalidRoots { .. } => "InvalidRoots",
             Self::InvalidRef { .. } => "InvalidRef",
             Self::InvalidPath { .. } => "InvalidPath",
@@ -225,14 +221,15 @@ impl GitError {
     /// Whether only a change of the spec (or of the operator's flags) can help.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            Self::AddressRefused(refused) => refused.is_lasting(),
             Self::InvalidUrl { .. }
-                | Self::InsecureConnection { .. }
-                | Self::InvalidRoots { .. }
-                | Self::InvalidRef { .. }
-                | Self::InvalidPath { .. }
-        )
+            | Self::InsecureConnection { .. }
+            | Self::InvalidRoots { .. }
+            | Self::InvalidRef { .. }
+            | Self::InvalidPath { .. } => true,
+            _ => false,
+        }
     }
 
     /// What to do next, where that can be said.
@@ -243,7 +240,7 @@ impl GitError {
             Self::InsecureConnection { .. } => {
                 "use https, or start the operator with --allow-insecure-git for tests"
             }
-            Self::AddressRefused { .. } => "check the host name and what it resolves to",
+            Self::AddressRefused(refused) => refused.hint(),
             Self::InvalidRoots { .. } => "use PEM: blocks that begin with BEGIN CERTIFICATE",
             Self::CertificateNotTrusted { .. } => {
                 "the operator's machine must trust the authority that signed it"
@@ -296,6 +293,17 @@ impl GitError {
     /// Damaged data, described by a text that may come from the remote.
     pub(super) fn corrupt(detail: impl AsRef<str>) -> Self {
         Self::CorruptData { detail: printable(detail.as_ref()) }
+    }
+}
+
+impl From<NetError> for GitError {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::NotAllowed(refused) => Self::AddressRefused(refused),
+            NetError::InvalidRoots { reason } => Self::InvalidRoots { reason },
+            NetError::CertificateNotTrusted { why } => Self::CertificateNotTrusted { why },
+            NetError::Failed { detail } => Self::ConnectionFailed { detail },
+        }
     }
 }
 

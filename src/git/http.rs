@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::GitError;
-use super::client::classify;
 use super::error::printable;
+use crate::net::{Client, NetError};
 
 /// What we ask with is small: wants, haves and prefixes.
 const QUESTION_BYTES: usize = 1024 * 1024;
@@ -47,7 +47,7 @@ impl Bounds {
 /// One attempt's conversation with the server.
 #[derive(Clone)]
 pub(super) struct Session {
-    client: reqwest::Client,
+    client: Client,
     runtime: tokio::runtime::Handle,
     bounds: Bounds,
     /// How long the server may send nothing; `None`: until the deadline.
@@ -64,7 +64,7 @@ pub(super) struct Session {
 impl Session {
     /// Must be made on a thread of the runtime (a blocking one is fine).
     pub fn new(
-        client: reqwest::Client,
+        client: Client,
         bounds: Bounds,
         silence: Option<Duration>,
         answer_bytes: u64,
@@ -110,7 +110,7 @@ impl Session {
 
     /// Waits for the network, until the deadline, until the server was silent for too long, or until the attempt is
     /// given up.
-    fn wait<T>(&self, work: impl Future<Output = Result<T, reqwest::Error>>) -> io::Result<T> {
+    fn wait<T>(&self, work: impl Future<Output = Result<T, NetError>>) -> io::Result<T> {
         let mut stop = self.bounds.stop.clone();
         let Bounds { deadline, what, .. } = self.bounds;
         let silent =
@@ -126,7 +126,7 @@ impl Session {
         });
         match done {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.fail(classify(&error))),
+            Ok(Err(error)) => Err(self.fail(error.into())),
             Err(Some((_, after))) => Err(self.fail(GitError::Silent { what, after })),
             Err(None) => Err(self.fail(self.bounds.timed_out())),
         }
@@ -390,7 +390,8 @@ impl Stream {
 
     fn fill(&mut self) -> io::Result<&[u8]> {
         while self.used >= self.chunk.len() && !self.ended {
-            match self.session.wait(self.response.chunk())? {
+            let chunk = self.response.chunk();
+            match self.session.wait(async { Ok(chunk.await?) })? {
                 Some(bytes) => {
                     if self.received == 0 {
                         self.session.hear(&bytes);

@@ -1,7 +1,7 @@
 //! Everything that knows Git: which commit a ref is, fetching it, and reading its tree without a checkout.
 //!
 //! ```text
-//! Remote::resolve ─► ls-refs, one listing of one ref            (protocol, http, client)
+//! Remote::resolve ─► ls-refs, one listing of one ref            (protocol, http)
 //! Remote::fetch ───► exactly that commit, depth 1, into a store (protocol, http, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot); blobs are read on demand
 //! open_local, Folder: the same view of a local repository's commit, or of a plain folder
@@ -15,10 +15,8 @@
     reason = "this is where Git, the disk and the clock are touched"
 )]
 
-mod address;
 mod attempt;
 mod check;
-mod client;
 mod error;
 mod http;
 mod listing;
@@ -45,6 +43,7 @@ use self::check::Target;
 use self::http::Session;
 use self::store::{Generation, Store};
 use crate::api::git_sync::GitRef;
+use crate::net::{Client, ClientOptions, Dialler};
 
 /// Sideband framing and progress messages around a pack.
 const FRAMING_BYTES: u64 = 1024 * 1024;
@@ -71,7 +70,7 @@ impl Default for Limits {
 /// What [`Remote::new`] needs.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// `https://…` (or `http://…` with `allow_insecure`).
+    /// `https://…` (or `http://…` where the dialler allows it).
     pub url: String,
     /// What to follow; nothing set means branch `main`.
     pub reference: GitRef,
@@ -79,8 +78,8 @@ pub struct RemoteOptions {
     pub timeout: Duration,
     /// How long a server may send nothing while a commit is fetched.
     pub silence: Duration,
-    /// Allows plain HTTP and loopback addresses.
-    pub allow_insecure: bool,
+    /// Makes the connections, and knows which are allowed.
+    pub dialler: Dialler,
     /// Certificates (PEM, one after the other) of authorities that are trusted beside those of the system.
     pub roots: Option<Vec<u8>>,
     /// A folder that belongs to this remote alone. Made when needed; survives restarts.
@@ -140,7 +139,7 @@ struct Inner {
     timeout: Duration,
     silence: Duration,
     limits: Limits,
-    client: reqwest::Client,
+    client: Client,
     store: Store,
     /// Shared with every remote of the same store folder.
     turn: Arc<Turn>,
@@ -158,22 +157,15 @@ impl Remote {
     /// Checks URL and ref. Dials nothing and touches no disk.
     ///
     /// # Errors
-    /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::InvalidRef`], [`GitError::InvalidRoots`]: all
-    /// terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
+    /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
+    /// [`GitError::InvalidRoots`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions {
-            url,
-            reference,
-            timeout,
-            silence,
-            allow_insecure,
-            roots,
-            store,
-            limits,
-        } = options;
-        let url = check::url(&url, allow_insecure)?;
+        let RemoteOptions { url, reference, timeout, silence, dialler, roots, store, limits } =
+            options;
+        let url = check::url(&url, dialler.allows_plain_http())?;
         let target = check::target(&reference)?;
-        let client = client::build(allow_insecure, roots.as_deref())?;
+        let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
+        let client = dialler.client(&url, ClientOptions { user_agent, roots: roots.as_deref() })?;
         Ok(Self {
             inner: Arc::new(Inner {
                 url: url.into(),

@@ -35,6 +35,7 @@ use crate::controllers::runtime::{Next, Reconciler, backoff};
 use crate::controllers::turns::Turns;
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::git::Revision;
+use crate::net::Dialler;
 
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,8 +47,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How the operator was started, as far as syncing is concerned.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Plain `http://` and loopback addresses are allowed.
-    pub allow_insecure_git: bool,
+    /// Makes the connections to repositories.
+    pub dialler: Dialler,
     /// The operator's own rights are used for writes where no ServiceAccount is named.
     pub single_tenant: bool,
     /// ServiceAccount of each GitSync's namespace that is used where it names none.
@@ -180,8 +181,8 @@ impl Engine {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || {
             let store = self.settings.data_dir.join(uid);
-            let Settings { allow_insecure_git, budgets, .. } = self.settings.clone();
-            let source = Source::new(store, allow_insecure_git, budgets)
+            let Settings { dialler, budgets, .. } = self.settings.clone();
+            let source = Source::new(store, dialler, budgets)
                 .taking(self.slots.clone())
                 .in_place_of(self.settings.local.of(key));
             Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))

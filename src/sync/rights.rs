@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn g16_nobody_named_is_refused_and_the_nearest_name_counts() {
         let settings = |default: Option<&str>, single_tenant| Settings {
-            allow_insecure_git: false,
+            dialler: crate::net::Dialler::new(crate::net::Policy::default()),
             single_tenant,
             default_service_account: default.map(str::to_owned),
             local: super::super::local::LocalFolders::default(),

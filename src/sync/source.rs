@@ -20,6 +20,7 @@ use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
+use crate::net::Dialler;
 
 /// The newest commit that was read whole.
 pub struct Loaded {
@@ -129,7 +130,7 @@ const LATE: Duration = Duration::from_millis(20);
 /// One GitSync's view of its repository.
 pub struct Source {
     store: PathBuf,
-    allow_insecure: bool,
+    dialler: Dialler,
     limits: crate::git::Limits,
     coordinates: Option<Coordinates>,
     remote: Option<Remote>,
@@ -144,12 +145,12 @@ pub struct Source {
 impl Source {
     /// A source that keeps its objects below `store`.
     #[must_use]
-    pub fn new(store: PathBuf, allow_insecure: bool, budgets: Budgets) -> Self {
+    pub fn new(store: PathBuf, dialler: Dialler, budgets: Budgets) -> Self {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
         let (local, slots) = (None, Slots::default());
-        Self { store, allow_insecure, limits, coordinates, remote, loader, local, slots, loaded }
+        Self { store, dialler, limits, coordinates, remote, loader, local, slots, loaded }
     }
 
     /// Shares these slots with others.
@@ -266,7 +267,7 @@ impl Source {
             reference: wanted.reference.clone(),
             timeout: wanted.timeout,
             silence: SILENCE,
-            allow_insecure: self.allow_insecure,
+            dialler: self.dialler.clone(),
             roots: None,
             store: self.store.clone(),
             limits: self.limits,

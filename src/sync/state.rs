@@ -330,7 +330,8 @@ mod tests {
 
     #[tokio::test]
     async fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
-        let source = Source::new(PathBuf::from("/nowhere"), false, Budgets::default());
+        let dialler = crate::net::Dialler::new(crate::net::Policy::default());
+        let source = Source::new(PathBuf::from("/nowhere"), dialler, Budgets::default());
         let mut state = State::new("u", source);
         state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
         let (trigger, request) = ("Request", Some("now".to_owned()));

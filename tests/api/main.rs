@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod addresses;
 mod agent_build;
 mod cli_cluster;
 mod cluster_smoke;

@@ -312,7 +312,10 @@ impl Cluster {
             self.bind_single_tenant(&namespace);
         }
         if let Some(pods) = &self.pods {
-            return Operator::start_inside(pods.clone(), &namespace, &self.dir(), args);
+            // What tests serve is on a private address here, not on loopback.
+            let here = format!("--allow-addresses={}", self.here);
+            let args = [args, &[&here]].concat();
+            return Operator::start_inside(pods.clone(), &namespace, &self.dir(), &args);
         }
         let mut operator = Operator::start(&kubeconfig, &self.dir(), args);
         operator.namespace = namespace;

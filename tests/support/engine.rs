@@ -13,6 +13,7 @@ use convoke::controllers::queue::Queue;
 use convoke::controllers::runtime;
 use convoke::controllers::turns::Turns;
 use convoke::controllers::wanted_agents::WantedAgents;
+use convoke::net::{Dialler, Policy};
 use convoke::sync::budgets::Budgets;
 use convoke::sync::engine::{Engine, Settings};
 use convoke::sync::local::LocalFolders;
@@ -27,7 +28,7 @@ use super::eventually;
 pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
     let (stores, queue) = (Stores::patient(Duration::from_secs(2)), Queue::new());
     let settings = Settings {
-        allow_insecure_git: true,
+        dialler: Dialler::new(Policy { insecure: true, ..Policy::default() }),
         single_tenant: true,
         default_service_account: None,
         local: LocalFolders::new(Vec::new()),

@@ -138,6 +138,11 @@ impl Repo {
         ]));
     }
 
+    /// The bare repository.
+    pub fn bare(&self) -> &Path {
+        &self.bare
+    }
+
     /// The work tree.
     pub fn work(&self) -> &Path {
         &self.work

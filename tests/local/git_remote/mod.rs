@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use convoke::api::git_sync::GitRef;
 use convoke::definition::tree::{EntryKind, RepositoryTree, TreeError};
 use convoke::git::{GitError, Limits, Remote, RemoteOptions, Revision, Snapshot, open_local};
+use convoke::net::{Dialler, Policy};
 use git_faults::{Fault, GitServer, Repo, Step};
 
 /// A server with one repository `team.git`, and a place for stores.
@@ -52,7 +53,7 @@ impl World {
             reference,
             timeout: Duration::from_secs(20),
             silence: Duration::from_secs(20),
-            allow_insecure: true,
+            dialler: loopback(),
             roots: None,
             store: self.store(),
             limits: Limits::default(),
@@ -79,6 +80,11 @@ impl World {
         found.retain(|path| path.extension().is_some_and(|ext| ext == "pack"));
         found
     }
+}
+
+/// Allows what tests serve.
+fn loopback() -> Dialler {
+    Dialler::new(Policy { insecure: true, ..Policy::default() })
 }
 
 fn branch(name: &str) -> GitRef {
@@ -147,7 +153,7 @@ async fn v01_bad_options_are_refused_before_anything_happens() {
     assert_eq!(refused(&|options| options.url = "ext::sh -c id".into()).reason(), "InvalidURL");
     assert_eq!(refused(&|options| options.reference = branch("-x")).reason(), "InvalidRef");
     assert_eq!(refused(&|options| options.reference = commit("abc")).reason(), "InvalidRef");
-    let error = refused(&|options| options.allow_insecure = false);
+    let error = refused(&|options| options.dialler = Dialler::new(Policy::default()));
     assert_eq!(error.reason(), "InsecureConnectionsDisallowed");
     assert!(error.is_terminal());
     assert!(world.server.requests().is_empty());

@@ -19,7 +19,7 @@ impl Reader {
         let spec = serde_json::json!({"url": world.server.url("team.git"), "timeout": "20s"});
         Self {
             spec: serde_json::from_value(spec).unwrap(),
-            source: Source::new(world.store(), true, Budgets::default()),
+            source: Source::new(world.store(), loopback(), Budgets::default()),
         }
     }
 
@@ -133,7 +133,7 @@ async fn g6_the_operators_budgets_hold() {
         let mut budgets = Budgets::default();
         change(&mut budgets);
         let mut reader = Reader::new(&world);
-        reader.source = Source::new(world.dir.path().join("budgets"), true, budgets);
+        reader.source = Source::new(world.dir.path().join("budgets"), loopback(), budgets);
         let read = reader.refresh().await;
         let problems = reader.source.loaded.map_or(Vec::new(), |loaded| {
             loaded.catalog.problems.iter().map(|problem| problem.code.clone()).collect()
