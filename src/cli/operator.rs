@@ -68,6 +68,9 @@ pub struct Args {
     /// Namespace of the operator: where its key and the shipped pipeline templates are
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
+    /// Labelled ConfigMaps and their keys that are followed in each namespace, and as many Secrets and keys of those
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    inputs_max_keys: u32,
     #[command(flatten)]
     budgets: crate::sync::budgets::BudgetArgs,
     #[command(flatten)]
@@ -154,6 +157,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         set,
         defaults: args.defaults.resolve(),
         operator_namespace: args.operator_namespace.clone(),
+        inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
     };
     let watched = controllers::start(&mut tasks, &client, &stores, about, wanted, &turns);
     if builds_too {
