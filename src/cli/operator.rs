@@ -22,6 +22,7 @@ use crate::controllers::turns::Turns;
 use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
+use crate::sync::abandoned;
 use crate::sync::engine::{Engine, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::variables;
@@ -129,6 +130,8 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
 
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
+    // It ends by itself, so it is none of the tasks.
+    let _cleaning = tokio::spawn(abandoned::remove(data_dir.clone(), stores.git_syncs.clone()));
     let queue = Queue::new();
     let local = LocalFolders::new(args.local);
     let settings = Settings {
