@@ -23,6 +23,7 @@ use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::net::{AddressRange, Dialler, Policy};
+use crate::sync::abandoned;
 use crate::sync::engine::{Engine, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::variables;
@@ -73,6 +74,9 @@ pub struct Args {
     /// Namespace of the operator: where its key and the shipped pipeline templates are
     #[arg(long, env = "POD_NAMESPACE", default_value = "convoke-system")]
     operator_namespace: String,
+    /// Labelled ConfigMaps and their keys that are followed in each namespace, and as many Secrets and keys of those
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    inputs_max_keys: u32,
     #[command(flatten)]
     budgets: crate::sync::budgets::BudgetArgs,
     #[command(flatten)]
@@ -131,6 +135,8 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
 
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     let stores = Stores::new();
+    // It ends by itself, so it is none of the tasks.
+    let _cleaning = tokio::spawn(abandoned::remove(data_dir.clone(), stores.git_syncs.clone()));
     let queue = Queue::new();
     let local = LocalFolders::new(args.local);
     let dialler = Dialler::new(Policy {
@@ -165,6 +171,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         set,
         defaults: args.defaults.resolve(),
         operator_namespace: args.operator_namespace.clone(),
+        inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
     };
     let watched = controllers::start(&mut tasks, &client, &stores, about, wanted, &turns);
     if builds_too {

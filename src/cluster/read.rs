@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{AsyncBufReadExt, AsyncReadExt};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
@@ -17,21 +17,26 @@ use kube::core::{Request, Status};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::{CALL_DEADLINE, CallError, call, call_within};
 
-/// Objects of one page of a list. Two pages of each kind are in memory as text: at a start that is what takes the most.
-const PAGE: u32 = 200;
+/// Most objects of one page of a list.
+pub const PAGE: u32 = 200;
+/// Most bytes of one page. What has more is asked for again with fewer objects: the API server counts objects only.
+const PAGE_BYTES: usize = 4 << 20;
+/// Most bytes of a page of one object. etcd takes 1.5 MiB for it; JSON may make some times as much of that.
+const OBJECT_BYTES: usize = 16 << 20;
+/// Most pages in memory at once, of all kinds and namespaces: at a start they are what takes the most.
+const PAGES: usize = 16;
 /// How long one page may take. The API server gives up after 60 s; one that is asked again sooner begins anew.
 const PAGE_DEADLINE: Duration = Duration::from_secs(65);
-/// Most bytes of one page. etcd takes 1.5 MiB for an object.
-const PAGE_BYTES: usize = 512 << 20;
 /// Most bytes of one event.
 const EVENT_BYTES: u64 = 16 << 20;
-/// Objects that are read without giving way to others.
-const BREATH: usize = 32;
+/// Objects that are read without giving way to others, and bytes of them.
+const BREATH: (usize, usize) = (32, 256 << 10);
 /// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
 pub const WATCH_SECONDS: u32 = 200;
 
@@ -102,6 +107,26 @@ pub struct Source {
     /// Path of the collection.
     url: String,
     labels: Option<String>,
+    /// Objects of the first page of a list.
+    page: u32,
+}
+
+/// A place for a page of a list.
+type Room = SemaphorePermit<'static>;
+
+/// Whoever has no place for a page does not ask for it.
+static ROOM: Semaphore = Semaphore::const_new(PAGES);
+
+async fn room() -> Result<Room, CallError> {
+    ROOM.acquire().await.map_err(|closed| kube::Error::Service(closed.into()).into())
+}
+
+/// What was asked for.
+enum Reply {
+    /// A page, in its place.
+    Page(Bytes, Room),
+    /// It has too many bytes.
+    TooLong,
 }
 
 /// An object's fields, each with its text, in order.
@@ -171,38 +196,45 @@ fn no_version() -> CallError {
     kube::Error::Service("the API server sent no resourceVersion".into()).into()
 }
 
-async fn answer(asked: &mut JoinSet<Result<Bytes, CallError>>) -> Result<Bytes, CallError> {
+async fn answer(asked: &mut JoinSet<Result<Reply, CallError>>) -> Result<Reply, CallError> {
     match asked.join_next().await {
-        Some(Ok(text)) => text,
+        Some(Ok(reply)) => reply,
         Some(Err(error)) => Err(kube::Error::Service(error.into()).into()),
         None => Err(CallError::Deadline(PAGE_DEADLINE)),
     }
 }
 
 impl Source {
-    /// The collection at `url`, restricted to what these labels select.
+    /// The collection at `url`, restricted to what these labels select. A list begins with a page of so many objects;
+    /// further ones have as many as their bytes allow.
     #[must_use]
-    pub fn new(client: Client, url: &str, labels: Option<&str>) -> Self {
-        Self { client, url: url.to_owned(), labels: labels.map(str::to_owned) }
+    pub fn new(client: Client, url: &str, labels: Option<&str>, page: u32) -> Self {
+        Self { client, url: url.to_owned(), labels: labels.map(str::to_owned), page }
     }
 
-    fn ask(&self, token: String, limit: u32) -> JoinSet<Result<Bytes, CallError>> {
+    fn ask(&self, token: &str, limit: u32, room: Room) -> JoinSet<Result<Reply, CallError>> {
         let params = ListParams {
             label_selector: self.labels.clone(),
             limit: Some(limit),
-            continue_token: Some(token).filter(|token| !token.is_empty()),
+            continue_token: Some(token.to_owned()).filter(|token| !token.is_empty()),
             ..ListParams::default()
         };
+        let most = if limit == 1 { OBJECT_BYTES } else { PAGE_BYTES };
         let (client, request) = (self.client.clone(), Request::new(&self.url).list(&params));
         let mut task = JoinSet::new();
         task.spawn(call_within(PAGE_DEADLINE, async move {
             let request = request.map_err(kube::Error::BuildRequest)?;
             let reply = client.send(request.map(kube::client::Body::from)).await?;
             let status = reply.status();
-            let body = Limited::new(reply.into_body(), PAGE_BYTES).collect().await;
-            let body = body.map_err(kube::Error::Service)?.to_bytes();
+            let body = match Limited::new(reply.into_body(), most).collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(error) if limit > 1 && error.is::<LengthLimitError>() => {
+                    return Ok(Reply::TooLong);
+                }
+                Err(error) => return Err(kube::Error::Service(error)),
+            };
             if status.is_success() {
-                return Ok(body);
+                return Ok(Reply::Page(body, room));
             }
             let said = serde_json::from_slice(&body).unwrap_or_else(|_| {
                 let text = String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned();
@@ -222,21 +254,37 @@ impl Source {
         &self,
         mut each: impl FnMut(&str) -> serde_json::Result<()>,
     ) -> Result<String, CallError> {
-        let mut asked = self.ask(String::new(), PAGE);
+        let (mut token, mut limit) = (String::new(), self.page);
+        let mut asked = self.ask(&token, limit, room().await?);
         loop {
-            let text = answer(&mut asked).await?;
+            let Reply::Page(text, taken) = answer(&mut asked).await? else {
+                limit = (limit / 4).max(1);
+                asked = self.ask(&token, limit, room().await?);
+                continue;
+            };
             let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
             let PageMeta { resource_version, r#continue } = page.metadata;
-            let last = r#continue.is_empty();
-            if !last {
-                asked = self.ask(r#continue, PAGE);
+            if text.len() < PAGE_BYTES / 4 {
+                limit = (2 * limit).min(PAGE);
             }
-            for (number, item) in page.items.iter().flatten().enumerate() {
-                each(&item.slim()).map_err(unreadable)?;
-                if number % BREATH == BREATH - 1 {
+            token = r#continue;
+            let last = token.is_empty();
+            // The next page is on its way while this one is read, if there is a place for it.
+            let room_now = ROOM.try_acquire().ok().filter(|_| !last);
+            let next = room_now.map(|room| self.ask(&token, limit, room));
+            let (mut objects, mut bytes) = (0, 0);
+            for item in page.items.iter().flatten() {
+                let text = item.slim();
+                (objects, bytes) = (objects + 1, bytes + text.len());
+                each(&text).map_err(unreadable)?;
+                drop(text);
+                if objects >= BREATH.0 || bytes >= BREATH.1 {
+                    (objects, bytes) = (0, 0);
                     tokio::task::yield_now().await;
                 }
             }
+            drop(page.items);
+            drop((text, taken));
             if last {
                 return if resource_version.is_empty() {
                     Err(no_version())
@@ -244,6 +292,10 @@ impl Source {
                     Ok(resource_version)
                 };
             }
+            asked = match next {
+                Some(asked) => asked,
+                None => self.ask(&token, limit, room().await?),
+            };
         }
     }
 
@@ -252,7 +304,8 @@ impl Source {
     /// # Errors
     /// Those of the call.
     pub async fn version(&self) -> Result<String, CallError> {
-        let text = answer(&mut self.ask(String::new(), 1)).await?;
+        let reply = answer(&mut self.ask("", 1, room().await?)).await?;
+        let Reply::Page(text, _room) = reply else { return Err(no_version()) };
         let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
         let version = page.metadata.resource_version;
         if version.is_empty() { Err(no_version()) } else { Ok(version) }
@@ -324,135 +377,5 @@ impl Source {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use http::{Response, StatusCode};
-    use kube::client::Body;
-    use tower::service_fn;
-
-    use super::*;
-
-    /// A server that gives these replies, one after the other, and keeps what it was asked.
-    fn server(replies: &[(u16, &str)]) -> (Source, Arc<Mutex<Vec<String>>>) {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let mut replies: Vec<_> =
-            replies.iter().rev().map(|(code, text)| (*code, (*text).to_owned())).collect();
-        let kept = asked.clone();
-        let service = service_fn(move |request: http::Request<Body>| {
-            kept.lock().expect("lock").push(request.uri().to_string());
-            let (code, text) = replies.pop().expect("not asked so often");
-            let mut response = Response::new(Body::from(text.into_bytes()));
-            *response.status_mut() = StatusCode::from_u16(code).expect("a code");
-            async move { Ok::<_, std::convert::Infallible>(response) }
-        });
-        (Source::new(Client::new(service, "default"), "/api/v1/things", None), asked)
-    }
-
-    async fn list(
-        replies: &[(u16, &str)],
-    ) -> (Result<String, CallError>, Vec<String>, Vec<String>) {
-        let (source, asked) = server(replies);
-        let mut seen = Vec::new();
-        let listed = source.list(|text| {
-            seen.push(text.to_owned());
-            Ok(())
-        });
-        let version = listed.await;
-        let asked = asked.lock().expect("lock").clone();
-        (version, seen, asked)
-    }
-
-    #[tokio::test]
-    async fn pages_are_asked_for_until_the_last() {
-        let first =
-            r#"{"metadata":{"resourceVersion":"7","continue":"a b"},"items":[{"n":1},{"n":2}]}"#;
-        let last = r#"{"metadata":{"resourceVersion":"7"},"items":[{"n":3}]}"#;
-        let (version, seen, asked) = list(&[(200, first), (200, last)]).await;
-        assert_eq!(version.expect("a version"), "7");
-        assert_eq!(seen, [r#"{"n":1}"#, r#"{"n":2}"#, r#"{"n":3}"#]);
-        assert_eq!(asked, ["/api/v1/things?&limit=200", "/api/v1/things?&limit=200&continue=a+b"]);
-        let (version, seen, _) =
-            list(&[(200, r#"{"metadata":{"resourceVersion":"7"},"items":null}"#)]).await;
-        assert_eq!((version.expect("a version"), seen.len()), ("7".to_owned(), 0));
-    }
-
-    #[tokio::test]
-    async fn half_a_list_is_an_error() {
-        let first = r#"{"metadata":{"resourceVersion":"7","continue":"t"},"items":[{"n":1}]}"#;
-        let gone = r#"{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old"}"#;
-        let (version, ..) = list(&[(200, first), (410, gone)]).await;
-        assert!(version.expect_err("expired").is_expired());
-        let no_list = r#"{"kind":"Agent","metadata":{"name":"a","resourceVersion":"7"}}"#;
-        let no_version = r#"{"metadata":{},"items":[]}"#;
-        for broken in ["", "{", no_version, no_list, r#"{"items":[]}"#, "[]", "<html>"] {
-            let (version, ..) = list(&[(200, broken)]).await;
-            assert!(version.is_err(), "{broken}");
-        }
-        let (version, ..) = list(&[(502, "bad gateway")]).await;
-        assert!(version.expect_err("not a list").words().contains("bad gateway"));
-    }
-
-    #[test]
-    fn managed_fields_are_left_out_and_nothing_else() {
-        let spec = r#""spec":{"managedFields":[1],"s":"\"managedFields\":[2]"}"#;
-        let whole = format!(
-            r#"{{"metadata":{{"annotations":{{"managedFields":"x"}},"managedFields":[{{"f:a":{{}}}}],"name":"ü"}},{spec}}}"#
-        );
-        let slim = |text: &str| serde_json::from_str::<Fields<'_>>(text).expect("object").slim();
-        let expected = format!(
-            r#"{{"metadata":{{"annotations":{{"managedFields":"x"}},"name":"ü"}},{spec}}}"#
-        );
-        assert_eq!(slim(&whole), expected);
-        for other in [r#"{"metadata":{"name":"a"},"k\"":[{}]}"#, r#"{"n":1,"metadata":7}"#, "{}"] {
-            assert_eq!(slim(other), other);
-        }
-    }
-
-    async fn watch(text: &str) -> (Result<(), CallError>, String, Vec<String>) {
-        let (source, _) = server(&[(200, text)]);
-        let (mut version, mut seen) = ("7".to_owned(), Vec::new());
-        let watched = source.watch(&mut version, |event| {
-            match event {
-                Event::Begun => {}
-                Event::Applied(text) => seen.push(text.to_owned()),
-                Event::Deleted(object) => seen.push(format!("-{}", object.metadata.uid)),
-            }
-            Ok(())
-        });
-        let ended = watched.await;
-        (ended, version, seen)
-    }
-
-    #[tokio::test]
-    async fn a_watch_moves_its_version_with_each_event_and_with_bookmarks() {
-        let added = r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"8"}}}"#;
-        let bookmark = r#"{"object":{"metadata":{"resourceVersion":"12"}},"type":"BOOKMARK"}"#;
-        let deleted =
-            r#"{"type":"DELETED","object":{"metadata":{"uid":"u","resourceVersion":"9"}}}"#;
-        let (ended, version, seen) = watch(&format!("{added}\n{deleted}\n")).await;
-        assert!(ended.is_ok(), "the server may end it");
-        assert_eq!(version, "9");
-        assert_eq!(seen, [r#"{"metadata":{"name":"a","resourceVersion":"8"}}"#, "-u"]);
-        let (_, version, seen) = watch(&format!("{bookmark}\n")).await;
-        assert_eq!((version.as_str(), seen.len()), ("12", 0));
-        // What is cut off has not happened, yet.
-        let (ended, version, seen) = watch(&format!("{added}\n{}", &deleted[..40])).await;
-        assert!(ended.is_ok());
-        assert_eq!((version.as_str(), seen.len()), ("8", 1));
-    }
-
-    #[tokio::test]
-    async fn what_a_watch_cannot_go_on_from_is_said() {
-        let gone = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old"}}"#;
-        let (ended, version, _) = watch(&format!("{gone}\n")).await;
-        assert!(ended.expect_err("expired").is_expired());
-        assert_eq!(version, "7");
-        let nowhere = r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#;
-        for broken in ["{}", "null", nowhere] {
-            let (ended, version, seen) = watch(&format!("{broken}\n")).await;
-            assert!(ended.is_err(), "{broken}");
-            assert_eq!((version.as_str(), seen.len()), ("7", 0));
-        }
-    }
-}
+#[path = "read_tests.rs"]
+mod tests;

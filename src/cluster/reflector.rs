@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::client::{CallError, jitter};
-use super::read::{Event, Source, WATCH_SECONDS};
+use super::read::{Event, PAGE, Source, WATCH_SECONDS};
 use super::store::{Entry, Key, Store};
 
 /// The pause after the first failure.
@@ -93,42 +93,59 @@ impl Pauses {
 
 /// Watches a kind into its store, for ever. `labels` restricts what is watched; our own kinds use none.
 pub async fn run<V: View>(api: Api<V::Object>, store: Arc<Store<V>>, labels: Option<&str>) {
-    run_with(api, store, labels, LONGEST_PAUSE, V::read, |_| {}).await;
+    run_with(api, store, Manner { labels, ..Manner::default() }, V::read, |_| {}).await;
+}
+
+/// How a kind is listed and watched.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner<'a> {
+    /// Restricts what is watched.
+    pub labels: Option<&'a str>,
+    /// Longest pause between two tries while the right is missing (403); each of them lists anew.
+    pub forbidden: Duration,
+    /// Objects of the first page of a list; few for kinds whose objects may be large.
+    pub page: u32,
+}
+
+impl Default for Manner<'_> {
+    fn default() -> Self {
+        Self { labels: None, forbidden: LONGEST_PAUSE, page: PAGE }
+    }
 }
 
 /// What a watch tells while it runs.
 pub enum Heard<'a> {
+    /// A list begins: what is read now is of it.
+    Lists,
     /// A list is complete: the store holds all there is.
     Listed,
     /// It does not work, and is tried again.
     Failed(&'a CallError),
 }
 
-/// The same for what is read by `read` instead of a [`View`]. While the right is missing (403), pauses grow up to
-/// `forbidden`, and each try lists anew.
+/// The same for what is read by `read` instead of a [`View`].
 pub async fn run_with<K: Resource, V>(
     api: Api<K>,
     store: Arc<Store<V>>,
-    labels: Option<&str>,
-    forbidden: Duration,
+    manner: Manner<'_>,
     read: impl Fn(&str) -> serde_json::Result<(Key, Entry<V>)>,
     heard: impl Fn(Heard<'_>),
 ) {
     let read = |text: &str| read(text).map(|(key, entry)| (key, Some(entry)));
-    run_some(api, store, labels, forbidden, read, heard).await;
+    run_some(api, store, manner, read, heard).await;
 }
 
 /// The same for objects of which only some are kept: those for which `read` gives an entry.
 pub async fn run_some<K: Resource, V>(
     api: Api<K>,
     store: Arc<Store<V>>,
-    labels: Option<&str>,
-    forbidden: Duration,
+    manner: Manner<'_>,
     read: impl Fn(&str) -> serde_json::Result<(Key, Option<Entry<V>>)>,
     heard: impl Fn(Heard<'_>),
 ) {
     let url = api.resource_url().to_owned();
-    let source = Source::new(api.into_client(), &url, labels);
+    let Manner { labels, forbidden, page } = manner;
+    let source = Source::new(api.into_client(), &url, labels, page);
     let mut pauses = Pauses::default();
     let failed = async |error: &CallError, pauses: &mut Pauses| {
         heard(Heard::Failed(error));
@@ -146,6 +163,7 @@ pub async fn run_some<K: Resource, V>(
     };
     loop {
         store.list_begins();
+        heard(Heard::Lists);
         let listed = source.list(|text| {
             if let (key, Some(entry)) = read(text)? {
                 store.listed(key, entry);
@@ -231,7 +249,9 @@ pub async fn run_some<K: Resource, V>(
             if shown {
                 pauses.reset();
             }
+            let anew = ended.is_ok() && store.wants_list();
             match ended {
+                Ok(()) if anew && began.elapsed() >= SHORTEST_WATCH => break,
                 Ok(()) if shown || began.elapsed() >= SHORTEST_WATCH => {}
                 Ok(()) => {
                     store.health.failed("each watch ends at once", Instant::now());
@@ -408,6 +428,11 @@ mod tests {
         server.lock().expect("lock").version = 900;
         hour().await;
         assert_eq!(seen().0, 2);
+        server.lock().expect("lock").seconds = 200;
+        store.list_again();
+        assert_eq!(seen().0, 2, "not at once");
+        hour().await;
+        assert_eq!(seen().0, 3, "when a watch ends, and once");
         watching.abort();
     }
 

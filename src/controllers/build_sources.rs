@@ -1,11 +1,15 @@
 //! What the engine tells the AgentBuild controller: the source of each build at the newest synced commit.
 //!
+//! Each GitSync tells its own, also of builds that it wants and another one owns. Whoever builds asks with the mark of
+//! the live object, and gets what its owner has told and nothing else.
+//!
 //! Kept in memory only: after a restart the engine fills it again from the commit that it reads first.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::queue::Queue;
+use crate::api::Mark;
 use crate::cluster::store::Key;
 
 /// The source of one build at one commit.
@@ -26,12 +30,27 @@ pub struct SourceAt {
     pub applied: Option<String>,
 }
 
+/// What is known of the source of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// The engine has not read a commit of the owner since it started, or there is no owner.
+    Nothing,
+    /// The commit that it has read does not hold the build.
+    NotInGit,
+    /// It is made of this.
+    Source(Box<SourceAt>),
+}
+
+/// What one GitSync has told.
+struct Sync {
+    uid: String,
+    builds: HashMap<String, SourceAt>,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct BuildSources {
-    sources: RwLock<HashMap<Key, SourceAt>>,
-    /// The GitSyncs of which a commit was read.
-    syncs: RwLock<HashSet<Key>>,
+    syncs: RwLock<HashMap<Key, Sync>>,
     queue: OnceLock<Arc<Queue>>,
 }
 
@@ -47,70 +66,191 @@ impl BuildSources {
         let _ = self.queue.set(queue);
     }
 
-    /// The source of a build, once the engine has read a commit that holds it.
+    /// The source of the build that carries this mark. A mark that names another object is no mark; see
+    /// [`Mark::names`].
     #[must_use]
-    pub fn get(&self, build: &Key) -> Option<SourceAt> {
-        self.sources.read().unwrap_or_else(PoisonError::into_inner).get(build).cloned()
-    }
-
-    /// The engine has read a commit.
-    pub fn set(&self, build: Key, source: SourceAt) {
-        let old = self
-            .sources
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(build.clone(), source.clone());
-        if old.as_ref() != Some(&source)
-            && let Some(queue) = self.queue.get()
-        {
-            queue.add(build);
+    pub fn of(&self, mark: &Mark) -> Told {
+        // A GitSync writes into its own namespace only.
+        if mark.sync_namespace != mark.namespace {
+            return Told::Nothing;
+        }
+        let syncs = self.syncs.read().unwrap_or_else(PoisonError::into_inner);
+        let sync = syncs.get(&Key::new(&*mark.sync_namespace, &*mark.sync_name));
+        match sync.filter(|sync| sync.uid == mark.sync_uid) {
+            None => Told::Nothing,
+            Some(sync) => match sync.builds.get(&mark.name) {
+                None => Told::NotInGit,
+                Some(source) => Told::Source(Box::new(source.clone())),
+            },
         }
     }
 
-    /// All builds of a commit of that GitSync are told. At its first one those that are `left` hear that it has none for
-    /// them.
-    pub fn told(&self, sync: &Key, left: impl FnOnce() -> Vec<Key>) {
-        let first = self.syncs.write().unwrap_or_else(PoisonError::into_inner).insert(sync.clone());
-        if let Some(queue) = self.queue.get().filter(|_| first) {
+    /// The engine has read a commit of the GitSync of that name and uid, which wants these builds. With `errors` the
+    /// commit proves no absence, and what it does not hold stays as it was told before.
+    ///
+    /// At the first commit the builds that are `left` hear that it has none for them.
+    pub fn tell(
+        &self,
+        sync: &Key,
+        uid: &str,
+        builds: &[(String, SourceAt)],
+        errors: bool,
+        left: impl FnOnce() -> Vec<Key>,
+    ) {
+        let mut new: HashMap<_, _> = builds.iter().cloned().collect();
+        let mut syncs = self.write();
+        let old = syncs.remove(sync).filter(|old| old.uid == uid);
+        let first = old.is_none();
+        let old = old.map(|old| old.builds).unwrap_or_default();
+        let mut changed: Vec<_> = new
+            .iter()
+            .filter(|(name, source)| old.get(*name) != Some(source))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for (name, source) in old {
+            if new.contains_key(&name) {
+                continue;
+            }
+            if errors {
+                new.insert(name, source);
+            } else {
+                changed.push(name);
+            }
+        }
+        // In the order of their names, whatever the map says.
+        changed.sort_unstable();
+        syncs.insert(sync.clone(), Sync { uid: uid.to_owned(), builds: new });
+        drop(syncs);
+        self.wake(sync, changed);
+        if first && let Some(queue) = self.queue.get() {
             for build in left() {
                 queue.add(build);
             }
         }
     }
 
-    /// Whether the engine has read any commit of that GitSync since it started. Ask before [`Self::get`]: then what that
-    /// does not know is in no such commit.
-    #[must_use]
-    pub fn knows(&self, sync: &Key) -> bool {
-        self.syncs.read().unwrap_or_else(PoisonError::into_inner).contains(sync)
+    /// The GitSync is gone, and nothing is made of what it told.
+    pub fn forget(&self, sync: &Key) {
+        let old = self.write().remove(sync);
+        self.wake(sync, old.into_iter().flat_map(|old| old.builds.into_keys()));
     }
 
-    /// The GitSync is gone.
-    pub fn forget(&self, sync: &Key) {
-        self.syncs.write().unwrap_or_else(PoisonError::into_inner).remove(sync);
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, Sync>> {
+        self.syncs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, sync: &Key, builds: impl IntoIterator<Item = String>) {
+        let Some(queue) = self.queue.get() else { return };
+        for build in builds {
+            queue.add(Key::new(&*sync.namespace, build));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Kind;
+
+    fn source(commit: &str) -> (String, SourceAt) {
+        let source = SourceAt {
+            sync: "main".into(),
+            url: "https://git.example".into(),
+            commit: commit.into(),
+            subfolder_tree: None,
+            paths: BTreeMap::new(),
+            applied: None,
+        };
+        ("reviewer".into(), source)
+    }
+
+    fn mark(uid: &str, sync: &str) -> Mark {
+        let text = format!("{uid}/team/{sync}/AgentBuild/team/reviewer");
+        let mark = Mark::parse(&text).expect("a mark");
+        assert!(mark.names(Kind::AgentBuild, "team", "reviewer"));
+        mark
+    }
+
+    /// The commit that a build with this mark is made of.
+    fn commit(sources: &BuildSources, mark: &Mark) -> String {
+        match sources.of(mark) {
+            Told::Nothing => "nothing".into(),
+            Told::NotInGit => "not in Git".into(),
+            Told::Source(source) => source.commit,
+        }
+    }
+
+    fn none() -> Vec<Key> {
+        Vec::new()
+    }
 
     #[test]
-    fn b1_what_a_commit_does_not_hold_hears_of_it_once() {
+    fn b1_an_image_is_made_of_what_the_owner_told_whoever_else_tells_something() {
+        let sources = BuildSources::new();
+        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+        let (ours, theirs) = (mark("1", "main"), mark("2", "other"));
+        assert_eq!(commit(&sources, &ours), "nothing");
+        sources.tell(&other, "2", &[source("b")], false, none);
+        assert_eq!(commit(&sources, &ours), "nothing", "that is not its owner");
+        sources.tell(&main, "1", &[source("a")], false, none);
+        sources.tell(&other, "2", &[source("c")], false, none);
+        assert_eq!(commit(&sources, &ours), "a");
+        assert_eq!(commit(&sources, &theirs), "c", "as soon as the mark says so");
+        let far = Mark { sync_namespace: "far".into(), ..ours.clone() };
+        assert_eq!(commit(&sources, &far), "nothing", "from another namespace");
+        sources.forget(&main);
+        assert_eq!(commit(&sources, &ours), "nothing");
+        assert_eq!(commit(&sources, &theirs), "c");
+    }
+
+    #[test]
+    fn b1_a_git_sync_that_was_made_anew_is_another_one() {
+        let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
+        sources.tell(&main, "1", &[source("a")], false, none);
+        sources.tell(&main, "2", &[], true, none);
+        assert_eq!(commit(&sources, &mark("1", "main")), "nothing");
+        assert_eq!(commit(&sources, &mark("2", "main")), "not in Git", "nothing is inherited");
+        sources.tell(&main, "2", &[source("b")], false, none);
+        assert_eq!(commit(&sources, &mark("1", "main")), "nothing");
+        assert_eq!(commit(&sources, &mark("2", "main")), "b");
+    }
+
+    #[test]
+    fn b1_what_is_no_longer_wanted_is_forgotten_unless_the_commit_has_errors() {
+        let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
+        sources.tell(&main, "1", &[source("a")], false, none);
+        sources.tell(&main, "1", &[], true, none);
+        assert_eq!(commit(&sources, &mark("1", "main")), "a", "its file may be the broken one");
+        sources.tell(&main, "1", &[], false, none);
+        assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
+    }
+
+    #[tokio::test]
+    async fn b1_builds_hear_of_what_changes_and_at_first_of_what_is_not_there() {
         let (sources, queue) = (BuildSources::new(), Queue::new());
         sources.notify(queue.clone());
-        let (sync, build) = (Key::new("team", "main"), Key::new("team", "reviewer"));
-        assert!(!sources.knows(&sync));
-        let mut asked = 0;
-        for _ in 0..2 {
-            sources.told(&sync, || {
-                asked += 1;
-                vec![build.clone()]
-            });
-            assert!(sources.knows(&sync) && sources.get(&build).is_none());
-        }
-        assert_eq!(asked, 1);
-        sources.forget(&sync);
-        assert!(!sources.knows(&sync));
+        let main = Key::new("team", "main");
+        let left = || vec![Key::new("team", "other")];
+        let heard = async || {
+            let mut names = Vec::new();
+            while !queue.is_empty() {
+                let key = queue.next().await;
+                queue.done(&key);
+                names.push(key.name);
+            }
+            names
+        };
+        sources.tell(&main, "1", &[source("a")], false, left);
+        assert_eq!(heard().await, ["reviewer", "other"]);
+        sources.tell(&main, "1", &[source("a")], false, left);
+        assert_eq!(heard().await, [""; 0]);
+        sources.tell(&main, "1", &[source("b")], false, left);
+        assert_eq!(heard().await, ["reviewer"]);
+        sources.tell(&main, "1", &[], false, left);
+        assert_eq!(heard().await, ["reviewer"]);
+        sources.tell(&main, "2", &[source("b")], false, left);
+        assert_eq!(heard().await, ["reviewer", "other"]);
+        sources.forget(&main);
+        assert_eq!(heard().await, ["reviewer"]);
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::queue::Queue;
 use crate::api::{Kind, keys};
 use crate::cluster::pods::{Sick, Trouble, read, term, trouble_of};
-use crate::cluster::reflector::{self, Heard};
+use crate::cluster::reflector::{self, Heard, Manner};
 use crate::cluster::store::{Key, Store};
 
 /// Longest time that reconciles wait for the first list: else all that was told before would be taken back for a moment.
@@ -120,6 +120,7 @@ impl Pods {
             Ok((key, entry))
         };
         let heard = |heard: Heard<'_>| match heard {
+            Heard::Lists => {}
             Heard::Listed => {
                 self.see(Sight::Clear);
             }
@@ -132,8 +133,9 @@ impl Pods {
             }
         };
         let api = Api::<Pod>::all(client);
-        let labels = Some(keys::OWNER_KIND);
-        reflector::run_some(api, self.store.clone(), labels, FORBIDDEN, read, heard).await;
+        let manner =
+            Manner { labels: Some(keys::OWNER_KIND), forbidden: FORBIDDEN, ..Manner::default() };
+        reflector::run_some(api, self.store.clone(), manner, read, heard).await;
     }
 
     /// Whether that is news. Then what was told may be wrong.

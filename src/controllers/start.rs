@@ -40,6 +40,8 @@ pub struct Settings {
     pub defaults: Defaults,
     /// Holds the key for digests of what pods read.
     pub operator_namespace: String,
+    /// Labelled ConfigMaps and their keys, and the same of Secrets, that are followed in each namespace.
+    pub inputs_max_keys: usize,
 }
 
 /// What controllers watch besides our own kinds.
@@ -67,12 +69,12 @@ pub fn start<E: Send + 'static>(
     wanted: Arc<WantedAgents>,
     turns: &Arc<Turns>,
 ) -> Option<Watched> {
-    let Settings { set, defaults, operator_namespace } = settings;
+    let Settings { set, defaults, operator_namespace, inputs_max_keys } = settings;
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
     let children = ChildStores::new();
-    let inputs = Inputs::new(client.clone(), operator_namespace);
+    let inputs = Inputs::new(client.clone(), operator_namespace, inputs_max_keys);
     let pods = Pods::new();
     let mut queues = BTreeMap::new();
     let context = Arc::new(Context {

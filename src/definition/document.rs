@@ -108,11 +108,16 @@ pub struct Faulty {
 /// A character that no YAML may hold. The parser takes NUL for the end of the text: what follows would be hidden.
 fn control_character(text: &str) -> Option<Fault> {
     let forbidden = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}');
-    let index = text.find(forbidden)?;
+    let place = place_in(text, text.find(forbidden)?);
+    Some(fault(place, code::SYNTAX, "a control character is not accepted".into()))
+}
+
+/// The place of the character at that index of a text.
+pub(super) fn place_in(text: &str, index: usize) -> Place {
     let before = &text[..index];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
-    Some(fault(at(line, column), code::SYNTAX, "a control character is not accepted".into()))
+    at(line, column)
 }
 
 /// Reads all documents of a text. A broken document does not hide the others.

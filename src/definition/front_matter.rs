@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::diagnostic::code;
 use super::document::{Budget, Document, Fault, Faulty, Parsed, Place, at, parse};
+use super::nul;
 use crate::api::{API_VERSION, Kind};
 
 /// Name of the files that are read so, in any case: one that is renamed to AGENT.md must not take its Agent with it in
@@ -177,6 +178,10 @@ fn nest(
             } else if parts.body.len() as u64 > body_bytes {
                 let message = format!("the text is longer than {body_bytes} bytes");
                 faults.push(fault(place, code::BUDGET, &message, "shorten it"));
+            } else if let Some(Place { line, column }) = nul::first(parts.body) {
+                let line = line.saturating_add(place.line) - 1;
+                let place = Place { line, column };
+                faults.push(fault(place, code::VALUE, nul::MESSAGE, nul::HINT));
             } else {
                 config.insert("instructions".into(), format!("{}\n", parts.body).into());
                 places.put(BODY, place);

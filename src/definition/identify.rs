@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::diagnostic::{code, nearest, quote};
 use super::document::escape;
+use super::nul;
 use super::schema::Finding;
 use crate::api::{API_VERSION, GROUP, Kind, ObjectId, keys};
 
@@ -334,6 +335,12 @@ fn strings(
             );
             continue;
         }
+        if is_of_kubernetes(domain) && key.contains('/') {
+            let message = format!("{} belongs to Kubernetes and may not come from Git", quote(key));
+            let hint = "remove it, or use app.kubernetes.io/ or a domain of your own".to_owned();
+            say(&at, true, code::METADATA, message, Some(hint));
+            continue;
+        }
         if !is_qualified_name(key) {
             let hint = "use [domain/]name: at most 63 letters, digits, '-', '_' and '.'".to_owned();
             let message = format!("{} is no valid key", quote(key));
@@ -345,6 +352,9 @@ fn strings(
                 let hint = "use at most 63 letters, digits, '-', '_' and '.'".to_owned();
                 let message = format!("{} is no valid value of a label", quote(text));
                 say(&at, false, code::METADATA, message, Some(hint));
+            }
+            Value::String(text) if text.contains('\0') => {
+                say(&at, false, code::VALUE, nul::MESSAGE.to_owned(), Some(nul::HINT.to_owned()));
             }
             Value::String(text) => {
                 into.insert(key.clone(), text.clone());
@@ -362,6 +372,12 @@ fn strings(
 
 fn allowed_hint(annotations: bool) -> Option<String> {
     annotations.then(|| format!("annotations that may: {}", keys::FROM_GIT.join(", ")))
+}
+
+/// Domains whose labels and annotations mean something to Kubernetes. `app.kubernetes.io` is there for everybody.
+fn is_of_kubernetes(domain: &str) -> bool {
+    let is = |own: &str| domain == own || domain.ends_with(&format!(".{own}"));
+    domain != "app.kubernetes.io" && (is("kubernetes.io") || is("k8s.io"))
 }
 
 fn names() -> String {
@@ -394,4 +410,64 @@ fn is_dns_label(text: &str) -> bool {
         && text.bytes().all(inner)
         && !text.starts_with('-')
         && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is wrong with an object that has this label or annotation.
+    fn findings(field: &str, key: &str) -> Vec<(String, &'static str)> {
+        let value = if key == keys::PRUNE { "disabled" } else { "x" };
+        let object = json!({
+            "apiVersion": API_VERSION, "kind": "ModelAPI", "spec": {},
+            "metadata": {"name": "m", field: {key: value}},
+        });
+        let Identity::Ours { labels, annotations, findings, .. } = identify(&object, None) else {
+            panic!("it is ours: {object}");
+        };
+        let taken = labels.contains_key(key) || annotations.contains_key(key);
+        assert_eq!(taken, findings.is_empty(), "{key}");
+        assert!(findings.iter().all(|finding| finding.on_key), "{key}");
+        findings.into_iter().map(|finding| (finding.message, finding.code)).collect()
+    }
+
+    #[test]
+    fn g7_labels_and_annotations_of_ours_and_of_kubernetes_may_not_come_from_git() {
+        for (key, whose) in [
+            ("convoke.dev/kind", "Convoke"),
+            ("convoke.dev/anything", "Convoke"),
+            ("a.convoke.dev/x", "Convoke"),
+            ("a.b.convoke.dev/x", "Convoke"),
+            ("kubernetes.io/x", "Kubernetes"),
+            ("k8s.io/x", "Kubernetes"),
+            ("kubectl.kubernetes.io/restartedAt", "Kubernetes"),
+            ("a.b.k8s.io/x", "Kubernetes"),
+            ("team.app.kubernetes.io/x", "Kubernetes"),
+        ] {
+            for field in ["labels", "annotations"] {
+                let found = findings(field, key);
+                let message =
+                    format!("{} belongs to {whose} and may not come from Git", quote(key));
+                assert_eq!(found, [(message, code::METADATA)], "{field}");
+            }
+        }
+        for key in [
+            "app.kubernetes.io/name",
+            "team",
+            "k8s.io",
+            "convoke.dev",
+            "notkubernetes.io/x",
+            "notconvoke.dev/x",
+            "example.com/k8s.io",
+        ] {
+            for field in ["labels", "annotations"] {
+                assert_eq!(findings(field, key), [], "{field}: {key}");
+            }
+        }
+        assert_eq!(findings("annotations", keys::PRUNE), []);
+        assert_eq!(findings("labels", keys::PRUNE).len(), 1, "as a label it means nothing");
+    }
 }

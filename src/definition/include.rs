@@ -3,6 +3,8 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use super::diagnostic::{code, nearest};
+use super::document::Place;
+use super::nul;
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
 
 /// What a file's result depends on besides the file itself: files that it includes.
@@ -93,7 +95,13 @@ pub(super) fn included(
         return refused(format!("{target} is a Git LFS pointer"), None);
     }
     match std::str::from_utf8(&data) {
-        Ok(text) => Ok(text.to_owned()),
+        Ok(text) => match nul::first(text) {
+            None => Ok(text.to_owned()),
+            Some(Place { line, column }) => {
+                let message = format!("{target}:{line}:{column}: {}", nul::MESSAGE);
+                refused(message, Some(nul::HINT.to_owned()))
+            }
+        },
         Err(_) => refused(format!("{target} is not UTF-8"), None),
     }
 }

@@ -15,6 +15,7 @@ use super::front_matter::{self, is_agent_file};
 use super::identify::{Identity, identify};
 use super::ignore::{Rules, Verdict};
 use super::include::{Includes, included, still};
+use super::nul;
 use super::references::references;
 use super::reload::Base;
 use super::schema::{Finding, Schemas};
@@ -407,6 +408,9 @@ impl Loader {
         // The spec is checked even when the name is not known: all errors at once.
         let kind = document.value["kind"].as_str().and_then(Kind::parse);
         let mut spec = document.value["spec"].clone();
+        let mut found = Vec::new();
+        nul::find(&spec, "/spec", &mut found);
+        problems.extend(found.into_iter().map(problem));
         if let Some(kind) = kind.filter(|_| spec.is_object()) {
             self.schemas.expand(kind, &mut spec);
             let found = self.include(tree, path, kind, &mut spec, includes);

@@ -16,6 +16,7 @@ mod identify;
 pub mod ignore;
 mod include;
 mod load;
+mod nul;
 mod places;
 pub mod references;
 mod reload;

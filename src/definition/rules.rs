@@ -55,12 +55,16 @@ pub const RULES: &[Rule] = &[
     ),
     rule(code::KIND, Error, "The kind does not exist, or may not be synced."),
     rule(code::NAME, Error, "The name is missing or no DNS label."),
-    rule(code::METADATA, Error, "Metadata that may not come from Git."),
+    rule(
+        code::METADATA,
+        Error,
+        "Metadata that may not come from Git: fields, labels or annotations.",
+    ),
     rule(code::DUPLICATE_OBJECT, Error, "The same object twice in the commit."),
     rule(code::UNKNOWN_FIELD, Error, "A field that does not exist."),
     rule(code::MISSING_FIELD, Error, "A required field is missing."),
     rule(code::TYPE, Error, "A value of the wrong type."),
-    rule(code::VALUE, Error, "A value that is not allowed."),
+    rule(code::VALUE, Error, "A value that is not allowed, or a NUL character."),
     rule(code::RULE, Error, "A rule over several fields is broken."),
     rule(code::INCLUDE, Error, "A `*File` field whose file cannot be used."),
     rule(

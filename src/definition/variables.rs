@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use super::diagnostic::{code, nearest, quote};
 use super::document::{Document, escape};
 use super::front_matter::BODY;
+use super::nul;
 use super::scalar::resolve;
 use super::schema::Finding;
 
@@ -167,6 +168,10 @@ impl Work<'_> {
                 }
                 let value = self.variables.0.get(name).cloned();
                 self.used.insert(name.to_owned(), value.clone());
+                if value.as_ref().is_some_and(|value| value.contains('\0')) {
+                    let message = format!("the value of {name} holds a NUL character");
+                    return Err((code::VARIABLE, message, nul::HINT.into()));
+                }
                 match (value, default) {
                     // As in a shell: an empty value is as good as none.
                     (Some(value), default) if !(value.is_empty() && default.is_some()) => {

@@ -53,7 +53,8 @@ impl Engine {
             return Turn { loaded: before, waits };
         }
         if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
-            self.publish(subject.key, state.released.as_deref(), &newest);
+            let sync = (subject.key, subject.entry.uid.as_str());
+            self.publish(sync, state.released.as_deref(), &newest);
             state.released = Some(newest.clone());
         }
         state.released_for = subject.generation;
@@ -73,16 +74,13 @@ impl Engine {
     }
 
     /// Tells the controllers of a commit that is being applied, after the one that they were told of before.
-    fn publish(&self, key: &Key, before: Option<&Loaded>, loaded: &Loaded) {
-        for (build, source) in &loaded.builds {
-            self.builds.set(Key::new(&key.namespace, build), source.clone());
-        }
-        let builds = || {
+    fn publish(&self, (key, uid): (&Key, &str), before: Option<&Loaded>, loaded: &Loaded) {
+        let live = || {
             let live = self.stores.agent_builds.names(&key.namespace).into_iter();
-            let live = live.map(|name| Key::new(&*key.namespace, name));
-            live.filter(|build| self.builds.get(build).is_none()).collect()
+            live.map(|name| Key::new(&*key.namespace, name)).collect()
         };
-        self.builds.told(key, builds);
+        // Whose they are is seen when they are used: the mark on the object says it.
+        self.builds.tell(key, uid, &loaded.builds, loaded.catalog.has_errors(), live);
         tell_agents(&self.wanted, key, before.map(|before| &before.desired), &loaded.desired);
     }
 

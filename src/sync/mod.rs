@@ -8,6 +8,7 @@
 //! Absence must be proven: a commit with any error deletes nothing, deletes run last and only after every other
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
+pub mod abandoned;
 pub mod apply;
 pub mod board;
 pub mod budgets;

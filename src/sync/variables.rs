@@ -15,13 +15,17 @@ use crate::api::GitSync;
 use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::client::call;
 use crate::cluster::live::Managed;
-use crate::cluster::reflector::{self, View};
-use crate::cluster::store::{Key, Store};
+use crate::cluster::read::Head;
+use crate::cluster::reflector::{self, Manner, View};
+use crate::cluster::store::{Entry, Key, Store};
 use crate::controllers::queue::Queue;
 use crate::definition::variables::Variables;
 
 /// What is followed.
 const LABEL: (&str, &str) = ("convoke.dev/agents", "allow");
+
+/// Objects of the first page of a list: each may have a mebibyte.
+const PAGE: u32 = 4;
 
 /// The values of a spec; `None` when it has no `variables`. Later sources win over earlier ones, and what stands in the
 /// spec itself over all.
@@ -104,24 +108,41 @@ pub async fn follow(
     changed: Arc<Changed>,
     queue: Arc<Queue>,
 ) {
+    // What no spec names is not kept, so the specs must be known.
+    syncs.wait_ready().await;
     let store = Store::<Hashed>::new("ConfigMap");
+    let named = syncs.clone();
+    let read = |text: &str| {
+        let Head { metadata } = serde_json::from_str(text)?;
+        let key = Key::new(metadata.namespace, metadata.name);
+        if users(&named, &key).is_empty() {
+            return Ok((key, None));
+        }
+        Hashed::read(text).map(|(key, entry)| (key, Some(entry)))
+    };
     store.on_change(move |change| {
         let same = matches!((change.old, change.new), (Some(old), Some(new))
             if old.uid == new.uid && old.value.0 == new.value.0);
         if same {
             return;
         }
-        for (key, entry) in syncs.list(&change.key.namespace) {
-            let Some(sync) = entry.value.object() else { continue };
-            let uses = sync.spec.variables.as_ref().is_some_and(|variables| {
-                variables.from.iter().any(|one| one.config_map_ref.name == change.key.name)
-            });
-            if uses {
-                changed.lock().insert(key.clone());
-                queue.add(key);
-            }
+        for key in users(&syncs, change.key) {
+            changed.lock().insert(key.clone());
+            queue.add(key);
         }
     });
     let label = format!("{}={}", LABEL.0, LABEL.1);
-    reflector::run::<Hashed>(Api::all(client), store, Some(&label)).await;
+    let manner = Manner { labels: Some(&label), page: PAGE, ..Manner::default() };
+    reflector::run_some(Api::<ConfigMap>::all(client), store, manner, read, |_| {}).await;
+}
+
+/// The syncs whose spec names a ConfigMap.
+fn users(syncs: &Store<Managed<GitSync>>, map: &Key) -> Vec<Key> {
+    let uses = |entry: &Entry<Managed<GitSync>>| {
+        let sync = entry.value.object();
+        let from = sync.as_ref().and_then(|sync| Some(&sync.spec.variables.as_ref()?.from));
+        from.is_some_and(|from| from.iter().any(|one| one.config_map_ref.name == map.name))
+    };
+    let all = syncs.list(&map.namespace).into_iter();
+    all.filter(|(_, entry)| uses(entry)).map(|(key, _)| key).collect()
 }

@@ -2,6 +2,7 @@
 //! it would write into the status of a run.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod owner;
 use crate::support;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::api::AgentBuild;
 use convoke::api::agent_build::{AgentBuildStatus, BuildPhase};
+use convoke::api::{AgentBuild, keys};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
@@ -27,6 +28,8 @@ use support::cluster::operator_user;
 use support::{AuditMark, Cluster, eventually};
 use tokio::task::JoinSet;
 
+/// UID of GitSync `team`.
+const SYNC: &str = "1b2c";
 const SOON: Duration = Duration::from_secs(60);
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -104,8 +107,15 @@ impl<'c> Team<'c> {
         }
         self.cluster.apply(&json!({
             "apiVersion": "convoke.dev/v1alpha1", "kind": "AgentBuild",
-            "metadata": {"name": name, "namespace": self.namespace}, "spec": whole,
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": {keys::OWNER: self.mark(name)}},
+            "spec": whole,
         }));
+    }
+
+    /// The mark of GitSync `team` on an AgentBuild.
+    fn mark(&self, name: &str) -> String {
+        let namespace = &self.namespace;
+        format!("{SYNC}/{namespace}/team/AgentBuild/{namespace}/{name}")
     }
 
     /// What the engine says after a commit.
@@ -119,7 +129,9 @@ impl<'c> Team<'c> {
             paths: BTreeMap::new(),
             applied: None,
         };
-        controller.sources.set(Key::new(self.namespace.as_str(), name), source);
+        let sync = Key::new(self.namespace.as_str(), "team");
+        // With errors: what the others were told before stays.
+        controller.sources.tell(&sync, SYNC, &[(name.to_owned(), source)], true, Vec::new);
     }
 
     async fn status(&self, name: &str) -> AgentBuildStatus {

@@ -7,7 +7,7 @@ use crate::support;
 use convoke::api::{Kind, keys};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::team::{AGENT, SOON, TENANTS, Team, model, ready, tenants};
+use support::team::{AGENT, ARGS, SOON, TENANTS, Team, model, ready, tenants};
 use support::{AuditMark, Cluster, eventually};
 
 const ACCOUNT: &str = "convoke-sync";
@@ -294,4 +294,41 @@ async fn g15_an_end_that_was_killed_in_the_middle_is_finished() {
     deleted.dedup();
     assert!((299..=300).contains(&deleted.len()), "{}", deleted.len());
     println!("{left} objects were left when it was killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_what_was_fetched_for_a_git_sync_that_went_while_no_operator_ran_is_removed() {
+    let cluster = Cluster::start().await;
+    let data = tempfile::tempdir().expect("a folder");
+    let argument = format!("--data-dir={}", data.path().display());
+    let args: Vec<_> = ARGS.iter().copied().chain([argument.as_str()]).collect();
+    let mut operator = cluster.operator(&args).await;
+    operator.ready(SOON).await;
+    let (m, n) = (model("m"), model("n"));
+    let files = [("a/m.yaml", m.as_str()), ("b/n.yaml", n.as_str())];
+    let team = Team::new(&cluster, "stores", &files).await;
+    let mut stores = Vec::new();
+    for (name, path) in [("goes", "a"), ("stays", "b")] {
+        team.create_sync_named(name, json!({"path": path})).await;
+        let sync = team.wait_ready_of(name, "True").await;
+        stores.push(data.path().join(sync.metadata.uid.expect("a uid")));
+    }
+    // What else is in that folder is nobody's business.
+    let strange = "0a1b2c3d-0000-4000-8000-0123456789ab";
+    std::fs::create_dir(data.path().join("mine")).expect("a folder");
+    std::os::unix::fs::symlink(data.path().join("mine"), data.path().join(strange)).expect("link");
+    assert!(stores.iter().all(|store| store.is_dir()));
+
+    operator.kill9();
+    delete(&team, "goes").await;
+    gone(&team, "goes").await;
+    operator.restart();
+    eventually(SOON, "what was fetched is removed", || async {
+        if stores[0].exists() { Err(stores[0].clone()) } else { Ok(()) }
+    })
+    .await;
+    team.request_of("stays").await;
+    assert!(stores[1].is_dir() && data.path().join("mine").is_dir());
+    assert!(data.path().join(strange).is_symlink());
+    assert_eq!(team.models().await, ["m", "n"], "its objects stay");
 }

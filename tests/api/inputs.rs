@@ -2,6 +2,7 @@
 //! shipped rights.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod budget;
 use crate::support;
 
 use std::collections::BTreeMap;

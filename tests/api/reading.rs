@@ -6,14 +6,14 @@ use crate::support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use convoke::cluster::read::{Event, Source};
+use convoke::cluster::read::{Event, PAGE, Source};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::cluster;
 
 fn source(client: &Client, namespace: &str, labels: Option<&str>) -> Source {
-    Source::new(client.clone(), &format!("/api/v1/namespaces/{namespace}/configmaps"), labels)
+    Source::new(client.clone(), &format!("/api/v1/namespaces/{namespace}/configmaps"), labels, PAGE)
 }
 
 fn name(text: &str) -> serde_json::Result<String> {
@@ -90,7 +90,8 @@ async fn a_kind_that_is_not_served_is_an_error() {
     let cluster = cluster().await;
     let (namespace, client) = (cluster.namespace("unknown").await, cluster.client().await);
     let url = format!("/apis/example.com/v1/namespaces/{namespace}/things");
-    let unknown = Source::new(client, &url, None).list(|_| Ok(())).await.expect_err("unknown");
+    let unknown =
+        Source::new(client, &url, None, PAGE).list(|_| Ok(())).await.expect_err("unknown");
     assert!(unknown.is_not_found() && !unknown.is_gone(), "{unknown}");
 }
 

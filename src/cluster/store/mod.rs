@@ -9,6 +9,7 @@ mod objects;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -130,6 +131,8 @@ pub struct Store<V> {
     inner: RwLock<Inner<V>>,
     listeners: RwLock<Vec<Listener<V>>>,
     ready: watch::Sender<bool>,
+    /// See [`Store::list_again`].
+    again: AtomicBool,
     /// Whether the watch that fills it works.
     pub health: Health,
     /// Kind, for logs and readiness.
@@ -163,6 +166,7 @@ impl<V> Store<V> {
             }),
             listeners: RwLock::new(Vec::new()),
             ready: watch::Sender::new(false),
+            again: AtomicBool::new(false),
             health: Health::new(patience),
             kind,
         })
@@ -329,8 +333,20 @@ impl<V> Store<V> {
         }
     }
 
+    /// Something that was not kept would be kept now: when the watch ends, after some minutes at most, everything is
+    /// listed again.
+    pub fn list_again(&self) {
+        self.again.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wants a list.
+    pub fn wants_list(&self) -> bool {
+        self.again.load(Ordering::Relaxed)
+    }
+
     /// A list begins. Until it is complete, readers keep seeing the last good state.
     pub fn list_begins(&self) {
+        self.again.store(false, Ordering::Relaxed);
         let mut inner = write(&self.inner);
         inner.listing = Some(inner.objects.empty());
         inner.written_while_listing = false;

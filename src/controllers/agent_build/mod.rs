@@ -34,12 +34,12 @@ use self::resolve::{Lookup, ResolveError};
 use self::status::{Builder, Decision, Found};
 use self::tekton::{State, Tekton};
 use self::template::{Resolved, TemplateError};
-use super::build_sources::{BuildSources, SourceAt};
+use super::build_sources::{BuildSources, SourceAt, Told};
 use super::queue::Queue;
 use super::runtime::{self, Next, Reconciler};
 use super::turns::Turns;
 use crate::api::agent_build::AgentBuildSpec;
-use crate::api::{AgentBuild, Mark, keys};
+use crate::api::{AgentBuild, Kind, Mark, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key, Store};
@@ -128,11 +128,14 @@ impl Reconciler for Controller {
         };
         let state = self.tekton.state();
         let mark = entry.value.facts.annotations.get(keys::OWNER).and_then(Mark::parse);
-        let read =
-            mark.is_some_and(|m| self.sources.knows(&Key::new(m.sync_namespace, m.sync_name)));
-        let Some(source) = self.sources.get(&key) else {
-            let found = if read { Found::NotInGit } else { Found::SourcePending };
-            return self.say(&key, &entry, &build, &found, state.builder()).await;
+        let mark = mark.filter(|m| m.names(Kind::AgentBuild, &key.namespace, &key.name));
+        let source = match mark.map_or(Told::Nothing, |mark| self.sources.of(&mark)) {
+            Told::Source(source) => source,
+            told => {
+                let read = told == Told::NotInGit;
+                let found = if read { Found::NotInGit } else { Found::SourcePending };
+                return self.say(&key, &entry, &build, &found, state.builder()).await;
+            }
         };
         if !is_applied(&entry, &source) {
             // The watch brings the applied object in a moment; until then nothing is known that is worth saying.

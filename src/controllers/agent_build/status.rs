@@ -8,7 +8,7 @@ use super::key::BuildKey;
 use super::run::{Outcome, Run};
 use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
 use crate::api::common::Source;
-use crate::api::{Mark, keys};
+use crate::api::{Kind, Mark, keys};
 use crate::cluster::conditions;
 
 /// A run that Tekton hasn't looked at for this long means that Tekton is silent.
@@ -373,7 +373,9 @@ pub fn is_silent(run: &Run, now: Timestamp) -> bool {
 /// Where the object came from, by its annotations.
 fn source(meta: &ObjectMeta) -> Option<Source> {
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
+    let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
     let mark = Mark::parse(annotation(keys::OWNER)?)?;
+    let mark = Some(mark).filter(|mark| mark.names(Kind::AgentBuild, namespace, name))?;
     let (path, line) = annotation(keys::SOURCE)?.rsplit_once(':')?;
     Some(Source {
         sync: mark.sync_name,

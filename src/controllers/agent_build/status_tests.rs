@@ -269,7 +269,8 @@ fn a_restart_says_nothing_until_the_source_is_known_again() {
 
 #[test]
 fn the_coordinate_comes_from_the_annotations() {
-    let mut meta = meta();
+    let mut meta =
+        ObjectMeta { namespace: Some("team".into()), name: Some("reviewer".into()), ..meta() };
     meta.annotations = Some(BTreeMap::from([
         (keys::OWNER.into(), "u/team/newsroom/AgentBuild/team/reviewer".into()),
         (keys::SOURCE.into(), "team/builds/reviewer.yaml:8".into()),
@@ -293,6 +294,11 @@ fn the_coordinate_comes_from_the_annotations() {
     // That commit was read, and does not hold it.
     let new = status(&new, &meta, &Found::NotInGit, Builder::Available, at(3));
     assert_eq!(condition(&new, "Ready"), Some(("False", "NotInGit")));
-    let message = new.message.expect("a message");
+    let message = new.message.clone().expect("a message");
     assert!(message.starts_with("not in the newest commit of GitSync newsroom"), "{message}");
+    // A copy has no coordinate: its mark names the original.
+    meta.name = Some("copy".into());
+    let new = status(&new, &meta, &Found::SourcePending, Builder::Available, at(4));
+    assert_eq!(new.source, None);
+    assert!(new.message.is_some_and(|text| text.contains("only builds that come from Git")));
 }

@@ -19,6 +19,8 @@ pub enum Found {
     Unknown,
     /// It is not among the labelled ones: missing, or without the label.
     Absent,
+    /// It is not among those that are followed, and its namespace holds more than that.
+    Beyond,
     /// It is missing for sure, and pods start without it.
     Gone,
     /// The digest of what is read of it.
@@ -32,6 +34,8 @@ pub struct Decision {
     pub components: Components,
     /// Objects that are missing or lack the label.
     pub absent: Vec<Reference>,
+    /// Objects that are not followed because their namespace holds too much.
+    pub beyond: Vec<Reference>,
 }
 
 /// Decides on the annotation. `live` is what the pods say now.
@@ -48,13 +52,15 @@ pub fn decide(
     let mut decision = Decision::default();
     for (reference, _) in references.iter() {
         let found = found(reference);
-        if matches!(found, Found::Absent | Found::Gone) {
-            decision.absent.push(reference.clone());
+        match found {
+            Found::Absent | Found::Gone => decision.absent.push(reference.clone()),
+            Found::Beyond => decision.beyond.push(reference.clone()),
+            Found::Unknown | Found::Holds(_) => {}
         }
         let component = match found {
             Found::Holds(digest) => Some(digest),
             Found::Gone => None,
-            Found::Unknown | Found::Absent => live.0.get(reference).cloned(),
+            Found::Unknown | Found::Absent | Found::Beyond => live.0.get(reference).cloned(),
         };
         if let Some(component) = component {
             decision.components.0.insert(reference.clone(), component);
@@ -133,7 +139,7 @@ impl Followed {
     #[must_use]
     pub fn of(
         references: &References,
-        absent: &[Reference],
+        decision: &Decision,
         config_maps: &State,
         secrets: &State,
         namespace: &str,
@@ -163,7 +169,13 @@ impl Followed {
                 let text = "the operator may not watch ConfigMaps: apply deploy/rbac.yaml";
                 Say::Set("False", "Forbidden", text.to_owned())
             }
-            _ if !absent.is_empty() => Say::Set("False", "NotFollowed", label(absent, namespace)),
+            _ if !decision.beyond.is_empty() => {
+                let text = too_much(&decision.beyond, namespace);
+                Say::Set("False", "BudgetExceeded", text)
+            }
+            _ if !decision.absent.is_empty() => {
+                Say::Set("False", "NotFollowed", label(&decision.absent, namespace))
+            }
             State::Starting | State::Failing if reads_maps => Say::Keep,
             _ if reads_secrets && !secrets.is_settled() => Say::Keep,
             _ => Say::Remove,
@@ -205,19 +217,32 @@ fn grant(namespace: &str, user: Option<&str>, operator: &str) -> String {
     )
 }
 
+/// Some objects, by name.
+fn named(all: &[Reference]) -> String {
+    let names: Vec<_> = all.iter().take(NAMED).map(Reference::to_string).collect();
+    match all.len().saturating_sub(NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// What is not followed because there is too much of it.
+fn too_much(beyond: &[Reference], namespace: &str) -> String {
+    format!(
+        "{}: not followed, so changes replace no pods: what is labelled {}={} in namespace {namespace} has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads",
+        named(beyond),
+        keys::AGENTS,
+        keys::ALLOW
+    )
+}
+
 /// What is not followed, and the command that changes that.
 fn label(absent: &[Reference], namespace: &str) -> String {
-    let list = |one: fn(&Reference) -> String, by: &str| {
-        absent.iter().take(NAMED).map(one).collect::<Vec<_>>().join(by)
-    };
-    let more = match absent.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let names = list(Reference::to_string, ", ");
-    let objects = list(|r| format!("{}/{}", r.source.as_str().to_lowercase(), r.name), " ");
+    let object = |r: &Reference| format!("{}/{}", r.source.as_str().to_lowercase(), r.name);
+    let objects = absent.iter().take(NAMED).map(object).collect::<Vec<_>>().join(" ");
+    let names = named(absent);
     format!(
-        "{names}{more}: missing or not labelled, so changes replace no pods; to label: kubectl -n {namespace} label {objects} {}={}",
+        "{names}: missing or not labelled, so changes replace no pods; to label: kubectl -n {namespace} label {objects} {}={}",
         keys::AGENTS,
         keys::ALLOW
     )
@@ -250,7 +275,9 @@ mod tests {
             let found = found.iter().find(|(name, _)| *name == reference.name);
             found.map_or(Found::Unknown, |(_, found)| found.clone())
         };
-        let Decision { components, absent } = decide(&references(), &Components::parse(live), look);
+        let Decision { components, absent, beyond } =
+            decide(&references(), &Components::parse(live), look);
+        assert!(absent.iter().all(|one| !beyond.contains(one)));
         (components.text().unwrap_or_default(), absent.iter().map(ToString::to_string).collect())
     }
 
@@ -271,12 +298,19 @@ mod tests {
         let found = [("keys", Found::Absent), ("maybe", Found::Absent)];
         let absent = vec!["Secret keys".to_owned(), "Secret maybe".to_owned()];
         assert_eq!(decided(&live, &found), (live.clone(), absent.clone()));
+        let found = [("keys", Found::Beyond), ("maybe", Found::Beyond)];
+        assert_eq!(decided(&live, &found), (live.clone(), vec![]));
         let found = [("keys", Found::Absent), ("maybe", Found::Gone)];
         assert_eq!(decided(&live, &found), (format!("Secret/keys={}", digest('2')), absent));
     }
 
     fn told(absent: &[Reference], config_maps: &State, secrets: &State) -> Vec<String> {
-        let told = Followed::of(&references(), absent, config_maps, secrets, "team", "ops");
+        let decision = Decision { absent: absent.to_vec(), ..Decision::default() };
+        tell(&decision, config_maps, secrets)
+    }
+
+    fn tell(decision: &Decision, config_maps: &State, secrets: &State) -> Vec<String> {
+        let told = Followed::of(&references(), decision, config_maps, secrets, "team", "ops");
         let mut list = Vec::new();
         told.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
         list.iter()
@@ -310,13 +344,33 @@ mod tests {
     }
 
     #[test]
+    fn a13_what_is_beyond_the_budget_is_named_with_what_to_do() {
+        let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+        let decision = Decision {
+            absent: all[1..2].to_vec(),
+            beyond: all[..1].to_vec(),
+            ..Decision::default()
+        };
+        let told = tell(&decision, &State::Watching, &State::Watching);
+        let text = "InputsFollowed=False BudgetExceeded ConfigMap map: not followed, so changes replace no pods: what is labelled convoke.dev/agents=allow in namespace team has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads";
+        assert_eq!(told, [text, "SecretsWatched=True Watching "]);
+    }
+
+    #[test]
     fn a13_conditions_are_there_only_when_they_apply_and_stand_while_nothing_is_known() {
         assert_eq!(
             told(&[], &State::Watching, &State::Watching),
             ["SecretsWatched=True Watching "]
         );
-        let nothing =
-            Followed::of(&References::default(), &[], &State::Watching, &State::Starting, "t", "o");
+        let none = Decision::default();
+        let nothing = Followed::of(
+            &References::default(),
+            &none,
+            &State::Watching,
+            &State::Starting,
+            "t",
+            "o",
+        );
         assert_eq!(nothing, Followed::nothing());
         let why = State::NoKey("why".into());
         let text = "NoKey changes of ConfigMaps and Secrets replace no pods: why";
@@ -325,11 +379,11 @@ mod tests {
         assert_eq!(told(&[], &why, &why), expected);
 
         let mut list = Vec::new();
-        let stand = Followed::of(&references(), &[], &why, &why, "t", "o");
+        let stand = Followed::of(&references(), &none, &why, &why, "t", "o");
         stand.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
         let before = list.clone();
         let starting =
-            Followed::of(&references(), &[], &State::Starting, &State::Failing, "t", "o");
+            Followed::of(&references(), &none, &State::Starting, &State::Failing, "t", "o");
         assert_eq!(starting, Followed::unchanged());
         starting.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
         assert_eq!(list, before);

@@ -86,6 +86,14 @@ impl fmt::Debug for MacKey {
 #[derive(PartialEq, Eq)]
 pub struct Digests(BTreeMap<String, Digest>);
 
+impl Digests {
+    /// What it counts in the [`Budget`](super::budget::Budget) of its namespace: one, and one for each key.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        1 + self.0.len()
+    }
+}
+
 impl fmt::Debug for Digests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()

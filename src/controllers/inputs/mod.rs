@@ -9,24 +9,26 @@
 //!
 //! Only objects with the label `convoke.dev/agents=allow` are followed: ConfigMaps by one watch, Secrets by one watch a
 //! namespace, only where a RoleBinding allows it, and only while somebody there reads a Secret. Values are hashed with
-//! the operator's key as they arrive, and dropped.
+//! the operator's key as they arrive, and dropped. Of each namespace only so many digests are kept (`budget`).
 
+pub mod budget;
 pub mod decide;
 pub mod digest;
 pub mod key;
 pub mod references;
 mod watched;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::decide::{Decision, Followed, Found, State, decide};
+use self::budget::Budget;
+use self::decide::{Followed, Found, State, decide};
 use self::digest::{Components, Digests, MacKey};
 use self::references::{Reference, References, Source, Use};
 use self::watched::{WatchedConfigMap, WatchedSecret};
@@ -35,8 +37,8 @@ use super::queue::Queue;
 use crate::api::{Kind, keys};
 use crate::cluster::client::{call, jitter};
 use crate::cluster::meta;
-use crate::cluster::reflector::{self, Heard, entry_of};
-use crate::cluster::store::{Change, Key, Store};
+use crate::cluster::reflector::{self, Heard, Manner, entry_of};
+use crate::cluster::store::{Change, Entry, Key, Store};
 
 /// What is followed.
 const LABELS: &str = "convoke.dev/agents=allow";
@@ -45,6 +47,8 @@ const LABELS: &str = "convoke.dev/agents=allow";
 const SETTLE: Duration = Duration::from_secs(5);
 /// Longest pause between two tries while a right is missing.
 const FORBIDDEN: Duration = Duration::from_secs(60);
+/// Objects of the first page of a list: each may have a mebibyte.
+const PAGE: u32 = 4;
 /// The pause after the first failure to get the key.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Failures in a row to get the key until it is told, when they may pass.
@@ -62,18 +66,24 @@ struct Watch {
     source: Source,
     store: Arc<Store<Digests>>,
     state: watch::Sender<State>,
+    budget: Mutex<Budget>,
 }
 
 impl Watch {
-    fn new(source: Source) -> Arc<Self> {
+    fn new(source: Source, max_keys: usize) -> Arc<Self> {
         let (store, state) = (Store::new(source.as_str()), watch::Sender::default());
-        Arc::new(Self { source, store, state })
+        Arc::new(Self { source, store, state, budget: Mutex::new(Budget::new(max_keys)) })
+    }
+
+    fn budget(&self) -> MutexGuard<'_, Budget> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what the watch tells; says whether that is news.
     fn heard(&self, heard: &Heard<'_>) -> bool {
         self.state.send_if_modified(|state| {
             let new = match heard {
+                Heard::Lists => return false,
                 Heard::Listed => State::Watching,
                 Heard::Failed(error) => match error.refusal() {
                     Some(said) => State::forbidden(said),
@@ -100,6 +110,7 @@ struct Namespace {
 pub struct Inputs {
     client: Client,
     operator_namespace: String,
+    max_keys: usize,
     key: watch::Sender<KeyState>,
     config_maps: Arc<Watch>,
     namespaces: Mutex<HashMap<String, Namespace>>,
@@ -107,14 +118,16 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Nothing is followed until [`Inputs::run`] runs. `operator_namespace` holds the key.
+    /// Nothing is followed until [`Inputs::run`] runs. `operator_namespace` holds the key. `max_keys` is the [`Budget`]
+    /// of each namespace, for ConfigMaps and for Secrets.
     #[must_use]
-    pub fn new(client: Client, operator_namespace: String) -> Arc<Self> {
+    pub fn new(client: Client, operator_namespace: String, max_keys: usize) -> Arc<Self> {
         Arc::new(Self {
             client,
             operator_namespace,
+            max_keys,
             key: watch::Sender::new(KeyState::Starting),
-            config_maps: Watch::new(Source::ConfigMap),
+            config_maps: Watch::new(Source::ConfigMap, max_keys),
             namespaces: Mutex::default(),
             queues: OnceLock::new(),
         })
@@ -151,16 +164,52 @@ impl Inputs {
         self.key.send_replace(KeyState::Known(key.clone()));
         self.wake_all(|references| !references.is_empty());
         let watch = self.config_maps.clone();
-        self.listen(&watch);
         let api: Api<WatchedConfigMap> = Api::all(self.client.clone());
+        let view = |map: WatchedConfigMap| map.digests(&key);
+        let read = |text: &str| serde_json::from_str(text).map(|map| entry_of(map, view));
+        self.watch(api, None, watch, read).await;
+    }
+
+    /// Follows the objects of one kind, everywhere or in one namespace, for ever.
+    async fn watch<K: Resource>(
+        self: &Arc<Self>,
+        api: Api<K>,
+        namespace: Option<&str>,
+        watch: Arc<Watch>,
+        read: impl Fn(&str) -> serde_json::Result<(Key, Entry<Digests>)>,
+    ) {
+        self.listen(&watch);
+        let reads = |references: &References| references.any(watch.source);
         let heard = |heard: Heard<'_>| {
-            if watch.heard(&heard) {
-                self.wake_all(|references| references.any(Source::ConfigMap));
+            let turned = match &heard {
+                Heard::Lists => {
+                    watch.budget().list_begins();
+                    BTreeSet::new()
+                }
+                Heard::Listed => watch.budget().list_ends(),
+                Heard::Failed(_) => BTreeSet::new(),
+            };
+            match (watch.heard(&heard), namespace) {
+                (true, None) => self.wake_all(reads),
+                (true, Some(namespace)) => self.wake(namespace, reads),
+                (false, _) => turned.iter().for_each(|namespace| self.wake(namespace, reads)),
             }
         };
-        let view = |map: WatchedConfigMap| map.digests(&key);
-        let view = |text: &str| serde_json::from_str(text).map(|map| entry_of(map, view));
-        reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
+        let read = |text: &str| {
+            let (key, entry) = read(text)?;
+            let old = watch.store.get(&key).map_or(0, |old| old.value.weight());
+            let mut budget = watch.budget();
+            let before = budget.is_over(&key.namespace);
+            let fits = budget.takes(&key.namespace, old, entry.value.weight());
+            let turned = budget.is_over(&key.namespace) != before;
+            drop(budget);
+            if turned {
+                self.wake(&key.namespace, reads);
+            }
+            Ok((key, Some(entry).filter(|_| fits)))
+        };
+        let manner = Manner { labels: Some(LABELS), forbidden: FORBIDDEN, page: PAGE };
+        reflector::run_some(api, watch.store.clone(), manner, read, heard).await;
     }
 
     fn tell_no_key(&self, why: String) {
@@ -184,22 +233,24 @@ impl Inputs {
             return;
         };
         let KeyState::Known(key) = state else { return };
-        self.listen(&watch);
         let api: Api<WatchedSecret> = Api::namespaced(self.client.clone(), &namespace);
-        let heard = |heard: Heard<'_>| {
-            if watch.heard(&heard) {
-                self.wake(&namespace, |references| references.any(Source::Secret));
-            }
-        };
         let view = |secret: WatchedSecret| secret.digests(&key);
-        let view = |text: &str| serde_json::from_str(text).map(|secret| entry_of(secret, view));
-        reflector::run_with(api, watch.store.clone(), Some(LABELS), FORBIDDEN, view, heard).await;
+        let read = |text: &str| serde_json::from_str(text).map(|secret| entry_of(secret, view));
+        self.watch(api, Some(&namespace), watch, read).await;
     }
 
     /// Changes of values wake whoever reads the object. Labels and annotations are no values.
-    fn listen(self: &Arc<Self>, watch: &Watch) {
+    fn listen(self: &Arc<Self>, watch: &Arc<Watch>) {
         let (inputs, source) = (Arc::downgrade(self), watch.source);
+        let counted = Arc::downgrade(watch);
         watch.store.on_change(move |change: &Change<'_, Digests>| {
+            let weight = |entry: Option<&Arc<Entry<Digests>>>| entry.map_or(0, |e| e.value.weight());
+            if let Some(watch) = counted.upgrade() {
+                let (old, new) = (weight(change.old), weight(change.new));
+                if watch.budget().changed(&change.key.namespace, old, new) {
+                    watch.store.list_again();
+                }
+            }
             let same = matches!((change.old, change.new), (Some(old), Some(new)) if old.value == new.value);
             if let Some(inputs) = inputs.upgrade().filter(|_| !same) {
                 let reference = Reference { source, name: change.key.name.clone() };
@@ -248,7 +299,7 @@ impl Inputs {
         if !here.owners.values().any(|references| references.any(Source::Secret)) {
             here.secrets = None;
         } else if here.secrets.is_none() {
-            let (watch, mut tasks) = (Watch::new(Source::Secret), JoinSet::new());
+            let (watch, mut tasks) = (Watch::new(Source::Secret, self.max_keys), JoinSet::new());
             tasks.spawn(self.clone().run_secrets(key.namespace.clone(), watch.clone()));
             here.secrets = Some((watch, tasks));
         }
@@ -298,7 +349,7 @@ impl Inputs {
                 Source::Secret => secrets.as_ref(),
             };
             let mut state = look(&key, watch, namespace, reference, used);
-            if state == Found::Absent
+            if matches!(state, Found::Absent | Found::Beyond)
                 && !used.required
                 && live.0.contains_key(reference)
                 && self.is_missing(namespace, reference).await
@@ -307,10 +358,10 @@ impl Inputs {
             }
             found.insert(reference, state);
         }
-        let Decision { components, absent } = decide(&references, &live, |reference| {
+        let decision = decide(&references, &live, |reference| {
             found.get(reference).cloned().unwrap_or(Found::Unknown)
         });
-        if let Some(text) = components.text() {
+        if let Some(text) = decision.components.text() {
             let metadata = spec.template.metadata.get_or_insert_default();
             metadata.annotations.get_or_insert_default().insert(keys::INPUTS.to_owned(), text);
             *deployment = meta::with_hash(std::mem::take(deployment));
@@ -325,7 +376,7 @@ impl Inputs {
         let (config_maps, secrets) = (state(Some(&self.config_maps)), state(secrets.as_ref()));
         Followed::of(
             &references,
-            &absent,
+            &decision,
             &config_maps,
             &secrets,
             namespace,
@@ -382,6 +433,7 @@ fn look(
     }
     match watch.store.get(&Key::new(namespace, &reference.name)) {
         Some(entry) => Found::Holds(key.component(namespace, reference, used, &entry.value)),
+        None if watch.budget().is_over(namespace) => Found::Beyond,
         None => Found::Absent,
     }
 }
@@ -410,7 +462,7 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
         let client = Client::try_from(nowhere).expect("client");
-        let inputs = Inputs::new(client, "ops".into());
+        let inputs = Inputs::new(client, "ops".into(), 10);
         let queue = Queue::new();
         inputs.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
         let watched =
