@@ -185,7 +185,9 @@ async fn a5_a_changed_config_map_replaces_the_pods_that_read_it_once_and_no_othe
     team.put_map("settings", &[ALLOWED], json!({"k": "2", "other": "2", "new": "1"})).await;
     team.put_map("settings", &[ALLOWED, ("team", "blue")], json!({"k": "2", "other": "2"})).await;
     team.fence("fence", "agent-two").await;
-    let writes = team.written(mark);
+    let mut writes = team.written(mark);
+    // The status tells of the rollout before, which Kubernetes counts in its own time.
+    writes.retain(|r| r.subresource != "status");
     assert!(writes.iter().all(|r| r.name == "agent-two" || r.name == "two"), "{writes:#?}");
     assert_eq!(generation(&team.deployment("agent-one").await), 2);
 }

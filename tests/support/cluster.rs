@@ -63,9 +63,9 @@ impl Cluster {
         let cluster = tokio::task::spawn_blocking(Self::start_blocking)
             .await
             .expect("start the control plane");
-        for file in ["rbac.yaml", "single-tenant.yaml", "policies.yaml"] {
-            cluster.kubectl(&["apply", "--server-side", "-f", &format!("{ROOT}/deploy/{file}")]);
-        }
+        let files = ["rbac.yaml", "single-tenant.yaml", "policies.yaml"];
+        let files = files.map(|file| format!("--filename={ROOT}/deploy/{file}"));
+        cluster.kubectl(&["apply", "--server-side", &files[0], &files[1], &files[2]]);
         cluster
     }
 
