@@ -91,6 +91,9 @@ pub struct Writer<'a> {
 /// What a reply showed: the version, and the spec's hash.
 type Seen = (u64, Option<SpecHash>);
 
+/// What an object says of whose it is and to whom it is to be handed over.
+type Claim = [Option<String>; 2];
+
 /// One write that is to be done.
 #[derive(Clone)]
 struct Job {
@@ -242,7 +245,7 @@ impl Writer<'_> {
             while let Some((victim, result)) = deletes.next().await {
                 match result {
                     Ok(Pruned::Gone) => outcome.pruned += 1,
-                    Ok(Pruned::Taken) => {}
+                    Ok(Pruned::Taken) => outcome.taken += 1,
                     Ok(Pruned::Stopped) => outcome.stopped = true,
                     Ok(Pruned::Late) => outcome.left += 1,
                     Err(error) => {
@@ -324,14 +327,14 @@ impl Writer<'_> {
     /// reply showed; `None` when the object is not to be changed any more.
     async fn update(&self, job: &Job, uid: &str) -> Result<Option<(u64, Seen)>, Failure> {
         let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
-        let Some(mut version) = self.version_now(job, uid) else { return Ok(None) };
+        let Some((mut version, claim)) = self.version_now(job, uid) else { return Ok(None) };
         let mut last = String::new();
         for number in 0..UPDATE_TRIES {
             if number > 0 {
                 if self.is_late() {
                     break;
                 }
-                match self.look_again(&api, job, uid).await? {
+                match self.look_again(&api, job, uid, &claim).await? {
                     Some(newer) => version = newer,
                     None => return Ok(None),
                 }
@@ -360,17 +363,19 @@ impl Writer<'_> {
         Err(Failure::Transient(last))
     }
 
-    /// The version at which an object is to be changed, as the store shows it at this moment.
-    fn version_now(&self, job: &Job, uid: &str) -> Option<u64> {
-        if job.adopted {
-            // It has no mark of ours: at the version that was planned with, or not at all.
-            return Some(job.before);
-        }
+    /// The version at which an object is to be changed, as the store shows it at this moment, and what makes it ours.
+    fn version_now(&self, job: &Job, uid: &str) -> Option<(u64, Claim)> {
         let key = Key::new(&self.sync.namespace, &job.id.name);
         let live = self.stores.managed(job.id.kind).live(&key)?;
-        let ours = mark(&live, &job.id, self.sync) == Some(self.sync.mark(&job.id));
+        let ours = if job.adopted {
+            // It has no mark of ours: what the plan has judged is this very version.
+            live.version() == job.before
+        } else {
+            mark(&live, &job.id, self.sync) == Some(self.sync.mark(&job.id))
+        };
         let free = ours && live.uid() == uid && !live.facts().deleting && !is_paused(&live);
-        free.then(|| live.version())
+        let said = |key: &str| live.facts().annotations.get(key).map(str::to_owned);
+        free.then(|| (live.version(), [said(keys::OWNER), said(keys::ADOPT_BY)]))
     }
 
     /// The same after it has changed, as the server shows it.
@@ -379,10 +384,8 @@ impl Writer<'_> {
         api: &Api<DynamicObject>,
         job: &Job,
         uid: &str,
+        claim: &Claim,
     ) -> Result<Option<u64>, Failure> {
-        if job.adopted {
-            return Ok(None);
-        }
         let live = match call(api.get(&job.id.name)).await {
             Ok(live) => live,
             Err(error) if error.is_gone() => return Ok(None),
@@ -390,8 +393,14 @@ impl Writer<'_> {
         };
         let paused = annotation(&live, keys::RECONCILE) == Some(keys::DISABLED);
         let going = live.metadata.deletion_timestamp.is_some();
-        let free = self.is_ours(&live, &job.id, uid) && !going && !paused;
-        Ok(version_of(&live).filter(|_| free))
+        let said = |key: &str| annotation(&live, key).map(str::to_owned);
+        let ours = if job.adopted {
+            live.metadata.uid.as_deref() == Some(uid)
+                && [said(keys::OWNER), said(keys::ADOPT_BY)] == *claim
+        } else {
+            self.is_ours(&live, &job.id, uid)
+        };
+        Ok(version_of(&live).filter(|_| ours && !going && !paused))
     }
 
     /// Whether that is the object with this uid, and carries exactly the mark of this sync.

@@ -230,7 +230,7 @@ impl Engine {
         }
         state.try_denied_again(retry_after(subject));
         carried.undeleted = outcome.undeleted.len();
-        carried.left = outcome.left;
+        carried.left = outcome.left + outcome.taken;
         carried.wait = fought.iter().map(|fought| fought.wait).min();
         let said_so = !carried.asked.is_empty() || carried.unseen.is_some();
         if !said_so && !carried.unanswered && fought.is_empty() {

@@ -128,10 +128,7 @@ impl Engine {
             return Some("is suspended");
         }
         // What it still has to hand over to this very one cannot be waited for.
-        let handing = self.siblings.gives_only_to(other, &me.name)
-            && sync.status.as_ref().is_some_and(|status| {
-                status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "HandingOver")
-            });
+        let handing = self.siblings.gives_only_to(other, &me.name) && is_handing_over(&sync);
         if !live.is_ready() && !handing {
             return Some("is not Ready");
         }
@@ -213,13 +210,21 @@ fn circle(start: &str, edges: impl Fn(&str) -> Vec<String>) -> Option<Vec<String
     None
 }
 
+/// Whether a GitSync is not Ready because others have to take what it leaves to them.
+fn is_handing_over(sync: &GitSync) -> bool {
+    sync.status.as_ref().is_some_and(|status| {
+        status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "HandingOver")
+    })
+}
+
 /// What others may wait for in a GitSync.
 fn news(entry: &Entry<Managed<GitSync>>) -> impl PartialEq + use<> {
     let sync = entry.value.object();
     let applied = sync.as_ref().and_then(|s| s.status.as_ref()?.last_applied_revision.clone());
     let ends = entry.value.facts.deleting;
     let suspended = sync.as_ref().is_some_and(|s| s.spec.suspend);
-    (entry.uid.clone(), entry.value.is_ready(), applied, names(entry), ends, suspended)
+    let ready = (entry.value.is_ready(), sync.as_ref().is_some_and(|s| is_handing_over(s)));
+    (entry.uid.clone(), ready, applied, names(entry), ends, suspended)
 }
 
 /// Wakes those of a namespace that depend on others when one of them changes.

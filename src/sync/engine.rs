@@ -425,11 +425,13 @@ impl Engine {
         });
         let unfinished = !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
-            || outcome.left > 0
+            || outcome.left + outcome.taken > 0
             || postponed > 0
             || carried.refusal.is_some()
             || !plan.terminating.is_empty();
-        let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting);
+        // What is not any more what was planned with is planned anew, whether or not the change alone starts a plan.
+        let retry =
+            carried.transient > 0 || (carried.undeleted > 0 && !waiting) || outcome.taken > 0;
         let fought = carried.wait;
         let finished = said.reason != PROGRESSING;
         let report = Report {

@@ -196,10 +196,18 @@ async fn g14_an_object_that_was_paused_taken_or_replaced_after_the_plan_is_not_w
     assert_eq!(updated(&server, Some(object(7, 1, same)), false).await, Ok(None));
     assert_eq!(updated(&Server::new(Vec::new()), None, false).await, Ok(None), "it is gone");
 
-    // What is adopted has no mark to know it by: it is taken as it was planned, or by another plan.
-    let server = Server::new(vec![failure(409)]);
-    assert_eq!(updated(&server, Some(object(7, 1, same)), true).await, Ok(None));
-    assert_eq!(server.asked(), ["PATCH u/7"]);
+    // What is adopted has no mark of ours: as long as nobody else has laid claim to it meanwhile.
+    let given: fn(&mut Value) = |meta| {
+        meta["annotations"][keys::OWNER] = json!("t/team/other/ModelAPI/team/a");
+    };
+    for (change, written) in [(given, Ok(Some(8))), (same, Ok(None))] {
+        let replies = vec![failure(409), (200, object(8, 1, change)), (200, object(9, 2, same))];
+        let server = Server::new(replies);
+        assert_eq!(updated(&server, Some(object(7, 1, given)), true).await, written);
+    }
+    let server = Server::new(Vec::new());
+    assert_eq!(updated(&server, Some(object(8, 1, given)), true).await, Ok(None), "not as planned");
+    assert_eq!(server.asked(), Vec::<String>::new());
 }
 
 #[tokio::test]

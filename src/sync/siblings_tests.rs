@@ -102,6 +102,7 @@ fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
     let told = Told { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
     let _nobody = siblings.tell(&other, told);
     let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(view.unproven(), Unproven::default());
     for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
         assert_eq!(view.wanted_by(&id(name)).as_deref(), by, "{name}");
     }
@@ -133,6 +134,11 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     let _nobody = siblings.tell(&Key::new("team", "silent"), away);
     let view = siblings.view(&main, Seq::default(), &store);
     assert_eq!((view.failed.len(), view.unknown.len()), (1, 0));
+    // Also if it had been read once: nobody knows what has come since.
+    let away = Told { failed: true, ..told(&["a"].into(), 1) };
+    let _nobody = siblings.tell(&Key::new("team", "silent"), away);
+    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(view.unproven().unread, ["GitSync silent"]);
 }
 
 #[test]
@@ -167,4 +173,40 @@ fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
             assert_eq!(woken, concerned.collect::<BTreeSet<_>>(), "seed {seed}");
         }
     }
+}
+
+#[test]
+fn g22_a_file_that_another_sync_cannot_read_may_hold_anything() {
+    let main = Key::new("team", "main");
+    for suspended in [false, true] {
+        let store = live(&[MAIN, ("other", 100, suspended)]);
+        let mut catalog = Catalog::default();
+        catalog.broken_paths.insert("b/p.yaml".into());
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
+        for failed in [false, true] {
+            let siblings = Siblings::default();
+            let told = Told { loaded: Some(loaded.clone()), failed, ..told(&BTreeSet::new(), 1) };
+            let _nobody = siblings.tell(&Key::new("team", "other"), told);
+            let unproven = siblings.view(&main, Seq::default(), &store).unproven();
+            assert_eq!(unproven.unread, ["GitSync other"]);
+            assert!(unproven.reason.contains("cannot read b/p.yaml"), "{}", unproven.reason);
+            assert_eq!(unproven.reason.contains("GitSync other cannot be read"), failed);
+        }
+    }
+}
+
+#[test]
+fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() {
+    let (siblings, key) = (Siblings::default(), Key::new("team", "other"));
+    let early = told(&BTreeSet::new(), 1);
+    let since = Seq::next();
+    let late = told(&BTreeSet::new(), 1);
+    siblings.ask(&key, &Key::new("team", "main"), since);
+    let _woken = siblings.tell(&key, early);
+    assert!(siblings.is_asked(&key), "it looks once more");
+    // Asked again while the look is on its way.
+    siblings.ask(&key, &Key::new("team", "main"), since);
+    let _woken = siblings.tell(&key, late);
+    assert!(!siblings.is_asked(&key));
 }

@@ -328,8 +328,9 @@ fn g12_what_is_held_for_an_error_goes_on_without_it_unless_it_was_too_much() {
 
 fn unread(names: &[&str]) -> Unproven {
     let unread = names.iter().map(|name| format!("GitSync {name}")).collect();
-    let reason = names.iter().map(|name| format!("GitSync {name} cannot be read. ")).collect();
-    Unproven { unread, reason }
+    let reasons: Vec<_> =
+        names.iter().map(|name| format!("GitSync {name} cannot be read")).collect();
+    Unproven { unread, reason: reasons.join(", ") }
 }
 
 #[test]
@@ -339,7 +340,7 @@ fn g22_an_absence_that_others_cannot_confirm_is_held_until_they_can_or_somebody_
     let plan = w.show();
     let shown = plan.held.clone().expect("held");
     assert_eq!((held(&plan), shown.cause), (vec!["x"], Cause::Unproven));
-    assert_eq!(shown.reason, "GitSync other cannot be read. ");
+    assert_eq!(shown.reason, "GitSync other cannot be read");
     assert_eq!(w.pending.as_ref().map(|pending| pending.requires_approval), Some(false));
     // It can be read again.
     w.unproven = Unproven::default();
