@@ -145,7 +145,8 @@ pub async fn apply(
     }
     if !outcome.rehearsed {
         writer.write(&jobs, pieces, settled, &mut outcome).await;
-        let wanted = outcome.failures.is_empty() && plan.terminating.is_empty();
+        let wanted =
+            outcome.failures.is_empty() && outcome.taken == 0 && plan.terminating.is_empty();
         if wanted && !outcome.stopped && outcome.left == 0 {
             writer.delete(&plan.prune, pieces, &mut outcome).await;
         }
@@ -371,7 +372,7 @@ impl Writer<'_> {
             // It has no mark of ours: what the plan has judged is this very version.
             live.version() == job.before
         } else {
-            mark(&live, &job.id, self.sync) == Some(self.sync.mark(&job.id))
+            mark(&live, &job.id, self.sync).is_some_and(|mark| mark.sync_uid == self.sync.uid)
         };
         let free = ours && live.uid() == uid && !live.facts().deleting && !is_paused(&live);
         let said = |key: &str| live.facts().annotations.get(key).map(str::to_owned);

@@ -256,8 +256,10 @@ impl Siblings {
                     || (told.polled > since
                         && Some(told.generation) == entry.value.facts.generation)
             });
+            // It was to look when it was suspended: what it knows was not enough then.
+            let unheard = suspended && inner.asked.contains_key(&other);
             match fresh {
-                Some(told) if !told.failed => {
+                Some(told) if !told.failed && !unheard => {
                     if let Some(gives) = inner.gives.get(&other) {
                         view.gives.insert(other.name.clone(), gives.clone());
                     }

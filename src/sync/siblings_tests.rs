@@ -139,6 +139,12 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     let _nobody = siblings.tell(&Key::new("team", "silent"), away);
     let view = siblings.view(&main, Seq::default(), &store);
     assert_eq!(view.unproven().unread, ["GitSync silent"]);
+    // Nor of one that was to look again when it was suspended.
+    let _nobody = siblings.tell(&Key::new("team", "silent"), told(&["a"].into(), 1));
+    assert_eq!(siblings.view(&main, Seq::default(), &store).unproven(), Unproven::default());
+    siblings.ask(&Key::new("team", "silent"), &main, Seq::next());
+    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(view.unproven().unread, ["GitSync silent"]);
 }
 
 #[test]

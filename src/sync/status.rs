@@ -244,7 +244,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     }
     if let Some(plan) = report.plan {
         status.pending_prune = report.pending;
-        status.approved_prune = report.approved;
+        if !report.recalled {
+            status.approved_prune = report.approved;
+        }
         status.orphans = names(&plan.orphans);
         status.paused = names(&plan.paused);
         status.drifted = names(&plan.drifted);

@@ -95,7 +95,11 @@ fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
             digest: said.to_owned(),
             input_key: inputs.input_key.to_owned(),
             uids: gone.iter().map(|victim| short(&victim.uid)).collect(),
-            unread: inputs.unproven.unread.clone(),
+            // Those that the digest was shown with may be asked once more meanwhile, and be heard of again only then.
+            unread: match shown {
+                Some(shown) => shown.unread.clone(),
+                None => inputs.unproven.unread.clone(),
+            },
         }
     };
     let approved = (!gone.is_empty()).then(remember);

@@ -113,7 +113,7 @@ fn g10_validate_prints_sarif_for_code_scanning() {
       "helpUri": "https://github.com/convoke-dev/convoke/blob/main/docs/problems.md",
       "id": "CVK0204",
       "shortDescription": {
-        "text": "A value that is not allowed."
+        "text": "A value that is not allowed, or a NUL character."
       }
     }
     "#);

@@ -378,4 +378,13 @@ fn g22_an_approval_is_given_in_spite_of_those_that_it_was_shown_with_and_of_no_o
         w.unproven = unread(&["third"]);
         assert_eq!(w.plan().prune.len(), 3);
     }
+    // It was asked once more because of the approval, and is heard of again after that.
+    let mut w = three_of_eight();
+    w.unproven = unread(&["other"]);
+    w.approval = w.show().held.map(|held| held.digest);
+    w.unproven = Unproven::default();
+    w.approved = w.show().released;
+    w.live.remove(&id("x"));
+    w.unproven = unread(&["other"]);
+    assert_eq!(pruned(&w.plan()), ["z", "y"]);
 }
