@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
-use super::desired::{Change, SyncRef, changes};
+use super::desired::{Change, SyncRef, changes, latch_key};
 use super::engine::{Engine, EngineError, Subject};
 use super::order::Seq;
 use super::plan::{Inputs, Others, Plan, Unproven, brake, plan};
@@ -78,7 +78,7 @@ impl Engine {
         let approval = subject.annotation(keys::APPROVE_PRUNE);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let input_key = format!("{} {generation}", loaded.input_key);
-        let latch_key = format!("{} {} {generation}", loaded.revision.commit, sync.spec.path);
+        let latch_key = latch_key(&loaded.revision.commit, &sync.spec.path, *generation);
         let approved = status.and_then(|status| status.approved_prune.as_ref());
         let mut made = plan(&Inputs {
             sync: &reference,
@@ -131,17 +131,17 @@ impl Engine {
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
         carried.unanswered = state.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
-        let unproven = blocked > 0
+        let deletes_wait = blocked > 0
             || !fought.is_empty()
             || carried.unanswered
             || state.source_error.is_some()
             || state.waiting
             || !carried.asked.is_empty()
             || carried.unseen.is_some();
-        let postponed = if unproven { std::mem::take(&mut made.prune).len() } else { 0 };
+        let postponed = if deletes_wait { std::mem::take(&mut made.prune).len() } else { 0 };
         // An older commit gives nothing away either.
         let offered = offered(state, loaded, &others);
-        let gives = if unproven { offered } else { made.given.clone() };
+        let gives = if deletes_wait { offered } else { made.given.clone() };
         for taker in self.siblings.give(key, &gives) {
             self.queue.add(Key::new(&key.namespace, taker));
         }

@@ -90,6 +90,12 @@ pub fn input_key(commit: &str, path: &str, variables: Option<&Variables>) -> Str
     }
 }
 
+/// For what a held delete stays held: values of variables change what is wanted, but never which objects are.
+#[must_use]
+pub fn latch_key(commit: &str, path: &str, generation: i64) -> String {
+    format!("{commit} {path} {generation}")
+}
+
 /// Everything that a commit wants.
 pub type DesiredSet = SharedMap<ObjectId, Desired>;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::board::Board;
-use super::desired::{Desired, DesiredSet, SyncRef, input_key};
+use super::desired::{Desired, DesiredSet, SyncRef, input_key, latch_key};
 use super::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, plan};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
@@ -97,7 +97,7 @@ impl Preview<'_> {
         let generation = meta.generation.unwrap_or_default();
         let key = input_key(commit.unwrap_or("none"), &sync.spec.path, *variables);
         let input_key = format!("{key} {generation}");
-        let latch_key = format!("{} {} {generation}", commit.unwrap_or("none"), sync.spec.path);
+        let latch_key = latch_key(commit.unwrap_or("none"), &sync.spec.path, generation);
         let set = live_set(&namespace, live);
         let settled = settled(desired, live);
         let reference = SyncRef {

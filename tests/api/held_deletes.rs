@@ -1,6 +1,8 @@
 //! Deletes that nobody has approved, or that nothing proves, do not happen: whatever shrinks a list, whoever else may want an
 //! object, and whatever cannot be seen at the moment.
 
+use std::collections::BTreeMap;
+
 use crate::support::engine::{Intercepted, operate};
 use crate::support::gate::gated;
 use crate::support::team::{ARGS, SOON, Team, condition, model, ready, shared_operator};
@@ -65,6 +67,17 @@ async fn wait_for_owner(team: &Team<'_>, name: &str, sync: &str) {
         if owner.as_deref() == Some(sync) { Ok(()) } else { Err(owner) }
     })
     .await;
+}
+
+/// Waits until something has become of the model `p`, which has to be that `two` has it: the same object as `before`.
+async fn p_is_handed_over(team: &Team<'_>, before: &BTreeMap<String, String>) {
+    eventually(SOON, "p belongs to two, or is deleted", || async {
+        let now = team.objects(Kind::ModelAPI).await;
+        let two = owner(team, "p").await.as_deref() == Some("two");
+        if two || now != *before { Ok(()) } else { Err(now) }
+    })
+    .await;
+    assert_eq!(team.objects(Kind::ModelAPI).await, *before, "handed over in place");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,13 +235,7 @@ async fn g22_after_an_approval_the_others_are_asked_anew_and_held_deletes_ask_no
     assert!(!attempted("two").await.ends_with(&commit), "nobody has asked it");
 
     approve(&team, "one", &shown).await;
-    eventually(SOON, "p is not deleted, or is", || async {
-        let now = team.objects(Kind::ModelAPI).await;
-        let two = owner(&team, "p").await.as_deref() == Some("two");
-        if two || now != before { Ok(()) } else { Err(now) }
-    })
-    .await;
-    assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
+    p_is_handed_over(&team, &before).await;
     assert!(attempted("two").await.ends_with(&commit));
 }
 
@@ -257,13 +264,7 @@ async fn g22_what_another_sync_finds_while_an_approval_is_remembered_is_not_dele
     let status = team.syncs.get("two").await.expect("two").status.expect("a status");
     assert!(status.last_attempted_revision.expect("a revision").ends_with(&commit));
     slow.release();
-    eventually(SOON, "p is not deleted, or is", || async {
-        let now = team.objects(Kind::ModelAPI).await;
-        let two = owner(&team, "p").await.as_deref() == Some("two");
-        if two || now != before { Ok(()) } else { Err(now) }
-    })
-    .await;
-    assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
+    p_is_handed_over(&team, &before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
