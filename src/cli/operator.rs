@@ -24,8 +24,9 @@ use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::net::{AddressRange, Dialler, Policy};
 use crate::sync::abandoned;
-use crate::sync::engine::{Engine, Settings};
+use crate::sync::driver::{Driver, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
+use crate::sync::rights::Rules;
 use crate::sync::variables;
 
 /// Syncs that are worked on at once.
@@ -147,17 +148,19 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     });
     let settings = Settings {
         dialler,
-        single_tenant: args.single_tenant,
+        rules: Rules {
+            single_tenant: args.single_tenant,
+            default_service_account: args.default_service_account,
+            operator_namespace: args.operator_namespace.clone(),
+        },
         local: local.clone(),
-        default_service_account: args.default_service_account,
-        operator_namespace: args.operator_namespace.clone(),
         data_dir,
         budgets: args.budgets.resolve(),
     };
     let builds = BuildSources::new();
     let wanted = WantedAgents::new();
     let turns = Turns::new();
-    let engine = Engine::new(
+    let engine = Driver::new(
         client.clone(),
         stores.clone(),
         settings,

@@ -47,10 +47,16 @@ pub trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
 }
 
-/// The `attempt`-th delay (from 0): doubling from half a second to a minute, ±10%.
+/// The `attempt`-th delay (from 0): doubling from half a second to a minute.
+#[must_use]
+pub fn delay(attempt: u32) -> Duration {
+    FIRST_BACKOFF.saturating_mul(1u32 << attempt.min(16)).min(LAST_BACKOFF)
+}
+
+/// The same ±10%.
 #[must_use]
 pub fn backoff(attempt: u32) -> Duration {
-    jitter(FIRST_BACKOFF.saturating_mul(1u32 << attempt.min(16)).min(LAST_BACKOFF))
+    jitter(delay(attempt))
 }
 
 /// Works on the queue until the task is dropped.

@@ -1,28 +1,32 @@
-//! Carries out a plan: applies in kind order with bounded concurrency, then deletes, each guarded.
+//! (pure) Carries out a plan: applies in kind order with bounded concurrency, then deletes, each guarded. What a request is
+//! judged by is looked at when there is a slot for it, and not before.
+#![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream;
-use kube::Client;
-use kube::api::{Api, DynamicObject};
-use tokio::time::Instant;
+use kube::api::DynamicObject;
 
 use super::board::{is_paused, mark};
 use super::desired::{Desired, DesiredSet, SyncRef};
 use super::drift::{Drift, drift};
+use super::machine::effect::{Call, Reply};
+use super::machine::io::{Io, Slot};
 use super::pieces::Pieces;
 use super::plan::{Plan, Settled, Settling, Update, Victim};
 use super::rights::Denial;
 use crate::api::{Mark, ObjectId, keys};
-use crate::cluster::client::{CallError, call};
+use crate::cluster::client::CallError;
+use crate::cluster::identity::Account;
 use crate::cluster::live::{SpecHash, Stores};
-use crate::cluster::ssa::{self, Deleted, Mode};
+use crate::cluster::ssa::{Deleted, Mode};
 use crate::cluster::store::Key;
 
-/// Writes in flight at once. On two cores 48 take a sixth less time than 16, and more add nothing.
-const CONCURRENCY: usize = 48;
+/// Writes of one plan in flight at once, however many slots there are. On two cores 48 take a sixth less time than 16, and more
+/// add nothing.
+pub const CONCURRENCY: usize = 48;
 /// How long a plan begins writes. The rest is left to the next one: what happened until then is told first, and a plan that
 /// is stuck does not keep a GitSync from its next commit.
 pub const LONGEST: Duration = Duration::from_secs(60);
@@ -69,8 +73,10 @@ pub struct Outcome {
 
 /// What the writes need.
 pub struct Writer<'a> {
-    /// Client with the rights of the sync.
-    pub client: &'a Client,
+    /// Sends requests.
+    pub io: &'a Io,
+    /// With whose rights; `None` for the operator's own.
+    pub account: Option<&'a Account>,
     /// Stores that replies overlay.
     pub stores: &'a Stores,
     /// For whom.
@@ -189,7 +195,7 @@ pub(super) enum Pruned {
 
 impl Writer<'_> {
     fn is_late(&self) -> bool {
-        Instant::now() >= self.until
+        self.io.now() >= self.until
     }
 
     async fn write(
@@ -260,7 +266,21 @@ impl Writer<'_> {
         }
     }
 
+    /// A request that is judged already.
+    async fn send(&self, slot: Slot, call: Call) -> Result<Reply, CallError> {
+        self.io.send(slot, self.account, call).await
+    }
+
+    /// The same, when an object is the answer.
+    async fn object(&self, slot: Slot, call: Call) -> Result<Box<DynamicObject>, CallError> {
+        match self.send(slot, call).await? {
+            Reply::Object(object) => Ok(object),
+            _ => Err(CallError::Deadline(Duration::ZERO)),
+        }
+    }
+
     async fn run(&self, job: Job) -> (Job, Result<Wrote, Failure>) {
+        let slot = self.io.slot().await;
         if !(self.go_on)() {
             return (job, Ok(Wrote::Stopped));
         }
@@ -268,11 +288,18 @@ impl Writer<'_> {
             return (job, Ok(Wrote::Late));
         }
         // Afterwards nothing tells who it was.
-        let drift =
-            if job.drifted { Some(self.drift(&job).await.unwrap_or_default()) } else { None };
+        let (slot, drift) = if job.drifted {
+            let drift = self.drift(slot, &job).await.unwrap_or_default();
+            (self.io.slot().await, Some(drift))
+        } else {
+            (slot, None)
+        };
+        if !(self.go_on)() {
+            return (job, Ok(Wrote::Stopped));
+        }
         let brought = match job.mode.clone() {
-            Mode::Create => self.create(&job).await.map(|seen| Some((0, seen))),
-            Mode::Update { uid, .. } => self.update(&job, &uid).await,
+            Mode::Create => self.create(slot, &job).await.map(|seen| Some((0, seen))),
+            Mode::Update { uid, .. } => self.update(slot, &job, &uid).await,
         };
         let wrote = brought.map(|brought| match brought {
             Some((before, seen)) => Wrote::Written(Written { seen, before, drift }),
@@ -282,9 +309,8 @@ impl Writer<'_> {
     }
 
     /// What was changed by hand, and by whom. Only for people: a failure to find out keeps nothing from being undone.
-    async fn drift(&self, job: &Job) -> Option<Drift> {
-        let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
-        let live = call(api.get(&job.id.name)).await.ok()?;
+    async fn drift(&self, slot: Slot, job: &Job) -> Option<Drift> {
+        let live = self.object(slot, Call::Get { id: job.id.clone() }).await.ok()?;
         let managed = live.metadata.managed_fields.unwrap_or_default();
         let spec = live.data.get("spec").cloned().unwrap_or_default();
         Some(drift(&job.want.definition.canonical_spec.json(), &spec, &managed))
@@ -295,13 +321,14 @@ impl Writer<'_> {
         let open = jobs.iter().filter(|job| !pieces.is_accepted(&job.id, &job.want.applied));
         let mut answers = stream::iter(open.cloned().collect::<Vec<_>>())
             .map(|job| async move {
+                let slot = self.io.slot().await;
                 if self.is_late() || !(self.go_on)() {
                     return (job, None);
                 }
-                let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
                 let manifest = job.want.manifest(self.sync, self.commit);
-                let answer = ssa::rehearse(&api, ssa::SYNC_MANAGER, manifest, &job.mode).await;
-                let answer = answer.map_err(|error| classify(&error, &job.mode));
+                let (id, mode) = (job.id.clone(), job.mode.clone());
+                let answer = self.send(slot, Call::Rehearse { id, manifest, mode }).await;
+                let answer = answer.map(drop).map_err(|error| classify(&error, &job.mode));
                 (job, Some(answer))
             })
             .buffer_unordered(CONCURRENCY);
@@ -316,39 +343,58 @@ impl Writer<'_> {
         outcome.rehearsed = outcome.left > 0 || !outcome.failures.is_empty();
     }
 
-    async fn create(&self, job: &Job) -> Result<Seen, Failure> {
-        let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+    async fn apply(
+        &self,
+        slot: Slot,
+        job: &Job,
+        mode: Mode,
+    ) -> Result<Box<DynamicObject>, CallError> {
         let manifest = job.want.manifest(self.sync, self.commit);
-        let object = ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &job.mode).await;
+        self.object(slot, Call::Apply { id: job.id.clone(), manifest, mode }).await
+    }
+
+    async fn create(&self, slot: Slot, job: &Job) -> Result<Seen, Failure> {
+        let object = self.apply(slot, job, Mode::Create).await;
         let object = object.map_err(|error| classify(&error, &job.mode))?;
         Ok(self.wrote(&job.id, &object))
     }
 
     /// Changes an object that is still what was planned with: at the version that says so. Gives that version and what the
     /// reply showed; `None` when the object is not to be changed any more.
-    async fn update(&self, job: &Job, uid: &str) -> Result<Option<(u64, Seen)>, Failure> {
-        let api = ssa::api_of_kind(self.client, &self.sync.namespace, job.id.kind);
+    async fn update(
+        &self,
+        slot: Slot,
+        job: &Job,
+        uid: &str,
+    ) -> Result<Option<(u64, Seen)>, Failure> {
         let Some((mut version, claim)) = self.version_now(job, uid) else { return Ok(None) };
-        let mut last = String::new();
-        for number in 0..UPDATE_TRIES {
-            if number > 0 {
-                if self.is_late() {
+        let (mut first, mut last) = (Some(slot), String::new());
+        for _ in 0..UPDATE_TRIES {
+            let slot = if let Some(slot) = first.take() {
+                slot
+            } else {
+                let slot = self.io.slot().await;
+                if self.is_late() || !(self.go_on)() {
                     break;
                 }
-                match self.look_again(&api, job, uid, &claim).await? {
+                match self.look_again(slot, job, uid, &claim).await? {
                     Some(newer) => version = newer,
                     None => return Ok(None),
                 }
-            }
+                let slot = self.io.slot().await;
+                if !(self.go_on)() {
+                    break;
+                }
+                slot
+            };
             let mode = Mode::Update { uid: uid.to_owned(), version: Some(version) };
-            let manifest = job.want.manifest(self.sync, self.commit);
-            let changed = match ssa::apply(&api, ssa::SYNC_MANAGER, manifest, &mode).await {
+            let changed = match self.apply(slot, job, mode.clone()).await {
                 Ok(object) => {
                     let seen = self.wrote(&job.id, &object);
                     if seen.1 == Some(job.want.spec_hash) {
                         return Ok(Some((version, seen)));
                     }
-                    match self.replace_spec(&api, job, &object, seen).await {
+                    match self.replace_spec(job, &object, seen).await {
                         Ok(seen) => return Ok(Some((version, seen))),
                         Err(error) => error,
                     }
@@ -382,12 +428,12 @@ impl Writer<'_> {
     /// The same after it has changed, as the server shows it.
     async fn look_again(
         &self,
-        api: &Api<DynamicObject>,
+        slot: Slot,
         job: &Job,
         uid: &str,
         claim: &Claim,
     ) -> Result<Option<u64>, Failure> {
-        let live = match call(api.get(&job.id.name)).await {
+        let live = match self.object(slot, Call::Get { id: job.id.clone() }).await {
             Ok(live) => live,
             Err(error) if error.is_gone() => return Ok(None),
             Err(error) => return Err(Failure::Transient(error.to_string())),
@@ -420,7 +466,6 @@ impl Writer<'_> {
     /// it: its spec is replaced by Git's.
     async fn replace_spec(
         &self,
-        api: &Api<DynamicObject>,
         job: &Job,
         live: &DynamicObject,
         seen: Seen,
@@ -431,36 +476,38 @@ impl Writer<'_> {
         if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {
             spec.entry("replicas").or_insert_with(|| replicas.clone());
         }
-        let object = ssa::replace_spec(api, &job.id.name, seen.0, spec).await?;
+        let slot = self.io.slot().await;
+        let call = Call::ReplaceSpec { id: job.id.clone(), version: seen.0, spec };
+        let object = self.object(slot, call).await?;
         Ok(self.wrote(&job.id, &object))
     }
 
     /// One delete.
     pub(super) async fn prune(&self, victim: &Victim) -> Result<Pruned, String> {
-        let api = ssa::api_of_kind(self.client, &self.sync.namespace, victim.id.kind);
         let key = Key::new(&self.sync.namespace, &victim.id.name);
         let store = self.stores.managed(victim.id.kind);
         let mut version = victim.version;
         for _ in 0..DELETE_TRIES {
+            let slot = self.io.slot().await;
             if !(self.go_on)() || !(self.absent)() {
                 return Ok(Pruned::Stopped);
             }
             if self.is_late() {
                 return Ok(Pruned::Late);
             }
-            match ssa::delete(&api, &victim.id.name, &victim.uid, version)
-                .await
-                .map_err(|e| e.words())?
-            {
-                Deleted::Gone => {
+            let (id, uid) = (victim.id.clone(), victim.uid.clone());
+            match self.send(slot, Call::Delete { id: id.clone(), uid, version }).await {
+                Ok(Reply::Deleted(Deleted::Gone)) => {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(Pruned::Gone);
                 }
-                Deleted::Terminating => return Ok(Pruned::Gone),
-                Deleted::Changed => {}
+                Ok(Reply::Deleted(Deleted::Changed)) => {}
+                Ok(_) => return Ok(Pruned::Gone),
+                Err(error) => return Err(error.words()),
             }
             // It changed since it was planned: is it still the same object, ours, and not protected?
-            let live = match call(api.get(&victim.id.name)).await {
+            let slot = self.io.slot().await;
+            let live = match self.object(slot, Call::Get { id }).await {
                 Ok(live) => live,
                 Err(error) if error.is_gone() => {
                     store.deleted_uid(&key, &victim.uid);

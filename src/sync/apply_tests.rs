@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use super::super::driver;
+use super::super::machine::io::Pass;
 use super::super::properties::definition;
 use super::*;
 use crate::api::Kind;
@@ -103,19 +106,21 @@ impl Story {
             name: "main".into(),
             generation: 1,
         };
-        let began = Instant::now();
+        let (io, began) = (driver::io(), tokio::time::Instant::now());
         let writer = Writer {
-            client: &client,
+            io: &io,
+            account: None,
             stores: &stores,
             sync: &sync,
             commit: "c",
             atomic: self.atomic,
             go_on: &|| true,
             absent: &|| true,
-            until: began + LONGEST,
+            until: io.now() + LONGEST,
         };
         let mut settled = Settled::new();
-        let outcome = apply(&writer, &self.desired, &plan, &mut settled, &mut self.pieces).await;
+        let work = apply(&writer, &self.desired, &plan, &mut settled, &mut self.pieces);
+        let outcome = driver::drive(&client, Pass::new(io.clone(), work)).await;
         let asked = std::mem::take(&mut *self.asked.lock().expect("lock"));
         if server.code == 200 {
             let made = asked.iter().filter(|(what, _)| *what == "patch");

@@ -1,20 +1,22 @@
-//! Planning and writing: from what was read and what there is to what was done.
+//! (pure) Planning and writing: from what was read and what there is to what was done.
+#![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::desired::{Change, SyncRef, changes, latch_key};
 use super::engine::{Engine, EngineError, Subject};
+use super::machine::effect::Effect;
+use super::machine::io::Io;
 use super::order::Seq;
 use super::plan::{Inputs, Others, Plan, Unproven, brake, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
 use super::rights::retry_after;
 use super::siblings;
-use super::source::{Loaded, millis};
+use super::source::Loaded;
 use super::space::Space;
 use super::state::{State, View};
 use super::status::Carried;
@@ -24,7 +26,6 @@ use crate::api::git_sync::{
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
-use crate::controllers::turns::Turn;
 use crate::definition::diagnostic;
 
 /// What a plan became.
@@ -45,8 +46,6 @@ pub(super) struct Carry {
     pub stages: Stages,
     /// Objects with our mark after the writes.
     pub counts: BTreeMap<Kind, Count>,
-    /// Controllers wait until this is dropped.
-    pub turn: Option<Turn>,
 }
 
 impl Engine {
@@ -57,8 +56,8 @@ impl Engine {
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
     ) -> Result<Carry, EngineError> {
-        let Subject { key, entry, sync, generation } = subject;
-        let plan_start = Instant::now();
+        let Subject { io, key, entry, sync, generation } = subject;
+        let plan_start = io.now();
         let reference = subject.reference();
         let live = self.space(&key.namespace);
         // A plan for this commit was carried out before: what is missing now was there, or could not be made.
@@ -70,7 +69,7 @@ impl Engine {
         problems.extend(view.references.problems().cloned());
         let since = state.since(loaded);
         let others = self.siblings.view(key, since, &self.stores.git_syncs);
-        let told = others.news;
+        let told = self.news();
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.clone());
@@ -108,17 +107,17 @@ impl Engine {
             // It was applied once, perhaps for another spec.
             made.undo_only();
         }
-        state.try_denied_again(retry_after(subject));
+        state.try_denied_again(retry_after(subject), io.now());
         // What the server refused is not sent again until its content changes or somebody asks.
         let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
         let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
         if atomic && blocked > 0 {
             made.wait();
         }
-        let fought = state.fights.hold(&mut made, &loaded.desired, Instant::now());
+        let fought = state.fights.hold(&mut made, &loaded.desired, io.now());
         let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
         let mut carried = Carried { asked, ..Carried::default() };
-        self.ask(key, &others, &carried.asked, &made, since);
+        self.ask(io, key, &others, &carried.asked, &made, since);
         let pending = if recalled {
             pending
         } else {
@@ -143,9 +142,9 @@ impl Engine {
         let offered = offered(state, loaded, &others);
         let gives = if deletes_wait { offered } else { made.given.clone() };
         for taker in self.siblings.give(key, &gives) {
-            self.queue.add(Key::new(&key.namespace, taker));
+            self.wake(io, vec![Key::new(&key.namespace, taker)]);
         }
-        let mut stages = Stages { plan_ms: millis(plan_start), ..state.stages.clone() };
+        let mut stages = Stages { plan_ms: io.millis_since(plan_start), ..state.stages.clone() };
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
         if made.released.is_some() && approved != made.released.as_ref() {
@@ -158,7 +157,7 @@ impl Engine {
             .await?;
         }
 
-        let apply_start = Instant::now();
+        let apply_start = io.now();
         let newer = state.has_news();
         let current = || {
             if newer() {
@@ -170,27 +169,27 @@ impl Engine {
             })
         };
         // Another GitSync may want by now what this plan deletes, and a kind that fails may hide that.
-        let absent = || self.siblings.news(&key.namespace) == told && failing().is_none();
-        let writer = |client| Writer {
-            client,
-            stores: &self.stores,
-            sync: &reference,
-            commit: &loaded.revision.commit,
-            atomic,
-            go_on: &current,
-            absent: &absent,
-            until: tokio::time::Instant::now() + LONGEST,
-        };
-        let client = self.writer(state, subject, made.is_settled()).await;
-        if client.is_ok() {
+        let absent = || self.news() == told && failing().is_none();
+        let account = self.writer(state, subject, made.is_settled()).await;
+        if account.is_ok() {
             self.prepare_end_of(subject, &made, blocked).await?;
         }
-        let turn = (!made.is_settled()).then(|| self.turns.sync());
-        let outcome = match client {
-            Ok(Some(client)) if !made.is_settled() => {
+        let outcome = match account {
+            Ok(account) if !made.is_settled() => {
+                io.tell(Effect::Writing(true));
                 let slow = Self::slow_report(state, subject, loaded, &made);
                 let State { settled, pieces, .. } = state;
-                let writer = writer(&client);
+                let writer = Writer {
+                    io,
+                    account: account.as_ref(),
+                    stores: &self.stores,
+                    sync: &reference,
+                    commit: &loaded.revision.commit,
+                    atomic,
+                    go_on: &current,
+                    absent: &absent,
+                    until: io.now() + LONGEST,
+                };
                 let work = apply(&writer, &loaded.desired, &made, settled, pieces);
                 self.telling(subject, slow, work).await
             }
@@ -200,7 +199,7 @@ impl Engine {
                 Outcome::default()
             }
         };
-        stages.apply_ms = millis(apply_start);
+        stages.apply_ms = io.millis_since(apply_start);
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
@@ -211,13 +210,13 @@ impl Engine {
         state.view = Some(view);
         for (id, drift) in &outcome.drifts {
             if let Some(want) = loaded.desired.get(id) {
-                state.fights.reverted(id, &want.applied, drift.to_string(), Instant::now());
+                state.fights.reverted(id, &want.applied, drift.to_string(), io.now());
             }
         }
         for id in made.create.iter().filter(|id| again && live.get(id).is_some()) {
             if let Some(want) = loaded.desired.get(id) {
                 let who = "deleted by somebody".to_owned();
-                state.fights.reverted(id, &want.applied, who, Instant::now());
+                state.fights.reverted(id, &want.applied, who, io.now());
             }
         }
         for (id, failure) in &outcome.failures {
@@ -228,7 +227,7 @@ impl Engine {
                 _ => carried.transient += 1,
             }
         }
-        state.try_denied_again(retry_after(subject));
+        state.try_denied_again(retry_after(subject), io.now());
         carried.undeleted = outcome.undeleted.len();
         carried.left = outcome.left + outcome.taken;
         carried.wait = fought.iter().map(|fought| fought.wait).min();
@@ -258,7 +257,6 @@ impl Engine {
             problems,
             stages,
             counts,
-            turn,
         })
     }
 
@@ -295,6 +293,7 @@ impl Engine {
     /// deletes wait.
     fn ask(
         &self,
+        io: &Io,
         key: &Key,
         others: &siblings::View<'_>,
         asked: &[String],
@@ -303,7 +302,7 @@ impl Engine {
     ) {
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
             self.siblings.ask(&other, key, since);
-            self.queue.add(other);
+            self.wake(io, vec![other]);
         }
         if made.held.is_some() || !asked.is_empty() {
             for other in others.mute() {

@@ -1,14 +1,19 @@
-//! `dependsOn`: a commit is applied once the GitSyncs that it builds on are there.
+//! (pure) `dependsOn`: a commit is applied once the GitSyncs that it builds on are there.
 //!
 //! It orders applies and nothing else: what was applied stays, its drift is undone, and a dependency that is lost later
 //! changes nothing until there is something new to apply. Whoever waits is woken by what it waits for.
+#![deny(clippy::disallowed_methods)]
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::board::Namespace;
 use super::desired::{Desired, DesiredSet, changes};
 use super::engine::{Engine, Subject};
+use super::listen::Sink;
+use super::machine::effect::{Effect, Published};
+use super::machine::io::Io;
 use super::source::Loaded;
 use super::state::State;
 use super::status::Verdict;
@@ -17,7 +22,6 @@ use crate::api::{GitSync, Kind, keys};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
 use crate::controllers::build_sources::SourceAt;
-use crate::controllers::queue::Queue;
 use crate::controllers::wanted_agents::WantedAgents;
 
 /// What a plan is made of.
@@ -53,8 +57,9 @@ impl Engine {
             return Turn { loaded: before, waits };
         }
         if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
-            let sync = (subject.key, subject.entry.uid.as_str());
-            self.publish(sync, state.released.as_deref(), &newest);
+            let (uid, before) = (subject.entry.uid.clone(), state.released.clone());
+            let published = Published { uid, before, loaded: newest.clone() };
+            subject.io.tell(Effect::Publish(Box::new(published)));
             state.released = Some(newest.clone());
         }
         state.released_for = subject.generation;
@@ -71,17 +76,6 @@ impl Engine {
         // The same commit means something else when a variable has another value now: only the objects can tell.
         let space = self.space(&subject.key.namespace);
         subject.sync.spec.variables.is_none() || is_there(&newest.desired, &space)
-    }
-
-    /// Tells the controllers of a commit that is being applied, after the one that they were told of before.
-    fn publish(&self, (key, uid): (&Key, &str), before: Option<&Loaded>, loaded: &Loaded) {
-        let live = || {
-            let live = self.stores.agent_builds.names(&key.namespace).into_iter();
-            live.map(|name| Key::new(&*key.namespace, name)).collect()
-        };
-        // Whose they are is seen when they are used: the mark on the object says it.
-        self.builds.tell(key, uid, &loaded.builds, loaded.catalog.has_errors(), live);
-        tell_agents(&self.wanted, key, before.map(|before| &before.desired), &loaded.desired);
     }
 
     fn cycle(&self, subject: &Subject<'_>) -> Option<Verdict> {
@@ -103,7 +97,7 @@ impl Engine {
             .iter()
             .filter_map(|other| {
                 let key = Key::new(&subject.key.namespace, &other.name);
-                let why = self.lack(subject.key, &key, newest)?;
+                let why = self.lack(subject.io, subject.key, &key, newest)?;
                 Some(format!("GitSync {} {why}", other.name))
             })
             .collect();
@@ -117,7 +111,7 @@ impl Engine {
     }
 
     /// What another GitSync lacks so that one that depends on it may go on.
-    fn lack(&self, me: &Key, other: &Key, newest: &Loaded) -> Option<&'static str> {
+    fn lack(&self, io: &Io, me: &Key, other: &Key, newest: &Loaded) -> Option<&'static str> {
         let Some(entry) = self.stores.git_syncs.get(other) else { return Some("does not exist") };
         let live = &entry.value;
         let Some(sync) = live.object() else { return Some("does not parse") };
@@ -140,7 +134,7 @@ impl Engine {
         });
         let Some(told) = told else {
             self.siblings.ask(other, me, newest.found);
-            self.queue.add(other.clone());
+            self.wake(io, vec![other.clone()]);
             return Some("has not looked at its remote since");
         };
         let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());
@@ -228,8 +222,8 @@ fn news(entry: &Entry<Managed<GitSync>>) -> impl PartialEq + use<> {
 }
 
 /// Wakes those of a namespace that depend on others when one of them changes.
-pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
-    let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
+pub fn listen(stores: &Stores, sink: &Sink) {
+    let (sink, syncs) = (sink.clone(), stores.git_syncs.clone());
     stores.git_syncs.on_change(move |change| {
         if let (Some(old), Some(new)) = (change.old, change.new)
             && news(old) == news(new)
@@ -238,14 +232,14 @@ pub fn listen(stores: &Stores, queue: &Arc<Queue>) {
         }
         for (key, entry) in syncs.list(&change.key.namespace) {
             if key != *change.key && !names(&entry).is_empty() {
-                sink.add(key);
+                sink(key, Duration::ZERO);
             }
         }
     });
 }
 
 /// Tells which agents a commit wants, after the one that was told before.
-fn tell_agents(
+pub(super) fn tell_agents(
     wanted: &WantedAgents,
     key: &Key,
     before: Option<&DesiredSet>,

@@ -1,19 +1,20 @@
-//! The end of a GitSync: what becomes of its objects when it is deleted, and the finalizer that holds it until then.
+//! (pure) The end of a GitSync: what becomes of its objects when it is deleted, and the finalizer that holds it until then.
 //!
 //! The finalizer is there only while the end must delete something: `deletionPolicy: Delete`, not suspended, and there
 //! are objects or there are about to be. Nothing that is gone holds an end up: neither the namespace nor the
 //! ServiceAccount. A right that is missing does; then `deletionPolicy: Orphan` lets the objects stay.
+#![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::Api;
+use std::time::Duration;
 
 use super::apply::{LONGEST, Outcome, Pruned, Writer};
 use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::desired::{DesiredSet, SyncRef};
 use super::engine::{Engine, EngineError, Subject};
+use super::machine::Ended;
+use super::machine::effect::{Call, Effect, Event, Reply};
+use super::machine::io::Io;
 use super::order::Seq;
 use super::plan::{Others, Plan, Settled, Victim};
 use super::problems::{Refused, write_problems};
@@ -23,11 +24,9 @@ use super::status::Report;
 use super::tell::unready;
 use crate::api::git_sync::DeletionPolicy;
 use crate::api::{GitSync, ObjectId, keys};
-use crate::cluster::client::call;
 use crate::cluster::live::{Live, Managed};
-use crate::cluster::ssa;
 use crate::cluster::store::{Entry, Key};
-use crate::controllers::runtime::{Next, backoff};
+use crate::controllers::runtime::{Next, delay};
 
 /// Objects that are deleted before the status is told again.
 const BATCH: usize = 200;
@@ -120,7 +119,7 @@ impl Engine {
         let held = is_held(subject.entry);
         if !takes_along(subject.sync) {
             return if held {
-                self.hold(subject.key, &subject.entry.uid, false).await
+                self.hold(subject.io, subject.key, &subject.entry.uid, false).await
             } else {
                 Ok(())
             };
@@ -129,7 +128,7 @@ impl Engine {
         let space: &dyn board::Namespace = &space;
         let ours = |id: &ObjectId| space.get(id).is_some_and(|live| is_ours(&live, id, &sync));
         if !held && space.ids().iter().any(ours) {
-            return self.hold(subject.key, &subject.entry.uid, true).await;
+            return self.hold(subject.io, subject.key, &subject.entry.uid, true).await;
         }
         Ok(())
     }
@@ -149,13 +148,12 @@ impl Engine {
         if !takes_along(subject.sync) || (!writes && plan.marked > 0) {
             return Ok(());
         }
-        self.hold(subject.key, &subject.entry.uid, writes).await
+        self.hold(subject.io, subject.key, &subject.entry.uid, writes).await
     }
 
     /// Sets or takes away the finalizer of exactly this GitSync, and leaves those of others alone.
-    async fn hold(&self, key: &Key, uid: &str, hold: bool) -> Result<(), EngineError> {
+    async fn hold(&self, io: &Io, key: &Key, uid: &str, hold: bool) -> Result<(), EngineError> {
         let store = &self.stores.git_syncs;
-        let api = ssa::api_of::<GitSync>(&self.client, &key.namespace);
         let Some(mut newest) = store.get(key).filter(|newest| newest.uid == uid) else {
             return Ok(());
         };
@@ -168,17 +166,19 @@ impl Engine {
             if hold {
                 finalizers.push(keys::FINALIZER.into());
             }
-            let reply =
-                match ssa::set_finalizers(&api, &key.name, newest.version, &finalizers).await {
-                    Err(error) if error.is_conflict() && attempt < TRIES => {
-                        call(api.get(&key.name)).await
-                    }
-                    other => other.inspect(|_| tracing::debug!(object = %key, hold, "finalizer")),
-                };
+            let (name, version) = (key.name.clone(), newest.version);
+            let reply = match io.ask(None, Call::Finalizers { name, version, finalizers }).await {
+                Err(error) if error.is_conflict() && attempt < TRIES => {
+                    io.ask(None, Call::GetSync { name: key.name.clone() }).await
+                }
+                other => other.inspect(|_| tracing::debug!(object = %key, hold, "finalizer")),
+            };
             let reply = match reply {
                 Err(error) if error.is_gone() => None,
-                Ok(object) if object.metadata.uid.as_deref() != Some(uid) => None,
-                Ok(object) => serde_json::to_value(&object).and_then(serde_json::from_value).ok(),
+                Ok(Reply::Object(object)) if object.metadata.uid.as_deref() == Some(uid) => {
+                    serde_json::to_value(&object).and_then(serde_json::from_value).ok()
+                }
+                Ok(_) => None,
                 Err(error) => return Err(EngineError::Finalizer(error)),
             };
             let Some(reply) = reply else {
@@ -198,26 +198,22 @@ impl Engine {
     }
 
     /// A GitSync that somebody has deleted.
-    pub(super) async fn end(
-        &self,
-        key: &Key,
-        entry: &Entry<Managed<GitSync>>,
-    ) -> Result<Next, EngineError> {
+    pub(super) async fn end(&self, io: &Io, key: &Key, entry: &Entry<Managed<GitSync>>) -> Ended {
         if !is_held(entry) {
-            self.forget(key);
+            self.forget(io, key);
             return Ok(Next::Forget);
         }
         let state = self.state(key, &entry.uid);
         let mut state = state.lock().await;
         if state.uid != entry.uid {
             drop(state);
-            self.forget(key);
+            self.forget(io, key);
             return Ok(Next::After(Duration::ZERO));
         }
         let sync = entry.value.object();
         let step = if let Some(sync) = &sync {
             let generation = sync.metadata.generation.unwrap_or(0);
-            let subject = Subject { key, entry, sync, generation };
+            let subject = Subject { io, key, entry, sync, generation };
             self.part(&mut state, &subject).await?
         } else {
             // Nobody knows what it wants, so nothing is deleted.
@@ -231,26 +227,26 @@ impl Engine {
             Step::Over { good, reason, note } => (good, reason, note),
         };
         tracing::info!(object = %key, reason, note, "the end of a GitSync");
-        if let Some(sync) = &sync {
-            self.events.tell(sync.as_ref(), good, reason, &note).await;
+        if let Some(about) = sync {
+            let reason = reason.to_owned();
+            io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
         }
-        self.hold(key, &entry.uid, false).await?;
-        self.forget(key);
+        self.hold(io, key, &entry.uid, false).await?;
+        self.forget(io, key);
         Ok(Next::Forget)
     }
 
     /// Deletes what the GitSync leaves, some objects at a time.
     async fn part(&self, state: &mut State, subject: &Subject<'_>) -> Result<Step, EngineError> {
-        let Subject { key, entry, sync, .. } = subject;
+        let Subject { io, key, entry, sync, .. } = subject;
         let over = |good, reason, note| Ok(Step::Over { good, reason, note });
         if !takes_along(sync) {
             let why =
                 if sync.spec.suspend { "it is suspended" } else { "deletionPolicy is Orphan" };
             return over(true, "Orphaned", format!("its objects stay: {why}"));
         }
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        match call(namespaces.get(&key.namespace)).await {
-            Ok(found) if found.metadata.deletion_timestamp.is_none() => {}
+        match io.ask(None, Call::FindNamespace).await {
+            Ok(Reply::Found { deleting: false }) => {}
             Err(error) if !error.is_gone() => {
                 tracing::debug!(object = %key, %error, "cannot look at the namespace");
             }
@@ -266,7 +262,8 @@ impl Engine {
         let live = self.space(&key.namespace).all();
         let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
         if victims.is_empty() && given.is_empty() {
-            let waited = state.parting.get_or_insert_with(Instant::now).elapsed();
+            let since = *state.parting.get_or_insert_with(|| io.now());
+            let waited = io.now().saturating_duration_since(since);
             if let Some(left) = patience(ending.len(), waited) {
                 let what = format!("being deleted: {}", keepers(&ending));
                 let words = ("Deleting", what.as_str(), "waiting for their end");
@@ -294,8 +291,9 @@ impl Engine {
         state.parting = None;
         let count = victims.len() + given.len();
 
-        let client = match self.writer(state, subject, false).await {
-            Ok(client) => client.unwrap_or_else(|| self.client.clone()),
+        let told = self.news();
+        let account = match self.writer(state, subject, false).await {
+            Ok(account) => account,
             Err(Refusal { reason: "ServiceAccountNotFound", .. }) => {
                 let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
                 return over(false, "Orphaned", note);
@@ -310,7 +308,7 @@ impl Engine {
         let mut asked = Vec::new();
         for other in &others.unknown {
             self.siblings.ask(other, key, since);
-            self.queue.add(other.clone());
+            self.wake(io, vec![other.clone()]);
             asked.push(other.name.clone());
         }
         for other in others.mute() {
@@ -331,7 +329,7 @@ impl Engine {
             return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
         }
         for taker in self.siblings.give(key, &given) {
-            self.queue.add(Key::new(&key.namespace, taker));
+            self.wake(io, vec![Key::new(&key.namespace, taker)]);
         }
 
         let what = match given.first() {
@@ -350,18 +348,17 @@ impl Engine {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
             })
         };
-        let absent = || {
-            self.siblings.news(&key.namespace) == others.news && self.stores.failing().is_empty()
-        };
+        let absent = || self.news() == told && self.stores.failing().is_empty();
         let writer = Writer {
-            client: &client,
+            io,
+            account: account.as_ref(),
             stores: &self.stores,
             sync: &reference,
             commit: "",
             atomic: false,
             go_on: &current,
             absent: &absent,
-            until: tokio::time::Instant::now() + LONGEST,
+            until: io.now() + LONGEST,
         };
         let mut undeleted = BTreeMap::new();
         for victim in victims.iter().take(BATCH) {
@@ -397,7 +394,7 @@ impl Engine {
             &[],
         );
         state.attempts = state.attempts.saturating_add(1);
-        let wait = backoff(state.attempts).min(retry_after(subject));
+        let wait = io.jitter(delay(state.attempts)).min(retry_after(subject));
         self.say(state, subject, &live, (reason, &what, "trying again"), &problems, wait).await
     }
 

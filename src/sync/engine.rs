@@ -1,89 +1,51 @@
-//! One reconcile of a GitSync: look at the remote if it is time, plan, write, tell.
+//! (pure) One pass for a GitSync: look at the remote if it is time, plan, write, tell.
+#![deny(clippy::disallowed_methods)]
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use kube::Client;
-
-use super::budgets::Budgets;
 use super::carry::Carry;
 use super::desired::SyncRef;
-use super::listen::listen;
-use super::local::LocalFolders;
-use super::rights::retry_after;
+use super::look::Looks;
+use super::machine::effect::{Effect, Event};
+use super::machine::io::Io;
+use super::machine::{Ended, Moved};
+use super::rights::{Rules, retry_after};
 use super::siblings::Siblings;
-use super::slots::Slots;
-use super::source::{Loaded, Source, millis};
+use super::source::Loaded;
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
 use super::status::{Done, PROGRESSING, READING, Report, Verdict, unwatched, verdict};
-use super::tell::{now, outcome_word, unready};
+use super::tell::{outcome_word, unready};
 use super::touched::Touched;
-use super::variables::Changed;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, keys};
 use crate::cluster::client::CallError;
-use crate::cluster::events::Events;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
-use crate::controllers::build_sources::BuildSources;
-use crate::controllers::queue::Queue;
-use crate::controllers::runtime::{Next, Reconciler, backoff};
-use crate::controllers::turns::Turns;
-use crate::controllers::wanted_agents::WantedAgents;
+use crate::controllers::runtime::{Next, delay};
 use crate::git::Revision;
-use crate::net::Dialler;
 
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the first lists of our kinds may take before the statuses say that one is missing.
-const LISTED_WITHIN: Duration = Duration::from_secs(15);
-/// How often they are looked for after that.
+/// How often kinds that the cluster does not list are looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// How the operator was started, as far as syncing is concerned.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Makes the connections to repositories.
-    pub dialler: Dialler,
-    /// The operator's own rights are used for writes where no ServiceAccount is named.
-    pub single_tenant: bool,
-    /// ServiceAccount of each GitSync's namespace that is used where it names none.
-    pub default_service_account: Option<String>,
-    /// Folders on disk in place of repositories.
-    pub local: LocalFolders,
-    /// Where the operator runs, for hints.
-    pub operator_namespace: String,
-    /// Folder for bare stores; everything in it can be made anew.
-    pub data_dir: PathBuf,
-    /// What one repository may cost.
-    pub budgets: Budgets,
-}
-
-/// The engine: the reconciler of GitSyncs.
+/// What decides for the GitSyncs of one namespace. All that it keeps can be made anew.
 pub struct Engine {
-    pub(super) client: Client,
+    pub(super) namespace: String,
     pub(super) stores: Stores,
-    pub(super) settings: Settings,
-    pub(super) builds: Arc<BuildSources>,
-    pub(super) wanted: Arc<WantedAgents>,
-    pub(super) turns: Arc<Turns>,
-    pub(super) queue: Arc<Queue>,
-    pub(super) events: Events,
+    pub(super) rules: Rules,
     pub(super) touched: Arc<Touched>,
-    pub(super) siblings: Arc<Siblings>,
-    pub(super) slots: Slots,
     pub(super) spoken: Arc<Spoken>,
-    started: tokio::time::Instant,
-    /// Syncs whose variables have changed.
-    pub variables: Arc<Changed>,
-    states: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<State>>>>,
+    pub(super) siblings: Siblings,
+    pub(super) looks: Looks,
+    states: Mutex<BTreeMap<String, Arc<futures::lock::Mutex<State>>>>,
 }
 
-/// Why a reconcile has to be tried again as a whole.
+/// Why a pass has to be tried again as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The status could not be written.
@@ -92,10 +54,14 @@ pub enum EngineError {
     /// The finalizer could not be set or taken away.
     #[error("cannot write the finalizer: {0}")]
     Finalizer(#[source] CallError),
+    /// A pass waits for nothing.
+    #[error("internal error: a pass waits for nothing")]
+    Stuck,
 }
 
 /// One GitSync as a reconcile looks at it.
 pub(super) struct Subject<'a> {
+    pub io: &'a Io,
     pub key: &'a Key,
     pub entry: &'a Entry<Managed<GitSync>>,
     pub sync: &'a Arc<GitSync>,
@@ -135,139 +101,117 @@ impl<'a> Subject<'a> {
         Report {
             attempted: state.attempted.as_ref().map(ToString::to_string),
             handled: state.request.clone(),
-            ..Report::of(self.generation, verdict, now())
+            ..Report::of(self.generation, verdict, self.io.time())
         }
     }
 }
 
 impl Engine {
-    /// An engine over these stores; `queue` hears of every change that concerns a GitSync.
-    ///
-    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
-    /// writes it takes the turn of controllers.
+    /// An engine for one namespace, over these stores. What has changed in them is told by `touched` and `spoken`.
+    #[must_use]
     pub fn new(
-        client: Client,
+        namespace: &str,
         stores: Stores,
-        settings: Settings,
-        builds: Arc<BuildSources>,
-        wanted: Arc<WantedAgents>,
-        turns: Arc<Turns>,
-        queue: &Arc<Queue>,
-    ) -> Arc<Self> {
-        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
-        let siblings = Arc::new(Siblings::default());
-        listen(&stores, &touched, &spoken, &siblings, queue);
-        let events = Events::new(client.clone());
-        Arc::new(Self {
-            client,
+        rules: Rules,
+        touched: Arc<Touched>,
+        spoken: Arc<Spoken>,
+    ) -> Self {
+        let (siblings, looks, states) = (Siblings::default(), Looks::default(), Mutex::default());
+        Self {
+            namespace: namespace.to_owned(),
             stores,
-            settings,
-            builds,
-            wanted,
-            turns,
-            queue: queue.clone(),
-            events,
+            rules,
             touched,
-            siblings,
-            slots: Slots::default(),
             spoken,
-            started: tokio::time::Instant::now(),
-            variables: Arc::default(),
-            states: Mutex::default(),
-        })
-    }
-
-    pub(super) fn state(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || {
-            let store = self.settings.data_dir.join(uid);
-            let Settings { dialler, budgets, .. } = self.settings.clone();
-            let source = Source::new(store, dialler, budgets)
-                .taking(self.slots.clone())
-                .in_place_of(self.settings.local.of(key));
-            Arc::new(tokio::sync::Mutex::new(State::new(uid, source)))
-        };
-        states.entry(key.clone()).or_insert_with(fresh).clone()
-    }
-
-    pub(super) fn forget(&self, key: &Key) {
-        self.wake(self.siblings.forget(key));
-        self.wanted.forget(key);
-        self.builds.forget(key);
-        self.touched.forget(key);
-        self.spoken.forget(key);
-        self.variables.take(key);
-        let state = self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        let Some(uid) =
-            state.and_then(|state| state.try_lock().ok().map(|state| state.uid.clone()))
-        else {
-            return;
-        };
-        let store = self.settings.data_dir.join(uid);
-        tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&store) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(path = %store.display(), %error, "cannot remove fetched objects");
-            }
-            _ => {}
-        });
-    }
-
-    pub(super) fn wake(&self, keys: Vec<Key>) {
-        for key in keys {
-            self.queue.add(key);
+            siblings,
+            looks,
+            states,
         }
     }
 
-    /// The live objects of our kinds in a namespace.
+    fn states(&self) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn state(&self, key: &Key, uid: &str) -> Arc<futures::lock::Mutex<State>> {
+        let fresh = || Arc::new(futures::lock::Mutex::new(State::new(uid)));
+        self.states().entry(key.name.clone()).or_insert_with(fresh).clone()
+    }
+
+    /// Whether nothing is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.states().is_empty()
+    }
+
+    /// Something besides objects of the cluster has changed for a GitSync: it looks at its remote.
+    pub(super) fn changed(&self, name: &str, what: Moved) {
+        self.looks.moved(name, what);
+    }
+
+    pub(super) fn forget(&self, io: &Io, key: &Key) {
+        self.wake(io, self.siblings.forget(key));
+        self.touched.forget(key);
+        self.spoken.forget(key);
+        self.looks.forget(&key.name);
+        self.states().remove(&key.name);
+        io.tell(Effect::Forget);
+    }
+
+    #[allow(clippy::unused_self)] // it is of this namespace
+    pub(super) fn wake(&self, io: &Io, keys: Vec<Key>) {
+        for key in keys {
+            io.tell(Effect::Wake(key.name, Duration::ZERO));
+        }
+    }
+
+    /// The live objects of our kinds in the namespace.
     pub(super) fn space<'a>(&'a self, namespace: &'a str) -> Space<'a> {
         Space { stores: &self.stores, namespace }
     }
-}
 
-impl Reconciler for Engine {
-    type Error = EngineError;
-    const KIND: &'static str = "GitSync";
-    /// A minute of writes (`apply::LONGEST`), and what stands before and after them, each call as slow as it may be.
-    const DEADLINE: Duration = Duration::from_secs(5 * 60);
+    /// What the others of the namespace want, and which of them there are, may have changed when this number has.
+    pub(super) fn news(&self) -> u64 {
+        self.siblings.news(&self.namespace) + self.touched.syncs_changed(&self.namespace)
+    }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
-        let listed = self.stores.wait_ready();
-        if tokio::time::timeout_at(self.started + LISTED_WITHIN, listed).await.is_err() {
-            return self.unlisted(&key).await;
+    /// One pass for the GitSync of that name.
+    ///
+    /// # Errors
+    /// When what it had to say could not be written: then it is tried again.
+    pub async fn reconcile(&self, io: &Io, name: &str) -> Ended {
+        let key = Key::new(&*self.namespace, name);
+        if !self.stores.pending().is_empty() {
+            return self.unlisted(io, &key).await;
         }
         let Some(entry) = self.stores.git_syncs.get(&key) else {
-            self.forget(&key);
+            self.forget(io, &key);
             return Ok(Next::Forget);
         };
         if entry.value.facts.deleting {
-            return self.end(&key, &entry).await;
+            return self.end(io, &key, &entry).await;
         }
         let Some(sync) = entry.value.object() else {
-            let error = entry.value.parse_error();
-            tracing::warn!(object = %key, error, "this GitSync does not parse");
-            return Ok(Next::Settled);
+            return self.unreadable(io, &key, &entry).await;
         };
         let state = self.state(&key, &entry.uid);
         let mut state = state.lock().await;
         if state.uid != entry.uid {
             drop(state);
-            self.forget(&key);
+            self.forget(io, &key);
             return Ok(Next::After(Duration::ZERO));
         }
         let generation = sync.metadata.generation.unwrap_or(0);
-        let subject = Subject { key: &key, entry: &entry, sync: &sync, generation };
-        if let Some(said) = self.spoken.answer(&key, &entry.uid, subject.status(), Instant::now()) {
+        let subject = Subject { io, key: &key, entry: &entry, sync: &sync, generation };
+        if let Some(said) = self.spoken.answer(&key, &entry.uid, subject.status(), io.now()) {
             tracing::info!(object = %key, "somebody else has written the status: ours is written again");
             self.write_status(&subject, |_| said).await?;
             return Ok(Next::After(Duration::ZERO));
         }
         self.sync(&mut state, &subject).await
     }
-}
 
-impl Engine {
     /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
-    async fn unlisted(&self, key: &Key) -> Result<Next, EngineError> {
+    async fn unlisted(&self, io: &Io, key: &Key) -> Ended {
         let kinds = self.stores.pending().join(", ");
         let entry = self.stores.git_syncs.get(key).filter(|entry| !entry.value.facts.deleting);
         let sync = entry.as_ref().and_then(|entry| entry.value.object());
@@ -277,16 +221,24 @@ impl Engine {
                 "nothing is synced until the cluster lists its objects of kind {kinds}; is all of deploy/crds.yaml applied?"
             );
             let generation = sync.metadata.generation.unwrap_or(0);
-            let subject = Subject { key, entry, sync: &sync, generation };
+            let subject = Subject { io, key, entry, sync: &sync, generation };
             let mut verdict = unready("KindsNotListed", &message, false);
             verdict.reconciling = true;
-            let report = Report::of(generation, verdict, now());
+            let report = Report::of(generation, verdict, io.time());
             self.tell(&subject, report).await?;
         }
         Ok(Next::After(LOOK_AGAIN))
     }
 
-    async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Result<Next, EngineError> {
+    /// A GitSync of which not all can be read: nothing is done for it, and it says so.
+    async fn unreadable(&self, _io: &Io, key: &Key, entry: &Entry<Managed<GitSync>>) -> Ended {
+        let error = entry.value.parse_error();
+        tracing::warn!(object = %key, error, "this GitSync does not parse");
+        Ok(Next::Settled)
+    }
+
+    async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Ended {
+        let io = subject.io;
         state.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE));
         if !subject.sync.spec.suspend {
             // Whatever it may write itself: others may wait to hear what it wants.
@@ -295,14 +247,14 @@ impl Engine {
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {
             // What is found meanwhile would be old news when it goes on.
-            state.stop_looking();
+            self.stop_looking(state, subject);
             let mut report = subject.blank(unready("Suspended", "", false), state);
             report.suspended = true;
             self.tell(subject, report).await?;
             return Ok(Next::Settled);
         }
         let name = subject.sync.spec.service_account_name.as_deref();
-        if let Err(refusal) = self.settings.account(&subject.key.namespace, name) {
+        if let Err(refusal) = self.rules.account(&subject.key.namespace, name) {
             let report = subject.blank(unready(refusal.reason, &refusal.message, true), state);
             self.tell(subject, report).await?;
             return Ok(Next::Settled);
@@ -322,7 +274,7 @@ impl Engine {
                 // Before the first commit is applied there is nothing to watch.
                 report.blind = subject.last_applied().is_some();
                 self.tell(subject, report).await?;
-                return Ok(Next::After(state.until_poll()));
+                return Ok(Next::After(state.until_poll(io.now())));
             }
         }
         let failure = state.source_error.clone().filter(|_| state.generation == subject.generation);
@@ -333,7 +285,9 @@ impl Engine {
                 said
             }
             // Most remotes answer in a moment: there is nothing to say before that.
-            (None, Some(question)) if question.began.elapsed() < PATIENCE => {
+            (None, Some(question))
+                if io.now().saturating_duration_since(question.began) < PATIENCE =>
+            {
                 return Ok(Next::After(PATIENCE));
             }
             (None, _) => {
@@ -350,7 +304,7 @@ impl Engine {
             report.blind = state.source_error.is_some();
             self.tell(subject, report).await?;
         }
-        Ok(Next::After(if polling { PATIENCE } else { state.until_poll() }))
+        Ok(Next::After(if polling { PATIENCE } else { state.until_poll(io.now()) }))
     }
 
     /// Brings the namespace where a commit wants it, and tells: the newest that was read whole, or while that `waits`
@@ -361,9 +315,9 @@ impl Engine {
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
         waits: Option<Verdict>,
-    ) -> Result<Next, EngineError> {
-        let Subject { key, sync, generation, .. } = subject;
-        let began = Instant::now();
+    ) -> Ended {
+        let Subject { io, key, sync, generation, .. } = subject;
+        let began = io.now();
         let Carry {
             plan,
             recalled,
@@ -376,13 +330,14 @@ impl Engine {
             problems,
             stages,
             counts,
-            turn,
         } = self.carry_out(state, subject, loaded).await?;
         if outcome.stopped {
             return Ok(Next::After(Duration::ZERO));
         }
         let asked = state.polling().filter(|_| carried.unanswered && plan.is_settled());
-        if asked.is_some_and(|question| question.began.elapsed() < PATIENCE) {
+        if asked
+            .is_some_and(|question| io.now().saturating_duration_since(question.began) < PATIENCE)
+        {
             // Nothing was done, and most remotes answer in a moment.
             return Ok(Next::After(PATIENCE));
         }
@@ -411,7 +366,7 @@ impl Engine {
             subject: loaded.info.subject.clone(),
             outcome: result,
             counts: (outcome.created, outcome.updated, outcome.pruned),
-            duration_ms: millis(state.started.unwrap_or(began)),
+            duration_ms: io.millis_since(state.started.unwrap_or(began)),
             trigger: state.trigger,
         });
         let event = news.then(|| {
@@ -453,15 +408,16 @@ impl Engine {
             suspended: false,
             blind: false,
             silent: None,
-            now: now(),
+            now: io.time(),
         };
         let written = self.tell(subject, report).await;
         // What waited for the commit to be applied may go on.
-        drop(turn);
-        if let Some((ready, reason, note)) = event {
-            self.events.tell(sync.as_ref(), ready, &reason, &note).await;
+        io.tell(Effect::Writing(false));
+        if let Some((good, reason, note)) = event {
+            let about = Arc::clone(sync);
+            io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
         }
-        self.tell_drift(sync, &outcome.drifts).await;
+        self.tell_drift(subject, &outcome.drifts);
         written?;
         state.pending = Some(pending);
 
@@ -470,7 +426,8 @@ impl Engine {
             state.started = None;
         }
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
-        let mut wait = fought.map_or(state.until_poll(), |fought| fought.min(state.until_poll()));
+        let until_poll = state.until_poll(io.now());
+        let mut wait = fought.map_or(until_poll, |fought| fought.min(until_poll));
         if carried.unseen.is_some() {
             wait = wait.min(LOOK_AGAIN);
         }
@@ -478,7 +435,7 @@ impl Engine {
             wait = wait.min(retry_after(subject));
         }
         if retry {
-            wait = wait.min(backoff(state.attempts));
+            wait = wait.min(io.jitter(delay(state.attempts)));
         } else if outcome.left > 0 {
             // The next piece.
             wait = Duration::ZERO;

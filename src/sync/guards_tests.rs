@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use futures::future::{BoxFuture, FutureExt};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -11,6 +12,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use super::super::driver;
+use super::super::machine::io::Pass;
 use super::super::properties::definition;
 use super::*;
 use crate::api::Kind;
@@ -122,23 +125,24 @@ async fn with_writer<T>(
     server: &Arc<Server>,
     shown: Option<Value>,
     absent: &(dyn Fn() -> bool + Sync),
-    work: impl AsyncFnOnce(&Writer<'_>) -> T,
+    work: impl for<'a> FnOnce(&'a Writer<'a>) -> BoxFuture<'a, T>,
 ) -> T {
-    let (client, stores, sync) = (server.client(), Stores::new(), sync());
+    let (client, stores, sync, io) = (server.client(), Stores::new(), sync(), driver::io());
     if let Some(shown) = shown {
         let _seen = stores.managed(Kind::ModelAPI).wrote_json(shown);
     }
     let writer = Writer {
-        client: &client,
+        io: &io,
+        account: None,
         stores: &stores,
         sync: &sync,
         commit: "c",
         atomic: false,
         go_on: &|| true,
         absent,
-        until: Instant::now() + LONGEST,
+        until: io.now() + LONGEST,
     };
-    work(&writer).await
+    driver::drive(&client, Pass::new(io.clone(), work(&writer))).await
 }
 
 async fn updated(
@@ -149,16 +153,23 @@ async fn updated(
     let mode = Mode::Update { uid: "u".into(), version: None };
     let want = Desired::new(definition(&id(), 2));
     let job = Job { id: id(), want, mode, before: 7, adopted, drifted: false };
-    with_writer(server, shown, &|| true, async |writer: &Writer<'_>| {
-        writer.update(&job, "u").await.map(|seen| seen.map(|(before, _)| before))
+    with_writer(server, shown, &|| true, |writer| {
+        async move {
+            let slot = writer.io.slot().await;
+            let updated = writer.update(slot, &job, "u").await;
+            updated.map(|seen| seen.map(|(before, _)| before))
+        }
+        .boxed()
     })
     .await
 }
 
 async fn pruned(server: &Arc<Server>, absent: bool) -> Result<Pruned, String> {
     let victim = Victim { id: id(), uid: "u".into(), version: 7 };
-    let work = async |writer: &Writer<'_>| writer.prune(&victim).await;
-    with_writer(server, Some(object(7, 1, same)), &|| absent, work).await
+    with_writer(server, Some(object(7, 1, same)), &|| absent, |writer| {
+        async move { writer.prune(&victim).await }.boxed()
+    })
+    .await
 }
 
 #[tokio::test]

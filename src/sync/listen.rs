@@ -3,32 +3,34 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::siblings::Siblings;
 use super::spoken::Spoken;
 use super::touched::Touched;
 use crate::api::{Kind, ObjectId};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
-use crate::controllers::queue::Queue;
 
-/// Puts the GitSyncs that a change concerns on the queue.
+/// Called with a GitSync that is to be looked at again, and after which time.
+pub type Sink = Arc<dyn Fn(Key, Duration) + Send + Sync>;
+
+/// Calls `sink` with the GitSyncs that a change concerns.
 pub fn listen(
     stores: &Stores,
     touched: &Arc<Touched>,
     spoken: &Arc<Spoken>,
-    siblings: &Arc<Siblings>,
-    queue: &Arc<Queue>,
+    clock: impl Fn() -> Instant + Send + Sync + 'static,
+    sink: &Sink,
 ) {
-    super::depends::listen(stores, queue);
-    let (sink, spoken, siblings) = (queue.clone(), spoken.clone(), siblings.clone());
+    super::depends::listen(stores, sink);
+    let queue = sink;
+    let (sink, spoken, turned) = (queue.clone(), spoken.clone(), touched.clone());
     stores.git_syncs.on_change(move |change| match (change.old, change.new) {
         (Some(old), Some(new))
             if old.uid == new.uid && old.value.facts.same_input(&new.value.facts) =>
         {
             let status = new.value.object().and_then(|sync| sync.status.clone());
-            let wait = spoken.wait(change.key, &new.uid, status.as_ref(), Instant::now());
+            let wait = spoken.wait(change.key, &new.uid, status.as_ref(), clock());
             if let Some(wait) = wait {
-                sink.add_after(change.key.clone(), wait);
+                sink(change.key.clone(), wait);
             }
         }
         (old, new) => {
@@ -36,15 +38,15 @@ pub fn listen(
                 (entry.uid.clone(), entry.value.facts.generation, entry.value.facts.deleting)
             };
             if old.map(|old| generation(old)) != new.map(|new| generation(new)) {
-                siblings.changed(&change.key.namespace);
+                turned.sync_changed(&change.key.namespace);
             }
-            sink.add(change.key.clone());
+            sink(change.key.clone(), Duration::ZERO);
         }
     });
     let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
     stores.on_turn(move || {
         for (key, _) in syncs.all() {
-            sink.add(key);
+            sink(key, Duration::ZERO);
         }
     });
     macro_rules! managed {
@@ -67,7 +69,7 @@ pub fn listen(
                 for name in syncs.names(&change.key.namespace) {
                     let key = Key::new(&*change.key.namespace, name);
                     touched.touch(&key, &id);
-                    sink.add_after(key, delay);
+                    sink(key, delay);
                 }
             });
         }};

@@ -1,24 +1,101 @@
-//! The engine's look at a remote, which runs beside the reconciles.
+//! (pure) When a remote is looked at, and what is made of the answer. The look itself runs beside the passes.
+#![deny(clippy::disallowed_methods)]
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::engine::{Engine, Subject};
+use super::machine::Moved;
+use super::machine::effect::{Effect, Found, Look};
 use super::order::Seq;
 use super::siblings::Told;
 use super::source::parse_duration;
 use super::source_error::SourceError;
-use super::state::{Answer, Question, State, unpanicked};
-use super::variables;
-use crate::api::git_sync::Stages;
+use super::state::{Answer, Question, Slot, State};
 use crate::api::keys;
-use crate::controllers::runtime::jitter;
-use crate::git::Revision;
+
+/// What of a GitSync makes it look at its remote, besides time and spec, and where the answer of a look is put.
+#[derive(Default)]
+struct Looking {
+    /// Since when something has changed that only a look can tell of. It stands until a look that began later has ended.
+    variables: Option<Seq>,
+    folder: Option<Seq>,
+    /// The look that is under way, by its place in the order of things.
+    slot: Option<(Seq, Slot)>,
+}
+
+/// The same for all GitSyncs of a namespace, by their names.
+#[derive(Default)]
+pub(super) struct Looks(Mutex<BTreeMap<String, Looking>>);
+
+impl Looks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Looking>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn moved(&self, name: &str, what: Moved) {
+        let mut all = self.lock();
+        let looking = all.entry(name.to_owned()).or_default();
+        match what {
+            Moved::Variables => looking.variables = Some(Seq::next()),
+            Moved::Folder => looking.folder = Some(Seq::next()),
+        }
+    }
+
+    /// What makes it look now.
+    fn trigger(&self, name: &str) -> Option<&'static str> {
+        let all = self.lock();
+        let looking = all.get(name)?;
+        let folder = looking.folder.map(|_| "Folder");
+        looking.variables.map(|_| "Variables").or(folder)
+    }
+
+    fn began(&self, name: &str, at: Seq, slot: Slot) {
+        self.lock().entry(name.to_owned()).or_default().slot = Some((at, slot));
+    }
+
+    /// A look that began there has read what had changed until then.
+    fn ended(&self, name: &str, at: Seq) {
+        let mut all = self.lock();
+        let Some(looking) = all.get_mut(name) else { return };
+        looking.variables.take_if(|since| *since < at);
+        looking.folder.take_if(|since| *since < at);
+        if looking.variables.is_none() && looking.folder.is_none() && looking.slot.is_none() {
+            all.remove(name);
+        }
+    }
+
+    pub(super) fn forget(&self, name: &str) {
+        self.lock().remove(name);
+    }
+}
 
 impl Engine {
+    /// A look at a remote has ended. Its answer is taken in by the next pass, and stops what is being written.
+    pub(super) fn looked(&self, name: &str, at: Seq, found: Found) {
+        let mut all = self.looks.lock();
+        let slot =
+            all.get_mut(name).and_then(|looking| looking.slot.take_if(|(began, _)| *began == at));
+        if let Some((_, slot)) = slot {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        }
+    }
+
+    /// Gives up the look that is under way; the next one begins as soon as it may.
+    pub(super) fn stop_looking(&self, state: &mut State, subject: &Subject<'_>) {
+        if state.polling().is_some() {
+            subject.io.tell(Effect::StopLooking);
+        }
+        if let Some(looking) = self.looks.lock().get_mut(&subject.key.name) {
+            looking.slot = None;
+        }
+        state.stop_looking();
+    }
+
     /// Takes in what a look at the remote found, and begins another one if it is time.
     pub(super) fn look(&self, state: &mut State, subject: &Subject<'_>) {
-        let Subject { key, entry, sync, generation } = subject;
+        let Subject { io, key, entry, sync, generation } = subject;
         if let Some(answer) = state.take_answer() {
             self.learn(state, subject, answer);
         }
@@ -26,87 +103,36 @@ impl Engine {
             return;
         }
         let request = subject.annotation(keys::REQUESTED_AT);
-        let changed = self.settings.local.take_changed(key);
         let asked = self.siblings.is_asked(key).then_some("Sibling");
-        let asked = if changed { Some("Folder") } else { asked };
-        let moved = self.variables.take(key).then_some("Variables");
-        let Some(trigger) = state.due(*generation, request, moved.or(asked)) else { return };
-        let began = Instant::now();
+        let asked = self.looks.trigger(&key.name).or(asked);
+        let Some(trigger) = state.due(*generation, request, asked, io.now()) else { return };
         let question = Question {
             trigger,
             generation: *generation,
             request: request.map(str::to_owned),
-            began,
+            began: io.now(),
             at: Seq::next(),
         };
         // If the look ends without an answer, it is begun again.
         let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
-        state.next_poll = Some(began + jitter(retry));
-        let (source, slots, client) =
-            (state.source.clone(), self.slots.clone(), self.client.clone());
-        let budgets = self.settings.budgets;
+        state.next_poll = Some(io.now() + io.jitter(retry));
         let last = state.source_error.as_ref().map(|failure| failure.reason);
-        let panicked = last == Some(SourceError::Panicked.reason());
-        let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
-        let applied = subject.applied_before();
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
         let waits = !sync.spec.depends_on.is_empty() && state.released.is_none();
-        let last = subject.last_applied().filter(|_| waits && state.recalled.is_none());
-        let look = async move {
-            let mut source = source.lock().await;
-            if panicked {
-                source.start_anew(budgets);
-            }
-            let (mut stages, mut attempted) = (Stages::default(), None);
-            let slot = slots.ask().await;
-            let values = variables::read(&client, &mine.namespace, &sync.spec).await;
-            drop(slot);
-            let known = values.as_ref().ok().cloned().flatten();
-            let result = match values {
-                Ok(values) => {
-                    let (stages, attempted) = (&mut stages, &mut attempted);
-                    unpanicked(source.refresh(&sync.spec, &mine, values, stages, attempted)).await
-                }
-                Err(error) => Err(error),
-            };
-            let (changed, failure) = match result {
-                Ok(changed) => (changed, None),
-                Err(error) => {
-                    tracing::warn!(object = %mine, reason = error.reason(), %error, "cannot read the repository");
-                    if error == SourceError::Panicked {
-                        source.start_anew(budgets);
-                    }
-                    (false, Some(error.into()))
-                }
-            };
-            if let Some(applied) = applied.filter(|_| failure.is_some()) {
-                // Nothing new is known, but what was applied before is still to be kept so.
-                if let Err(error) = source.recall(&sync.spec, &mine, applied).await {
-                    tracing::warn!(object = %mine, %error, "changes by hand are not undone for now");
-                }
-            }
-            let newest = source.loaded.as_ref().filter(|_| failure.is_none());
-            let other = |last: &Revision| newest.is_some_and(|newest| newest.revision != *last);
-            let recalled = match last.filter(other) {
-                Some(last) => match source.before(&sync.spec, &mine, last, known).await {
-                    Ok(before) => before,
-                    Err(error) => {
-                        tracing::warn!(object = %mine, %error, "changes by hand are not undone for now");
-                        None
-                    }
-                },
-                None => None,
-            };
-            let loaded = source.loaded.clone();
-            Answer { question: asking, attempted, stages, changed, failure, loaded, recalled }
-        };
-        let (queue, mine) = (self.queue.clone(), (*key).clone());
         tracing::debug!(object = %key, uid = entry.uid, trigger, "looking at the remote");
-        state.poll(question, look, move || queue.add(mine));
+        self.looks.began(&key.name, question.at, state.poll(question.clone()));
+        io.tell(Effect::Look(Box::new(Look {
+            sync: (*sync).clone(),
+            question,
+            anew: last == Some(SourceError::Panicked.reason()),
+            applied: subject.applied_before(),
+            last: subject.last_applied().filter(|_| waits && state.recalled.is_none()),
+        })));
     }
 
     fn learn(&self, state: &mut State, subject: &Subject<'_>, answer: Answer) {
-        let Subject { key, entry, sync, .. } = subject;
+        let Subject { io, key, entry, sync, .. } = subject;
+        self.looks.ended(&key.name, answer.question.at);
         let Answer { question, attempted, stages, changed, failure, loaded, recalled } = answer;
         state.trigger = question.trigger;
         state.started = Some(question.began);
@@ -128,7 +154,7 @@ impl Engine {
         let interval =
             if failure.is_some() { &sync.spec.retry_interval } else { &sync.spec.interval };
         let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
-        state.next_poll = Some(Instant::now() + jitter(interval));
+        state.next_poll = Some(io.now() + io.jitter(interval));
         state.request = question.request;
         state.loaded = loaded;
         state.recalled = recalled.or(state.recalled.take());
@@ -140,6 +166,6 @@ impl Engine {
             loaded: state.loaded.clone(),
             failed: state.source_error.is_some(),
         };
-        self.wake(self.siblings.tell(key, told));
+        self.wake(io, self.siblings.tell(key, told));
     }
 }

@@ -1,21 +1,19 @@
-//! With whose rights a GitSync writes, and what is said when there are none or when they do not suffice.
+//! (pure) With whose rights a GitSync writes, and what is said when there are none or when they do not suffice.
 //!
 //! Statuses, events and the finalizer are the operator's own affair; this is about the objects that come from Git.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Client;
-use kube::api::{Api, PostParams};
 use regex::Regex;
 
-use super::engine::{Engine, Settings, Subject};
+use super::engine::{Engine, Subject};
+use super::machine::effect::{Call, Reply};
+use super::machine::io::Io;
 use super::source::parse_duration;
 use super::state::State;
 use crate::api::Kind;
-use crate::cluster::client::{CallError, call};
+use crate::cluster::client::CallError;
 use crate::cluster::identity::Account;
 
 /// Why nothing at all may be written for a GitSync.
@@ -29,7 +27,18 @@ pub struct Refusal {
     pub stalled: bool,
 }
 
-impl Settings {
+/// How the operator was started, as far as writes are concerned.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The operator's own rights are used for writes where no ServiceAccount is named.
+    pub single_tenant: bool,
+    /// ServiceAccount of each GitSync's namespace that is used where it names none.
+    pub default_service_account: Option<String>,
+    /// Where the operator runs, for hints.
+    pub operator_namespace: String,
+}
+
+impl Rules {
     /// As whom the objects of a GitSync are written; `None` is the operator itself.
     ///
     /// # Errors
@@ -54,7 +63,7 @@ impl Settings {
 }
 
 impl Engine {
-    /// The client that writes for a GitSync; `None` when there is nothing to write and no doubt about the account.
+    /// As whom a GitSync is written; `None` is the operator itself. Without anything to write it is only looked at once.
     ///
     /// The API server does not care whether a ServiceAccount exists that somebody acts as, so it is looked at before
     /// every plan that writes: deleting it ends what is done in its name, whatever its name is still bound to.
@@ -63,30 +72,26 @@ impl Engine {
         state: &mut State,
         subject: &Subject<'_>,
         idle: bool,
-    ) -> Result<Option<Client>, Refusal> {
+    ) -> Result<Option<Account>, Refusal> {
         let name = subject.sync.spec.service_account_name.as_deref();
-        let Some(account) = self.settings.account(&subject.key.namespace, name)? else {
-            return Ok((!idle).then(|| self.client.clone()));
-        };
+        let account = self.rules.account(&subject.key.namespace, name)?;
+        let Some(account) = account else { return Ok(None) };
         let known = state.account.as_ref() == Some(&account);
         if known && idle {
-            return Ok(None);
+            return Ok(Some(account));
         }
         state.account = None;
-        self.find(&account).await?;
-        let client = account.client(&self.client);
+        self.find(subject.io, &account).await?;
         if !known {
-            self.try_out(&account, &client).await?;
+            self.try_out(subject.io, &account).await?;
         }
-        state.account = Some(account);
-        Ok(Some(client))
+        state.account = Some(account.clone());
+        Ok(Some(account))
     }
 
-    async fn find(&self, account: &Account) -> Result<(), Refusal> {
-        let accounts: Api<ServiceAccount> =
-            Api::namespaced(self.client.clone(), &account.namespace);
-        match call(accounts.get(&account.name)).await {
-            Ok(found) if found.metadata.deletion_timestamp.is_none() => Ok(()),
+    async fn find(&self, io: &Io, account: &Account) -> Result<(), Refusal> {
+        match io.ask(None, Call::FindAccount(account.clone())).await {
+            Ok(Reply::Found { deleting: false }) => Ok(()),
             Err(error) if error.is_forbidden() => Err(self.may_not_act(account, &error)),
             Err(error) if !error.is_gone() => Err(Refusal {
                 reason: "ApplyFailed",
@@ -105,9 +110,8 @@ impl Engine {
     }
 
     /// Asks the server as the account who that is: one clear answer before the first of many writes.
-    async fn try_out(&self, account: &Account, client: &Client) -> Result<(), Refusal> {
-        let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-        match call(reviews.create(&PostParams::default(), &SelfSubjectReview::default())).await {
+    async fn try_out(&self, io: &Io, account: &Account) -> Result<(), Refusal> {
+        match io.ask(Some(account), Call::TryAccount).await {
             Err(error) if is_about_acting(&error) => Err(self.may_not_act(account, &error)),
             // Where not everybody may ask that, the writes will tell.
             _ => Ok(()),
@@ -118,7 +122,7 @@ impl Engine {
         let Account { namespace, name, .. } = account;
         let words = error.words();
         let me = Denial::of(&words).and_then(|denial| denial.account());
-        let me = me.unwrap_or_else(|| format!("{}:convoke", self.settings.operator_namespace));
+        let me = me.unwrap_or_else(|| format!("{}:convoke", self.rules.operator_namespace));
         let message = format!(
             "the operator may not act as {account}; hint: kubectl -n {namespace} create role \
              convoke-act-as-{name} --verb=get,impersonate --resource=serviceaccounts --resource-name={name}; \
@@ -142,8 +146,7 @@ pub(super) fn retry_after(subject: &Subject<'_>) -> Duration {
 
 impl State {
     /// Forgets what was refused for a missing right, when it is time to try again.
-    pub(super) fn try_denied_again(&mut self, after: Duration) {
-        let now = Instant::now();
+    pub(super) fn try_denied_again(&mut self, after: Duration, now: Instant) {
         if self.denied_until.is_some_and(|until| until <= now) {
             self.denied_until = None;
             self.refused.retain(|_, (_, message)| Denial::of(message).is_none());
@@ -256,17 +259,13 @@ mod tests {
 
     #[test]
     fn g16_nobody_named_is_refused_and_the_nearest_name_counts() {
-        let settings = |default: Option<&str>, single_tenant| Settings {
-            dialler: crate::net::Dialler::new(crate::net::Policy::default()),
+        let rules = |default: Option<&str>, single_tenant| Rules {
             single_tenant,
             default_service_account: default.map(str::to_owned),
-            local: super::super::local::LocalFolders::default(),
             operator_namespace: "convoke-system".into(),
-            data_dir: "/nonexistent".into(),
-            budgets: super::super::budgets::Budgets::default(),
         };
         let ask = |default, single_tenant, name| {
-            let found = settings(default, single_tenant).account("team", name);
+            let found = rules(default, single_tenant).account("team", name);
             found.map(|account| account.map(|a| a.name)).map_err(|refusal| refusal.reason)
         };
         let some = |name: &str| Ok(Some(name.to_owned()));

@@ -4,7 +4,7 @@
 //! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
 //! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -36,21 +36,21 @@ pub struct Told {
 }
 
 /// Objects that a GitSync and another one both want, by their keys; held from both sides.
-type Contested = HashMap<Key, HashMap<Key, BTreeSet<ObjectId>>>;
+type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 
 #[derive(Default)]
 struct Inner {
-    told: HashMap<Key, Told>,
+    told: BTreeMap<Key, Told>,
     /// Objects that a GitSync leaves to others: by name of the taker.
-    gives: HashMap<Key, BTreeMap<ObjectId, String>>,
+    gives: BTreeMap<Key, BTreeMap<ObjectId, String>>,
     /// What each and each other one of its namespace both want: changed when either has read another commit.
     contested: Contested,
-    /// How often a GitSync of a namespace has told of another commit, or was itself another one.
-    news: HashMap<String, u64>,
+    /// How often a GitSync of a namespace has told of another commit.
+    news: BTreeMap<String, u64>,
     /// Who is asked to look at its remote at once, and after which place in the order of things that look has to begin.
-    asked: HashMap<Key, Seq>,
+    asked: BTreeMap<Key, Seq>,
     /// Who waits for a look of another one.
-    waiters: HashMap<Key, HashSet<Key>>,
+    waiters: BTreeMap<Key, BTreeSet<Key>>,
 }
 
 impl Inner {
@@ -143,15 +143,10 @@ impl Siblings {
         self.lock().told.get(key).cloned()
     }
 
-    /// A number that grows when a GitSync of the namespace tells of another commit, comes, goes or gets another spec.
+    /// A number that grows when a GitSync of the namespace tells of another commit.
     #[must_use]
     pub fn news(&self, namespace: &str) -> u64 {
         self.lock().news.get(namespace).copied().unwrap_or_default()
-    }
-
-    /// A GitSync of the namespace has come, gone or got another spec: whoever deletes looks at all of them again.
-    pub fn changed(&self, namespace: &str) {
-        *self.lock().news.entry(namespace.to_owned()).or_default() += 1;
     }
 
     /// Whether a GitSync leaves objects to this one and to no other.
@@ -228,10 +223,8 @@ impl Siblings {
             unknown: Vec::new(),
             failed: Vec::new(),
             broken: Vec::new(),
-            news: 0,
         };
         let inner = self.lock();
-        view.news = inner.news.get(&key.namespace).copied().unwrap_or_default();
         let age = |entry: &Entry<Managed<GitSync>>| {
             let created = entry.value.object()?.metadata.creation_timestamp.as_ref()?.0;
             Some((created, entry.uid.clone()))
@@ -312,8 +305,6 @@ pub struct View<'a> {
     pub failed: Vec<Key>,
     /// Those that have looked and cannot read all of their files, each with the first of these.
     pub broken: Vec<(Key, String)>,
-    /// What [`Siblings::news`] was at that moment.
-    pub news: u64,
 }
 
 impl View<'_> {

@@ -1,17 +1,17 @@
-//! What this operator has last said in the status of each GitSync, so that it is said again when somebody else writes
+//! (pure) What this operator has last said in the status of each GitSync, so that it is said again when somebody else writes
 //! over it: a request of an operator that was killed, for example, that the API server takes only when the next one has
 //! long written its own.
 //!
 //! Whoever goes on writing is answered less and less often, so that two never fight. What was built on the status of
 //! somebody else is accepted.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::store::Key;
-use crate::controllers::runtime::backoff;
+use crate::controllers::runtime::delay;
 
 /// After this long without an answer the next one is given at once.
 const QUIET: Duration = Duration::from_secs(10 * 60);
@@ -31,10 +31,10 @@ struct Said {
 
 /// See the module.
 #[derive(Default)]
-pub struct Spoken(Mutex<HashMap<Key, Said>>);
+pub struct Spoken(Mutex<BTreeMap<Key, Said>>);
 
 impl Spoken {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Said>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Said>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +89,7 @@ impl Spoken {
                 said.answers = 0;
             }
         }
-        said.last = Some((now, now + backoff(said.answers)));
+        said.last = Some((now, now + delay(said.answers)));
         said.answers = said.answers.saturating_add(1);
         Some(said.sent.clone())
     }

@@ -1,20 +1,18 @@
-//! What the engine keeps of a GitSync between two reconciles. All of it can be made anew.
+//! (pure) What the engine keeps of a GitSync between two passes. All of it can be made anew.
+#![deny(clippy::disallowed_methods)]
 
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
-use tokio::task::JoinHandle;
-
 use super::board::Board;
 use super::fights::Fights;
+use super::machine::effect::Found;
 use super::order::Seq;
 use super::pieces::Pieces;
 use super::plan::Settled;
 use super::problems::Refused;
 use super::references::References;
-use super::source::{Loaded, Source};
+use super::source::Loaded;
 use super::source_error::SourceError;
 use crate::api::git_sync::{PendingPrune, Stages};
 use crate::cluster::identity::Account;
@@ -74,20 +72,13 @@ pub struct Answer {
     pub recalled: Option<Arc<Loaded>>,
 }
 
-/// An answer, or a panic instead of one.
-type Found = Result<Answer, SourceError>;
+/// Where the answer of a look is put, which runs beside the passes: a slow remote never delays the undoing of drift.
+pub(super) type Slot = Arc<Mutex<Option<Found>>>;
 
-/// A look at the remote that runs beside the reconciles: a slow remote never delays the undoing of drift.
+/// A look at the remote that is under way.
 struct Poll {
     question: Question,
-    answer: Arc<Mutex<Option<Found>>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Poll {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    answer: Slot,
 }
 
 /// What is kept up to date between plans, object by object.
@@ -100,19 +91,10 @@ pub struct View {
     pub loaded: Arc<Loaded>,
 }
 
-/// A panic as an error. Whoever goes on must not believe what the work has left half done.
-pub(super) async fn unpanicked<T>(
-    work: impl Future<Output = Result<T, SourceError>>,
-) -> Result<T, SourceError> {
-    AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Err(SourceError::Panicked))
-}
-
 /// See the module.
 pub struct State {
     /// UID of the GitSync: one of the same name made anew starts from nothing.
     pub uid: String,
-    /// Reads the repository; locked while it does.
-    pub source: Arc<tokio::sync::Mutex<Source>>,
     poll: Option<Poll>,
     /// The newest commit that was read whole.
     pub loaded: Option<Arc<Loaded>>,
@@ -173,10 +155,9 @@ pub struct State {
 
 impl State {
     /// Nothing known yet.
-    pub fn new(uid: &str, source: Source) -> Self {
+    pub fn new(uid: &str) -> Self {
         Self {
             uid: uid.to_owned(),
-            source: Arc::new(tokio::sync::Mutex::new(source)),
             poll: None,
             loaded: None,
             next_poll: None,
@@ -230,6 +211,7 @@ impl State {
         generation: i64,
         request: Option<&str>,
         asked: Option<&'static str>,
+        now: Instant,
     ) -> Option<&'static str> {
         let Some(next) = self.next_poll else { return Some("Start") };
         if self.generation != generation {
@@ -238,7 +220,7 @@ impl State {
             Some("Request")
         } else if asked.is_some() {
             asked
-        } else if next <= Instant::now() {
+        } else if next <= now {
             Some(if self.source_error.is_some() { "Retry" } else { "Interval" })
         } else {
             None
@@ -264,33 +246,18 @@ impl State {
         self.poll.as_ref().map(|poll| &poll.question)
     }
 
-    /// Starts a look at the remote; `done` is called when its answer is there.
-    pub fn poll(
-        &mut self,
-        question: Question,
-        look: impl Future<Output = Answer> + Send + 'static,
-        done: impl FnOnce() + Send + 'static,
-    ) {
-        let answer = Arc::new(Mutex::new(None));
-        let slot = answer.clone();
-        let task = tokio::spawn(async move {
-            let found = unpanicked(look.map(Ok)).await;
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-            done();
-        });
-        self.poll = Some(Poll { question, answer, task });
+    /// A look at the remote begins; gives where its answer is to be put.
+    pub(super) fn poll(&mut self, question: Question) -> Slot {
+        let answer = Slot::default();
+        self.poll = Some(Poll { question, answer: answer.clone() });
+        answer
     }
 
     /// The answer of the look that was under way, once it is there. One that panicked is a failure like any other: what was
     /// read before stays, and nobody believes it to be the newest.
     pub fn take_answer(&mut self) -> Option<Answer> {
         let poll = self.poll.as_ref()?;
-        let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let found = match found {
-            Some(found) => found,
-            None if poll.task.is_finished() => Err(SourceError::Panicked),
-            None => return None,
-        };
+        let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let question = poll.question.clone();
         self.poll = None;
         Some(found.unwrap_or_else(|error| Answer {
@@ -310,46 +277,35 @@ impl State {
     }
 
     /// Time until the remote is asked next.
-    pub fn until_poll(&self) -> Duration {
+    pub fn until_poll(&self, now: Instant) -> Duration {
         if self.poll.is_some() {
             // Its answer wakes.
             return Duration::from_secs(10);
         }
-        let now = Instant::now();
         self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use super::super::budgets::Budgets;
     use super::super::source::tests::commit;
     use super::*;
 
-    #[tokio::test]
-    async fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
-        let dialler = crate::net::Dialler::new(crate::net::Policy::default());
-        let source = Source::new(PathBuf::from("/nowhere"), dialler, Budgets::default());
-        let mut state = State::new("u", source);
+    #[test]
+    fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
+        let mut state = State::new("u");
         state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
         let (trigger, request) = ("Request", Some("now".to_owned()));
         let (began, at) = (Instant::now(), Seq::next());
-        let question = Question { trigger, generation: 7, request, began, at };
-        let (done, ended) = tokio::sync::oneshot::channel();
-        let news = {
-            let look = async { panic!("on purpose: a secret") };
-            state.poll(question, look, || done.send(()).expect("somebody waits"));
-            state.has_news()
-        };
-        ended.await.expect("whoever waits for the answer is woken");
+        let slot = state.poll(Question { trigger, generation: 7, request, began, at });
+        let news = state.has_news();
+        assert!(!news() && state.take_answer().is_none(), "it is under way");
+        *slot.lock().expect("lock") = Some(Err(SourceError::Panicked));
         assert!(news(), "a plan that is being carried out stops");
         let answer = state.take_answer().expect("an answer");
         let failure = answer.failure.expect("a failure");
         assert_eq!((failure.reason, failure.terminal), ("InternalError", false));
         assert!(failure.message.contains("bug of Convoke; hint: revert"), "{}", failure.message);
-        assert!(!failure.message.contains("secret"), "{}", failure.message);
         assert_eq!((answer.question.generation, answer.changed), (7, false));
         assert_eq!(answer.question.request.as_deref(), Some("now"));
         assert!(answer.loaded.is_some(), "what was read before");

@@ -1,12 +1,14 @@
-//! What the engine says: statuses, and events of what was changed by hand.
+//! (pure) What the engine says: statuses, and events of what was changed by hand.
+#![deny(clippy::disallowed_methods)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use tokio::sync::Notify;
+use futures::future::{Either, select};
 
 use super::drift::Drift;
 use super::engine::{Engine, EngineError, Subject};
+use super::machine::effect::{Call, Effect, Event, Reply};
 use super::plan::Plan;
 use super::source::Loaded;
 use super::state::State;
@@ -14,7 +16,6 @@ use super::status::{PROGRESSING, Report, Verdict, status};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
-use crate::cluster::ssa;
 
 /// How long writes may go on before the status says that they do: until then it says what was true before them.
 const SLOW: Duration = Duration::from_secs(10);
@@ -36,18 +37,19 @@ impl Engine {
         subject: &Subject<'_>,
         make: impl FnOnce(Option<&GitSyncStatus>) -> GitSyncStatus,
     ) -> Result<(), EngineError> {
-        let Subject { key, entry, sync, .. } = subject;
+        let Subject { io, key, entry, sync, .. } = subject;
         let newest = self.stores.git_syncs.get(key).filter(|newest| newest.uid == entry.uid);
         let newest = newest.and_then(|newest| newest.value.object());
         let sync = newest.as_ref().unwrap_or(sync);
         let new = make(sync.status.as_ref());
-        let (namespace, name, uid) = (&key.namespace, &key.name, &entry.uid);
+        let uid = &entry.uid;
         self.spoken.say(key, uid, new.clone(), sync.status.clone());
         if sync.status.as_ref() == Some(&new) {
             return Ok(());
         }
-        match ssa::apply_status::<GitSync>(&self.client, namespace, name, uid, &new).await {
-            Ok(object) => {
+        let (name, status) = (key.name.clone(), Box::new(new));
+        match io.ask(None, Call::Status { name, uid: uid.clone(), status }).await {
+            Ok(Reply::Object(object)) => {
                 if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
                     let (key, entry) = crate::cluster::reflector::entry::<Managed<GitSync>>(object);
                     let shown = entry.value.object().and_then(|object| object.status.clone());
@@ -56,6 +58,7 @@ impl Engine {
                 }
                 Ok(())
             }
+            Ok(_) => Ok(()),
             // Nobody is left to tell.
             Err(error) if error.is_gone() => {
                 self.stores.git_syncs.deleted(key, uid);
@@ -93,26 +96,25 @@ impl Engine {
         slow: Option<Report<'_>>,
         work: impl Future<Output = T>,
     ) -> T {
-        let over = Notify::new();
-        let work = async {
-            let done = work.await;
-            over.notify_one();
-            done
+        let work = std::pin::pin!(work);
+        let Some(slow) = slow else { return work.await };
+        let long = subject.io.sleep_until(subject.io.now() + SLOW);
+        let work = match select(work, std::pin::pin!(long)).await {
+            Either::Left((done, _)) => return done,
+            Either::Right(((), work)) => work,
         };
         let tell = async {
-            let Some(slow) = slow else { return };
-            if tokio::time::timeout(SLOW, over.notified()).await.is_ok() {
-                return;
-            }
             if let Err(error) = self.tell(subject, slow).await {
                 tracing::debug!(object = %subject.key, %error, "cannot say that it takes long");
             }
         };
-        tokio::join!(work, tell).0
+        futures::future::join(work, tell).await.0
     }
 
     /// Says what was changed by hand and is undone.
-    pub(super) async fn tell_drift(&self, sync: &GitSync, drifts: &[(ObjectId, Drift)]) {
+    #[allow(clippy::unused_self)] // as all that tells
+    pub(super) fn tell_drift(&self, subject: &Subject<'_>, drifts: &[(ObjectId, Drift)]) {
+        let sync = subject.sync;
         let Some((first, drift)) = drifts.first() else { return };
         for (id, drift) in drifts {
             tracing::info!(namespace = sync.metadata.namespace, %id, %drift, "undone");
@@ -121,7 +123,8 @@ impl Engine {
         if drifts.len() > 1 {
             note = format!("{note}; so were {} more", drifts.len() - 1);
         }
-        self.events.tell(sync, true, "DriftCorrected", &note).await;
+        let (about, reason) = (Arc::clone(sync), "DriftCorrected".to_owned());
+        subject.io.tell(Effect::Event(Box::new(Event { about, good: true, reason, note })));
     }
 }
 
@@ -134,12 +137,6 @@ pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
         stalled,
         reconciling: false,
     }
-}
-
-/// Now, in whole seconds: what Kubernetes keeps of a time.
-pub(super) fn now() -> Timestamp {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 /// What a sync did, in a word for the history.

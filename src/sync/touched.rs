@@ -1,6 +1,7 @@
-//! Which live objects have changed since a GitSync last looked.
+//! (pure) What has changed in the stores since a GitSync last looked.
+#![deny(clippy::disallowed_methods)]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::api::ObjectId;
@@ -8,11 +9,28 @@ use crate::cluster::store::Key;
 
 /// See the module. Bounded by the objects of a namespace, for each GitSync in it.
 #[derive(Default)]
-pub struct Touched(Mutex<HashMap<Key, HashSet<ObjectId>>>);
+pub struct Touched {
+    objects: Mutex<BTreeMap<Key, BTreeSet<ObjectId>>>,
+    /// How often a GitSync of a namespace has come, gone or got another spec.
+    syncs: Mutex<BTreeMap<String, u64>>,
+}
 
 impl Touched {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, HashSet<ObjectId>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<ObjectId>>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A GitSync of the namespace has come, gone or got another spec.
+    pub fn sync_changed(&self, namespace: &str) {
+        let mut all = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry(namespace.to_owned()).or_default() += 1;
+    }
+
+    /// How often that has happened.
+    #[must_use]
+    pub fn syncs_changed(&self, namespace: &str) -> u64 {
+        let all = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(namespace).copied().unwrap_or_default()
     }
 
     /// From now on changes are kept for this GitSync. What it looks at after this call is not missed.
@@ -34,13 +52,13 @@ impl Touched {
 
     /// The same as [`Self::take`], and the next call gives it again.
     #[must_use]
-    pub fn peek(&self, sync: &Key) -> HashSet<ObjectId> {
+    pub fn peek(&self, sync: &Key) -> BTreeSet<ObjectId> {
         self.lock().get(sync).cloned().unwrap_or_default()
     }
 
     /// What has changed since this was asked before.
     #[must_use]
-    pub fn take(&self, sync: &Key) -> HashSet<ObjectId> {
+    pub fn take(&self, sync: &Key) -> BTreeSet<ObjectId> {
         self.lock().get_mut(sync).map(std::mem::take).unwrap_or_default()
     }
 }
@@ -59,7 +77,7 @@ mod tests {
         assert!(touched.take(&sync).is_empty());
         touched.touch(&sync, &id);
         touched.follow(&sync);
-        assert_eq!(touched.take(&sync), HashSet::from([id.clone()]));
+        assert_eq!(touched.take(&sync), BTreeSet::from([id.clone()]));
         assert!(touched.take(&sync).is_empty());
         touched.forget(&sync);
         touched.touch(&sync, &id);

@@ -15,8 +15,9 @@ use convoke::controllers::turns::Turns;
 use convoke::controllers::wanted_agents::WantedAgents;
 use convoke::net::{Dialler, Policy};
 use convoke::sync::budgets::Budgets;
-use convoke::sync::engine::{Engine, Settings};
+use convoke::sync::driver::{Driver, Settings};
 use convoke::sync::local::LocalFolders;
+use convoke::sync::rights::Rules;
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
@@ -29,16 +30,18 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
     let (stores, queue) = (Stores::patient(Duration::from_secs(2)), Queue::new());
     let settings = Settings {
         dialler: Dialler::new(Policy { insecure: true, ..Policy::default() }),
-        single_tenant: true,
-        default_service_account: None,
+        rules: Rules {
+            single_tenant: true,
+            default_service_account: None,
+            operator_namespace: "convoke-system".into(),
+        },
         local: LocalFolders::new(Vec::new()),
-        operator_namespace: "convoke-system".into(),
         data_dir: data.to_owned(),
         budgets: Budgets::default(),
     };
     let (builds, wanted, turns) = (BuildSources::new(), WantedAgents::new(), Turns::new());
     let engine =
-        Engine::new(client.clone(), stores.clone(), settings, builds, wanted, turns, &queue);
+        Driver::new(client.clone(), stores.clone(), settings, builds, wanted, turns, &queue);
     let mut tasks = JoinSet::new();
     tasks.spawn(runtime::run(engine, queue, 8));
     macro_rules! watch {

@@ -39,7 +39,11 @@ pub fn id(name: &str) -> ObjectId {
 /// The spec of an object by its content.
 pub fn spec(id: &ObjectId, content: usize) -> serde_json::Value {
     match id.kind {
-        Kind::Agent => json!({"modelAPI": NAMES[content % 6], "n": content}),
+        // In canonical form: as the types write it.
+        Kind::Agent => json!({
+            "description": content.to_string(), "modelAPI": {"name": NAMES[content % 6]},
+            "suspend": false, "waitForDependencies": true,
+        }),
         _ => json!({"mode": "External", "external": {"url": format!("https://{content}.example")}}),
     }
 }

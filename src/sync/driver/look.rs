@@ -1,0 +1,122 @@
+//! Looks at remotes, which run beside the passes.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+
+use super::{Driver, Reader, lock};
+use crate::api::git_sync::Stages;
+use crate::cluster::store::Key;
+use crate::git::Revision;
+use crate::sync::machine::effect::Look;
+use crate::sync::source::Source;
+use crate::sync::source_error::SourceError;
+use crate::sync::state::Answer;
+use crate::sync::variables;
+
+/// A panic as an error. Whoever goes on must not believe what the work has left half done.
+async fn unpanicked<T>(
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Err(SourceError::Panicked))
+}
+
+impl Driver {
+    /// What reads the repository of this very GitSync.
+    fn source(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<Source>> {
+        let mut readers = lock(&self.readers);
+        if let Some(reader) = readers.get(key).filter(|reader| reader.uid == uid) {
+            return reader.source.clone();
+        }
+        let store = self.settings.data_dir.join(uid);
+        let source = Source::new(store, self.settings.dialler.clone(), self.settings.budgets)
+            .taking(self.slots.clone())
+            .in_place_of(self.settings.local.of(key));
+        let source = Arc::new(tokio::sync::Mutex::new(source));
+        let reader = Reader { uid: uid.to_owned(), source: source.clone(), look: None };
+        readers.insert(key.clone(), reader);
+        source
+    }
+
+    /// Begins a look; the machine hears of its answer, and a pass begins then.
+    pub(super) fn look(self: &Arc<Self>, key: &Key, look: Look) {
+        let uid = look.sync.metadata.uid.clone().unwrap_or_default();
+        let source = self.source(key, &uid);
+        let (driver, mine, at) = (self.clone(), key.clone(), look.question.at);
+        let task = tokio::spawn(async move {
+            let found = unpanicked(driver.find(&mine, source, look).map(Ok)).await;
+            let machine = driver.machine(&mine.namespace);
+            lock(&machine).looked(&mine.name, at, found);
+            driver.queue.add(mine);
+        });
+        if let Some(reader) = lock(&self.readers).get_mut(key)
+            && let Some(old) = reader.look.replace(task.abort_handle())
+        {
+            old.abort();
+        }
+    }
+
+    async fn find(&self, key: &Key, source: Arc<tokio::sync::Mutex<Source>>, look: Look) -> Answer {
+        let Look { sync, question, anew, applied, last } = look;
+        let budgets = self.settings.budgets;
+        let mut source = source.lock().await;
+        if anew {
+            source.start_anew(budgets);
+        }
+        let (mut stages, mut attempted) = (Stages::default(), None);
+        let slot = self.slots.ask().await;
+        let values = variables::read(&self.client, &key.namespace, &sync.spec).await;
+        drop(slot);
+        let known = values.as_ref().ok().cloned().flatten();
+        let result = match values {
+            Ok(values) => {
+                let (stages, attempted) = (&mut stages, &mut attempted);
+                unpanicked(source.refresh(&sync.spec, key, values, stages, attempted)).await
+            }
+            Err(error) => Err(error),
+        };
+        let (changed, failure) = match result {
+            Ok(changed) => (changed, None),
+            Err(error) => {
+                tracing::warn!(object = %key, reason = error.reason(), %error, "cannot read the repository");
+                if error == SourceError::Panicked {
+                    source.start_anew(budgets);
+                }
+                (false, Some(error.into()))
+            }
+        };
+        if let Some(applied) = applied.filter(|_| failure.is_some()) {
+            // Nothing new is known, but what was applied before is still to be kept so.
+            if let Err(error) = source.recall(&sync.spec, key, applied).await {
+                tracing::warn!(object = %key, %error, "changes by hand are not undone for now");
+            }
+        }
+        let newest = source.loaded.as_ref().filter(|_| failure.is_none());
+        let other = |last: &Revision| newest.is_some_and(|newest| newest.revision != *last);
+        let recalled = match last.filter(other) {
+            Some(last) => match source.before(&sync.spec, key, last, known).await {
+                Ok(before) => before,
+                Err(error) => {
+                    tracing::warn!(object = %key, %error, "changes by hand are not undone for now");
+                    None
+                }
+            },
+            None => None,
+        };
+        let loaded = source.loaded.clone();
+        Answer { question, attempted, stages, changed, failure, loaded, recalled }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn g18_a_panic_is_an_error_and_says_nothing_of_what_was_read() {
+        let failed = unpanicked::<()>(async { panic!("on purpose: a secret") }).await;
+        assert_eq!(failed, Err(SourceError::Panicked));
+        assert!(!SourceError::Panicked.to_string().contains("secret"));
+    }
+}

@@ -1,0 +1,372 @@
+//! Drives the machines: does what they ask for, each thing in one place, and tells them what came of it.
+
+mod look;
+mod perform;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::task::AbortHandle;
+
+use self::perform::Clients;
+use super::apply::CONCURRENCY;
+use super::budgets::Budgets;
+use super::depends::tell_agents;
+use super::engine::{Engine, EngineError};
+use super::listen::{Sink, listen};
+use super::local::LocalFolders;
+use super::machine::effect::{Effect, Published, Replied};
+use super::machine::io::{Now, Pass, Step};
+use super::machine::{Ended, Machine, Moved};
+use super::rights::Rules;
+use super::slots::Slots;
+use super::source::Source;
+use super::spoken::Spoken;
+use super::touched::Touched;
+use super::variables::Changed;
+use crate::cluster::events::Events;
+use crate::cluster::live::Stores;
+use crate::cluster::store::Key;
+use crate::controllers::build_sources::BuildSources;
+use crate::controllers::queue::Queue;
+use crate::controllers::runtime::{Next, Reconciler};
+use crate::controllers::turns::{Turn, Turns};
+use crate::controllers::wanted_agents::WantedAgents;
+use crate::net::Dialler;
+
+/// How long the first lists of our kinds may take before the statuses say that one is missing.
+const LISTED_WITHIN: Duration = Duration::from_secs(15);
+
+/// How the operator was started, as far as syncing is concerned.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Makes the connections to repositories.
+    pub dialler: Dialler,
+    /// With whose rights is written.
+    pub rules: Rules,
+    /// Folders on disk in place of repositories.
+    pub local: LocalFolders,
+    /// Folder for bare stores; everything in it can be made anew.
+    pub data_dir: PathBuf,
+    /// What one repository may cost.
+    pub budgets: Budgets,
+}
+
+/// What reads the repository of a GitSync, and the look that is under way.
+struct Reader {
+    uid: String,
+    source: Arc<tokio::sync::Mutex<Source>>,
+    look: Option<AbortHandle>,
+}
+
+/// The reconciler of GitSyncs.
+pub struct Driver {
+    client: Client,
+    stores: Stores,
+    settings: Settings,
+    builds: Arc<BuildSources>,
+    wanted: Arc<WantedAgents>,
+    turns: Arc<Turns>,
+    queue: Arc<Queue>,
+    events: Events,
+    touched: Arc<Touched>,
+    spoken: Arc<Spoken>,
+    slots: Slots,
+    started: tokio::time::Instant,
+    /// Syncs whose variables have changed.
+    pub variables: Arc<Changed>,
+    /// One for each namespace that has GitSyncs.
+    machines: Mutex<HashMap<String, Arc<Mutex<Machine>>>>,
+    readers: Mutex<HashMap<Key, Reader>>,
+}
+
+/// What time it is, on the clock of the executor.
+fn now() -> Now {
+    let time = Timestamp::now();
+    // Kubernetes keeps whole seconds.
+    let time = Timestamp::from_second(time.as_second()).unwrap_or(time);
+    Now { instant: tokio::time::Instant::now().into_std(), time }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver {
+    /// Drives the engine over these stores; `queue` hears of every change that concerns a GitSync.
+    ///
+    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
+    /// writes it takes the turn of controllers.
+    pub fn new(
+        client: Client,
+        stores: Stores,
+        settings: Settings,
+        builds: Arc<BuildSources>,
+        wanted: Arc<WantedAgents>,
+        turns: Arc<Turns>,
+        queue: &Arc<Queue>,
+    ) -> Arc<Self> {
+        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
+        let sink = queue.clone();
+        let sink: Sink = Arc::new(move |key, after| sink.add_after(key, after));
+        listen(&stores, &touched, &spoken, || now().instant, &sink);
+        let events = Events::new(client.clone());
+        Arc::new(Self {
+            client,
+            stores,
+            settings,
+            builds,
+            wanted,
+            turns,
+            queue: queue.clone(),
+            events,
+            touched,
+            spoken,
+            slots: Slots::default(),
+            started: tokio::time::Instant::now(),
+            variables: Arc::default(),
+            machines: Mutex::default(),
+            readers: Mutex::default(),
+        })
+    }
+
+    fn machine(&self, namespace: &str) -> Arc<Mutex<Machine>> {
+        let fresh = || {
+            let (touched, spoken) = (self.touched.clone(), self.spoken.clone());
+            let (stores, rules) = (self.stores.clone(), self.settings.rules.clone());
+            let engine = Engine::new(namespace, stores, rules, touched, spoken);
+            Arc::new(Mutex::new(Machine::new(engine, seed())))
+        };
+        lock(&self.machines).entry(namespace.to_owned()).or_insert_with(fresh).clone()
+    }
+
+    /// Nothing is kept for a namespace without GitSyncs.
+    fn tidy(&self, namespace: &str) {
+        let mut machines = lock(&self.machines);
+        let unused = |machine: &Arc<Mutex<Machine>>| {
+            // Nobody else has it, and nobody can get it now.
+            Arc::strong_count(machine) == 1 && lock(machine).is_empty()
+        };
+        if machines.get(namespace).is_some_and(unused) {
+            machines.remove(namespace);
+        }
+    }
+
+    fn publish(&self, key: &Key, published: &Published) {
+        let Published { uid, before, loaded } = published;
+        let live = || {
+            let live = self.stores.agent_builds.names(&key.namespace).into_iter();
+            live.map(|name| Key::new(&*key.namespace, name)).collect()
+        };
+        // Whose they are is seen when they are used: the mark on the object says it.
+        self.builds.tell(key, uid, &loaded.builds, loaded.catalog.has_errors(), live);
+        let before = before.as_ref().map(|before| &before.desired);
+        tell_agents(&self.wanted, key, before, &loaded.desired);
+    }
+
+    fn forget(&self, key: &Key) {
+        self.wanted.forget(key);
+        self.builds.forget(key);
+        self.variables.take(key);
+        let Some(reader) = lock(&self.readers).remove(key) else { return };
+        if let Some(look) = reader.look {
+            look.abort();
+        }
+        let store = self.settings.data_dir.join(reader.uid);
+        tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&store) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(path = %store.display(), %error, "cannot remove fetched objects");
+            }
+            _ => {}
+        });
+    }
+
+    /// Does what is asked for at once; gives back what takes time.
+    fn does<'a>(
+        self: &'a Arc<Self>,
+        key: &'a Key,
+        clients: &mut Clients,
+        turn: &mut Option<Turn>,
+        effect: Effect,
+    ) -> Option<BoxFuture<'a, Option<(u64, Replied)>>> {
+        match effect {
+            Effect::Request(number, request) => {
+                let client = clients.of(request.account.as_ref());
+                let work = perform::perform(client, &key.namespace, request.call);
+                return Some(work.map(move |reply| Some((number, reply))).boxed());
+            }
+            Effect::Event(event) => {
+                let tell = async move {
+                    let about = event.about.as_ref();
+                    self.events.tell(about, event.good, &event.reason, &event.note).await;
+                    None
+                };
+                return Some(tell.boxed());
+            }
+            Effect::Look(look) => self.look(key, *look),
+            Effect::StopLooking => {
+                let reader = lock(&self.readers).get_mut(key).and_then(|reader| reader.look.take());
+                if let Some(look) = reader {
+                    look.abort();
+                }
+            }
+            Effect::Wake(name, after) => {
+                self.queue.add_after(Key::new(&*key.namespace, name), after);
+            }
+            Effect::Publish(published) => self.publish(key, &published),
+            Effect::Writing(true) => *turn = Some(self.turns.sync()),
+            Effect::Writing(false) => *turn = None,
+            Effect::Forget => self.forget(key),
+        }
+        None
+    }
+
+    /// One pass for a GitSync, from its begin to its end.
+    async fn drive(self: &Arc<Self>, key: &Key) -> Ended {
+        let machine = self.machine(&key.namespace);
+        let mut under_way = UnderWay { machine: &machine, name: &key.name, over: false };
+        if self.variables.take(key) {
+            lock(&machine).changed(&key.name, Moved::Variables);
+        }
+        if self.settings.local.take_changed(key) {
+            lock(&machine).changed(&key.name, Moved::Folder);
+        }
+        lock(&machine).begin(&key.name, now());
+        let (mut clients, mut turn) = (Clients::new(&self.client), None);
+        let does = |effect| self.does(key, &mut clients, &mut turn, effect);
+        let ended = run(&mut under_way, does).await;
+        under_way.over = ended.is_some();
+        ended.unwrap_or(Err(EngineError::Stuck))
+    }
+}
+
+impl Reconciler for Driver {
+    type Error = EngineError;
+    const KIND: &'static str = "GitSync";
+    /// A minute of writes (`apply::LONGEST`), and what stands before and after them, each call as slow as it may be.
+    const DEADLINE: Duration = Duration::from_secs(5 * 60);
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
+        let listed = self.stores.wait_ready();
+        let _ = tokio::time::timeout_at(self.started + LISTED_WITHIN, listed).await;
+        let ended = self.drive(&key).await;
+        self.tidy(&key.namespace);
+        ended
+    }
+}
+
+/// A pass that somebody asks for what is to be done next.
+trait Steps<T> {
+    fn next(&mut self, now: Now, free: bool) -> Step<T>;
+    fn reply(&mut self, number: u64, reply: Replied);
+}
+
+impl<T> Steps<T> for Pass<'_, T> {
+    fn next(&mut self, now: Now, free: bool) -> Step<T> {
+        Pass::next(self, now, free)
+    }
+
+    fn reply(&mut self, number: u64, reply: Replied) {
+        Pass::reply(self, number, reply);
+    }
+}
+
+/// The pass of one GitSync in the machine of its namespace. Whoever drops it before it is over says that nobody waits any more.
+struct UnderWay<'a> {
+    machine: &'a Mutex<Machine>,
+    name: &'a str,
+    over: bool,
+}
+
+impl Steps<Ended> for UnderWay<'_> {
+    fn next(&mut self, now: Now, free: bool) -> Step<Ended> {
+        lock(self.machine).next(self.name, now, free)
+    }
+
+    fn reply(&mut self, number: u64, reply: Replied) {
+        lock(self.machine).reply(self.name, number, reply);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            lock(self.machine).abandon(self.name);
+        }
+    }
+}
+
+/// Does what a pass asks for until it is over, with that many requests in flight at once at most. `None` when it waits for
+/// nothing, which would be a bug.
+async fn run<'a, T>(
+    pass: &mut impl Steps<T>,
+    mut does: impl FnMut(Effect) -> Option<BoxFuture<'a, Option<(u64, Replied)>>>,
+) -> Option<T> {
+    let mut flying = FuturesUnordered::new();
+    loop {
+        let step = pass.next(now(), flying.len() < CONCURRENCY);
+        let until = match step {
+            Step::Do(effect) => {
+                flying.extend(does(effect));
+                continue;
+            }
+            Step::Over(over) => {
+                // What is told beside it.
+                while flying.next().await.is_some() {}
+                return Some(over);
+            }
+            Step::Wait(until) => until,
+        };
+        let landed = async {
+            match (flying.is_empty(), until) {
+                (true, None) => Err(()),
+                (true, Some(until)) => {
+                    tokio::time::sleep_until(until.into()).await;
+                    Ok(None)
+                }
+                (false, None) => Ok(flying.next().await.flatten()),
+                (false, Some(until)) => {
+                    let landed = tokio::time::timeout_at(until.into(), flying.next()).await;
+                    Ok(landed.ok().flatten().flatten())
+                }
+            }
+        };
+        if let Some((number, reply)) = landed.await.ok()? {
+            pass.reply(number, reply);
+        }
+    }
+}
+
+/// Differs from operator to operator, so that not all of them wake at once.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u8)
+}
+
+/// Does what a pass asks of the API server with this client, for tests.
+#[cfg(test)]
+pub(super) async fn drive<T>(client: &Client, mut pass: Pass<'_, T>) -> T {
+    let mut clients = Clients::new(client);
+    let does = |effect| match effect {
+        Effect::Request(number, request) => {
+            let client = clients.of(request.account.as_ref());
+            let work = perform::perform(client, "team", request.call);
+            Some(work.map(move |reply| Some((number, reply))).boxed())
+        }
+        _ => None,
+    };
+    run(&mut pass, does).await.expect("it waits for something")
+}
+
+/// For tests.
+#[cfg(test)]
+pub(super) fn io() -> super::machine::io::Io {
+    super::machine::io::Io::new(now(), 0, 1)
+}
