@@ -35,6 +35,8 @@ mod properties;
 mod references;
 pub mod rights;
 mod siblings;
+#[cfg(test)]
+mod simulation;
 pub mod slots;
 pub mod source;
 pub mod source_error;
