@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::carry::Carry;
 use super::desired::SyncRef;
 use super::look::Looks;
-use super::machine::effect::{Effect, Event};
+use super::machine::effect::{Call, Effect, Event, Reply};
 use super::machine::io::Io;
 use super::machine::{Ended, Moved};
 use super::rights::{Rules, retry_after};
@@ -17,10 +17,10 @@ use super::source::Loaded;
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
-use super::status::{Done, PROGRESSING, READING, Report, Verdict, unwatched, verdict};
+use super::status::{Done, PROGRESSING, READING, Report, Verdict, status, unwatched, verdict};
 use super::tell::{outcome_word, unready};
 use super::touched::Touched;
-use crate::api::git_sync::GitSyncStatus;
+use crate::api::git_sync::{GitSyncStatus, HistoryEntry};
 use crate::api::{GitSync, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Stores};
@@ -231,10 +231,32 @@ impl Engine {
     }
 
     /// A GitSync of which not all can be read: nothing is done for it, and it says so.
-    async fn unreadable(&self, _io: &Io, key: &Key, entry: &Entry<Managed<GitSync>>) -> Ended {
-        let error = entry.value.parse_error();
+    async fn unreadable(&self, io: &Io, key: &Key, entry: &Entry<Managed<GitSync>>) -> Ended {
+        let error = entry.value.parse_error().unwrap_or_default();
         tracing::warn!(object = %key, error, "this GitSync does not parse");
-        Ok(Next::Settled)
+        let live = match io.ask(None, Call::GetSync { name: key.name.clone() }).await {
+            Ok(Reply::Object(live)) => live,
+            Err(error) if error.is_gone() => return Ok(Next::Settled),
+            Err(error) => return Err(EngineError::Status(error)),
+            Ok(_) => return Ok(Next::Settled),
+        };
+        let raw = live.data.get("status").cloned().unwrap_or_default();
+        // It may be just this part that is wrong.
+        let old = serde_json::from_value(raw.clone()).unwrap_or_default();
+        let message = format!(
+            "this GitSync cannot be read by this version of Convoke: {error}; nothing is done for it until its spec is changed"
+        );
+        let generation = live.metadata.generation.unwrap_or_default();
+        let verdict = unready("InvalidSpec", &message, true);
+        let new = status(Some(&old), Report::of(generation, verdict, io.time()));
+        if serde_json::to_value(&new).ok() == Some(raw) {
+            return Ok(Next::Settled);
+        }
+        let (name, uid) = (key.name.clone(), entry.uid.clone());
+        match io.ask(None, Call::Status { name, uid, status: Box::new(new) }).await {
+            Err(error) if !error.is_gone() => Err(EngineError::Status(error)),
+            _ => Ok(Next::Settled),
+        }
     }
 
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Ended {
@@ -331,7 +353,8 @@ impl Engine {
             stages,
             counts,
         } = self.carry_out(state, subject, loaded).await?;
-        if outcome.stopped {
+        let writes = outcome.created + outcome.updated + outcome.pruned;
+        if outcome.stopped && writes == 0 {
             return Ok(Next::After(Duration::ZERO));
         }
         let asked = state.polling().filter(|_| carried.unanswered && plan.is_settled());
@@ -349,17 +372,27 @@ impl Engine {
             said = unready(failure.reason, &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
-        let writes = outcome.created + outcome.updated + outcome.pruned;
+        if outcome.stopped {
+            let message = format!(
+                "{revision}: {writes} object(s) were written or deleted before the GitSync or its commit changed"
+            );
+            said = unready(PROGRESSING, &message, false);
+            said.reconciling = true;
+        }
         let failed = carried.transient > 0 || carried.refusal.is_some();
-        let result = outcome_word(&said, &plan, failed);
-        if let (true, Some(silent)) = (said.ready, self.stores.silent()) {
+        let applied = said.ready;
+        if let (true, Some(silent)) = (applied, self.stores.silent()) {
             said = unwatched(&revision, &silent);
         }
+        let result = outcome_word(&said, &plan, failed);
         let last = subject.status().and_then(|status| status.history.first());
+        // What was applied whole once is no news when it can only not be watched.
+        let other = |h: &HistoryEntry| h.revision != revision || (h.outcome != result && !applied);
         let news = writes > 0
+            || !state.untold.is_empty()
             || (!waiting
                 && said.reason != PROGRESSING
-                && last.is_none_or(|h| h.revision != revision || h.outcome != result));
+                && last.is_none_or(|h| other(h) || (said.ready && h.outcome != result)));
         let done = news.then(|| Done {
             revision: revision.clone(),
             author: loaded.info.author.clone(),
@@ -378,7 +411,9 @@ impl Engine {
             );
             (said.ready, said.reason.clone(), note)
         });
-        let unfinished = !outcome.undeleted.is_empty()
+        let done = told_with(std::mem::take(&mut state.untold), done);
+        let unfinished = outcome.stopped
+            || !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
             || outcome.left + outcome.taken > 0
             || postponed > 0
@@ -403,7 +438,7 @@ impl Engine {
             approved: approved.filter(|_| unfinished),
             pending: pending.clone(),
             recalled,
-            done,
+            done: done.clone(),
             stages: Some(stages),
             suspended: false,
             blind: false,
@@ -418,8 +453,15 @@ impl Engine {
             io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
         }
         self.tell_drift(subject, &outcome.drifts);
-        written?;
+        if let Err(error) = written {
+            // It is said with what is said next.
+            state.untold = done;
+            return Err(error);
+        }
         state.pending = Some(pending);
+        if outcome.stopped {
+            return Ok(Next::After(Duration::ZERO));
+        }
 
         if finished {
             state.trigger = "Cluster";
@@ -442,4 +484,19 @@ impl Engine {
         }
         Ok(Next::After(wait))
     }
+}
+
+/// What was done, after what was done before and could not be told. What belongs to one commit is one entry.
+fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
+    let Some(mut new) = new else { return untold };
+    if let Some(last) = untold.pop_if(|last| last.revision == new.revision) {
+        let (created, updated, pruned) = last.counts;
+        new.counts.0 += created;
+        new.counts.1 += updated;
+        new.counts.2 += pruned;
+        new.duration_ms = new.duration_ms.max(last.duration_ms);
+        new.trigger = last.trigger;
+    }
+    untold.push(new);
+    untold
 }

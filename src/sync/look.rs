@@ -10,10 +10,13 @@ use super::machine::Moved;
 use super::machine::effect::{Effect, Found, Look};
 use super::order::Seq;
 use super::siblings::Told;
-use super::source::parse_duration;
+use super::source::{MOST_TIMEOUT, parse_duration};
 use super::source_error::SourceError;
-use super::state::{Answer, Question, Slot, State};
+use super::state::{Answer, Question, Slot, SourceFailure, State};
 use crate::api::keys;
+
+/// How long a look may take beyond what the spec gives to one answer of the remote: others may have their turn first.
+const HANGS: Duration = Duration::from_secs(5 * 60);
 
 /// What of a GitSync makes it look at its remote, besides time and spec, and where the answer of a look is put.
 #[derive(Default)]
@@ -99,8 +102,17 @@ impl Engine {
         if let Some(answer) = state.take_answer() {
             self.learn(state, subject, answer);
         }
-        if state.polling().is_some() {
-            return;
+        if let Some(question) = state.polling() {
+            let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MOST_TIMEOUT);
+            if io.now().saturating_duration_since(question.began) < timeout + HANGS {
+                return;
+            }
+            // It ends by itself long before: something is wrong, and nobody is to wait for it in silence.
+            let question = question.clone();
+            tracing::warn!(object = %key, "a look at the remote does not end: it is given up");
+            self.stop_looking(state, subject);
+            let failure = SourceFailure::from(SourceError::Hangs);
+            self.learn(state, subject, Answer::failed(question, failure, state.loaded.clone()));
         }
         let request = subject.annotation(keys::REQUESTED_AT);
         let asked = self.siblings.is_asked(key).then_some("Sibling");

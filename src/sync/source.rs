@@ -118,7 +118,7 @@ impl Coordinates {
 }
 
 /// Longest `spec.timeout`: the schema says so, but keeps what was stored before it did.
-const MOST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub(super) const MOST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// How long a server may send nothing while it has a turn to be read from. Git's servers say every five seconds that they are
 /// still at work (`uploadpack.keepAlive`).
 const SILENCE: Duration = Duration::from_secs(30);

@@ -25,6 +25,9 @@ pub enum SourceError {
     /// A panic. What it says is in the log only: it may quote what was read.
     #[error("reading the commit failed unexpectedly: this is a bug of Convoke")]
     Panicked,
+    /// A look that does not end, although each of its parts has a deadline.
+    #[error("reading the commit does not end, and was given up: this is a bug of Convoke")]
+    Hangs,
 }
 
 impl SourceError {
@@ -35,7 +38,7 @@ impl SourceError {
             Self::Git(error) => error.reason(),
             Self::Ignore(_) => "InvalidIgnore",
             Self::Variables { reason, .. } => reason,
-            Self::Panicked => "InternalError",
+            Self::Panicked | Self::Hangs => "InternalError",
         }
     }
 
@@ -46,6 +49,9 @@ impl SourceError {
             Self::Git(error) => error.hint(),
             Self::Ignore(_) => Some("the syntax is that of .gitignore, one pattern an item".into()),
             Self::Variables { hint, .. } => hint.clone(),
+            Self::Hangs => Some(
+                "it is tried again; if it stays so, restart the operator and report it".into(),
+            ),
             Self::Panicked => Some(
                 "revert the newest commit, or leave the files out that it changed (spec.ignore); the operator's log says \
                  where it happened (\"panicked at\"): please report that"
@@ -60,7 +66,7 @@ impl SourceError {
         match self {
             Self::Git(error) => error.is_terminal(),
             Self::Ignore(_) => true,
-            Self::Variables { .. } | Self::Panicked => false,
+            Self::Variables { .. } | Self::Panicked | Self::Hangs => false,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::problems::Refused;
 use super::references::References;
 use super::source::Loaded;
 use super::source_error::SourceError;
+use super::status::Done;
 use crate::api::git_sync::{PendingPrune, Stages};
 use crate::cluster::identity::Account;
 use crate::git::Revision;
@@ -70,6 +71,22 @@ pub struct Answer {
     pub loaded: Option<Arc<Loaded>>,
     /// The commit that was applied before, if it had to be recalled beside that.
     pub recalled: Option<Arc<Loaded>>,
+}
+
+impl Answer {
+    /// Nothing was found; what was read before stays.
+    #[must_use]
+    pub fn failed(question: Question, failure: SourceFailure, loaded: Option<Arc<Loaded>>) -> Self {
+        Self {
+            question,
+            attempted: None,
+            stages: Stages::default(),
+            changed: false,
+            failure: Some(failure),
+            loaded,
+            recalled: None,
+        }
+    }
 }
 
 /// Where the answer of a look is put, which runs beside the passes: a slow remote never delays the undoing of drift.
@@ -145,6 +162,8 @@ pub struct State {
     pub parting: Option<Instant>,
     /// How many objects were deleted because of that.
     pub parted: usize,
+    /// What was done and could not be told.
+    pub untold: Vec<Done>,
     /// What started the work that is being done.
     pub trigger: &'static str,
     /// Timings of the last commit that was read.
@@ -183,6 +202,7 @@ impl State {
             ended: None,
             parting: None,
             parted: 0,
+            untold: Vec::new(),
             trigger: "Start",
             stages: Stages::default(),
             started: None,
@@ -260,15 +280,9 @@ impl State {
         let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let question = poll.question.clone();
         self.poll = None;
-        Some(found.unwrap_or_else(|error| Answer {
-            question,
-            attempted: None,
-            stages: Stages::default(),
-            changed: false,
-            failure: Some(error.into()),
-            loaded: self.loaded.clone(),
-            recalled: None,
-        }))
+        let failed =
+            |error: SourceError| Answer::failed(question, error.into(), self.loaded.clone());
+        Some(found.unwrap_or_else(failed))
     }
 
     /// Gives up the look that is under way; the next one begins as soon as it may.

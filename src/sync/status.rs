@@ -98,8 +98,8 @@ pub struct Report<'a> {
     pub pending: Option<PendingPrune>,
     /// Whether the plan says nothing about deletes: what is shown of them stays.
     pub recalled: bool,
-    /// What was done, when it is worth an entry in the history.
-    pub done: Option<Done>,
+    /// What was done, as far as it is worth an entry in the history, oldest first.
+    pub done: Vec<Done>,
     /// Timings, when something was done.
     pub stages: Option<Stages>,
     /// Whether the sync is suspended.
@@ -130,7 +130,7 @@ impl Report<'_> {
             approved: None,
             pending: None,
             recalled: false,
-            done: None,
+            done: Vec::new(),
             stages: None,
             suspended: false,
             blind: false,
@@ -195,6 +195,13 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     }
     let held_for = status.conditions.iter().find(|c| c.type_ == "PruneHeld");
     let outdated = held_for.is_some_and(|held| held.observed_generation != Some(generation));
+    let other_spec = previous.is_some_and(|old| old.observed_generation != Some(generation));
+    if other_spec && report.problems.is_none() && !report.suspended {
+        // They were found with another spec, and nothing is known with this one.
+        status.problems.clear();
+        status.problem_count = None;
+        status.quarantined.clear();
+    }
     if outdated && report.plan.is_none() && !report.suspended {
         // The digest is of another spec: approving it would release nothing.
         conditions::remove(&mut status.conditions, "PruneHeld");
@@ -275,9 +282,11 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         }
         status.objects = Some(counted);
     }
-    if let Some(done) = report.done {
-        remember(&mut status.history, entry(done, now));
+    if !report.done.is_empty() {
         status.stages = report.stages;
+    }
+    for done in report.done {
+        remember(&mut status.history, entry(done, now));
     }
     fit(&mut status);
     status

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::operator::Operator;
+use super::operator::{Operator, WATCHES};
 use super::server::{Name, Server, annotation, is_deleting, is_paused, text};
 use super::{Counts, SYNCS, commit, number};
 use crate::api::{ObjectId, keys};
@@ -190,15 +190,18 @@ impl Oracle {
         name: &str,
         call: &Call,
         operator: &Operator,
-        server: &Server,
+        (server, trees): (&Server, &[Tree]),
         counts: &mut Counts,
     ) {
         match call {
             Call::Delete { id, uid, .. } => self.deletes(name, id, uid, operator, counts),
             Call::Status { status, .. } => {
                 let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
-                if ready.is_some_and(|ready| ready.status == "True") {
-                    self.is_honest(name, status.last_applied_revision.as_deref(), server);
+                let ready = ready.is_some_and(|ready| ready.status == "True");
+                let suspended = status.conditions.iter().any(|c| c.type_ == "Suspended");
+                let revision = status.last_applied_revision.as_deref().unwrap_or_default();
+                if ready && !suspended {
+                    self.is_honest(name, revision, server, trees);
                 }
             }
             _ => {}
@@ -248,6 +251,11 @@ impl Oracle {
             }
         }
         assert!(!sync.spec.suspend, "{name} is suspended and deletes {id}");
+        for (kind, watch) in WATCHES.iter().zip(&operator.watches) {
+            let unread = format!("kind {kind}");
+            let knew = covering.iter().any(|digest| digest.unread.contains(&unread));
+            assert!(!watch.is_down || knew, "{name} deletes {id} while nothing is seen of {kind}");
+        }
         let since = match self.deleted.get(name) {
             Some(tick) if ends => *tick,
             _ => looked.found.map_or(0, |(_, tick)| tick),
@@ -261,12 +269,15 @@ impl Oracle {
             let reads = known.as_ref().is_some_and(|other| {
                 !other.spec.suspend && other.metadata.deletion_timestamp.is_none()
             });
-            if *wanted > since || !reads {
+            let seen = self.looked.get(*other).and_then(|looked| looked.seen);
+            let has_read = seen.is_some_and(|seen| *wanted <= seen);
+            if (*wanted > since && !has_read) || !reads {
                 continue;
             }
             // Somebody has said yes although the other one could not be read.
             let unread = format!("GitSync {other}");
-            if covering.iter().any(|digest| digest.unread.contains(&unread)) {
+            let knew = covering.iter().any(|digest| digest.unread.contains(&unread));
+            if knew && !(has_read && *legible) {
                 *counts.entry("delete in spite of somebody unread").or_default() += 1;
                 continue;
             }
@@ -277,10 +288,28 @@ impl Oracle {
         }
     }
 
-    /// What a GitSync that says that it is Ready has applied is there.
-    fn is_honest(&self, name: &str, revision: Option<&str>, server: &Server) {
-        let hex = revision.and_then(|revision| revision.rsplit(':').next()).unwrap_or_default();
-        let _ = (name, number(hex), server);
+    /// All of the commit that a GitSync says to have applied is there as it says, but for what somebody has just changed.
+    fn is_honest(&self, name: &str, revision: &str, server: &Server, trees: &[Tree]) {
+        let hex = revision.rsplit(':').next().unwrap_or_default();
+        let tree = trees.get(number(hex)).unwrap_or_else(|| panic!("{revision} never was"));
+        let Some(sync) = server.get(&Name::Sync(name.to_owned())) else { return };
+        let (folder, uid) = (folder_of(sync), text(sync, "/metadata/uid"));
+        for id in NAMES.map(id) {
+            let says = said(tree, folder, &id);
+            assert!(says != Said::Hidden, "{name} is Ready and cannot read {id}");
+            let Said::Wanted(content) = says else { continue };
+            if self.by_hand.contains(&id) {
+                continue;
+            }
+            let live = server.get(&Name::Object(id.clone()));
+            let Some(live) = live else { panic!("{name} is Ready and {id} is not there") };
+            if is_paused(live) {
+                continue;
+            }
+            let mark = format!("{uid}/team/{name}/{}/team/{}", id.kind, id.name);
+            assert_eq!(annotation(live, keys::OWNER), Some(&*mark), "{name} is Ready, {id}");
+            assert_eq!(live["spec"], spec(&id, content), "{name} is Ready, {id}");
+        }
     }
 
     /// A request arrives, and is about to be carried out.
@@ -380,29 +409,34 @@ impl Oracle {
         }
     }
 
-    /// Nobody has interfered for long: the cluster is as Git says, and the statuses say so.
-    pub fn at_rest(&self, server: &Server, trees: &[Tree], head: usize) {
+    /// What is not yet as it is at rest: the cluster is as Git says, and the statuses say so.
+    pub fn unrest(&self, server: &Server, trees: &[Tree], head: usize) -> Option<String> {
         let tree = &trees[head];
         let mut wanted = BTreeMap::new();
         for (name, _, _) in SYNCS {
-            let sync = server.get(&Name::Sync(name.into())).expect("it is there");
+            let Some(sync) = server.get(&Name::Sync(name.into())) else {
+                return Some(format!("{name} is not there"));
+            };
             let status = &sync["status"];
-            let ready = status["conditions"].as_array().into_iter().flatten();
-            let ready = ready.clone().find(|condition| condition["type"] == "Ready");
-            let ready = ready.cloned().unwrap_or_default();
-            assert_eq!(ready["status"], "True", "{name} at rest: {status:#}");
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
             let revision = status["lastAppliedRevision"].as_str().unwrap_or_default();
-            assert!(revision.ends_with(&commit(head)), "{name} has applied {revision}");
-            let history = &status["history"][0];
-            assert_eq!(history["outcome"], "Applied", "{name}: {history}");
+            if ready.next().is_none_or(|ready| ready["status"] != "True")
+                || !revision.ends_with(&commit(head))
+                || status["history"][0]["outcome"] != "Applied"
+                || status["observedGeneration"] != sync["metadata"]["generation"]
+            {
+                return Some(format!("{name}: {status:#}"));
+            }
             let uid = text(sync, "/metadata/uid");
             for (id, content) in tree.below(folder_of(sync)).flat_map(|(_, file)| &file.objects) {
                 let mark = format!("{uid}/team/{name}/{}/team/{}", id.kind, id.name);
                 wanted.insert(id.clone(), (mark, spec(id, *content)));
             }
             let total = wanted.values().filter(|(mark, _)| mark.starts_with(uid)).count();
-            let counted = &status["objects"]["total"];
-            assert_eq!(counted.as_u64(), Some(total as u64), "{name}: {}", status["objects"]);
+            if status["objects"]["total"].as_u64() != Some(total as u64) {
+                return Some(format!("{name} has {total} objects: {}", status["objects"]));
+            }
         }
         let live: BTreeMap<_, _> = server
             .objects()
@@ -411,11 +445,10 @@ impl Oracle {
                 (id.clone(), (mark, object["spec"].clone()))
             })
             .collect();
-        for (id, want) in &wanted {
-            assert_eq!(live.get(id), Some(want), "{id}");
-        }
-        for (id, (mark, _)) in &live {
-            assert!(wanted.contains_key(id), "{id} is left, marked {mark:?}");
-        }
+        let differs = wanted.iter().find(|(id, want)| live.get(id) != Some(want));
+        let left = live.iter().find(|(id, _)| !wanted.contains_key(id));
+        differs
+            .or(left)
+            .map(|(id, _)| format!("{id}: {:?}, and not {:?}", live.get(id), wanted.get(id)))
     }
 }

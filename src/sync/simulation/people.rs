@@ -174,7 +174,7 @@ impl Sim {
     /// Somebody edits a GitSync.
     pub(super) fn user(&mut self) {
         let (at, number, what) =
-            (self.dice.roll(SYNCS.len()), self.dice.roll(4), self.dice.roll(12));
+            (self.dice.roll(SYNCS.len()), self.dice.roll(4), self.dice.roll(14));
         let (sync_name, path, created) = SYNCS[at];
         self.say(|| format!("user {what}: {sync_name} {number}"));
         let name = Name::Sync(sync_name.into());
