@@ -31,4 +31,5 @@ mod readme;
 mod repository_format;
 mod sync;
 mod sync_safety;
+mod told;
 mod users_pain;

@@ -189,6 +189,13 @@ impl<'a> Team<'a> {
         .await
     }
 
+    /// The GitSyncs as the API server has them, whether or not they parse.
+    pub fn git_syncs_raw(&self) -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk("convoke.dev", "v1alpha1", "GitSync");
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "gitsyncs");
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
     /// The API of a synced kind.
     pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("convoke.dev", "v1alpha1", kind.as_str());
