@@ -315,16 +315,17 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
             (None, None) => {}
         }
     }
-    let faulty = inputs.has_errors || !plan.conflicts.is_empty();
-    if inputs.failure_policy == FailurePolicy::Atomic && faulty {
-        plan.wait();
-    }
     for (id, rival) in inputs.others.contested() {
         contest(&mut plan, &id, rival, inputs);
     }
     if !plan.given.is_empty() {
         let given: HashSet<_> = plan.given.iter().map(|(id, _)| id.clone()).collect();
         plan.update.retain(|update| !given.contains(&update.id));
+    }
+    // All or nothing: once every conflict is known.
+    let faulty = inputs.has_errors || !plan.conflicts.is_empty();
+    if inputs.failure_policy == FailurePolicy::Atomic && faulty {
+        plan.wait();
     }
     if inputs.prune.enabled && !victims.is_empty() {
         plan.due = victims.len();

@@ -167,7 +167,7 @@ impl World {
         }
         let rivals = raw.conflicts.iter().filter(|c| raw.given.iter().any(|(id, _)| *id == c.id));
         assert!(raw.unchanged >= equal && raw.unchanged <= equal + rivals.count(), "unchanged");
-        if sync.failure_policy == FailurePolicy::Atomic && errors {
+        if sync.failure_policy == FailurePolicy::Atomic && (errors || !raw.conflicts.is_empty()) {
             assert!(
                 made.create.is_empty() && made.update.iter().all(|u| u.drifted),
                 "all or nothing"
