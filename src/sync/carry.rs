@@ -63,7 +63,11 @@ impl Engine {
         let live = self.space(&key.namespace);
         // A plan for this commit was carried out before: what is missing now was there, or could not be made.
         let again = state.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
+        let first = state.view.is_none();
         let mut view = self.look_around(state, &reference, loaded, &live);
+        if first && subject.was_applied_whole(&loaded.revision) {
+            view.board.trust(&loaded.desired);
+        }
         // While the newest commit waits for others, what is wrong with it is said already.
         let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
         let mut problems = said.catalog.problems.clone();
@@ -201,6 +205,11 @@ impl Engine {
             }
         };
         stages.apply_ms = millis(apply_start);
+        for id in &outcome.written {
+            if let Some(want) = loaded.desired.get(id) {
+                view.board.wrote(id, want);
+            }
+        }
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.

@@ -39,6 +39,9 @@ impl SyncRef {
     }
 }
 
+/// [`Desired::applied`] in bytes: short enough to be kept for each object.
+pub type Fingerprint = [u8; 16];
+
 /// One wanted object.
 #[derive(Debug, Clone)]
 pub struct Desired {
@@ -62,6 +65,12 @@ impl Desired {
         let applied = hex(&hash_json(&whole)[..16]);
         let spec_hash = hash_json(&definition.canonical_spec.json());
         Self { definition, applied, spec_hash }
+    }
+
+    /// See [`Fingerprint`].
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        u128::from_str_radix(&self.applied, 16).ok().map(u128::to_be_bytes)
     }
 
     /// The manifest to apply: Git's content, the mark, and the provenance as of `commit`.

@@ -365,7 +365,7 @@ fn bring(
     } else if !adopted && is_equal(desired, live, inputs.settled, id) {
         plan.unchanged += 1;
     } else {
-        let drifted = !adopted && annotation(live, keys::APPLIED) == Some(desired.applied.as_str());
+        let drifted = !adopted && is_drift(id, desired, live, inputs);
         if drifted && inputs.drift == DriftPolicy::Report {
             plan.drifted.push(id.clone());
             return;
@@ -373,6 +373,13 @@ fn bring(
         let (uid, version) = (live.uid().to_owned(), live.version());
         plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
     }
+}
+
+/// Whether an object of ours that differs was applied as it is wanted, and changed since. What it says itself, anybody can
+/// write: that counts only while nothing else is known, after a start.
+fn is_drift(id: &ObjectId, desired: &Desired, live: &Live, inputs: &Inputs<'_>) -> bool {
+    let said = || annotation(live, keys::APPLIED) == Some(desired.applied.as_str());
+    inputs.board.was_applied(id, desired).unwrap_or_else(said)
 }
 
 /// Decides on an object that another GitSync wants, too: the older one has it.

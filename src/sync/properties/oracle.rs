@@ -111,7 +111,38 @@ enum Whose {
     Nobodys,
 }
 
+/// Whether an object is as a definition with this content and hash leaves it.
+fn agrees(object: &Object, id: &ObjectId, content: usize, applied: &str) -> bool {
+    let (label, note) = (labels(content), labels(content / 2));
+    object.has(keys::APPLIED, applied)
+        && (object.spec == stored(id, content) || object.spec == content)
+        && label.iter().all(|(key, value)| object.labels.get(key) == Some(value))
+        && note.iter().all(|(key, value)| object.annotations.get(key) == Some(value))
+}
+
 impl World {
+    /// Remembers of each object of a GitSync whether it is as it is wanted at this moment.
+    pub fn note_applied(&mut self, at: usize) {
+        let Some(loaded) = self.syncs[at].loaded.clone() else { return };
+        let tree = &self.trees[self.syncs[at].head];
+        let mut known = self.syncs[at].applied.clone();
+        known.retain(|id, _| match self.cluster.objects.get(id) {
+            Some(object) => self.whose(at, id, object) == Whose::Mine,
+            None => loaded.desired.contains_key(id),
+        });
+        for (id, object) in self.ours(at) {
+            let Some(want) = loaded.desired.get(id) else { continue };
+            let content = tree.content(self.syncs[at].folder, id).expect("wanted");
+            let settled = self.syncs[at].settled.get(id);
+            let settled = settled.is_some_and(|settled| settled.applied == want.applied);
+            let same = agrees(object, id, content, &want.applied);
+            if same && (object.spec == content || settled) {
+                known.insert(id.clone(), want.applied.clone());
+            }
+        }
+        self.syncs[at].applied = known;
+    }
+
     fn whose(&self, at: usize, id: &ObjectId, object: &Object) -> Whose {
         let of = |sync: &Sync| mark(&sync.reference.uid, "team", &sync.reference.name, id);
         let Some(found) = object.mark() else { return Whose::Nobodys };
@@ -216,14 +247,13 @@ impl World {
             return false;
         }
         let want = &sync.loaded.as_ref().expect("loaded").desired[id];
-        let applied = object.annotations.get(keys::APPLIED) == Some(&want.applied);
-        let (label, note) = (labels(content), labels(content / 2));
-        let equal = whose == Whose::Mine
-            && applied
-            && (object.spec == stored(id, content) || object.spec == content)
-            && label.iter().all(|(key, value)| object.labels.get(key) == Some(value))
-            && note.iter().all(|(key, value)| object.annotations.get(key) == Some(value));
-        let drifted = whose == Whose::Mine && applied;
+        let equal = whose == Whose::Mine && agrees(object, id, content, &want.applied);
+        // What is known of it counts, and what it says only when nothing is known.
+        let drifted = whose == Whose::Mine
+            && match sync.applied.get(id) {
+                Some(known) => *known == want.applied,
+                None => object.has(keys::APPLIED, &want.applied),
+            };
         let known = sync.settled.get(id).is_some_and(|settled| settled.applied == want.applied);
         if equal && object.spec != content && !known {
             // It is written once more before it is known that writing changes nothing.

@@ -60,6 +60,8 @@ pub struct Sync {
     pub settled: Settled,
     /// For the oracle: where each object was last wanted, as far as the operator can know.
     pub remembered: BTreeMap<ObjectId, String>,
+    /// For the oracle: what each object was last seen to agree with, by [`Desired::applied`].
+    pub applied: BTreeMap<ObjectId, String>,
     /// The last plan, as it was made.
     pub last: Option<Plan>,
 }
@@ -91,6 +93,7 @@ impl Sync {
         self.answered = 0;
         self.settled.clear();
         self.remembered.clear();
+        self.applied.clear();
     }
 }
 
@@ -140,6 +143,7 @@ impl World {
             view: None,
             settled: Settled::new(),
             remembered: BTreeMap::new(),
+            applied: BTreeMap::new(),
             last: None,
         };
         let syncs = [("main", FOLDERS[0], 100), ("other", FOLDERS[1], 200)].map(sync);
@@ -254,7 +258,7 @@ impl World {
             board.look(id, reference, desired, &live, settled);
         }
         references.update((&before.catalog, &loaded.catalog), &differing, touched.iter(), &exists);
-        assert_eq!(board, fresh, "the board has lost a change");
+        assert_eq!(board.of_now(), fresh.of_now(), "the board has lost a change");
         let problems = |references: &References| references.problems().cloned().collect::<Vec<_>>();
         assert_eq!(problems(&references), problems(&naive), "a reference was not looked at again");
         (board, references)
@@ -267,6 +271,7 @@ impl World {
             return;
         };
         let (mut board, references) = self.view(at, &loaded);
+        self.note_applied(at);
         let live = self.cluster.live();
         let sync = &self.syncs[at];
         let input_key = sync.input_key().expect("loaded");
@@ -323,12 +328,16 @@ impl World {
         }
         let writes = made.create.len() + made.update.len() + made.prune.len();
         let left = if crash { self.dice.roll(writes + 1) } else { writes };
-        self.carry_out(at, &loaded, &made, left);
+        for id in self.carry_out(at, &loaded, &made, left) {
+            board.wrote(&id, &loaded.desired[&id]);
+        }
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
         // A write that changed nothing touches nothing, but teaches what is settled.
         for id in made.create.iter().chain(made.update.iter().map(|update| &update.id)) {
             board.look(id, &sync.reference, &loaded.desired, &live, &sync.settled);
         }
+        self.note_applied(at);
+        let sync = &mut self.syncs[at];
         let total = board.counts().values().map(|count| count.total).sum();
         sync.view = Some((board, references, loaded));
         sync.last = Some(raw.clone());
@@ -353,14 +362,23 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, at: usize, loaded: &Loaded, made: &Plan, mut left: usize) {
+    /// Gives what was written.
+    fn carry_out(
+        &mut self,
+        at: usize,
+        loaded: &Loaded,
+        made: &Plan,
+        mut left: usize,
+    ) -> Vec<ObjectId> {
+        let mut written = Vec::new();
         let sync = &mut self.syncs[at];
         let updates = made.update.iter().map(|update| &update.id);
         for id in made.create.iter().chain(updates) {
             if left == 0 {
-                return;
+                return written;
             }
             left -= 1;
+            written.push(id.clone());
             let want = &loaded.desired[id];
             let manifest = want.manifest(&sync.reference, &loaded.revision.commit);
             let strings = |field: &str| -> BTreeMap<String, String> {
@@ -384,11 +402,12 @@ impl World {
             }
         }
         if !made.terminating.is_empty() {
-            return;
+            return written;
         }
         for victim in made.prune.iter().take(left) {
             self.cluster.delete(&victim.id);
         }
+        written
     }
 
     /// Everybody lets go, nothing is broken any more, and nothing is forbidden.
