@@ -115,7 +115,10 @@ impl Board {
                 });
                 let facts = live.facts();
                 let agrees = want.filter(|want| ours && is_equal(want, live, settled, id));
-                let equal = agrees.is_some() && !facts.deleting && !is_paused(live);
+                // What is kept is looked at by each plan.
+                let equal = agrees.is_some_and(|want| want.kept.is_none())
+                    && !facts.deleting
+                    && !is_paused(live);
                 let open = !equal && (want.is_some() || ours || namesake);
                 let applied = agrees.map_or(applied, Desired::fingerprint).filter(|_| ours);
                 Seen { ours, ready: ours && facts.ready, equal, open, applied }

@@ -20,6 +20,7 @@ mod drift;
 mod end;
 pub mod engine;
 mod fights;
+pub mod kept;
 mod listen;
 pub mod local;
 mod look;

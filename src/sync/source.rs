@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::budgets::Budgets;
 use super::builds::build_sources;
 use super::desired::{DesiredSet, desired_after, desired_set, input_key};
+use super::kept::{Memory, Past};
 use super::local::{Local, state_id};
 use super::order::Seq;
 use super::slots::Slots;
@@ -32,15 +33,18 @@ pub struct Loaded {
     pub catalog: Catalog,
     /// What it wants.
     pub desired: DesiredSet,
+    /// See [`Memory::measure`].
+    pub measure: DesiredSet,
     /// Commit, path and hash of the variables: what the desired set was made from.
     pub input_key: String,
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
     /// When the commit was found: what others knew of their remotes before may be older.
     pub found: Seq,
-    /// While the commit has errors: objects that earlier commits wanted and this one does not, with the file that
-    /// wanted them last.
+    /// See [`Memory::last_paths`].
     pub last_paths: BTreeMap<ObjectId, String>,
+    /// Whether it was read again, because it had been applied: then other commits may lie between it and the next one.
+    recalled: bool,
     coordinates: Coordinates,
     variables: Option<Variables>,
 }
@@ -51,40 +55,11 @@ impl Loaded {
     pub fn answers(&self, spec: &GitSyncSpec) -> bool {
         self.coordinates.same_place(&Coordinates::of(spec))
     }
-}
 
-#[cfg(test)]
-impl Loaded {
-    /// What a source makes of a catalog, without a repository.
-    pub(super) fn of(
-        spec: &GitSyncSpec,
-        commit: &str,
-        catalog: Catalog,
-        previous: Option<&Self>,
-    ) -> Self {
-        let desired = match previous {
-            Some(old) => desired_after((&old.catalog, &old.desired), &catalog),
-            None => desired_set(&catalog),
-        };
-        let errors = catalog.has_errors();
-        let last_paths = if errors { last_paths(previous, &desired) } else { BTreeMap::new() };
-        Self {
-            input_key: input_key(commit, &spec.path, None),
-            revision: Revision { commit: commit.to_owned(), name: "main".into() },
-            info: CommitInfo {
-                id: commit.to_owned(),
-                author: String::new(),
-                subject: String::new(),
-                time_seconds: 0,
-            },
-            catalog,
-            desired,
-            builds: Vec::new(),
-            found: Seq::next(),
-            last_paths,
-            coordinates: Coordinates::of(spec),
-            variables: None,
-        }
+    /// What the next commit has to know of this one.
+    fn past(&self) -> Past<'_> {
+        let Self { revision, measure, last_paths, recalled, .. } = self;
+        Past { commit: &revision.commit, certain: !recalled, measure, last_paths }
     }
 }
 
@@ -251,7 +226,7 @@ impl Source {
             }
             other => other?,
         };
-        self.take_in(revision, found, &snapshot, wanted, &context, key)?;
+        self.take_in((revision, false), found, &snapshot, wanted, &context, key)?;
         stages.load_ms = millis(start);
         Ok(true)
     }
@@ -343,13 +318,13 @@ impl Source {
             other => other?,
         };
         let _slot = self.slots.read().await;
-        self.take_in(applied, found, &snapshot, wanted, &context, key)
+        self.take_in((applied, true), found, &snapshot, wanted, &context, key)
     }
 
     /// Loads what a commit wants.
     fn take_in(
         &mut self,
-        revision: Revision,
+        (revision, recalled): (Revision, bool),
         found: Seq,
         snapshot: &Snapshot,
         wanted: Coordinates,
@@ -365,12 +340,7 @@ impl Source {
         let desired = self.desired(&catalog);
         let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
         let input_key = input_key(&revision.commit, &wanted.path, context.variables.as_ref());
-        let last_paths = if catalog.has_errors() {
-            last_paths(self.loaded.as_deref(), &desired)
-        } else {
-            // Absence is proven.
-            BTreeMap::new()
-        };
+        let Memory { last_paths, measure } = self.memory(&desired, &catalog);
         self.loaded = Some(Arc::new(Loaded {
             revision,
             info,
@@ -379,7 +349,9 @@ impl Source {
             input_key,
             builds,
             found,
+            measure,
             last_paths,
+            recalled,
             coordinates: wanted,
             variables: context.variables.clone(),
         }));
@@ -391,6 +363,11 @@ impl Source {
             Some(old) => desired_after((&old.catalog, &old.desired), catalog),
             None => desired_set(catalog),
         }
+    }
+
+    fn memory(&self, desired: &DesiredSet, catalog: &Catalog) -> Memory {
+        let past: Vec<_> = self.loaded.iter().map(|loaded| loaded.past()).collect();
+        Memory::of(&past, desired, catalog)
     }
 
     /// Reads a folder on disk.
@@ -426,11 +403,7 @@ impl Source {
         if known.is_some_and(|loaded| loaded.revision == revision) {
             return false;
         }
-        let last_paths = if catalog.has_errors() {
-            last_paths(self.loaded.as_deref(), &desired)
-        } else {
-            BTreeMap::new()
-        };
+        let Memory { last_paths, measure } = self.memory(&desired, &catalog);
         self.loaded = Some(Arc::new(Loaded {
             info: CommitInfo {
                 id: revision.commit.clone(),
@@ -445,25 +418,14 @@ impl Source {
             // Tekton cannot clone it: nothing is built from a folder.
             builds: Vec::new(),
             found,
+            measure,
             last_paths,
+            recalled: false,
             coordinates: wanted,
             variables: context.variables,
         }));
         true
     }
-}
-
-/// What earlier commits wanted and this one does not, with the file that wanted it last.
-fn last_paths(previous: Option<&Loaded>, desired: &DesiredSet) -> BTreeMap<ObjectId, String> {
-    let Some(previous) = previous else { return BTreeMap::new() };
-    let wanted = previous.desired.iter().map(|(id, want)| (id, &want.definition.path));
-    previous
-        .last_paths
-        .iter()
-        .chain(wanted)
-        .filter(|(id, _)| !desired.contains_key(id))
-        .map(|(id, path)| (id.clone(), path.clone()))
-        .collect()
 }
 
 /// Milliseconds since `start`.

@@ -4,6 +4,37 @@ use crate::definition::Definition;
 use crate::sync::properties::definition;
 use crate::sync::properties::repository::wrong;
 
+impl Loaded {
+    /// What a source makes of a catalog, without a repository.
+    pub fn of(spec: &GitSyncSpec, commit: &str, catalog: Catalog, previous: Option<&Self>) -> Self {
+        let desired = match previous {
+            Some(old) => desired_after((&old.catalog, &old.desired), &catalog),
+            None => desired_set(&catalog),
+        };
+        let past: Vec<_> = previous.iter().map(|previous| previous.past()).collect();
+        let Memory { last_paths, measure } = Memory::of(&past, &desired, &catalog);
+        Self {
+            input_key: input_key(commit, &spec.path, None),
+            revision: Revision { commit: commit.to_owned(), name: "main".into() },
+            info: CommitInfo {
+                id: commit.to_owned(),
+                author: String::new(),
+                subject: String::new(),
+                time_seconds: 0,
+            },
+            catalog,
+            desired,
+            measure,
+            builds: Vec::new(),
+            found: Seq::next(),
+            last_paths,
+            recalled: false,
+            coordinates: Coordinates::of(spec),
+            variables: None,
+        }
+    }
+}
+
 /// A commit with these objects, each in this file.
 pub fn commit(previous: Option<&Loaded>, objects: &[(&str, &str)], broken: bool) -> Loaded {
     let mut catalog = Catalog::default();

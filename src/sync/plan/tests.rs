@@ -3,6 +3,7 @@
 mod atomic;
 mod brake;
 mod drift;
+mod quarantine;
 
 use std::sync::Arc;
 

@@ -84,6 +84,15 @@ fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
     }
 }
 
+/// Whether a commit that does not show an object hides it in this file, or shows no more than its name.
+pub fn is_hidden(tree: &Tree, folder: &str, id: &ObjectId, path: &str) -> bool {
+    match said(tree, folder, id) {
+        Said::Legible => true,
+        Said::Hidden => tree.file_of(folder, id).is_some_and(|(found, _)| found == path),
+        Said::Wanted(_) | Said::Nothing => false,
+    }
+}
+
 fn has_errors(tree: &Tree, folder: &str) -> bool {
     let mut seen = BTreeSet::new();
     let files: Vec<_> = tree.below(folder).map(|(_, file)| file).collect();
@@ -124,15 +133,14 @@ impl World {
     /// Remembers of each object of a GitSync whether it is as it is wanted at this moment.
     pub fn note_applied(&mut self, at: usize) {
         let Some(loaded) = self.syncs[at].loaded.clone() else { return };
-        let tree = &self.trees[self.syncs[at].head];
         let mut known = self.syncs[at].applied.clone();
         known.retain(|id, _| match self.cluster.objects.get(id) {
             Some(object) => self.whose(at, id, object) == Whose::Mine,
-            None => loaded.desired.contains_key(id),
+            None => loaded.measure.contains_key(id),
         });
         for (id, object) in self.ours(at) {
-            let Some(want) = loaded.desired.get(id) else { continue };
-            let content = tree.content(self.syncs[at].folder, id).expect("wanted");
+            let Some(want) = loaded.measure.get(id) else { continue };
+            let content = self.syncs[at].remembered[id].content;
             let settled = self.syncs[at].settled.get(id);
             let settled = settled.is_some_and(|settled| settled.applied == want.applied);
             let same = agrees(object, id, content, &want.applied);
@@ -198,9 +206,14 @@ impl World {
         }
         let rivals = raw.conflicts.iter().filter(|c| raw.given.iter().any(|(id, _)| *id == c.id));
         assert!(raw.unchanged >= equal && raw.unchanged <= equal + rivals.count(), "unchanged");
+        let kept = |id: &ObjectId| raw.quarantined.iter().any(|(other, _)| other == id);
+        for id in raw.create.iter().chain(raw.update.iter().map(|update| &update.id)) {
+            let wanted = matches!(said(tree, sync.folder, id), Said::Wanted(_));
+            assert!(wanted || kept(id), "{id} is written, and nothing wants it");
+        }
         if sync.failure_policy == FailurePolicy::Atomic && (errors || !raw.conflicts.is_empty()) {
             assert!(
-                made.create.is_empty() && made.update.iter().all(|u| u.drifted),
+                made.create.iter().all(kept) && made.update.iter().all(|u| u.drifted),
                 "all or nothing"
             );
         }
@@ -275,10 +288,9 @@ impl World {
     }
 
     fn judge_unwanted(&self, at: usize, raw: &Plan, id: &ObjectId, said: Said, errors: bool) {
+        self.judge_kept(at, raw, id);
         let Some(object) = self.cluster.objects.get(id) else { return };
         let sync = &self.syncs[at];
-        let written = raw.create.contains(id) || raw.update.iter().any(|update| update.id == *id);
-        assert!(!written, "{id} is not wanted and would be written");
         let mut gone = raw.prune.iter().chain(raw.held.iter().flat_map(|held| &held.victims));
         let victim = gone.find(|victim| victim.id == *id);
         let quarantined = raw.quarantined.iter().any(|(other, _)| other == id);
@@ -299,9 +311,9 @@ impl World {
                 let tree = &self.trees[sync.head];
                 let (path, _) = tree.file_of(sync.folder, id).expect("hidden");
                 // In the file where it was, or in one that has just appeared while its own is gone.
-                let last = sync.remembered.get(id);
+                let last = sync.remembered.get(id).map(|last| &last.path);
                 let moved = last.is_some_and(|last| !tree.files.contains_key(last))
-                    && sync.remembered.values().all(|known| known != path);
+                    && sync.remembered.values().all(|known| known.path != *path);
                 if last == Some(path) || moved {
                     assert!(quarantined, "{id} is hidden in {path}, was in {last:?}");
                 }
@@ -321,6 +333,60 @@ impl World {
             assert_eq!(given, !errors && !quarantined && !object.is_paused(), "{id} is given");
         } else if !kept && !quarantined && sync.prune.enabled {
             assert!(victim.is_some(), "{id} is left over");
+        }
+    }
+
+    /// What is in a broken file is brought back to how it was wanted last, and nothing else that is not wanted is written.
+    fn judge_kept(&self, at: usize, raw: &Plan, id: &ObjectId) {
+        let sync = &self.syncs[at];
+        let created = raw.create.contains(id);
+        let update = raw.update.iter().find(|update| update.id == *id);
+        let told = raw.drifted.contains(id);
+        let atomic = sync.failure_policy == FailurePolicy::Atomic;
+        let last = sync.remembered.get(id);
+        assert!(last.is_some() || !(created || update.is_some()), "{id} was never wanted");
+        let Some(last) = last else { return };
+        let want = &self.definitions.wanted(id, &last.path, last.content);
+        let known = sync.applied.get(id);
+        let Some(object) = self.cluster.objects.get(id) else {
+            let other = &self.syncs[1 - at];
+            let theirs = other.loaded.is_some() && other.remembered.contains_key(id);
+            let theirs = theirs
+                || (other.loaded.is_some()
+                    && said(&self.trees[other.head], other.folder, id) == Said::Legible);
+            if last.hidden && known == Some(&want.applied) && !theirs {
+                assert!(created, "{id} was there, and may be in a broken file");
+            }
+            assert!(!created || known.is_some(), "{id} was never there");
+            assert!(!created || !theirs, "{id} is wanted by the other GitSync");
+            return;
+        };
+        assert!(!created, "{id} exists");
+        let mine = self.whose(at, id, object) == Whose::Mine;
+        let free = mine && !object.facts.deleting && !object.is_paused();
+        assert!(free || update.is_none(), "{id} is to be left alone");
+        let same = agrees(object, id, last.content, &want.applied);
+        let settled = sync.settled.get(id).is_some_and(|settled| settled.applied == want.applied);
+        if !free || (same && object.spec != last.content && !settled) {
+            // Or it is written once more before it is known that writing changes nothing.
+            return;
+        }
+        assert!(!same || update.is_none(), "{id} is as it was wanted last");
+        if same || !last.hidden {
+            return;
+        }
+        let drifted = match known {
+            Some(known) => *known == want.applied,
+            None => object.has(keys::APPLIED, &want.applied),
+        };
+        match (drifted, sync.drift, update) {
+            (true, DriftPolicy::Report, None) => assert!(told, "{id} is only reported"),
+            (_, _, Some(update)) => {
+                assert_eq!((&update.uid, update.version), (&object.uid, object.version));
+                assert_eq!((update.adopted, update.drifted), (false, drifted), "{id}");
+            }
+            (false, _, None) => assert!(atomic, "{id} differs from its last good definition"),
+            (true, _, None) => panic!("{id} was changed by hand, and stays so"),
         }
     }
 

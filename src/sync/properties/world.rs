@@ -7,7 +7,7 @@ use kube::core::DeserializeGuard;
 use serde_json::json;
 
 use super::cluster::{Cluster, stored};
-use super::oracle::Ledger;
+use super::oracle::{Ledger, is_hidden};
 use super::repository::{Definitions, FOLDERS, Tree};
 use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, PendingPrune, Prune};
 use crate::api::{GitSync, ObjectId, keys};
@@ -27,6 +27,19 @@ use crate::sync::source::Loaded;
 const NAMESPACE: &str = "team";
 /// Rounds in which everything must come to rest once nobody interferes.
 const ROUNDS: usize = 12;
+
+/// How an object was last wanted.
+#[derive(Debug, Clone)]
+pub struct Last {
+    /// In which file.
+    pub path: String,
+    /// With which content.
+    pub content: usize,
+    /// By which commit.
+    pub head: usize,
+    /// Whether each commit since then hides it where it was.
+    pub hidden: bool,
+}
 
 /// A GitSync: what its object says, and what the operator keeps of it.
 pub struct Sync {
@@ -58,8 +71,8 @@ pub struct Sync {
     answered: i64,
     view: Option<(Board, References, Arc<Loaded>)>,
     pub settled: Settled,
-    /// For the oracle: where each object was last wanted, as far as the operator can know.
-    pub remembered: BTreeMap<ObjectId, String>,
+    /// For the oracle: how each object was last wanted, as far as the operator can know.
+    pub remembered: BTreeMap<ObjectId, Last>,
     /// For the oracle: what each object was last seen to agree with, by [`Desired::applied`].
     pub applied: BTreeMap<ObjectId, String>,
     /// The last plan, as it was made.
@@ -97,6 +110,22 @@ impl Sync {
     }
 }
 
+/// What the operator can know once it has read this commit.
+fn remember(sync: &mut Sync, loaded: &Loaded, (head, tree): (usize, &Tree)) {
+    if !loaded.catalog.has_errors() {
+        sync.remembered.clear();
+    }
+    for (id, last) in &mut sync.remembered {
+        last.hidden &= is_hidden(tree, sync.folder, id, &last.path);
+    }
+    let wanted = loaded.desired.iter().map(|(id, want)| {
+        let content = tree.content(sync.folder, id).expect("wanted");
+        let path = want.definition.path.clone();
+        (id.clone(), Last { path, content, head, hidden: true })
+    });
+    sync.remembered.extend(wanted);
+}
+
 /// See the module.
 pub struct World {
     pub dice: Dice,
@@ -110,7 +139,7 @@ pub struct World {
     pub ledger: Ledger,
     pub store: Arc<Store<Managed<GitSync>>>,
     pub siblings: Siblings,
-    definitions: Definitions,
+    pub definitions: Definitions,
     pub versions: u64,
 }
 
@@ -221,12 +250,7 @@ impl World {
             let catalog = self.definitions.catalog(&self.trees[self.head], sync.folder);
             let (spec, commit) = (sync.object(0).spec, format!("{:040x}", self.head));
             let loaded = Loaded::of(&spec, &commit, catalog, sync.loaded.as_deref());
-            if !loaded.catalog.has_errors() {
-                sync.remembered.clear();
-            }
-            let paths =
-                loaded.desired.iter().map(|(id, w)| (id.clone(), w.definition.path.clone()));
-            sync.remembered.extend(paths);
+            remember(sync, &loaded, (self.head, &self.trees[self.head]));
             sync.loaded = Some(Arc::new(loaded));
             sync.head = self.head;
         }
@@ -244,7 +268,7 @@ impl World {
     /// What a plan looks at, brought up to date as the engine does.
     fn view(&mut self, at: usize, loaded: &Arc<Loaded>) -> (Board, References) {
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
-        let (reference, desired, settled) = (&sync.reference, &loaded.desired, &sync.settled);
+        let (reference, desired, settled) = (&sync.reference, &loaded.measure, &sync.settled);
         let touched = std::mem::take(&mut self.cluster.touched[at]);
         let exists = |id: &ObjectId| live.contains_key(id);
         let fresh = Board::new(reference, desired, &live, settled);
@@ -253,10 +277,11 @@ impl World {
         let Some((mut board, mut references, before)) = sync.view.take() else {
             return (fresh, naive);
         };
-        let differing = changes(&before.desired, desired);
+        let differing = changes(&before.measure, desired);
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
             board.look(id, reference, desired, &live, settled);
         }
+        let differing = changes(&before.desired, &loaded.desired);
         references.update((&before.catalog, &loaded.catalog), &differing, touched.iter(), &exists);
         assert_eq!(board.of_now(), fresh.of_now(), "the board has lost a change");
         let problems = |references: &References| references.problems().cloned().collect::<Vec<_>>();
@@ -282,7 +307,7 @@ impl World {
             sync: &sync.reference,
             input_key: &input_key,
             latch_key: &input_key,
-            desired: &loaded.desired,
+            desired: &loaded.measure,
             live: &live,
             board: &board,
             has_errors: loaded.catalog.has_errors(),
@@ -329,12 +354,12 @@ impl World {
         let writes = made.create.len() + made.update.len() + made.prune.len();
         let left = if crash { self.dice.roll(writes + 1) } else { writes };
         for id in self.carry_out(at, &loaded, &made, left) {
-            board.wrote(&id, &loaded.desired[&id]);
+            board.wrote(&id, &loaded.measure[&id]);
         }
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
         // A write that changed nothing touches nothing, but teaches what is settled.
         for id in made.create.iter().chain(made.update.iter().map(|update| &update.id)) {
-            board.look(id, &sync.reference, &loaded.desired, &live, &sync.settled);
+            board.look(id, &sync.reference, &loaded.measure, &live, &sync.settled);
         }
         self.note_applied(at);
         let sync = &mut self.syncs[at];
@@ -379,7 +404,7 @@ impl World {
             }
             left -= 1;
             written.push(id.clone());
-            let want = &loaded.desired[id];
+            let want = &loaded.measure[id];
             let manifest = want.manifest(&sync.reference, &loaded.revision.commit);
             let strings = |field: &str| -> BTreeMap<String, String> {
                 serde_json::from_value(manifest["metadata"][field].clone()).unwrap_or_default()
@@ -392,7 +417,9 @@ impl World {
             annotations.remove("odd");
             labels.extend(strings("labels"));
             annotations.extend(strings("annotations"));
-            let content = self.trees[sync.head].content(sync.folder, id).expect("wanted");
+            let Last { content, head, .. } = sync.remembered[id];
+            let commit = format!("{head:040x}");
+            assert_eq!(annotations.get(keys::COMMIT), Some(&commit), "{id} comes from there");
             let (version, hash) = self.cluster.put(id, stored(id, content), (labels, annotations));
             if hash == want.spec_hash {
                 sync.settled.remove(id);
