@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::board::{Board, Namespace};
 use super::desired::{Desired, DesiredSet};
 use crate::api::ObjectId;
 use crate::definition::Catalog;
@@ -42,9 +43,14 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is to be remembered at a commit, after these, the newest last.
+    /// What is to be remembered at a commit, after these, the newest last; of what they remember themselves not the `needless`.
     #[must_use]
-    pub fn of(past: &[Past<'_>], desired: &DesiredSet, catalog: &Catalog) -> Self {
+    pub fn of(
+        past: &[Past<'_>],
+        needless: &BTreeSet<ObjectId>,
+        desired: &DesiredSet,
+        catalog: &Catalog,
+    ) -> Self {
         let mut memory = Self { last_paths: BTreeMap::new(), measure: desired.clone() };
         if !catalog.has_errors() {
             // Absence is proven.
@@ -52,7 +58,7 @@ impl Memory {
         }
         let mut last: BTreeMap<&ObjectId, (&str, Option<Desired>)> = BTreeMap::new();
         for Past { commit, certain, measure, last_paths } in past {
-            for (id, path) in *last_paths {
+            for (id, path) in last_paths.iter().filter(|(id, _)| !needless.contains(id)) {
                 last.insert(id, (path, measure.get(id).cloned()));
             }
             let kept = Arc::new(Kept { commit: (*commit).to_owned(), certain: *certain });
@@ -79,4 +85,20 @@ impl Memory {
         }
         memory
     }
+}
+
+/// The names that nothing needs any more: no commit wants them, no object has them, and none is to be made again. So what is
+/// remembered is bounded by what is wanted and what there is, however many commits with errors follow each other.
+#[must_use]
+pub fn needless(
+    last_paths: &BTreeMap<ObjectId, String>,
+    measure: &DesiredSet,
+    board: Option<&Board>,
+    live: &dyn Namespace,
+) -> BTreeSet<ObjectId> {
+    let was_there = |id: &ObjectId| {
+        let kept = measure.get(id).zip(board);
+        kept.is_some_and(|(kept, board)| board.was_applied(id, kept).is_some())
+    };
+    last_paths.keys().filter(|id| live.get(id).is_none() && !was_there(id)).cloned().collect()
 }

@@ -52,8 +52,13 @@ impl Engine {
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
         let waits = !sync.spec.depends_on.is_empty() && state.released.is_none();
         let last = subject.last_applied().filter(|_| waits && state.recalled.is_none());
+        // What nothing needs any more is not remembered beside the next commit.
+        let (board, space) =
+            (state.view.as_ref().map(|view| &view.board), self.space(&key.namespace));
+        let needless = state.loaded.as_ref().map(|loaded| loaded.needless(board, &space));
         let look = async move {
             let mut source = source.lock().await;
+            source.needless = needless.unwrap_or_default();
             if panicked {
                 source.start_anew(budgets);
             }

@@ -1,14 +1,15 @@
 //! The source side of a sync: which commit, and what it wants. Keeps the last good result in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::board::{Board, Namespace};
 use super::budgets::Budgets;
 use super::builds::build_sources;
 use super::desired::{DesiredSet, desired_after, desired_set, input_key};
-use super::kept::{Memory, Past};
+use super::kept::{Memory, Past, needless};
 use super::local::{Local, state_id};
 use super::order::Seq;
 use super::slots::Slots;
@@ -54,6 +55,12 @@ impl Loaded {
     #[must_use]
     pub fn answers(&self, spec: &GitSyncSpec) -> bool {
         self.coordinates.same_place(&Coordinates::of(spec))
+    }
+
+    /// What it remembers and nothing needs any more.
+    #[must_use]
+    pub fn needless(&self, board: Option<&Board>, live: &dyn Namespace) -> BTreeSet<ObjectId> {
+        needless(&self.last_paths, &self.measure, board, live)
     }
 
     /// What the next commit has to know of this one.
@@ -113,6 +120,8 @@ pub struct Source {
     /// A folder in place of the repository.
     local: Option<Arc<Local>>,
     slots: Slots,
+    /// Names that the next commit does not have to remember.
+    pub needless: BTreeSet<ObjectId>,
     /// The newest commit that was read whole, if any.
     pub loaded: Option<Arc<Loaded>>,
 }
@@ -124,8 +133,8 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        let (local, slots) = (None, Slots::default());
-        Self { store, dialler, limits, coordinates, remote, loader, local, slots, loaded }
+        let (local, slots, needless) = (None, Slots::default(), BTreeSet::new());
+        Self { store, dialler, limits, coordinates, remote, loader, local, slots, needless, loaded }
     }
 
     /// Shares these slots with others.
@@ -367,7 +376,7 @@ impl Source {
 
     fn memory(&self, desired: &DesiredSet, catalog: &Catalog) -> Memory {
         let past: Vec<_> = self.loaded.iter().map(|loaded| loaded.past()).collect();
-        Memory::of(&past, desired, catalog)
+        Memory::of(&past, &self.needless, desired, catalog)
     }
 
     /// Reads a folder on disk.

@@ -249,7 +249,21 @@ impl World {
         if !fails && (sync.loaded.is_none() || sync.head != self.head) {
             let catalog = self.definitions.catalog(&self.trees[self.head], sync.folder);
             let (spec, commit) = (sync.object(0).spec, format!("{:040x}", self.head));
-            let loaded = Loaded::of(&spec, &commit, catalog, sync.loaded.as_deref());
+            let (board, live) = (sync.view.as_ref().map(|view| &view.0), self.cluster.live());
+            let needless = sync.loaded.as_ref().map(|loaded| loaded.needless(board, &live));
+            let needless = needless.unwrap_or_default();
+            let previous = sync.loaded.as_deref();
+            let loaded = Loaded::of_without(&spec, &commit, catalog, previous, &needless);
+            if let Some(previous) = previous {
+                let alive = |id: &ObjectId| self.cluster.objects.contains_key(id);
+                let comes_back = |id: &ObjectId| {
+                    previous.measure.contains_key(id) && sync.applied.contains_key(id)
+                };
+                let wanted = |id: &ObjectId| previous.desired.contains_key(id);
+                sync.remembered.retain(|id, _| wanted(id) || alive(id) || comes_back(id));
+                let most = sync.remembered.len();
+                assert!(loaded.last_paths.len() <= most, "more is remembered than may matter");
+            }
             remember(sync, &loaded, (self.head, &self.trees[self.head]));
             sync.loaded = Some(Arc::new(loaded));
             sync.head = self.head;
