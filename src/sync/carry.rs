@@ -96,6 +96,7 @@ impl Engine {
             broken_paths: &loaded.catalog.broken_paths,
             paths: &loaded.catalog.paths,
             last_paths: &loaded.last_paths,
+            lost: loaded.lost,
             prune: &sync.spec.prune,
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,

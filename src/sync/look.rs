@@ -48,7 +48,7 @@ impl Engine {
         let last = state.source_error.as_ref().map(|failure| failure.reason);
         let panicked = last == Some(SourceError::Panicked.reason());
         let (sync, asking, mine) = (Arc::clone(sync), question.clone(), (*key).clone());
-        let applied = subject.applied_before();
+        let (applied, before) = (subject.applied_before(), subject.last_applied());
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
         let waits = !sync.spec.depends_on.is_empty() && state.released.is_none();
         let last = subject.last_applied().filter(|_| waits && state.recalled.is_none());
@@ -74,7 +74,7 @@ impl Engine {
                 }
                 Err(error) => Err(error),
             };
-            let (changed, failure) = match result {
+            let (mut changed, failure) = match result {
                 Ok(changed) => (changed, None),
                 Err(error) => {
                     tracing::warn!(object = %mine, reason = error.reason(), %error, "cannot read the repository");
@@ -84,6 +84,14 @@ impl Engine {
                     (false, Some(error.into()))
                 }
             };
+            if failure.is_none() {
+                match source.reach_back(&sync.spec, &mine, before, known.clone()).await {
+                    Ok(new) => changed |= new,
+                    Err(error) => {
+                        tracing::warn!(object = %mine, %error, "it is not known what was wanted before");
+                    }
+                }
+            }
             if let Some(applied) = applied.filter(|_| failure.is_some()) {
                 // Nothing new is known, but what was applied before is still to be kept so.
                 if let Err(error) = source.recall(&sync.spec, &mine, applied).await {

@@ -53,6 +53,9 @@ pub struct Inputs<'a> {
     /// Where an object was last wanted that is wanted no more, as far as that is known. An object may have moved
     /// since it was written: its own annotation names the file of its last change.
     pub last_paths: &'a BTreeMap<ObjectId, String>,
+    /// Whether the commit has errors, and what was wanted before it is not known: then nothing proves that an object is not
+    /// in a broken file.
+    pub lost: bool,
     /// Pruning rules.
     pub prune: &'a Prune,
     /// What becomes of changes by hand.

@@ -1,5 +1,7 @@
 //! The source side of a sync: which commit, and what it wants. Keeps the last good result in memory.
 
+mod before;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, 
 use crate::net::Dialler;
 
 /// The newest commit that was read whole.
+#[derive(Clone)]
 pub struct Loaded {
     /// Which commit.
     pub revision: Revision,
@@ -44,6 +47,8 @@ pub struct Loaded {
     pub found: Seq,
     /// See [`Memory::last_paths`].
     pub last_paths: BTreeMap<ObjectId, String>,
+    /// Whether it has errors, and what was wanted before it is not known: then no absence proves anything.
+    pub lost: bool,
     /// Whether it was read again, because it had been applied: then other commits may lie between it and the next one.
     recalled: bool,
     coordinates: Coordinates,
@@ -55,6 +60,16 @@ impl Loaded {
     #[must_use]
     pub fn answers(&self, spec: &GitSyncSpec) -> bool {
         self.coordinates.same_place(&Coordinates::of(spec))
+    }
+
+    /// The same after a commit that was read later; what that had errors in itself stays unknown.
+    #[must_use]
+    fn after(&self, before: &Self) -> Self {
+        let past = [before.past(), self.past()];
+        let Memory { last_paths, measure } =
+            Memory::of(&past, &BTreeSet::new(), &self.desired, &self.catalog);
+        let lost = self.lost && before.catalog.has_errors();
+        Self { measure, last_paths, lost, ..self.clone() }
     }
 
     /// What it remembers and nothing needs any more.
@@ -120,6 +135,8 @@ pub struct Source {
     /// A folder in place of the repository.
     local: Option<Arc<Local>>,
     slots: Slots,
+    /// The commit that was read for what was wanted before the newest one.
+    reached: Option<Revision>,
     /// Names that the next commit does not have to remember.
     pub needless: BTreeSet<ObjectId>,
     /// The newest commit that was read whole, if any.
@@ -133,8 +150,20 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        let (local, slots, needless) = (None, Slots::default(), BTreeSet::new());
-        Self { store, dialler, limits, coordinates, remote, loader, local, slots, needless, loaded }
+        let (local, slots, needless, reached) = (None, Slots::default(), BTreeSet::new(), None);
+        Self {
+            store,
+            dialler,
+            limits,
+            coordinates,
+            remote,
+            loader,
+            local,
+            slots,
+            reached,
+            needless,
+            loaded,
+        }
     }
 
     /// Shares these slots with others.
@@ -169,7 +198,7 @@ impl Source {
         if self.coordinates.as_ref() != Some(&wanted) {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
                 // The old result answers another question.
-                self.loaded = None;
+                (self.loaded, self.reached) = (None, None);
             }
             // Two remotes must not work in one folder.
             self.remote = None;
@@ -265,71 +294,6 @@ impl Source {
         self.remote = None;
     }
 
-    /// Reads a commit that was applied before, by its id: from the store if it is still there, else from the remote.
-    /// For the time after a start in which the newest one cannot be read. Variables may have other values now, so a spec
-    /// with variables recalls nothing.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being read.
-    pub async fn recall(
-        &mut self,
-        spec: &GitSyncSpec,
-        key: &Key,
-        applied: Revision,
-    ) -> Result<(), SourceError> {
-        let wanted = Coordinates::of(spec);
-        if self.loaded.is_some() || self.local.is_some() || spec.variables.is_some() {
-            return Ok(());
-        }
-        self.read_again(wanted, key, applied, None).await
-    }
-
-    /// Reads a commit that was applied before beside the newest one, which stays in `loaded`. With the variables of
-    /// now: a definition that was applied with other values has another hash. `None` for a folder.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being read.
-    pub async fn before(
-        &mut self,
-        spec: &GitSyncSpec,
-        key: &Key,
-        applied: Revision,
-        variables: Option<Variables>,
-    ) -> Result<Option<Arc<Loaded>>, SourceError> {
-        if self.local.is_some() {
-            return Ok(None);
-        }
-        let newest = self.loaded.take();
-        let read = self.read_again(Coordinates::of(spec), key, applied, variables).await;
-        let before = std::mem::replace(&mut self.loaded, newest);
-        read.map(|()| before)
-    }
-
-    /// Reads a commit by its id into `loaded`.
-    async fn read_again(
-        &mut self,
-        wanted: Coordinates,
-        key: &Key,
-        applied: Revision,
-        variables: Option<Variables>,
-    ) -> Result<(), SourceError> {
-        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
-        let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
-        let context = Context { namespace, path, ignore, variables };
-        let (remote, found) = (self.remote(&wanted)?, Seq::next());
-        let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
-            Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
-                // The remote may be the one that just did not answer.
-                let _slot = self.slots.ask().await;
-                remote.fetch(&applied).await?;
-                remote.snapshot(&applied.commit, &wanted.path).await?
-            }
-            other => other?,
-        };
-        let _slot = self.slots.read().await;
-        self.take_in((applied, true), found, &snapshot, wanted, &context, key)
-    }
-
     /// Loads what a commit wants.
     fn take_in(
         &mut self,
@@ -350,6 +314,7 @@ impl Source {
         let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
         let input_key = input_key(&revision.commit, &wanted.path, context.variables.as_ref());
         let Memory { last_paths, measure } = self.memory(&desired, &catalog);
+        let lost = catalog.has_errors() && self.loaded.as_ref().is_none_or(|old| old.lost);
         self.loaded = Some(Arc::new(Loaded {
             revision,
             info,
@@ -360,6 +325,7 @@ impl Source {
             found,
             measure,
             last_paths,
+            lost,
             recalled,
             coordinates: wanted,
             variables: context.variables.clone(),
@@ -429,6 +395,8 @@ impl Source {
             found,
             measure,
             last_paths,
+            // Nothing else holds an earlier state.
+            lost: false,
             recalled: false,
             coordinates: wanted,
             variables: context.variables,

@@ -10,12 +10,17 @@ use crate::sync::properties::repository::wrong;
 
 impl Loaded {
     /// What a source makes of a catalog, without a repository.
-    pub fn of(spec: &GitSyncSpec, commit: &str, catalog: Catalog, previous: Option<&Self>) -> Self {
+    pub(in crate::sync) fn of(
+        spec: &GitSyncSpec,
+        commit: &str,
+        catalog: Catalog,
+        previous: Option<&Self>,
+    ) -> Self {
         Self::of_without(spec, commit, catalog, previous, &BTreeSet::new())
     }
 
     /// The same without what is needless.
-    pub fn of_without(
+    pub(in crate::sync) fn of_without(
         spec: &GitSyncSpec,
         commit: &str,
         catalog: Catalog,
@@ -43,9 +48,21 @@ impl Loaded {
             builds: Vec::new(),
             found: Seq::next(),
             last_paths,
+            lost: false,
             recalled: false,
             coordinates: Coordinates::of(spec),
             variables: None,
+        }
+    }
+}
+
+impl Loaded {
+    /// The same of an operator that has just started and could read the commit that was applied before, or could not.
+    pub(in crate::sync) fn started_after(self, before: Option<&Self>) -> Self {
+        let lost = Self { lost: self.catalog.has_errors(), ..self };
+        match before {
+            Some(before) => lost.after(&Self { recalled: true, ..before.clone() }),
+            None => lost,
         }
     }
 }
@@ -141,12 +158,37 @@ fn g13_what_was_there_and_may_be_in_a_broken_file_is_not_forgotten() {
     assert_eq!(three.measure[&id].kept.as_ref().expect("kept").commit, "c");
 }
 
+#[test]
+fn g13_after_a_start_the_commit_that_was_applied_tells_what_was_wanted_before() {
+    let id = ObjectId::new(Kind::ModelAPI, "a");
+    let applied = commit(None, &[("a", "q.yaml"), ("b", "b.yaml")], false);
+    let mut catalog = Catalog::default();
+    catalog.problems.push(wrong());
+    catalog.broken_paths.insert("q.yaml".into());
+    catalog.paths.extend(["p.yaml", "q.yaml", "b.yaml"].map(str::to_owned));
+    let newest = || Loaded::of(&spec(), "d", catalog.clone(), None);
+    assert!(newest().started_after(None).lost, "nothing is proven");
+    let known = newest().started_after(Some(&applied));
+    assert_eq!((known.lost, last(&known)), (false, vec![("a", "q.yaml"), ("b", "b.yaml")]));
+    assert_eq!(known.measure.len(), 1, "b is not in its file, which is good");
+    let kept = known.measure[&id].kept.as_ref().expect("kept");
+    assert_eq!((kept.commit.as_str(), kept.certain), ("c", false), "others may lie between");
+    // What that commit cannot tell itself is still not known.
+    let faulty = commit(None, &[("a", "q.yaml")], true);
+    assert!(newest().started_after(Some(&faulty)).lost);
+    let good = commit(None, &[("a", "q.yaml")], false);
+    assert!(
+        !good.clone().started_after(None).lost,
+        "a commit without errors proves what is absent"
+    );
+}
+
 /// What a live object is like does not matter here.
 #[derive(Debug)]
 struct Nothing;
 
 impl LiveObject for Nothing {
-    fn uid(&self) -> &str {
+    fn uid(&self) -> &'static str {
         "u"
     }
     fn version(&self) -> u64 {

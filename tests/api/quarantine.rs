@@ -147,6 +147,78 @@ async fn g13_what_is_quarantined_comes_back_when_somebody_changes_or_deletes_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g13_what_is_quarantined_comes_back_after_a_restart_too() {
+    let cluster = Cluster::start().await;
+    let data = tempfile::tempdir().expect("temporary folder");
+    let mut operator = Process::start(&cluster, data.path()).await;
+    let team = team(&cluster, "again", &["a", "b", "c"], json!({})).await;
+    let first = origin(&team, "b").await;
+    team.push(&[("b.yaml", Some(MARKER))]).await;
+    wait_quarantined(&team, &["b"]).await;
+    operator.stop().await;
+    edit(&team, "b", json!({})).await;
+    operator.restart(data.path()).await;
+    url_becomes(&team, "b", GOOD).await;
+    delete_and_wait(&team, "b").await;
+    assert_eq!((url_of(&team, "b").await.as_str(), origin(&team, "b").await), (GOOD, first));
+    wait_quarantined(&team, &["b"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g13_what_moved_before_its_file_broke_is_quarantined_after_a_restart_too() {
+    let cluster = Cluster::start().await;
+    let [data, other] = [0, 1].map(|_| tempfile::tempdir().expect("temporary folder"));
+    let mut operator = Process::start(&cluster, data.path()).await;
+    let team = team(&cluster, "moved", &["p", "q", "r"], json!({})).await;
+    // Its own file stays, with something else; nothing is written for the move.
+    let both = format!("{}---\n{}", model("q"), model("p"));
+    let rest = model("s");
+    team.push(&[("p.yaml", Some(&rest)), ("q.yaml", Some(&both))]).await;
+    team.wait_ready("True").await;
+    assert_eq!(origin(&team, "p").await[1], "p.yaml:1");
+    let before = team.objects(Kind::ModelAPI).await;
+    team.push(&[("q.yaml", Some(MARKER))]).await;
+    wait_quarantined(&team, &["p", "q"]).await;
+    for folder in [data.path(), other.path()] {
+        operator.restart(folder).await;
+        let sync = team.request().await;
+        assert_eq!(quarantined(&sync), ["ModelAPI/p", "ModelAPI/q"]);
+        assert_eq!(sync.status.expect("a status").pending_prune, None);
+    }
+
+    // A history without the commit that was applied: nothing is known, and nothing is offered for deletion.
+    operator.stop().await;
+    let text = |path: &str| std::fs::read_to_string(team.repo.work().join(path)).expect("a file");
+    let (p, r) = (text("p.yaml"), text("r.yaml"));
+    assert_eq!((p.as_str(), r.as_str()), (rest.as_str(), model("r").as_str()));
+    team.repo.git(&["checkout", "-q", "--orphan", "anew"]);
+    team.repo.git(&["rm", "-q", "--cached", "r.yaml"]);
+    team.repo.git(&[
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.com",
+        "commit",
+        "-q",
+        "-m",
+        "anew",
+    ]);
+    team.repo.git(&["push", "-q", "--force", "origin", "anew:main"]);
+    let bare = team.repo.bare().display().to_string();
+    for args in
+        [["reflog", "expire", "--expire=now", "--all"].as_slice(), &["gc", "-q", "--prune=now"]]
+    {
+        team.repo.git(&[["-C", bare.as_str()].as_slice(), args].concat());
+    }
+    let empty = tempfile::tempdir().expect("temporary folder");
+    operator.restart(empty.path()).await;
+    let sync = team.request().await;
+    assert_eq!(quarantined(&sync), ["ModelAPI/p", "ModelAPI/q", "ModelAPI/r"]);
+    assert_eq!(sync.status.expect("a status").pending_prune, None);
+    assert_eq!(team.objects(Kind::ModelAPI).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g14_an_edit_that_says_it_is_of_another_definition_is_undone_and_told() {
     let cluster = cluster().await;
     shared_operator(cluster).await;

@@ -89,7 +89,7 @@ pub(super) fn broken_file(
         return Some(Some(file.clone()));
     }
     if broken_paths.is_empty() {
-        return None;
+        return inputs.lost.then_some(None);
     }
     let last = last_paths.get(id).map(String::as_str);
     let source = live.and_then(|live| live.facts().source_path());
@@ -99,5 +99,5 @@ pub(super) fn broken_file(
         }
     }
     let gone = last.or(source).is_none_or(|path| !paths.contains(path));
-    (gone && strangers()).then_some(None)
+    (inputs.lost || (gone && strangers())).then_some(None)
 }

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::cluster::{Object, stored};
-use super::repository::{Health, Tree, labels};
+use super::kept::agrees;
+use super::repository::{Health, Tree};
 use super::world::{Sync, World};
 use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::{ObjectId, keys};
@@ -58,7 +59,7 @@ impl Ledger {
 
 /// What the files of a folder say of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+pub enum Said {
     /// That it is wanted so.
     Wanted(usize),
     /// Nothing that counts, but its name is legible somewhere.
@@ -69,7 +70,7 @@ enum Said {
     Nothing,
 }
 
-fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
+pub fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
     let healths = tree.below(folder).filter(|(_, f)| f.objects.contains_key(id));
     let healths: Vec<_> = healths.map(|(_, f)| (f.health, f.objects[id])).collect();
     let count = |health| healths.iter().filter(|(h, _)| *h == health).count();
@@ -81,15 +82,6 @@ fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
         (0, 0, 0) => Said::Nothing,
         (0, 0, _) => Said::Hidden,
         _ => Said::Legible,
-    }
-}
-
-/// Whether a commit that does not show an object hides it in this file, or shows no more than its name.
-pub fn is_hidden(tree: &Tree, folder: &str, id: &ObjectId, path: &str) -> bool {
-    match said(tree, folder, id) {
-        Said::Legible => true,
-        Said::Hidden => tree.file_of(folder, id).is_some_and(|(found, _)| found == path),
-        Said::Wanted(_) | Said::Nothing => false,
     }
 }
 
@@ -109,7 +101,7 @@ fn mark(uid: &str, namespace: &str, name: &str, id: &ObjectId) -> String {
 
 /// Whose a live object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+pub enum Whose {
     Mine,
     /// A GitSync's of my name that is no more.
     Predecessors,
@@ -120,38 +112,8 @@ enum Whose {
     Nobodys,
 }
 
-/// Whether an object is as a definition with this content and hash leaves it.
-fn agrees(object: &Object, id: &ObjectId, content: usize, applied: &str) -> bool {
-    let (label, note) = (labels(content), labels(content / 2));
-    object.has(keys::APPLIED, applied)
-        && (object.spec == stored(id, content) || object.spec == content)
-        && label.iter().all(|(key, value)| object.labels.get(key) == Some(value))
-        && note.iter().all(|(key, value)| object.annotations.get(key) == Some(value))
-}
-
 impl World {
-    /// Remembers of each object of a GitSync whether it is as it is wanted at this moment.
-    pub fn note_applied(&mut self, at: usize) {
-        let Some(loaded) = self.syncs[at].loaded.clone() else { return };
-        let mut known = self.syncs[at].applied.clone();
-        known.retain(|id, _| match self.cluster.objects.get(id) {
-            Some(object) => self.whose(at, id, object) == Whose::Mine,
-            None => loaded.measure.contains_key(id),
-        });
-        for (id, object) in self.ours(at) {
-            let Some(want) = loaded.measure.get(id) else { continue };
-            let content = self.syncs[at].remembered[id].content;
-            let settled = self.syncs[at].settled.get(id);
-            let settled = settled.is_some_and(|settled| settled.applied == want.applied);
-            let same = agrees(object, id, content, &want.applied);
-            if same && (object.spec == content || settled) {
-                known.insert(id.clone(), want.applied.clone());
-            }
-        }
-        self.syncs[at].applied = known;
-    }
-
-    fn whose(&self, at: usize, id: &ObjectId, object: &Object) -> Whose {
+    pub fn whose(&self, at: usize, id: &ObjectId, object: &Object) -> Whose {
         let of = |sync: &Sync| mark(&sync.reference.uid, "team", &sync.reference.name, id);
         let Some(found) = object.mark() else { return Whose::Nobodys };
         let (me, other) = (&self.syncs[at], &self.syncs[1 - at]);
@@ -169,7 +131,7 @@ impl World {
         }
     }
 
-    fn ours(&self, at: usize) -> impl Iterator<Item = (&ObjectId, &Object)> {
+    pub fn ours(&self, at: usize) -> impl Iterator<Item = (&ObjectId, &Object)> {
         self.cluster.objects.iter().filter(move |(id, o)| self.whose(at, id, o) == Whose::Mine)
     }
 
@@ -321,6 +283,8 @@ impl World {
             _ => {}
         }
         assert!(errors || !quarantined, "{id} is quarantined by a good commit");
+        let lost = sync.loaded.as_ref().is_some_and(|loaded| loaded.lost);
+        assert!(!lost || quarantined, "{id} may have been wanted anywhere");
         let other = &self.syncs[1 - at];
         let theirs =
             other.loaded.as_ref().map(|_| self::said(&self.trees[other.head], other.folder, id));
@@ -333,60 +297,6 @@ impl World {
             assert_eq!(given, !errors && !quarantined && !object.is_paused(), "{id} is given");
         } else if !kept && !quarantined && sync.prune.enabled {
             assert!(victim.is_some(), "{id} is left over");
-        }
-    }
-
-    /// What is in a broken file is brought back to how it was wanted last, and nothing else that is not wanted is written.
-    fn judge_kept(&self, at: usize, raw: &Plan, id: &ObjectId) {
-        let sync = &self.syncs[at];
-        let created = raw.create.contains(id);
-        let update = raw.update.iter().find(|update| update.id == *id);
-        let told = raw.drifted.contains(id);
-        let atomic = sync.failure_policy == FailurePolicy::Atomic;
-        let last = sync.remembered.get(id);
-        assert!(last.is_some() || !(created || update.is_some()), "{id} was never wanted");
-        let Some(last) = last else { return };
-        let want = &self.definitions.wanted(id, &last.path, last.content);
-        let known = sync.applied.get(id);
-        let Some(object) = self.cluster.objects.get(id) else {
-            let other = &self.syncs[1 - at];
-            let theirs = other.loaded.is_some() && other.remembered.contains_key(id);
-            let theirs = theirs
-                || (other.loaded.is_some()
-                    && said(&self.trees[other.head], other.folder, id) == Said::Legible);
-            if last.hidden && known == Some(&want.applied) && !theirs {
-                assert!(created, "{id} was there, and may be in a broken file");
-            }
-            assert!(!created || known.is_some(), "{id} was never there");
-            assert!(!created || !theirs, "{id} is wanted by the other GitSync");
-            return;
-        };
-        assert!(!created, "{id} exists");
-        let mine = self.whose(at, id, object) == Whose::Mine;
-        let free = mine && !object.facts.deleting && !object.is_paused();
-        assert!(free || update.is_none(), "{id} is to be left alone");
-        let same = agrees(object, id, last.content, &want.applied);
-        let settled = sync.settled.get(id).is_some_and(|settled| settled.applied == want.applied);
-        if !free || (same && object.spec != last.content && !settled) {
-            // Or it is written once more before it is known that writing changes nothing.
-            return;
-        }
-        assert!(!same || update.is_none(), "{id} is as it was wanted last");
-        if same || !last.hidden {
-            return;
-        }
-        let drifted = match known {
-            Some(known) => *known == want.applied,
-            None => object.has(keys::APPLIED, &want.applied),
-        };
-        match (drifted, sync.drift, update) {
-            (true, DriftPolicy::Report, None) => assert!(told, "{id} is only reported"),
-            (_, _, Some(update)) => {
-                assert_eq!((&update.uid, update.version), (&object.uid, object.version));
-                assert_eq!((update.adopted, update.drifted), (false, drifted), "{id}");
-            }
-            (false, _, None) => assert!(atomic, "{id} differs from its last good definition"),
-            (true, _, None) => panic!("{id} was changed by hand, and stays so"),
         }
     }
 

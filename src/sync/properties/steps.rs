@@ -178,7 +178,7 @@ impl World {
                 sync.reference.uid = format!("{old}+");
                 (sync.created, sync.approval, sync.approved) =
                     (300 + self.versions.cast_signed(), None, None);
-                (sync.pending, sync.last, sync.base) = (None, None, None);
+                (sync.pending, sync.last, sync.base, sync.whole) = (None, None, None, None);
                 self.store.removed(&key, &old);
                 let _woken = self.siblings.forget(&key);
                 self.ledger.given[at].clear();

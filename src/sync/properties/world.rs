@@ -7,7 +7,8 @@ use kube::core::DeserializeGuard;
 use serde_json::json;
 
 use super::cluster::{Cluster, stored};
-use super::oracle::{Ledger, is_hidden};
+use super::look::Last;
+use super::oracle::Ledger;
 use super::repository::{Definitions, FOLDERS, Tree};
 use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, PendingPrune, Prune};
 use crate::api::{GitSync, ObjectId, keys};
@@ -21,25 +22,12 @@ use crate::sync::desired::{SyncRef, changes};
 use crate::sync::order::Seq;
 use crate::sync::plan::{Held, Inputs, Plan, Settled, Settling, brake, plan};
 use crate::sync::references::References;
-use crate::sync::siblings::{Siblings, Told};
+use crate::sync::siblings::Siblings;
 use crate::sync::source::Loaded;
 
 const NAMESPACE: &str = "team";
 /// Rounds in which everything must come to rest once nobody interferes.
 const ROUNDS: usize = 12;
-
-/// How an object was last wanted.
-#[derive(Debug, Clone)]
-pub struct Last {
-    /// In which file.
-    pub path: String,
-    /// With which content.
-    pub content: usize,
-    /// By which commit.
-    pub head: usize,
-    /// Whether each commit since then hides it where it was.
-    pub hidden: bool,
-}
 
 /// A GitSync: what its object says, and what the operator keeps of it.
 pub struct Sync {
@@ -57,6 +45,8 @@ pub struct Sync {
     pub pending: Option<PendingPrune>,
     /// How many objects there were when no delete was due.
     pub base: Option<usize>,
+    /// The commit that was applied whole last.
+    pub whole: Option<usize>,
     /// When a person edited it last, or approved something.
     pub edited: Seq,
     /// The same for approvals.
@@ -68,8 +58,8 @@ pub struct Sync {
     pub failed: bool,
     pub polled: Option<Seq>,
     /// For which generation.
-    answered: i64,
-    view: Option<(Board, References, Arc<Loaded>)>,
+    pub answered: i64,
+    pub view: Option<(Board, References, Arc<Loaded>)>,
     pub settled: Settled,
     /// For the oracle: how each object was last wanted, as far as the operator can know.
     pub remembered: BTreeMap<ObjectId, Last>,
@@ -89,7 +79,7 @@ impl Sync {
         self.loaded.as_ref().map(|loaded| format!("{} {generation}", loaded.input_key))
     }
 
-    fn object(&self, version: u64) -> GitSync {
+    pub fn object(&self, version: u64) -> GitSync {
         let SyncRef { uid, namespace, name, generation } = &self.reference;
         let created = jiff::Timestamp::from_second(self.created).expect("a time").to_string();
         let object = json!({
@@ -108,22 +98,6 @@ impl Sync {
         self.remembered.clear();
         self.applied.clear();
     }
-}
-
-/// What the operator can know once it has read this commit.
-fn remember(sync: &mut Sync, loaded: &Loaded, (head, tree): (usize, &Tree)) {
-    if !loaded.catalog.has_errors() {
-        sync.remembered.clear();
-    }
-    for (id, last) in &mut sync.remembered {
-        last.hidden &= is_hidden(tree, sync.folder, id, &last.path);
-    }
-    let wanted = loaded.desired.iter().map(|(id, want)| {
-        let content = tree.content(sync.folder, id).expect("wanted");
-        let path = want.definition.path.clone();
-        (id.clone(), Last { path, content, head, hidden: true })
-    });
-    sync.remembered.extend(wanted);
 }
 
 /// See the module.
@@ -162,6 +136,7 @@ impl World {
             approved: None,
             pending: None,
             base: None,
+            whole: None,
             edited: Seq::default(),
             said: Seq::default(),
             answered: 0,
@@ -236,49 +211,6 @@ impl World {
         self.syncs.iter_mut().for_each(Sync::forget);
     }
 
-    /// A look at a remote.
-    pub fn poll(&mut self, at: usize, fails: bool) {
-        let sync = &mut self.syncs[at];
-        if sync.suspended {
-            return;
-        }
-        let polled = Seq::next();
-        sync.polled = Some(polled);
-        sync.answered = sync.reference.generation;
-        sync.failed = fails;
-        if !fails && (sync.loaded.is_none() || sync.head != self.head) {
-            let catalog = self.definitions.catalog(&self.trees[self.head], sync.folder);
-            let (spec, commit) = (sync.object(0).spec, format!("{:040x}", self.head));
-            let (board, live) = (sync.view.as_ref().map(|view| &view.0), self.cluster.live());
-            let needless = sync.loaded.as_ref().map(|loaded| loaded.needless(board, &live));
-            let needless = needless.unwrap_or_default();
-            let previous = sync.loaded.as_deref();
-            let loaded = Loaded::of_without(&spec, &commit, catalog, previous, &needless);
-            if let Some(previous) = previous {
-                let alive = |id: &ObjectId| self.cluster.objects.contains_key(id);
-                let comes_back = |id: &ObjectId| {
-                    previous.measure.contains_key(id) && sync.applied.contains_key(id)
-                };
-                let wanted = |id: &ObjectId| previous.desired.contains_key(id);
-                sync.remembered.retain(|id, _| wanted(id) || alive(id) || comes_back(id));
-                let most = sync.remembered.len();
-                assert!(loaded.last_paths.len() <= most, "more is remembered than may matter");
-            }
-            remember(sync, &loaded, (self.head, &self.trees[self.head]));
-            sync.loaded = Some(Arc::new(loaded));
-            sync.head = self.head;
-        }
-        let told = Told {
-            uid: sync.reference.uid.clone(),
-            generation: sync.reference.generation,
-            polled,
-            loaded: sync.loaded.clone(),
-            failed: fails,
-        };
-        // Everybody plans at random here: nobody has to be woken.
-        let _woken = self.siblings.tell(&sync.key(), told);
-    }
-
     /// What a plan looks at, brought up to date as the engine does.
     fn view(&mut self, at: usize, loaded: &Arc<Loaded>) -> (Board, References) {
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
@@ -329,6 +261,7 @@ impl World {
             broken_paths: &loaded.catalog.broken_paths,
             paths: &loaded.catalog.paths,
             last_paths: &loaded.last_paths,
+            lost: loaded.lost,
             prune: &sync.prune,
             drift: sync.drift,
             failure_policy: sync.failure_policy,
@@ -370,6 +303,7 @@ impl World {
         for id in self.carry_out(at, &loaded, &made, left) {
             board.wrote(&id, &loaded.measure[&id]);
         }
+        let errors = loaded.catalog.has_errors();
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
         // A write that changed nothing touches nothing, but teaches what is settled.
         for id in made.create.iter().chain(made.update.iter().map(|update| &update.id)) {
@@ -391,6 +325,10 @@ impl World {
             let postponed = unproven && !raw.prune.is_empty();
             let unfinished = postponed || !made.terminating.is_empty();
             sync.approved = made.released.clone().filter(|_| unfinished);
+            let whole = !unproven && made.held.is_none() && raw.given.is_empty();
+            if whole && made.terminating.is_empty() && raw.conflicts.is_empty() && !errors {
+                sync.whole = Some(sync.head);
+            }
             sync.pending = pending;
             if let Some(held) = &made.held {
                 self.ledger.show(&input_key, held);

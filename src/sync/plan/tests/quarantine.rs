@@ -115,3 +115,20 @@ fn g13_what_is_kept_and_not_in_a_broken_file_is_wanted_by_nobody() {
     let plan = w.plan();
     assert!(plan.is_settled() && plan.conflicts.is_empty() && plan.marked == 1);
 }
+
+#[test]
+fn g13_while_it_is_not_known_what_was_wanted_before_nothing_is_offered_for_deletion() {
+    let mut w = world(&["a"], &["a", "b", "c", "d"]);
+    (w.has_errors, w.lost) = (true, true);
+    w.live.get_mut(&id("d")).expect("d").facts.deleting = true;
+    let all = |plan: &Plan| plan.quarantined.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+    let plan = w.plan();
+    assert_eq!((all(&plan), plan.held, plan.due), (vec![id("b"), id("c")], None, 0));
+    w.paths.extend(["b.yaml".to_owned(), "c.yaml".to_owned()]);
+    w.broken_paths.insert("b.yaml".into());
+    let plan = w.plan();
+    assert_eq!(plan.quarantined, [(id("b"), Some("b.yaml".into())), (id("c"), None)]);
+    assert_eq!(plan.held, None);
+    w.lost = false;
+    assert_eq!(w.plan().held.expect("held").victims[0].id, id("c"));
+}
