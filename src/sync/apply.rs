@@ -61,6 +61,8 @@ pub struct Outcome {
     pub undeleted: BTreeMap<ObjectId, String>,
     /// Objects that were left alone because they are not any more what was planned with.
     pub taken: usize,
+    /// What was created or changed, or was so already.
+    pub written: Vec<ObjectId>,
     /// Changes by hand that were undone.
     pub drifts: Vec<(ObjectId, Drift)>,
     /// Nothing was written because something of it would have been refused, or is not asked yet (`failurePolicy: Atomic`).
@@ -214,6 +216,7 @@ impl Writer<'_> {
                     Ok(Wrote::Late) => outcome.left += 1,
                     Ok(Wrote::Taken) => outcome.taken += 1,
                     Ok(Wrote::Written(Written { seen: (after, spec_hash), before, drift })) => {
+                        outcome.written.push(job.id.clone());
                         // A write that changed nothing has undone nothing.
                         let undone = drift.filter(|_| after != before);
                         outcome.drifts.extend(undone.map(|drift| (job.id.clone(), drift)));

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::desired::{DesiredSet, SyncRef};
+use super::desired::{Desired, DesiredSet, Fingerprint, SyncRef};
 use super::plan::{Settled, is_equal};
 use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::live::Live;
@@ -54,6 +54,8 @@ struct Seen {
     equal: bool,
     /// A plan has to look at it.
     open: bool,
+    /// The definition that was written last, or that it last agreed with: whatever the object says of that itself.
+    applied: Option<Fingerprint>,
 }
 
 /// Objects with the mark of a sync.
@@ -100,9 +102,10 @@ impl Board {
         settled: &Settled,
     ) {
         let (want, live) = (desired.get(id), live.get(id));
+        let applied = self.seen.get(id).and_then(|seen| seen.applied);
         let seen = match (want, &live) {
             (None, None) => Seen::default(),
-            (Some(_), None) => Seen { open: true, ..Seen::default() },
+            (Some(_), None) => Seen { open: true, applied, ..Seen::default() },
             (want, Some(live)) => {
                 let mark = mark(live, id, sync);
                 let ours = mark.as_ref().is_some_and(|mark| mark.sync_uid == sync.uid);
@@ -111,15 +114,48 @@ impl Board {
                     mark.sync_namespace == sync.namespace && mark.sync_name == sync.name
                 });
                 let facts = live.facts();
-                let equal = ours
+                let agrees = want.filter(|want| ours && is_equal(want, live, settled, id));
+                // What is kept is looked at by each plan.
+                let equal = agrees.is_some_and(|want| want.kept.is_none())
                     && !facts.deleting
-                    && !is_paused(live)
-                    && want.is_some_and(|want| is_equal(want, live, settled, id));
+                    && !is_paused(live);
                 let open = !equal && (want.is_some() || ours || namesake);
-                Seen { ours, ready: ours && facts.ready, equal, open }
+                let applied = agrees.map_or(applied, Desired::fingerprint).filter(|_| ours);
+                Seen { ours, ready: ours && facts.ready, equal, open, applied }
             }
         };
         self.set(id, seen);
+    }
+
+    /// A definition was written.
+    pub fn wrote(&mut self, id: &ObjectId, want: &Desired) {
+        if let Some(seen) = self.seen.get_mut(id) {
+            seen.applied = want.fingerprint();
+        }
+    }
+
+    /// Takes it as known that this was applied whole, before this board began.
+    pub fn trust(&mut self, desired: &DesiredSet) {
+        for (id, want) in desired.iter() {
+            if let Some(seen) = self.seen.get_mut(id).filter(|seen| seen.ours) {
+                seen.applied = seen.applied.or_else(|| want.fingerprint());
+            }
+        }
+    }
+
+    /// Whether what is wanted was applied; `None` when nothing is known of what was.
+    #[must_use]
+    pub fn was_applied(&self, id: &ObjectId, want: &Desired) -> Option<bool> {
+        let known = self.seen.get(id)?.applied?;
+        Some(Some(known) == want.fingerprint())
+    }
+
+    /// The same without what was applied before this moment.
+    #[cfg(test)]
+    pub(super) fn of_now(&self) -> Self {
+        let mut now = self.clone();
+        now.seen.values_mut().for_each(|seen| seen.applied = None);
+        now
     }
 
     fn set(&mut self, id: &ObjectId, new: Seen) {

@@ -62,7 +62,11 @@ impl Engine {
         let live = self.space(&key.namespace);
         // A plan for this commit was carried out before: what is missing now was there, or could not be made.
         let again = state.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
+        let first = state.view.is_none();
         let mut view = self.look_around(state, &reference, loaded, &live);
+        if first && subject.was_applied_whole(&loaded.revision) {
+            view.board.trust(&loaded.desired);
+        }
         // While the newest commit waits for others, what is wrong with it is said already.
         let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
         let mut problems = said.catalog.problems.clone();
@@ -83,7 +87,7 @@ impl Engine {
             sync: &reference,
             input_key: &input_key,
             latch_key: &latch_key,
-            desired: &loaded.desired,
+            desired: &loaded.measure,
             live: &live,
             board: &view.board,
             has_errors: loaded.catalog.has_errors(),
@@ -91,6 +95,7 @@ impl Engine {
             broken_paths: &loaded.catalog.broken_paths,
             paths: &loaded.catalog.paths,
             last_paths: &loaded.last_paths,
+            lost: loaded.lost,
             prune: &sync.spec.prune,
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,
@@ -109,12 +114,12 @@ impl Engine {
         }
         state.try_denied_again(retry_after(subject), io.now());
         // What the server refused is not sent again until its content changes or somebody asks.
-        let blocked = leave_refused(&mut made, &loaded.desired, &mut state.refused);
+        let blocked = leave_refused(&mut made, &loaded.measure, &mut state.refused);
         let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
         if atomic && blocked > 0 {
             made.wait();
         }
-        let fought = state.fights.hold(&mut made, &loaded.desired, io.now());
+        let fought = state.fights.hold(&mut made, &loaded.measure, io.now());
         let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
         let mut carried = Carried { asked, ..Carried::default() };
         self.ask(io, key, &others, &carried.asked, &made, since);
@@ -190,7 +195,7 @@ impl Engine {
                     absent: &absent,
                     until: io.now() + LONGEST,
                 };
-                let work = apply(&writer, &loaded.desired, &made, settled, pieces);
+                let work = apply(&writer, &loaded.measure, &made, settled, pieces);
                 self.telling(subject, slow, work).await
             }
             Ok(_) => Outcome::default(),
@@ -200,27 +205,32 @@ impl Engine {
             }
         };
         stages.apply_ms = io.millis_since(apply_start);
+        for id in &outcome.written {
+            if let Some(want) = loaded.measure.get(id) {
+                view.board.wrote(id, want);
+            }
+        }
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
         for id in own.chain(&self.touched.peek(key)) {
-            view.board.look(id, &reference, &loaded.desired, &live, &state.settled);
+            view.board.look(id, &reference, &loaded.measure, &live, &state.settled);
         }
         let counts = view.board.counts().clone();
         state.view = Some(view);
         for (id, drift) in &outcome.drifts {
-            if let Some(want) = loaded.desired.get(id) {
+            if let Some(want) = loaded.measure.get(id) {
                 state.fights.reverted(id, &want.applied, drift.to_string(), io.now());
             }
         }
         for id in made.create.iter().filter(|id| again && live.get(id).is_some()) {
-            if let Some(want) = loaded.desired.get(id) {
+            if let Some(want) = loaded.measure.get(id) {
                 let who = "deleted by somebody".to_owned();
                 state.fights.reverted(id, &want.applied, who, io.now());
             }
         }
         for (id, failure) in &outcome.failures {
-            match (failure, loaded.desired.get(id)) {
+            match (failure, loaded.measure.get(id)) {
                 (Failure::Refused(message), Some(want)) => {
                     state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
                 }
@@ -237,7 +247,7 @@ impl Engine {
         }
         problems.extend(write_problems(
             &key.namespace,
-            &loaded.desired,
+            &loaded.measure,
             &made,
             &outcome,
             &state.refused,
@@ -272,18 +282,18 @@ impl Engine {
         let exists = |id: &ObjectId| live.get(id).is_some();
         let Some(mut view) = state.view.take() else {
             self.touched.follow(&key);
-            let board = Board::new(sync, &loaded.desired, live, &state.settled);
+            let board = Board::new(sync, &loaded.measure, live, &state.settled);
             let mut references = References::default();
             references.check_all(&loaded.catalog, &exists);
             return View { board, references, loaded: loaded.clone() };
         };
         let touched = self.touched.take(&key);
-        let desired = &loaded.desired;
         let before = std::mem::replace(&mut view.loaded, loaded.clone());
-        let differing = changes(&before.desired, desired);
+        let differing = changes(&before.measure, &loaded.measure);
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
-            view.board.look(id, sync, desired, live, &state.settled);
+            view.board.look(id, sync, &loaded.measure, live, &state.settled);
         }
+        let differing = changes(&before.desired, &loaded.desired);
         let commits = (&before.catalog, &loaded.catalog);
         view.references.update(commits, &differing, touched.iter(), &exists);
         view

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::kept::Kept;
 use crate::api::{API_VERSION, Mark, ObjectId, keys};
 use crate::cluster::live::{SpecHash, hash_json};
 use crate::definition::variables::Variables;
@@ -39,6 +40,9 @@ impl SyncRef {
     }
 }
 
+/// [`Desired::applied`] in bytes: short enough to be kept for each object.
+pub type Fingerprint = [u8; 16];
+
 /// One wanted object.
 #[derive(Debug, Clone)]
 pub struct Desired {
@@ -48,6 +52,8 @@ pub struct Desired {
     pub applied: String,
     /// Hash of the spec with the schema's defaults, comparable with a live object's.
     pub spec_hash: SpecHash,
+    /// Set when the newest commit does not show it: it is the last good definition of what may be in a broken file.
+    pub kept: Option<Arc<Kept>>,
 }
 
 impl Desired {
@@ -61,13 +67,20 @@ impl Desired {
         });
         let applied = hex(&hash_json(&whole)[..16]);
         let spec_hash = hash_json(&definition.canonical_spec.json());
-        Self { definition, applied, spec_hash }
+        Self { definition, applied, spec_hash, kept: None }
     }
 
-    /// The manifest to apply: Git's content, the mark, and the provenance as of `commit`.
+    /// See [`Fingerprint`].
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        u128::from_str_radix(&self.applied, 16).ok().map(u128::to_be_bytes)
+    }
+
+    /// The manifest to apply: Git's content, the mark, and the provenance as of `commit`, or of the commit that showed it last.
     #[must_use]
     pub fn manifest(&self, sync: &SyncRef, commit: &str) -> Value {
         let Definition { id, labels, annotations, spec, path, line, .. } = self.definition.as_ref();
+        let commit = self.kept.as_ref().map_or(commit, |kept| &kept.commit);
         let mut annotations = annotations.clone();
         annotations.insert(keys::OWNER.into(), sync.mark(id).to_string());
         annotations.insert(keys::APPLIED.into(), self.applied.clone());
@@ -135,7 +148,11 @@ pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
     let mut changes = Vec::new();
     old.differences(new, |id, was, is| {
         let change = match (was, is) {
-            (Some(was), Some(is)) if Arc::ptr_eq(&was.definition, &is.definition) => return,
+            (Some(was), Some(is))
+                if Arc::ptr_eq(&was.definition, &is.definition) && was.kept == is.kept =>
+            {
+                return;
+            }
             (Some(_), Some(_)) => Change::Differs,
             (None, _) => Change::Came,
             (_, None) => Change::Gone,

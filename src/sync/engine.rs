@@ -87,6 +87,12 @@ impl<'a> Subject<'a> {
         Revision::parse(self.status()?.last_applied_revision.as_deref()?)
     }
 
+    /// Whether an operator before this one has applied the commit whole, for this spec. With variables the same commit may
+    /// mean something else by now.
+    pub fn was_applied_whole(&self, commit: &Revision) -> bool {
+        self.sync.spec.variables.is_none() && self.applied_before().as_ref() == Some(commit)
+    }
+
     pub fn reference(&self) -> SyncRef {
         SyncRef {
             uid: self.entry.uid.clone(),

@@ -131,12 +131,18 @@ impl Engine {
         let last = state.source_error.as_ref().map(|failure| failure.reason);
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
         let waits = !sync.spec.depends_on.is_empty() && state.released.is_none();
+        // What nothing needs any more is not remembered beside the next commit.
+        let (board, space) =
+            (state.view.as_ref().map(|view| &view.board), self.space(&key.namespace));
+        let needless = state.loaded.as_ref().map(|loaded| loaded.needless(board, &space));
         tracing::debug!(object = %key, uid = entry.uid, trigger, "looking at the remote");
         self.looks.began(&key.name, question.at, state.poll(question.clone()));
         io.tell(Effect::Look(Box::new(Look {
             sync: (*sync).clone(),
             question,
             anew: last == Some(SourceError::Panicked.reason()),
+            needless: needless.unwrap_or_default(),
+            before: subject.last_applied(),
             applied: subject.applied_before(),
             last: subject.last_applied().filter(|_| waits && state.recalled.is_none()),
         })));

@@ -21,6 +21,7 @@ pub mod driver;
 mod end;
 pub mod engine;
 mod fights;
+pub mod kept;
 pub mod listen;
 pub mod local;
 mod look;

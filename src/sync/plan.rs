@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod brake;
+mod quarantine;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -35,7 +36,7 @@ pub struct Inputs<'a> {
     /// The same without the values of variables, which change nothing of what is wanted but its content: for as long as this
     /// stays, what was held stays held.
     pub latch_key: &'a str,
-    /// What the commit wants.
+    /// What the commit wants, and what is kept of earlier ones ([`Desired::kept`]).
     pub desired: &'a DesiredSet,
     /// What there is.
     pub live: &'a dyn Namespace,
@@ -52,6 +53,9 @@ pub struct Inputs<'a> {
     /// Where an object was last wanted that is wanted no more, as far as that is known. An object may have moved
     /// since it was written: its own annotation names the file of its last change.
     pub last_paths: &'a BTreeMap<ObjectId, String>,
+    /// Whether the commit has errors, and what was wanted before it is not known: then nothing proves that an object is not
+    /// in a broken file.
+    pub lost: bool,
     /// Pruning rules.
     pub prune: &'a Prune,
     /// What becomes of changes by hand.
@@ -191,7 +195,8 @@ pub struct Plan {
     pub contested: Vec<(ObjectId, String)>,
     /// Ours, not wanted, and wanted by another GitSync of the namespace: left to it, by name.
     pub given: Vec<(ObjectId, String)>,
-    /// Ours, kept at their last good state because their file is broken: object and file.
+    /// Ours, kept at their last good state because their file is broken: object and file. Those that somebody changed or
+    /// deleted are among `update` and `create`, too.
     pub quarantined: Vec<(ObjectId, Option<String>)>,
     /// Ours or wanted, and left as they are because their annotation says so.
     pub paused: Vec<ObjectId>,
@@ -219,12 +224,16 @@ impl Plan {
 
 impl Plan {
     /// Applies nothing of this commit, because something of it is wrong (`failurePolicy: Atomic`). What is already
-    /// applied as it is wanted and was changed by hand is still brought back.
+    /// applied as it is wanted and was changed by hand is still brought back, and what is quarantined is made again.
     pub fn wait(&mut self) {
         let (drifted, changed): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.update).into_iter().partition(|update| update.drifted);
         self.update = drifted;
-        self.waiting.append(&mut self.create);
+        let kept: HashSet<_> = self.quarantined.iter().map(|(id, _)| id).collect();
+        let (kept, mut create) =
+            std::mem::take(&mut self.create).into_iter().partition(|id| kept.contains(id));
+        self.create = kept;
+        self.waiting.append(&mut create);
         self.waiting.extend(changed.into_iter().map(|update| update.id));
         self.waiting.sort();
     }
@@ -305,19 +314,23 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     let mut victims = Vec::new();
     let mut strangers = None;
     for id in inputs.board.open() {
-        match (inputs.desired.get(id), inputs.live.get(id)) {
-            (Some(desired), live) => bring(&mut plan, id, desired, live.as_ref(), inputs),
+        let strangers = || *strangers.get_or_insert_with(|| quarantine::has_strangers(inputs));
+        let (want, kept) = match inputs.desired.get(id) {
+            Some(want) if want.kept.is_some() => (None, Some(want)),
+            want => (want, None),
+        };
+        match (want, inputs.live.get(id)) {
+            (Some(want), live) => bring(&mut plan, id, want, live.as_ref(), inputs),
             (None, Some(live)) => {
-                let strangers = || *strangers.get_or_insert_with(|| has_strangers(inputs));
-                victims.extend(leave(&mut plan, id, &live, inputs, strangers));
+                victims.extend(leave(&mut plan, (id, kept), &live, inputs, strangers));
             }
-            // Gone since it was looked at.
-            (None, None) => {}
+            (None, None) => {
+                // Else it is gone since it was looked at.
+                if let Some(kept) = kept {
+                    quarantine::revive(&mut plan, id, kept, inputs, strangers);
+                }
+            }
         }
-    }
-    let faulty = inputs.has_errors || !plan.conflicts.is_empty();
-    if inputs.failure_policy == FailurePolicy::Atomic && faulty {
-        plan.wait();
     }
     for (id, rival) in inputs.others.contested() {
         contest(&mut plan, &id, rival, inputs);
@@ -325,6 +338,11 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     if !plan.given.is_empty() {
         let given: HashSet<_> = plan.given.iter().map(|(id, _)| id.clone()).collect();
         plan.update.retain(|update| !given.contains(&update.id));
+    }
+    // All or nothing: once every conflict is known.
+    let faulty = inputs.has_errors || !plan.conflicts.is_empty();
+    if inputs.failure_policy == FailurePolicy::Atomic && faulty {
+        plan.wait();
     }
     if inputs.prune.enabled && !victims.is_empty() {
         plan.due = victims.len();
@@ -364,21 +382,40 @@ fn bring(
     } else if !adopted && is_equal(desired, live, inputs.settled, id) {
         plan.unchanged += 1;
     } else {
-        let drifted = !adopted && annotation(live, keys::APPLIED) == Some(desired.applied.as_str());
-        if drifted && inputs.drift == DriftPolicy::Report {
-            plan.drifted.push(id.clone());
-            return;
-        }
-        let (uid, version) = (live.uid().to_owned(), live.version());
-        plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
+        let drifted = !adopted && is_drift(id, desired, live, inputs);
+        change(plan, id, live, inputs, (adopted, drifted));
     }
+}
+
+/// Plans to bring a live object to its definition, unless that is only to be told.
+fn change(
+    plan: &mut Plan,
+    id: &ObjectId,
+    live: &Live,
+    inputs: &Inputs<'_>,
+    (adopted, drifted): (bool, bool),
+) {
+    if drifted && inputs.drift == DriftPolicy::Report {
+        plan.drifted.push(id.clone());
+        return;
+    }
+    let (uid, version) = (live.uid().to_owned(), live.version());
+    plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
+}
+
+/// Whether an object of ours that differs was applied as it is wanted, and changed since. What it says itself, anybody can
+/// write: that counts only while nothing else is known, after a start.
+fn is_drift(id: &ObjectId, desired: &Desired, live: &Live, inputs: &Inputs<'_>) -> bool {
+    let said = || annotation(live, keys::APPLIED) == Some(desired.applied.as_str());
+    inputs.board.was_applied(id, desired).unwrap_or_else(said)
 }
 
 /// Decides on an object that another GitSync wants, too: the older one has it.
 fn contest(plan: &mut Plan, id: &ObjectId, rival: Rival, inputs: &Inputs<'_>) {
     let Some(live) = inputs.live.get(id) else { return };
     let Rival { name, older } = rival;
-    if !inputs.desired.contains_key(id) || !matches!(owner(&live, id, inputs), Owner::Ours) {
+    let wanted = inputs.desired.get(id).is_some_and(|want| want.kept.is_none());
+    if !wanted || !matches!(owner(&live, id, inputs), Owner::Ours) {
         // Whoever has it says so, or it is a conflict already.
         return;
     }
@@ -394,7 +431,7 @@ fn contest(plan: &mut Plan, id: &ObjectId, rival: Rival, inputs: &Inputs<'_>) {
 /// Plans a live object that is not wanted; gives it if it is to be deleted.
 fn leave(
     plan: &mut Plan,
-    id: &ObjectId,
+    (id, kept): (&ObjectId, Option<&Desired>),
     live: &Live,
     inputs: &Inputs<'_>,
     strangers: impl FnOnce() -> bool,
@@ -412,8 +449,11 @@ fn leave(
         plan.going += 1;
         return None;
     }
-    if let Some(file) = broken_file(id, live, inputs, strangers) {
+    if let Some(file) = quarantine::broken_file(id, Some(live), inputs, strangers) {
         plan.quarantined.push((id.clone(), file));
+        if let Some(want) = kept {
+            quarantine::keep(plan, id, want, live, inputs);
+        }
     } else if is_paused(live) {
         plan.paused.push(id.clone());
     } else if let Some(other) = inputs.others.wanted_by(id) {
@@ -426,53 +466,6 @@ fn leave(
         return Some(Victim { id: id.clone(), uid, version });
     }
     None
-}
-
-/// Whether there is a broken file of which no object is known to come. Any object whose own file is no longer there
-/// may have been renamed into it and broken in the same commit.
-fn has_strangers(inputs: &Inputs<'_>) -> bool {
-    let mut strangers: BTreeSet<&str> = inputs.broken_paths.iter().map(String::as_str).collect();
-    for path in inputs.last_paths.values() {
-        strangers.remove(path.as_str());
-    }
-    if !strangers.is_empty() {
-        // What is wanted comes from where it is wanted, whatever its annotation says of its last change.
-        let elsewhere = |id: &&ObjectId| {
-            inputs.desired.contains_key(*id) || inputs.last_paths.contains_key(*id)
-        };
-        for id in inputs.board.ours().filter(|id| !elsewhere(id)) {
-            if let Some(path) = inputs.live.get(id).as_ref().and_then(|l| l.facts().source_path()) {
-                strangers.remove(path);
-            }
-        }
-    }
-    !strangers.is_empty()
-}
-
-/// Whether an object that is not wanted may come from a broken file, and from which if that is known.
-#[allow(clippy::option_option)] // said in the line above
-fn broken_file(
-    id: &ObjectId,
-    live: &Live,
-    inputs: &Inputs<'_>,
-    strangers: impl FnOnce() -> bool,
-) -> Option<Option<String>> {
-    let Inputs { broken, broken_paths, paths, last_paths, .. } = inputs;
-    if let Some(file) = broken.get(id) {
-        return Some(Some(file.clone()));
-    }
-    if broken_paths.is_empty() {
-        return None;
-    }
-    let last = last_paths.get(id).map(String::as_str);
-    let source = live.facts().source_path();
-    for path in [last, source].into_iter().flatten() {
-        if broken_paths.contains(path) {
-            return Some(Some(path.to_owned()));
-        }
-    }
-    let gone = last.or(source).is_none_or(|path| !paths.contains(path));
-    (gone && strangers()).then_some(None)
 }
 
 #[cfg(test)]

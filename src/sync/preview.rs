@@ -118,6 +118,7 @@ impl Preview<'_> {
             broken_paths: &catalog.broken_paths,
             paths: &catalog.paths,
             last_paths,
+            lost: false,
             prune: &sync.spec.prune,
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,

@@ -1,13 +1,17 @@
 //! The source side of a sync: which commit, and what it wants. Keeps the last good result in memory.
 
-use std::collections::BTreeMap;
+mod before;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::board::{Board, Namespace};
 use super::budgets::Budgets;
 use super::builds::build_sources;
 use super::desired::{DesiredSet, desired_after, desired_set, input_key};
+use super::kept::{Memory, Past, needless};
 use super::local::{Local, state_id};
 use super::order::Seq;
 use super::slots::Slots;
@@ -23,6 +27,7 @@ use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, 
 use crate::net::Dialler;
 
 /// The newest commit that was read whole.
+#[derive(Clone)]
 pub struct Loaded {
     /// Which commit.
     pub revision: Revision,
@@ -32,15 +37,20 @@ pub struct Loaded {
     pub catalog: Catalog,
     /// What it wants.
     pub desired: DesiredSet,
+    /// See [`Memory::measure`].
+    pub measure: DesiredSet,
     /// Commit, path and hash of the variables: what the desired set was made from.
     pub input_key: String,
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
     /// When the commit was found: what others knew of their remotes before may be older.
     pub found: Seq,
-    /// While the commit has errors: objects that earlier commits wanted and this one does not, with the file that
-    /// wanted them last.
+    /// See [`Memory::last_paths`].
     pub last_paths: BTreeMap<ObjectId, String>,
+    /// Whether it has errors, and what was wanted before it is not known: then no absence proves anything.
+    pub lost: bool,
+    /// Whether it was read again, because it had been applied: then other commits may lie between it and the next one.
+    recalled: bool,
     coordinates: Coordinates,
     variables: Option<Variables>,
 }
@@ -51,40 +61,27 @@ impl Loaded {
     pub fn answers(&self, spec: &GitSyncSpec) -> bool {
         self.coordinates.same_place(&Coordinates::of(spec))
     }
-}
 
-#[cfg(test)]
-impl Loaded {
-    /// What a source makes of a catalog, without a repository.
-    pub(super) fn of(
-        spec: &GitSyncSpec,
-        commit: &str,
-        catalog: Catalog,
-        previous: Option<&Self>,
-    ) -> Self {
-        let desired = match previous {
-            Some(old) => desired_after((&old.catalog, &old.desired), &catalog),
-            None => desired_set(&catalog),
-        };
-        let errors = catalog.has_errors();
-        let last_paths = if errors { last_paths(previous, &desired) } else { BTreeMap::new() };
-        Self {
-            input_key: input_key(commit, &spec.path, None),
-            revision: Revision { commit: commit.to_owned(), name: "main".into() },
-            info: CommitInfo {
-                id: commit.to_owned(),
-                author: String::new(),
-                subject: String::new(),
-                time_seconds: 0,
-            },
-            catalog,
-            desired,
-            builds: Vec::new(),
-            found: Seq::next(),
-            last_paths,
-            coordinates: Coordinates::of(spec),
-            variables: None,
-        }
+    /// The same after a commit that was read later; what that had errors in itself stays unknown.
+    #[must_use]
+    fn after(&self, before: &Self) -> Self {
+        let past = [before.past(), self.past()];
+        let Memory { last_paths, measure } =
+            Memory::of(&past, &BTreeSet::new(), &self.desired, &self.catalog);
+        let lost = self.lost && before.catalog.has_errors();
+        Self { measure, last_paths, lost, ..self.clone() }
+    }
+
+    /// What it remembers and nothing needs any more.
+    #[must_use]
+    pub fn needless(&self, board: Option<&Board>, live: &dyn Namespace) -> BTreeSet<ObjectId> {
+        needless(&self.last_paths, &self.measure, board, live)
+    }
+
+    /// What the next commit has to know of this one.
+    fn past(&self) -> Past<'_> {
+        let Self { revision, measure, last_paths, recalled, .. } = self;
+        Past { commit: &revision.commit, certain: !recalled, measure, last_paths }
     }
 }
 
@@ -138,6 +135,10 @@ pub struct Source {
     /// A folder in place of the repository.
     local: Option<Arc<Local>>,
     slots: Slots,
+    /// The commit that was read for what was wanted before the newest one.
+    reached: Option<Revision>,
+    /// Names that the next commit does not have to remember.
+    pub needless: BTreeSet<ObjectId>,
     /// The newest commit that was read whole, if any.
     pub loaded: Option<Arc<Loaded>>,
 }
@@ -149,8 +150,20 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        let (local, slots) = (None, Slots::default());
-        Self { store, dialler, limits, coordinates, remote, loader, local, slots, loaded }
+        let (local, slots, needless, reached) = (None, Slots::default(), BTreeSet::new(), None);
+        Self {
+            store,
+            dialler,
+            limits,
+            coordinates,
+            remote,
+            loader,
+            local,
+            slots,
+            reached,
+            needless,
+            loaded,
+        }
     }
 
     /// Shares these slots with others.
@@ -185,7 +198,7 @@ impl Source {
         if self.coordinates.as_ref() != Some(&wanted) {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
                 // The old result answers another question.
-                self.loaded = None;
+                (self.loaded, self.reached) = (None, None);
             }
             // Two remotes must not work in one folder.
             self.remote = None;
@@ -251,7 +264,7 @@ impl Source {
             }
             other => other?,
         };
-        self.take_in(revision, found, &snapshot, wanted, &context, key)?;
+        self.take_in((revision, false), found, &snapshot, wanted, &context, key)?;
         stages.load_ms = millis(start);
         Ok(true)
     }
@@ -281,75 +294,10 @@ impl Source {
         self.remote = None;
     }
 
-    /// Reads a commit that was applied before, by its id: from the store if it is still there, else from the remote.
-    /// For the time after a start in which the newest one cannot be read. Variables may have other values now, so a spec
-    /// with variables recalls nothing.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being read.
-    pub async fn recall(
-        &mut self,
-        spec: &GitSyncSpec,
-        key: &Key,
-        applied: Revision,
-    ) -> Result<(), SourceError> {
-        let wanted = Coordinates::of(spec);
-        if self.loaded.is_some() || self.local.is_some() || spec.variables.is_some() {
-            return Ok(());
-        }
-        self.read_again(wanted, key, applied, None).await
-    }
-
-    /// Reads a commit that was applied before beside the newest one, which stays in `loaded`. With the variables of
-    /// now: a definition that was applied with other values has another hash. `None` for a folder.
-    ///
-    /// # Errors
-    /// Whatever keeps it from being read.
-    pub async fn before(
-        &mut self,
-        spec: &GitSyncSpec,
-        key: &Key,
-        applied: Revision,
-        variables: Option<Variables>,
-    ) -> Result<Option<Arc<Loaded>>, SourceError> {
-        if self.local.is_some() {
-            return Ok(None);
-        }
-        let newest = self.loaded.take();
-        let read = self.read_again(Coordinates::of(spec), key, applied, variables).await;
-        let before = std::mem::replace(&mut self.loaded, newest);
-        read.map(|()| before)
-    }
-
-    /// Reads a commit by its id into `loaded`.
-    async fn read_again(
-        &mut self,
-        wanted: Coordinates,
-        key: &Key,
-        applied: Revision,
-        variables: Option<Variables>,
-    ) -> Result<(), SourceError> {
-        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
-        let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
-        let context = Context { namespace, path, ignore, variables };
-        let (remote, found) = (self.remote(&wanted)?, Seq::next());
-        let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
-            Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
-                // The remote may be the one that just did not answer.
-                let _slot = self.slots.ask().await;
-                remote.fetch(&applied).await?;
-                remote.snapshot(&applied.commit, &wanted.path).await?
-            }
-            other => other?,
-        };
-        let _slot = self.slots.read().await;
-        self.take_in(applied, found, &snapshot, wanted, &context, key)
-    }
-
     /// Loads what a commit wants.
     fn take_in(
         &mut self,
-        revision: Revision,
+        (revision, recalled): (Revision, bool),
         found: Seq,
         snapshot: &Snapshot,
         wanted: Coordinates,
@@ -365,12 +313,8 @@ impl Source {
         let desired = self.desired(&catalog);
         let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
         let input_key = input_key(&revision.commit, &wanted.path, context.variables.as_ref());
-        let last_paths = if catalog.has_errors() {
-            last_paths(self.loaded.as_deref(), &desired)
-        } else {
-            // Absence is proven.
-            BTreeMap::new()
-        };
+        let Memory { last_paths, measure } = self.memory(&desired, &catalog);
+        let lost = catalog.has_errors() && self.loaded.as_ref().is_none_or(|old| old.lost);
         self.loaded = Some(Arc::new(Loaded {
             revision,
             info,
@@ -379,7 +323,10 @@ impl Source {
             input_key,
             builds,
             found,
+            measure,
             last_paths,
+            lost,
+            recalled,
             coordinates: wanted,
             variables: context.variables.clone(),
         }));
@@ -391,6 +338,11 @@ impl Source {
             Some(old) => desired_after((&old.catalog, &old.desired), catalog),
             None => desired_set(catalog),
         }
+    }
+
+    fn memory(&self, desired: &DesiredSet, catalog: &Catalog) -> Memory {
+        let past: Vec<_> = self.loaded.iter().map(|loaded| loaded.past()).collect();
+        Memory::of(&past, &self.needless, desired, catalog)
     }
 
     /// Reads a folder on disk.
@@ -426,11 +378,7 @@ impl Source {
         if known.is_some_and(|loaded| loaded.revision == revision) {
             return false;
         }
-        let last_paths = if catalog.has_errors() {
-            last_paths(self.loaded.as_deref(), &desired)
-        } else {
-            BTreeMap::new()
-        };
+        let Memory { last_paths, measure } = self.memory(&desired, &catalog);
         self.loaded = Some(Arc::new(Loaded {
             info: CommitInfo {
                 id: revision.commit.clone(),
@@ -445,25 +393,16 @@ impl Source {
             // Tekton cannot clone it: nothing is built from a folder.
             builds: Vec::new(),
             found,
+            measure,
             last_paths,
+            // Nothing else holds an earlier state.
+            lost: false,
+            recalled: false,
             coordinates: wanted,
             variables: context.variables,
         }));
         true
     }
-}
-
-/// What earlier commits wanted and this one does not, with the file that wanted it last.
-fn last_paths(previous: Option<&Loaded>, desired: &DesiredSet) -> BTreeMap<ObjectId, String> {
-    let Some(previous) = previous else { return BTreeMap::new() };
-    let wanted = previous.desired.iter().map(|(id, want)| (id, &want.definition.path));
-    previous
-        .last_paths
-        .iter()
-        .chain(wanted)
-        .filter(|(id, _)| !desired.contains_key(id))
-        .map(|(id, path)| (id.clone(), path.clone()))
-        .collect()
 }
 
 /// Milliseconds since `start`.

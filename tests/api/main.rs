@@ -26,6 +26,7 @@ mod install;
 mod local_folder;
 mod pod_security;
 mod pods;
+mod quarantine;
 mod reading;
 mod readme;
 mod repository_format;

@@ -58,9 +58,10 @@ impl Driver {
     }
 
     async fn find(&self, key: &Key, source: Arc<tokio::sync::Mutex<Source>>, look: Look) -> Answer {
-        let Look { sync, question, anew, applied, last } = look;
+        let Look { sync, question, anew, needless, before, applied, last } = look;
         let budgets = self.settings.budgets;
         let mut source = source.lock().await;
+        source.needless = needless;
         if anew {
             source.start_anew(budgets);
         }
@@ -76,7 +77,7 @@ impl Driver {
             }
             Err(error) => Err(error),
         };
-        let (changed, failure) = match result {
+        let (mut changed, failure) = match result {
             Ok(changed) => (changed, None),
             Err(error) => {
                 tracing::warn!(object = %key, reason = error.reason(), %error, "cannot read the repository");
@@ -86,6 +87,14 @@ impl Driver {
                 (false, Some(error.into()))
             }
         };
+        if failure.is_none() {
+            match source.reach_back(&sync.spec, key, before, known.clone()).await {
+                Ok(new) => changed |= new,
+                Err(error) => {
+                    tracing::warn!(object = %key, %error, "it is not known what was wanted before");
+                }
+            }
+        }
         if let Some(applied) = applied.filter(|_| failure.is_some()) {
             // Nothing new is known, but what was applied before is still to be kept so.
             if let Err(error) = source.recall(&sync.spec, key, applied).await {

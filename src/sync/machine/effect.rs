@@ -1,6 +1,7 @@
 //! (pure) What a machine wants to have done, and what came of it.
 #![deny(clippy::disallowed_methods)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +149,10 @@ pub struct Look {
     pub question: Question,
     /// Whether what is kept of the repository may have been left half done.
     pub anew: bool,
+    /// What was remembered of earlier commits and is of no use any more.
+    pub needless: BTreeSet<ObjectId>,
+    /// What was applied whole last: it says what was wanted before, when the newest commit has errors.
+    pub before: Option<Revision>,
     /// What was applied before, which is read when the newest commit cannot be.
     pub applied: Option<Revision>,
     /// What was applied before, which is read beside the newest commit if it is another one.

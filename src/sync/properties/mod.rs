@@ -2,11 +2,13 @@
 //! a small API server, two GitSyncs that share a namespace, and the real planner, board, references and siblings between
 //! them. A case that fails says its seed and its steps; `case(seed)` runs it again.
 //!
-//! [`repository`] is Git, [`cluster`] the API server, [`world`] what people and the operator do ([`steps`]), [`oracle`] what must
-//! hold of each plan. The oracle knows the truth (what a broken file hides, what a person was shown) and uses nothing
+//! [`repository`] is Git, [`cluster`] the API server, [`world`] what people and the operator do ([`steps`], [`look`]), [`oracle`] and
+//! [`kept`] what must hold of each plan. The oracle knows the truth (what a broken file hides, what a person was shown) and uses nothing
 //! of what it judges.
 
 mod cluster;
+mod kept;
+mod look;
 mod oracle;
 pub mod repository;
 mod steps;

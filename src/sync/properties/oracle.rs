@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::cluster::{Object, stored};
-use super::repository::{Health, Tree, labels};
+use super::kept::agrees;
+use super::repository::{Health, Tree};
 use super::world::{Sync, World};
 use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::{ObjectId, keys};
@@ -58,7 +59,7 @@ impl Ledger {
 
 /// What the files of a folder say of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+pub enum Said {
     /// That it is wanted so.
     Wanted(usize),
     /// Nothing that counts, but its name is legible somewhere.
@@ -69,7 +70,7 @@ enum Said {
     Nothing,
 }
 
-fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
+pub fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
     let healths = tree.below(folder).filter(|(_, f)| f.objects.contains_key(id));
     let healths: Vec<_> = healths.map(|(_, f)| (f.health, f.objects[id])).collect();
     let count = |health| healths.iter().filter(|(h, _)| *h == health).count();
@@ -100,7 +101,7 @@ fn mark(uid: &str, namespace: &str, name: &str, id: &ObjectId) -> String {
 
 /// Whose a live object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+pub enum Whose {
     Mine,
     /// A GitSync's of my name that is no more.
     Predecessors,
@@ -112,7 +113,7 @@ enum Whose {
 }
 
 impl World {
-    fn whose(&self, at: usize, id: &ObjectId, object: &Object) -> Whose {
+    pub fn whose(&self, at: usize, id: &ObjectId, object: &Object) -> Whose {
         let of = |sync: &Sync| mark(&sync.reference.uid, "team", &sync.reference.name, id);
         let Some(found) = object.mark() else { return Whose::Nobodys };
         let (me, other) = (&self.syncs[at], &self.syncs[1 - at]);
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    fn ours(&self, at: usize) -> impl Iterator<Item = (&ObjectId, &Object)> {
+    pub fn ours(&self, at: usize) -> impl Iterator<Item = (&ObjectId, &Object)> {
         self.cluster.objects.iter().filter(move |(id, o)| self.whose(at, id, o) == Whose::Mine)
     }
 
@@ -167,9 +168,14 @@ impl World {
         }
         let rivals = raw.conflicts.iter().filter(|c| raw.given.iter().any(|(id, _)| *id == c.id));
         assert!(raw.unchanged >= equal && raw.unchanged <= equal + rivals.count(), "unchanged");
-        if sync.failure_policy == FailurePolicy::Atomic && errors {
+        let kept = |id: &ObjectId| raw.quarantined.iter().any(|(other, _)| other == id);
+        for id in raw.create.iter().chain(raw.update.iter().map(|update| &update.id)) {
+            let wanted = matches!(said(tree, sync.folder, id), Said::Wanted(_));
+            assert!(wanted || kept(id), "{id} is written, and nothing wants it");
+        }
+        if sync.failure_policy == FailurePolicy::Atomic && (errors || !raw.conflicts.is_empty()) {
             assert!(
-                made.create.is_empty() && made.update.iter().all(|u| u.drifted),
+                made.create.iter().all(kept) && made.update.iter().all(|u| u.drifted),
                 "all or nothing"
             );
         }
@@ -216,14 +222,13 @@ impl World {
             return false;
         }
         let want = &sync.loaded.as_ref().expect("loaded").desired[id];
-        let applied = object.annotations.get(keys::APPLIED) == Some(&want.applied);
-        let (label, note) = (labels(content), labels(content / 2));
-        let equal = whose == Whose::Mine
-            && applied
-            && (object.spec == stored(id, content) || object.spec == content)
-            && label.iter().all(|(key, value)| object.labels.get(key) == Some(value))
-            && note.iter().all(|(key, value)| object.annotations.get(key) == Some(value));
-        let drifted = whose == Whose::Mine && applied;
+        let equal = whose == Whose::Mine && agrees(object, id, content, &want.applied);
+        // What is known of it counts, and what it says only when nothing is known.
+        let drifted = whose == Whose::Mine
+            && match sync.applied.get(id) {
+                Some(known) => *known == want.applied,
+                None => object.has(keys::APPLIED, &want.applied),
+            };
         let known = sync.settled.get(id).is_some_and(|settled| settled.applied == want.applied);
         if equal && object.spec != content && !known {
             // It is written once more before it is known that writing changes nothing.
@@ -245,10 +250,9 @@ impl World {
     }
 
     fn judge_unwanted(&self, at: usize, raw: &Plan, id: &ObjectId, said: Said, errors: bool) {
+        self.judge_kept(at, raw, id);
         let Some(object) = self.cluster.objects.get(id) else { return };
         let sync = &self.syncs[at];
-        let written = raw.create.contains(id) || raw.update.iter().any(|update| update.id == *id);
-        assert!(!written, "{id} is not wanted and would be written");
         let mut gone = raw.prune.iter().chain(raw.held.iter().flat_map(|held| &held.victims));
         let victim = gone.find(|victim| victim.id == *id);
         let quarantined = raw.quarantined.iter().any(|(other, _)| other == id);
@@ -269,9 +273,9 @@ impl World {
                 let tree = &self.trees[sync.head];
                 let (path, _) = tree.file_of(sync.folder, id).expect("hidden");
                 // In the file where it was, or in one that has just appeared while its own is gone.
-                let last = sync.remembered.get(id);
+                let last = sync.remembered.get(id).map(|last| &last.path);
                 let moved = last.is_some_and(|last| !tree.files.contains_key(last))
-                    && sync.remembered.values().all(|known| known != path);
+                    && sync.remembered.values().all(|known| known.path != *path);
                 if last == Some(path) || moved {
                     assert!(quarantined, "{id} is hidden in {path}, was in {last:?}");
                 }
@@ -279,6 +283,8 @@ impl World {
             _ => {}
         }
         assert!(errors || !quarantined, "{id} is quarantined by a good commit");
+        let lost = sync.loaded.as_ref().is_some_and(|loaded| loaded.lost);
+        assert!(!lost || quarantined, "{id} may have been wanted anywhere");
         let other = &self.syncs[1 - at];
         let theirs =
             other.loaded.as_ref().map(|_| self::said(&self.trees[other.head], other.folder, id));

@@ -11,6 +11,7 @@ use crate::api::{Kind, ObjectId};
 use crate::definition::references::Reference;
 use crate::definition::{Catalog, Definition, Offers};
 use crate::packed::Family;
+use crate::sync::desired::Desired;
 
 /// The folders that the two GitSyncs follow.
 pub const FOLDERS: [&str; 2] = ["m/", "o/"];
@@ -177,6 +178,11 @@ impl Definitions {
             })
         };
         self.0.entry((id.clone(), path.to_owned(), content)).or_insert_with(fresh).clone()
+    }
+
+    /// What a definition is applied as.
+    pub fn wanted(&self, id: &ObjectId, path: &str, content: usize) -> Desired {
+        Desired::new(self.0[&(id.clone(), path.to_owned(), content)].clone())
     }
 
     /// What a loader makes of a folder.

@@ -10,6 +10,10 @@ use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::keys;
 use crate::sync::order::Seq;
 
+fn owned((key, value): (&String, &String)) -> (String, String) {
+    (key.clone(), value.clone())
+}
+
 impl World {
     /// Something happens.
     pub fn step(&mut self) {
@@ -112,9 +116,16 @@ impl World {
                 let whom = [None, Some("main"), Some("other"), Some("nobody")][number];
                 self.cluster.annotate(&one, keys::ADOPT_BY, whom);
             }
-            (9, _) => {
+            (9, object) => {
                 let key = [keys::OWNER, keys::APPLIED, keys::SOURCE, "odd"][number];
                 self.cluster.annotate(&one, key, None);
+                // Or of another object, beside an edit of its own.
+                let other = self.cluster.objects.get(&two).cloned();
+                if let (true, Some(o), Some(other)) = (number == 1, object, other) {
+                    let mut annotations = o.annotations;
+                    annotations.extend(other.annotations.get_key_value(keys::APPLIED).map(owned));
+                    self.cluster.put(&one, 93, (o.labels, annotations));
+                }
             }
             (_, _) => {
                 let value = (number > 0).then_some(keys::DISABLED);
@@ -167,7 +178,7 @@ impl World {
                 sync.reference.uid = format!("{old}+");
                 (sync.created, sync.approval, sync.approved) =
                     (300 + self.versions.cast_signed(), None, None);
-                (sync.pending, sync.last, sync.base) = (None, None, None);
+                (sync.pending, sync.last, sync.base, sync.whole) = (None, None, None, None);
                 self.store.removed(&key, &old);
                 let _woken = self.siblings.forget(&key);
                 self.ledger.given[at].clear();

@@ -7,6 +7,7 @@ use kube::core::DeserializeGuard;
 use serde_json::json;
 
 use super::cluster::{Cluster, stored};
+use super::look::Last;
 use super::oracle::Ledger;
 use super::repository::{Definitions, FOLDERS, Tree};
 use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, PendingPrune, Prune};
@@ -21,7 +22,7 @@ use crate::sync::desired::{SyncRef, changes};
 use crate::sync::order::Seq;
 use crate::sync::plan::{Held, Inputs, Plan, Settled, Settling, brake, plan};
 use crate::sync::references::References;
-use crate::sync::siblings::{Siblings, Told};
+use crate::sync::siblings::Siblings;
 use crate::sync::source::Loaded;
 
 const NAMESPACE: &str = "team";
@@ -44,6 +45,8 @@ pub struct Sync {
     pub pending: Option<PendingPrune>,
     /// How many objects there were when no delete was due.
     pub base: Option<usize>,
+    /// The commit that was applied whole last.
+    pub whole: Option<usize>,
     /// When a person edited it last, or approved something.
     pub edited: Seq,
     /// The same for approvals.
@@ -55,11 +58,13 @@ pub struct Sync {
     pub failed: bool,
     pub polled: Option<Seq>,
     /// For which generation.
-    answered: i64,
-    view: Option<(Board, References, Arc<Loaded>)>,
+    pub answered: i64,
+    pub view: Option<(Board, References, Arc<Loaded>)>,
     pub settled: Settled,
-    /// For the oracle: where each object was last wanted, as far as the operator can know.
-    pub remembered: BTreeMap<ObjectId, String>,
+    /// For the oracle: how each object was last wanted, as far as the operator can know.
+    pub remembered: BTreeMap<ObjectId, Last>,
+    /// For the oracle: what each object was last seen to agree with, by [`Desired::applied`].
+    pub applied: BTreeMap<ObjectId, String>,
     /// The last plan, as it was made.
     pub last: Option<Plan>,
 }
@@ -74,7 +79,7 @@ impl Sync {
         self.loaded.as_ref().map(|loaded| format!("{} {generation}", loaded.input_key))
     }
 
-    fn object(&self, version: u64) -> GitSync {
+    pub fn object(&self, version: u64) -> GitSync {
         let SyncRef { uid, namespace, name, generation } = &self.reference;
         let created = jiff::Timestamp::from_second(self.created).expect("a time").to_string();
         let object = json!({
@@ -91,6 +96,7 @@ impl Sync {
         self.answered = 0;
         self.settled.clear();
         self.remembered.clear();
+        self.applied.clear();
     }
 }
 
@@ -107,7 +113,7 @@ pub struct World {
     pub ledger: Ledger,
     pub store: Arc<Store<Managed<GitSync>>>,
     pub siblings: Siblings,
-    definitions: Definitions,
+    pub definitions: Definitions,
     pub versions: u64,
 }
 
@@ -130,6 +136,7 @@ impl World {
             approved: None,
             pending: None,
             base: None,
+            whole: None,
             edited: Seq::default(),
             said: Seq::default(),
             answered: 0,
@@ -140,6 +147,7 @@ impl World {
             view: None,
             settled: Settled::new(),
             remembered: BTreeMap::new(),
+            applied: BTreeMap::new(),
             last: None,
         };
         let syncs = [("main", FOLDERS[0], 100), ("other", FOLDERS[1], 200)].map(sync);
@@ -203,44 +211,10 @@ impl World {
         self.syncs.iter_mut().for_each(Sync::forget);
     }
 
-    /// A look at a remote.
-    pub fn poll(&mut self, at: usize, fails: bool) {
-        let sync = &mut self.syncs[at];
-        if sync.suspended {
-            return;
-        }
-        let polled = Seq::next();
-        sync.polled = Some(polled);
-        sync.answered = sync.reference.generation;
-        sync.failed = fails;
-        if !fails && (sync.loaded.is_none() || sync.head != self.head) {
-            let catalog = self.definitions.catalog(&self.trees[self.head], sync.folder);
-            let (spec, commit) = (sync.object(0).spec, format!("{:040x}", self.head));
-            let loaded = Loaded::of(&spec, &commit, catalog, sync.loaded.as_deref());
-            if !loaded.catalog.has_errors() {
-                sync.remembered.clear();
-            }
-            let paths =
-                loaded.desired.iter().map(|(id, w)| (id.clone(), w.definition.path.clone()));
-            sync.remembered.extend(paths);
-            sync.loaded = Some(Arc::new(loaded));
-            sync.head = self.head;
-        }
-        let told = Told {
-            uid: sync.reference.uid.clone(),
-            generation: sync.reference.generation,
-            polled,
-            loaded: sync.loaded.clone(),
-            failed: fails,
-        };
-        // Everybody plans at random here: nobody has to be woken.
-        let _woken = self.siblings.tell(&sync.key(), told);
-    }
-
     /// What a plan looks at, brought up to date as the engine does.
     fn view(&mut self, at: usize, loaded: &Arc<Loaded>) -> (Board, References) {
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
-        let (reference, desired, settled) = (&sync.reference, &loaded.desired, &sync.settled);
+        let (reference, desired, settled) = (&sync.reference, &loaded.measure, &sync.settled);
         let touched = std::mem::take(&mut self.cluster.touched[at]);
         let exists = |id: &ObjectId| live.contains_key(id);
         let fresh = Board::new(reference, desired, &live, settled);
@@ -249,12 +223,13 @@ impl World {
         let Some((mut board, mut references, before)) = sync.view.take() else {
             return (fresh, naive);
         };
-        let differing = changes(&before.desired, desired);
+        let differing = changes(&before.measure, desired);
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
             board.look(id, reference, desired, &live, settled);
         }
+        let differing = changes(&before.desired, &loaded.desired);
         references.update((&before.catalog, &loaded.catalog), &differing, touched.iter(), &exists);
-        assert_eq!(board, fresh, "the board has lost a change");
+        assert_eq!(board.of_now(), fresh.of_now(), "the board has lost a change");
         let problems = |references: &References| references.problems().cloned().collect::<Vec<_>>();
         assert_eq!(problems(&references), problems(&naive), "a reference was not looked at again");
         (board, references)
@@ -267,6 +242,7 @@ impl World {
             return;
         };
         let (mut board, references) = self.view(at, &loaded);
+        self.note_applied(at);
         let live = self.cluster.live();
         let sync = &self.syncs[at];
         let input_key = sync.input_key().expect("loaded");
@@ -277,7 +253,7 @@ impl World {
             sync: &sync.reference,
             input_key: &input_key,
             latch_key: &input_key,
-            desired: &loaded.desired,
+            desired: &loaded.measure,
             live: &live,
             board: &board,
             has_errors: loaded.catalog.has_errors(),
@@ -285,6 +261,7 @@ impl World {
             broken_paths: &loaded.catalog.broken_paths,
             paths: &loaded.catalog.paths,
             last_paths: &loaded.last_paths,
+            lost: loaded.lost,
             prune: &sync.prune,
             drift: sync.drift,
             failure_policy: sync.failure_policy,
@@ -323,12 +300,17 @@ impl World {
         }
         let writes = made.create.len() + made.update.len() + made.prune.len();
         let left = if crash { self.dice.roll(writes + 1) } else { writes };
-        self.carry_out(at, &loaded, &made, left);
+        for id in self.carry_out(at, &loaded, &made, left) {
+            board.wrote(&id, &loaded.measure[&id]);
+        }
+        let errors = loaded.catalog.has_errors();
         let (live, sync) = (self.cluster.live(), &mut self.syncs[at]);
         // A write that changed nothing touches nothing, but teaches what is settled.
         for id in made.create.iter().chain(made.update.iter().map(|update| &update.id)) {
-            board.look(id, &sync.reference, &loaded.desired, &live, &sync.settled);
+            board.look(id, &sync.reference, &loaded.measure, &live, &sync.settled);
         }
+        self.note_applied(at);
+        let sync = &mut self.syncs[at];
         let total = board.counts().values().map(|count| count.total).sum();
         sync.view = Some((board, references, loaded));
         sync.last = Some(raw.clone());
@@ -343,6 +325,10 @@ impl World {
             let postponed = unproven && !raw.prune.is_empty();
             let unfinished = postponed || !made.terminating.is_empty();
             sync.approved = made.released.clone().filter(|_| unfinished);
+            let whole = !unproven && made.held.is_none() && raw.given.is_empty();
+            if whole && made.terminating.is_empty() && raw.conflicts.is_empty() && !errors {
+                sync.whole = Some(sync.head);
+            }
             sync.pending = pending;
             if let Some(held) = &made.held {
                 self.ledger.show(&input_key, held);
@@ -353,15 +339,24 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, at: usize, loaded: &Loaded, made: &Plan, mut left: usize) {
+    /// Gives what was written.
+    fn carry_out(
+        &mut self,
+        at: usize,
+        loaded: &Loaded,
+        made: &Plan,
+        mut left: usize,
+    ) -> Vec<ObjectId> {
+        let mut written = Vec::new();
         let sync = &mut self.syncs[at];
         let updates = made.update.iter().map(|update| &update.id);
         for id in made.create.iter().chain(updates) {
             if left == 0 {
-                return;
+                return written;
             }
             left -= 1;
-            let want = &loaded.desired[id];
+            written.push(id.clone());
+            let want = &loaded.measure[id];
             let manifest = want.manifest(&sync.reference, &loaded.revision.commit);
             let strings = |field: &str| -> BTreeMap<String, String> {
                 serde_json::from_value(manifest["metadata"][field].clone()).unwrap_or_default()
@@ -374,7 +369,9 @@ impl World {
             annotations.remove("odd");
             labels.extend(strings("labels"));
             annotations.extend(strings("annotations"));
-            let content = self.trees[sync.head].content(sync.folder, id).expect("wanted");
+            let Last { content, head, .. } = sync.remembered[id];
+            let commit = format!("{head:040x}");
+            assert_eq!(annotations.get(keys::COMMIT), Some(&commit), "{id} comes from there");
             let (version, hash) = self.cluster.put(id, stored(id, content), (labels, annotations));
             if hash == want.spec_hash {
                 sync.settled.remove(id);
@@ -384,11 +381,12 @@ impl World {
             }
         }
         if !made.terminating.is_empty() {
-            return;
+            return written;
         }
         for victim in made.prune.iter().take(left) {
             self.cluster.delete(&victim.id);
         }
+        written
     }
 
     /// Everybody lets go, nothing is broken any more, and nothing is forbidden.

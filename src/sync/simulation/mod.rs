@@ -312,7 +312,8 @@ impl Sim {
             (sync.spec.clone(), sync.metadata.uid.clone().unwrap_or_default())
         };
         let (head, question) = (looking.seen.unwrap_or_default(), looking.look.question.clone());
-        let applied = looking.look.applied.clone();
+        let (applied, before) = (looking.look.applied.clone(), looking.look.before.clone());
+        let needless = looking.look.needless.clone();
         let known =
             self.operator.read.entry(name.to_owned()).or_insert_with(|| (uid.clone(), None));
         if known.0 != uid {
@@ -321,17 +322,36 @@ impl Sim {
         let mut loaded = known.1.clone().filter(|loaded| loaded.answers(&spec));
         let mut read = |number: usize, before: Option<&Loaded>| {
             let catalog = self.definitions.catalog(&self.trees[number], &spec.path);
-            Arc::new(Loaded::of(&spec, &commit(number), catalog, before))
+            Loaded::of_without(&spec, &commit(number), catalog, before, &needless)
         };
         let (mut failure, mut changed) = (None, false);
         if fails {
             let message = "the remote does not answer".to_owned();
             failure = Some(SourceFailure { reason: "GitUnreachable", message, terminal: false });
             if let (None, Some(applied)) = (&loaded, applied) {
-                loaded = Some(read(number(&applied.commit), None));
+                loaded = Some(Arc::new(read(number(&applied.commit), None)));
             }
-        } else if loaded.as_ref().is_none_or(|old| old.revision.commit != commit(head)) {
-            loaded = Some(read(head, loaded.as_deref()));
+        } else if loaded.as_ref().is_none_or(|old| old.revision.commit != commit(head) || old.lost)
+        {
+            let mut new = read(head, loaded.as_deref());
+            let first = loaded.as_ref().is_none_or(|old| old.lost);
+            if first && new.catalog.has_errors() {
+                // What was applied before can be read, or cannot for now.
+                match before.map(|before| number(&before.commit)) {
+                    None => {}
+                    Some(before) if before == head => {}
+                    Some(_) if self.faults && self.dice.one_in(3) => {
+                        *self.counts.entry("earlier commit not read").or_default() += 1;
+                        new = new.started_after(None);
+                    }
+                    Some(before) => {
+                        let before = read(before, None);
+                        *self.counts.entry("earlier commit read").or_default() += 1;
+                        new = new.started_after(Some(&before));
+                    }
+                }
+            }
+            loaded = Some(Arc::new(new));
             changed = true;
         }
         known.1.clone_from(&loaded);
