@@ -28,8 +28,9 @@ use crate::sync::engine::{Engine, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::variables;
 
-/// Syncs that are worked on at once.
-const SYNCS: usize = 8;
+/// Syncs that are worked on at once; of one namespace half as many. Most of their time they wait for the network, for minutes
+/// behind a slow admission webhook. What costs memory, fetching and reading commits, has slots of its own.
+const SYNCS: usize = 64;
 
 /// Run the operator.
 #[derive(Debug, ClapArgs)]

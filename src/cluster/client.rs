@@ -15,6 +15,7 @@ use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use tower::ServiceBuilder;
 
+use super::writes::shared;
 use crate::net::Endpoint;
 
 /// How long one API call may take before it counts as failed. kube sets no read timeout of its own.
@@ -166,7 +167,8 @@ pub fn jitter(duration: Duration) -> Duration {
 
 /// A client from `$KUBECONFIG` or the pod's ServiceAccount, and where the API server is: nobody else should dial that.
 ///
-/// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object.
+/// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object. Writes have a share
+/// for each namespace.
 ///
 /// # Errors
 /// When no configuration is found or it cannot be used.
@@ -184,7 +186,7 @@ pub async fn connect() -> Result<(Client, Vec<Endpoint>), kube::Error> {
     let servers = endpoint_of(&config.cluster_url).into_iter();
     let servers = servers.chain(service.zip(port).map(|(host, port)| Endpoint::new(&host, port)));
     let servers = servers.collect();
-    Ok((client_of(config)?, servers))
+    Ok((shared(client_of(config)?), servers))
 }
 
 /// Host and port of a URL.

@@ -21,3 +21,4 @@ pub mod readiness;
 pub mod reflector;
 pub mod ssa;
 pub mod store;
+mod writes;

@@ -26,8 +26,8 @@ use crate::cluster::live::{Facts, Managed, Ours, Stores};
 use crate::cluster::reflector;
 use crate::cluster::store::{Change, Entry, Key, Store};
 
-/// Objects of one kind that are worked on at once.
-const CONCURRENCY: usize = 16;
+/// Objects of one kind that are worked on at once; of one namespace half as many.
+const CONCURRENCY: usize = 32;
 /// What is changed by hand in an object from Git is most likely undone at once: its pods wait for that.
 const SECOND_THOUGHT: Duration = Duration::from_secs(1);
 

@@ -185,7 +185,7 @@ impl Engine {
         if client.is_ok() {
             self.prepare_end_of(subject, &made, blocked).await?;
         }
-        let turn = (!made.is_settled()).then(|| self.turns.sync());
+        let turn = (!made.is_settled()).then(|| self.turns.sync(&key.namespace));
         let outcome = match client {
             Ok(Some(client)) if !made.is_settled() => {
                 let slow = Self::slow_report(state, subject, loaded, &made);
