@@ -6,10 +6,13 @@
 //!      └────────── ssa ──── reply overlays ──┘
 //! ```
 
+pub mod budget;
 pub mod children;
 pub mod client;
 pub mod conditions;
 pub mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod identity;
 pub mod live;
 pub mod meta;
