@@ -7,6 +7,7 @@
 //! ```
 
 pub mod budget;
+pub mod child_watch;
 pub mod children;
 pub mod client;
 pub mod conditions;
