@@ -21,6 +21,7 @@
 //! | [`sync`] | the engine: desired, plan, status are pure; apply and engine are not | partly |
 //! | [`cluster`] | the only code that talks to Kubernetes | no |
 //! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
+//! | [`fair`] | whose turn it is among namespaces | yes |
 //! | [`packed`] | objects in few bytes | yes |
 //! | [`shared_map`] | sorted maps whose copies share what they have in common | yes |
 //! | [`http`] | health, readiness, metrics | no |
@@ -36,6 +37,7 @@ pub mod controllers;
 pub mod definition;
 #[cfg(test)]
 mod dice;
+pub mod fair;
 pub mod git;
 pub mod http;
 pub mod net;

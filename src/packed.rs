@@ -101,6 +101,12 @@ impl Packed {
         self.length
     }
 
+    /// How many bytes it takes, without the sample.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The value, as the type that was packed.
     #[must_use]
     pub fn get<T: DeserializeOwned>(&self) -> Option<T> {

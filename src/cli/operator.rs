@@ -15,6 +15,7 @@ use crate::cluster::client::connect;
 use crate::cluster::identity::is_dns_label;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
+use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
@@ -29,8 +30,9 @@ use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::rights::Rules;
 use crate::sync::variables;
 
-/// Syncs that are worked on at once.
-const SYNCS: usize = 8;
+/// Syncs that are worked on at once; of one namespace half as many. Most of their time they wait for the network, for minutes
+/// behind a slow admission webhook. What costs memory, fetching and reading commits, has slots of its own.
+const SYNCS: usize = 64;
 
 /// Run the operator.
 #[derive(Debug, ClapArgs)]
@@ -160,8 +162,12 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     let builds = BuildSources::new();
     let wanted = WantedAgents::new();
     let turns = Turns::new();
+    // The engine waits for its slots by itself: nothing that it has decided on queues behind anything.
+    let writes = Writes::new();
+    let shared = writes.client(client.clone());
     let engine = Driver::new(
         client.clone(),
+        &writes,
         stores.clone(),
         settings,
         builds.clone(),
@@ -176,13 +182,13 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         operator_namespace: args.operator_namespace.clone(),
         inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
     };
-    let watched = controllers::start(&mut tasks, &client, &stores, about, wanted, &turns);
+    let watched = controllers::start(&mut tasks, &shared, &stores, about, wanted, &turns);
     if builds_too {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
             operator_namespace: args.operator_namespace,
         };
-        agent_build::start(&mut tasks, &client, &stores, builds, settings, &turns);
+        agent_build::start(&mut tasks, &shared, &stores, builds, settings, &turns);
     }
     let changed = engine.variables.clone();
     let (syncs, sink) = (stores.git_syncs.clone(), queue.clone());

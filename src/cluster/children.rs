@@ -1,7 +1,7 @@
 //! Children (Deployment, Service, ConfigMap): their live stores and the only way to write them.
 //!
-//! They are watched by our label. An object without it, or with another owner, is never touched: a child whose
-//! name somebody else has is a conflict (A11).
+//! They are watched by our label (`child_watch`). An object without it, or with another owner, is never touched: a child
+//! whose name somebody else has is a conflict (A11).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -16,36 +16,54 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::client::CallError;
+use super::live::{SpecHash, hash_json};
+use super::meta;
 use super::projection::covers;
 use super::read::Metadata;
 use super::reflector::{View, identity};
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
-use crate::api::keys;
+use crate::api::{Kind, keys};
 use crate::packed::{Family, Packed, Texts};
 
 /// A kind of child.
 pub trait ChildKind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
-    /// What all of its objects look like.
-    fn family() -> &'static Family;
+    /// What all of its objects look like; `None` for a kind that is looked into only to compare it: then a digest will do.
+    fn family() -> Option<&'static Family>;
 }
 
 macro_rules! child_kinds {
     ($($kind:ty),*) => {$(
         impl ChildKind for $kind {
-            fn family() -> &'static Family {
+            fn family() -> Option<&'static Family> {
                 static FAMILY: Family = Family::new();
-                &FAMILY
+                Some(&FAMILY)
             }
         }
     )*};
 }
-child_kinds!(Deployment, Service, ConfigMap);
+child_kinds!(Deployment, Service);
+
+impl ChildKind for ConfigMap {
+    fn family() -> Option<&'static Family> {
+        None
+    }
+}
+
+/// What is kept of the object itself, without managed fields.
+#[derive(Debug)]
+enum Content {
+    Whole(Packed),
+    /// What it is compared by; see [`digest`].
+    Digest(SpecHash),
+    /// There is no room for it.
+    None,
+}
 
 /// A child as its store keeps it.
 #[derive(Debug)]
@@ -58,8 +76,7 @@ pub struct Child<K> {
     pub created: Option<Timestamp>,
     /// Whether this version was compared with the wanted object of its hash, and found to be like it.
     like: AtomicBool,
-    /// The object without managed fields.
-    object: Packed,
+    content: Content,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -70,6 +87,9 @@ const OWNER_NAME: usize = 1;
 const OWNER_UID: usize = 2;
 const LABEL: usize = 3;
 const HASH: usize = 4;
+
+/// Longest hash that may be one of ours.
+const MOST_HASH: usize = 64;
 
 impl<K: ChildKind> Child<K> {
     fn about(&self, place: usize) -> Option<&str> {
@@ -105,13 +125,40 @@ impl<K: ChildKind> Child<K> {
         self.about(OWNER_KIND)
     }
 
-    /// The object itself.
+    /// The object itself, if it is kept whole.
     #[must_use]
     pub fn object(&self) -> Option<K> {
-        self.object.get()
+        match &self.content {
+            Content::Whole(object) => object.get(),
+            Content::Digest(_) | Content::None => None,
+        }
     }
 
-    fn new(meta: &ObjectMeta, object: Packed) -> Self {
+    /// How many bytes its content takes; what is of the same size for all is not counted.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Whole(object) => object.bytes(),
+            Content::Digest(_) | Content::None => 0,
+        }
+    }
+
+    /// There is no room for its content.
+    pub fn forget_content(&mut self) {
+        self.content = Content::None;
+    }
+
+    /// The object with this text, whose metadata was read already.
+    pub(super) fn entry(meta: &ObjectMeta, text: &str) -> serde_json::Result<Entry<Self>> {
+        let content = match K::family() {
+            Some(family) => Content::Whole(family.pack_text(text.as_bytes())),
+            None => Content::Digest(digest(serde_json::from_str(text)?)),
+        };
+        let (_, uid, version) = identity(meta);
+        Ok(Entry { uid, version, value: Self::new(meta, content) })
+    }
+
+    fn new(meta: &ObjectMeta, content: Content) -> Self {
         let owners = meta.owner_references.as_deref().unwrap_or_default();
         let owner = owners.iter().find(|owner| owner.controller == Some(true));
         let [kind, name, uid] = owner.map_or([""; 3], |owner| {
@@ -121,13 +168,16 @@ impl<K: ChildKind> Child<K> {
             map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
-        let hash = text(&meta.annotations, keys::CHILD_HASH);
+        let mut hash = text(&meta.annotations, keys::CHILD_HASH);
+        if hash.len() > MOST_HASH {
+            hash.clear();
+        }
         Self {
             about: Texts::of([kind, name, uid, &label, &hash]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             like: AtomicBool::new(false),
-            object,
+            content,
             kind: PhantomData,
         }
     }
@@ -140,11 +190,17 @@ impl<K: ChildKind> Child<K> {
         if self.like.load(Ordering::Relaxed) {
             return true;
         }
-        let live = self.object.json();
-        let has = &live["metadata"]["labels"];
-        let mut labels = desired.meta().labels.iter().flatten();
-        let labelled = labels.all(|(name, value)| has[name].as_str() == Some(value.as_str()));
-        let equal = labelled && covers(&body(live), &body_of(desired));
+        let equal = match &self.content {
+            Content::Whole(live) => {
+                let live = live.json();
+                let has = &live["metadata"]["labels"];
+                let mut labels = desired.meta().labels.iter().flatten();
+                labels.all(|(name, value)| has[name].as_str() == Some(value.as_str()))
+                    && covers(&body(live), &body(value_of(desired)))
+            }
+            Content::Digest(live) => *live == digest(value_of(desired)),
+            Content::None => false,
+        };
         if equal {
             self.like.store(true, Ordering::Relaxed);
         }
@@ -157,20 +213,37 @@ impl<K: ChildKind> View for Child<K> {
 
     fn of(mut object: K) -> Self {
         object.meta_mut().managed_fields = None;
-        Self::new(object.meta(), K::family().pack(&object))
+        let content = match K::family() {
+            Some(family) => Content::Whole(family.pack(&object)),
+            None => Content::Digest(digest(value_of(&object))),
+        };
+        Self::new(object.meta(), content)
     }
 
     // What is in it besides its metadata is rarely asked: then it is time to read it.
     fn read(text: &str) -> serde_json::Result<(Key, Entry<Self>)> {
         let Metadata { metadata } = serde_json::from_str(text)?;
-        let (key, uid, version) = identity(&metadata);
-        let value = Self::new(&metadata, K::family().pack_text(text.as_bytes()));
-        Ok((key, Entry { uid, version, value }))
+        Ok((Key::of(&metadata), Self::entry(&metadata, text)?))
     }
 }
 
-fn body_of(object: &impl Serialize) -> Value {
-    body(serde_json::to_value(object).unwrap_or_default())
+fn value_of(object: &impl Serialize) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+/// A hash of what an object is compared by, if nobody adds something to it: our labels, and all but what [`body`] leaves
+/// out. Empty fields equal absent ones.
+fn digest(object: Value) -> SpecHash {
+    let ours = meta::labels(Kind::Agent, "");
+    let mut labels = object["metadata"]["labels"].clone();
+    if let Some(labels) = labels.as_object_mut() {
+        labels.retain(|name, _| ours.contains_key(name));
+    }
+    let mut body = body(object);
+    if let Some(map) = body.as_object_mut() {
+        map.retain(|_, value| !covers(&Value::Null, value));
+    }
+    hash_json(&json!([labels, body]))
 }
 
 /// Everything but identity, metadata and status.
@@ -291,7 +364,8 @@ impl ChildWriter {
                     self.settled().get(&(store.kind, key.clone()))
                         == Some(&(live.version, hash.clone()))
                 };
-                if live.value.is_like(desired, &hash) || known() {
+                let lacks_content = matches!(live.value.content, Content::None);
+                if live.value.is_like(desired, &hash) || (known() && !lacks_content) {
                     return Ok(Brought::Ours(live.clone()));
                 }
                 Mode::Update { uid: live.uid.clone(), version: None }
@@ -311,8 +385,12 @@ impl ChildWriter {
         let reply = serde_json::to_value(&reply).and_then(serde_json::from_value::<K>);
         let reply = reply.map_err(kube::Error::SerdeError)?;
         let (_, entry) = super::reflector::entry::<Child<K>>(reply);
-        if live.is_some_and(|live| live.version == entry.version) {
+        if let Some(live) = live.filter(|live| live.version == entry.version) {
             self.settled().insert((store.kind, key.clone()), (entry.version, hash));
+            if matches!(live.value.content, Content::None) {
+                // The store has no room for what the reply shows.
+                return Ok(Brought::Ours(Arc::new(entry)));
+            }
         } else {
             self.settled().remove(&(store.kind, key.clone()));
         }
@@ -347,5 +425,78 @@ fn stranger(kind: &str, key: &Key, owner: Option<&str>) -> String {
     match owner {
         Some(owner) => format!("{kind} {} exists and belongs to {owner}", key.name),
         None => format!("{kind} {} exists and is not ours", key.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::fake::Fake;
+    use crate::cluster::reflector;
+
+    /// A ConfigMap of agent `a` with this text, as it is wanted.
+    fn map(text: &str) -> ConfigMap {
+        let meta = json!({"name": "agent-a-1", "namespace": "team", "labels": meta::labels(Kind::Agent, "a"), "annotations": {}});
+        let map = json!({"metadata": meta, "immutable": true, "data": {"k": text, "empty": ""}});
+        meta::with_hash(serde_json::from_value(map).expect("a ConfigMap"))
+    }
+
+    #[test]
+    fn a13_of_a_config_map_only_a_digest_is_kept_and_it_tells_what_changed() {
+        let wanted = map(&"x".repeat(1_000_000));
+        let hash = wanted.metadata.annotations.as_ref().expect("some")[keys::CHILD_HASH].clone();
+        let live = |change: &dyn Fn(&mut Value)| {
+            let mut live = value_of(&wanted);
+            change(&mut live);
+            let (_, read) = Child::<ConfigMap>::read(&live.to_string()).expect("a ConfigMap");
+            let typed = serde_json::from_value(live).expect("a ConfigMap");
+            let (_, typed) = reflector::entry::<Child<ConfigMap>>(typed);
+            let like = read.value.is_like(&wanted, &hash);
+            assert_eq!(like, typed.value.is_like(&wanted, &hash), "however it was read");
+            assert!(matches!(read.value.content, Content::Digest(_)));
+            like
+        };
+        assert!(live(&|_| {}));
+        assert!(live(&|map| map["metadata"]["labels"]["example.com/x"] = "y".into()));
+        assert!(live(&|map| map["binaryData"] = json!({})));
+        assert!(live(&|map| map["metadata"]["managedFields"] = json!([{"manager": "m"}])));
+        assert!(!live(&|map| map["data"]["k"] = "y".into()));
+        assert!(!live(&|map| map["data"]["more"] = "y".into()));
+        assert!(!live(&|map| map["immutable"] = false.into()));
+        assert!(!live(&|map| map["metadata"]["labels"][keys::OWNER_NAME] = "b".into()));
+        assert!(!live(&|map| map["metadata"]["annotations"] = json!({})));
+
+        let mut long = value_of(&wanted);
+        long["metadata"]["annotations"][keys::CHILD_HASH] = "x".repeat(200_000).into();
+        let (_, long) = Child::<ConfigMap>::read(&long.to_string()).expect("a ConfigMap");
+        assert_eq!(long.value.about(HASH), None, "that is no hash");
+    }
+
+    #[tokio::test]
+    async fn a13_what_is_kept_without_content_is_compared_by_an_apply_and_shown_by_its_reply() {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "agent-a", "namespace": "team",
+            "uid": "u", "resourceVersion": "7", "annotations": {keys::CHILD_HASH: "h"}, "labels": {},
+            "ownerReferences": [{"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "name": "a", "uid": "a", "controller": true}]}});
+        let service: Service = serde_json::from_value(service).expect("a Service");
+        let (fake, store) = (Fake::default(), ChildStores::new().services);
+        fake.reply(value_of(&service));
+        let writer = ChildWriter::new(fake.client());
+        let (key, mut entry) = reflector::entry::<Child<Service>>(service.clone());
+        entry.value.forget_content();
+        store.applied(key.clone(), entry);
+        for round in 1..=2 {
+            let brought = writer.bring(&store, "a", &service).await.expect("an answer");
+            let Brought::Ours(entry) = brought else { panic!("it is ours") };
+            assert!(entry.value.object().is_some(), "as the reply shows it");
+            assert_eq!(fake.lists().len(), round, "asked each time");
+        }
+        // With content nobody asks.
+        store.deleted(&key, "u");
+        let mut again = service.clone();
+        again.metadata.uid = Some("v".into());
+        let (key, entry) = reflector::entry::<Child<Service>>(again);
+        store.applied(key, entry);
+        writer.bring(&store, "a", &service).await.expect("no answer needed");
+        assert_eq!(fake.lists().len(), 2);
     }
 }

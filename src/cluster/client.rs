@@ -166,7 +166,8 @@ pub fn jitter(duration: Duration) -> Duration {
 
 /// A client from `$KUBECONFIG` or the pod's ServiceAccount, and where the API server is: nobody else should dial that.
 ///
-/// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object.
+/// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object. Writes have a share
+/// for each namespace.
 ///
 /// # Errors
 /// When no configuration is found or it cannot be used.

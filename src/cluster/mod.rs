@@ -6,10 +6,14 @@
 //!      └────────── ssa ──── reply overlays ──┘
 //! ```
 
+pub mod budget;
+pub mod child_watch;
 pub mod children;
 pub mod client;
 pub mod conditions;
 pub mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod identity;
 pub mod live;
 pub mod meta;
@@ -21,3 +25,4 @@ pub mod readiness;
 pub mod reflector;
 pub mod ssa;
 pub mod store;
+pub mod writes;

@@ -119,6 +119,8 @@ pub enum Heard<'a> {
     Lists,
     /// A list is complete: the store holds all there is.
     Listed,
+    /// The watch has shown the end of an object, whether it was kept or not.
+    Ended(&'a Key),
     /// It does not work, and is tried again.
     Failed(&'a CallError),
 }
@@ -225,7 +227,9 @@ pub async fn run_some<K: Resource, V>(
                         },
                         Event::Deleted(object) => {
                             let meta = object.metadata;
-                            store.removed(&Key::new(meta.namespace, meta.name), &meta.uid);
+                            let key = Key::new(meta.namespace, meta.name);
+                            store.removed(&key, &meta.uid);
+                            heard(Heard::Ended(&key));
                         }
                     }
                     if !std::mem::replace(&mut shown, true) {

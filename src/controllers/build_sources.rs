@@ -5,7 +5,7 @@
 //!
 //! Kept in memory only: after a restart the engine fills it again from the commit that it reads first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::queue::Queue;
@@ -86,16 +86,17 @@ impl BuildSources {
     }
 
     /// The engine has read a commit of the GitSync of that name and uid, which wants these builds. With `errors` the
-    /// commit proves no absence, and what it does not hold stays as it was told before.
+    /// commit proves no absence, and what it does not hold stays as it was told before: as long as there is such a build
+    /// among those that are `live`, and it came from the same repository.
     ///
-    /// At the first commit the builds that are `left` hear that it has none for them.
+    /// At the first commit all that are live hear that it has none for them.
     pub fn tell(
         &self,
         sync: &Key,
         uid: &str,
         builds: &[(String, SourceAt)],
         errors: bool,
-        left: impl FnOnce() -> Vec<Key>,
+        live: impl FnOnce() -> Vec<Key>,
     ) {
         let mut new: HashMap<_, _> = builds.iter().cloned().collect();
         let mut syncs = self.write();
@@ -107,11 +108,17 @@ impl BuildSources {
             .filter(|(name, source)| old.get(*name) != Some(source))
             .map(|(name, _)| name.clone())
             .collect();
-        for (name, source) in old {
-            if new.contains_key(&name) {
-                continue;
-            }
-            if errors {
+        let mut live = Some(live);
+        let url = builds.first().map(|(_, source)| source.url.clone());
+        let gone: Vec<_> = old.into_iter().filter(|(name, _)| !new.contains_key(name)).collect();
+        let lives: HashSet<_> = match live.take_if(|_| errors && !gone.is_empty()) {
+            Some(live) => live().into_iter().map(|key| key.name).collect(),
+            None => HashSet::new(),
+        };
+        for (name, source) in gone {
+            // Without any build nothing says which repository it is.
+            let same = url.as_ref().is_none_or(|url| *url == source.url);
+            if same && lives.contains(&name) {
                 new.insert(name, source);
             } else {
                 changed.push(name);
@@ -122,8 +129,8 @@ impl BuildSources {
         syncs.insert(sync.clone(), Sync { uid: uid.to_owned(), builds: new });
         drop(syncs);
         self.wake(sync, changed);
-        if first && let Some(queue) = self.queue.get() {
-            for build in left() {
+        if first && let (Some(queue), Some(live)) = (self.queue.get(), live) {
+            for build in live() {
                 queue.add(build);
             }
         }
@@ -219,9 +226,34 @@ mod tests {
     fn b1_what_is_no_longer_wanted_is_forgotten_unless_the_commit_has_errors() {
         let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
         sources.tell(&main, "1", &[source("a")], false, none);
-        sources.tell(&main, "1", &[], true, none);
+        sources.tell(&main, "1", &[], true, || vec![Key::new("team", "reviewer")]);
         assert_eq!(commit(&sources, &mark("1", "main")), "a", "its file may be the broken one");
         sources.tell(&main, "1", &[], false, none);
+        assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
+    }
+
+    #[test]
+    fn b1_renamed_builds_do_not_pile_up_while_commits_have_errors() {
+        let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
+        let live = || vec![Key::new("team", "n0"), Key::new("team", "n99")];
+        for number in 0..100 {
+            let (_, source) = source("a");
+            sources.tell(&main, "1", &[(format!("n{number}"), source)], true, live);
+        }
+        let kept = sources.write();
+        let mut names: Vec<_> = kept[&main].builds.keys().cloned().collect();
+        names.sort();
+        assert_eq!(names, ["n0", "n99"], "what is wanted, and what is live");
+    }
+
+    #[test]
+    fn b1_what_came_from_another_repository_does_not_stay() {
+        let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
+        let live = || vec![Key::new("team", "reviewer")];
+        sources.tell(&main, "1", &[source("a")], false, live);
+        let (_, mut other) = source("b");
+        other.url = "https://other.example".into();
+        sources.tell(&main, "1", &[("writer".into(), other)], true, live);
         assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
     }
 

@@ -120,7 +120,7 @@ impl Pods {
             Ok((key, entry))
         };
         let heard = |heard: Heard<'_>| match heard {
-            Heard::Lists => {}
+            Heard::Lists | Heard::Ended(_) => {}
             Heard::Listed => {
                 self.see(Sight::Clear);
             }

@@ -1,7 +1,7 @@
-//! A queue of object keys: coalescing, delayed, and never handing out a key that is being worked on.
+//! A queue of object keys: coalescing, delayed, fair among namespaces, and never handing out a key that is being worked
+//! on.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,17 +10,48 @@ use tokio::time::Instant;
 
 use super::turns::Turns;
 use crate::cluster::store::Key;
+use crate::fair::Fair;
 
+/// A waiting key is in one of three places: in `later` until it is due, then in `fair`; in neither while it is worked on.
 #[derive(Default)]
 struct State {
-    /// When each waiting key is due. The heap may hold older entries for it: those are skipped.
-    due: HashMap<Key, Instant>,
-    heap: BinaryHeap<Reverse<(Instant, Key)>>,
+    /// When each waiting key is due.
+    waiting: HashMap<Key, Instant>,
+    later: BTreeSet<(Instant, Key)>,
+    fair: Fair,
     running: HashSet<Key>,
     /// Keys that are not handed out before a time, whoever adds them.
     held: HashMap<Key, Instant>,
-    /// When the last key was handed out.
-    last: Option<Instant>,
+    /// Namespaces that wait for a sync, and until when at most.
+    behind: BTreeSet<(Instant, Arc<str>)>,
+    /// How many keys may be worked on at once; `None`: any number.
+    slots: Option<usize>,
+}
+
+impl State {
+    /// A key waits until `due`, and no more for what it waited for before.
+    fn wait(&mut self, key: Key, due: Instant) {
+        if let Some(old) = self.waiting.insert(key.clone(), due)
+            && !self.later.remove(&(old, key.clone()))
+        {
+            self.fair.remove(&key, old);
+        }
+        if !self.running.contains(&key) {
+            self.later.insert((due, key));
+        }
+    }
+
+    /// Brings what is due by now to where it is handed out, and namespaces that have waited long enough.
+    fn ripen(&mut self, now: Instant) {
+        while self.later.first().is_some_and(|(due, _)| *due <= now) {
+            let Some((due, key)) = self.later.pop_first() else { return };
+            self.fair.insert(key, due);
+        }
+        while self.behind.first().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, namespace)) = self.behind.pop_first() else { return };
+            self.fair.release(&namespace);
+        }
+    }
 }
 
 /// See the module. Bounded by the number of objects: a key waits at most once.
@@ -38,14 +69,28 @@ impl Queue {
         Arc::new(Self::default())
     }
 
-    /// An empty queue that hands out keys when it is the turn of controllers.
+    /// An empty queue that hands out the keys of a namespace when it is the turn of controllers there.
     #[must_use]
     pub fn behind(turns: &Arc<Turns>) -> Arc<Self> {
-        Arc::new(Self { turns: Some(turns.clone()), ..Self::default() })
+        let queue = Arc::new(Self { turns: Some(turns.clone()), ..Self::default() });
+        let weak = Arc::downgrade(&queue);
+        turns.on_release(move |namespace| {
+            if let Some(queue) = weak.upgrade() {
+                queue.release(namespace);
+            }
+        });
+        queue
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many keys may be worked on at once; see [`Fair`] for what one namespace gets of them. Without this there is no
+    /// limit.
+    pub fn limit(&self, slots: usize) {
+        self.lock().slots = Some(slots);
+        self.wake.notify_one();
     }
 
     /// Work on `key` as soon as possible.
@@ -59,11 +104,10 @@ impl Queue {
         {
             let mut state = self.lock();
             due = state.held.get(&key).map_or(due, |until| due.max(*until));
-            if state.due.get(&key).is_some_and(|have| *have <= due) {
+            if state.waiting.get(&key).is_some_and(|have| *have <= due) {
                 return;
             }
-            state.due.insert(key.clone(), due);
-            state.heap.push(Reverse((due, key)));
+            state.wait(key, due);
         }
         self.wake.notify_one();
     }
@@ -79,8 +123,7 @@ impl Queue {
                 return;
             }
             state.held.insert(key.clone(), until);
-            state.due.insert(key.clone(), until);
-            state.heap.push(Reverse((until, key)));
+            state.wait(key, until);
         }
         self.wake.notify_one();
     }
@@ -88,7 +131,7 @@ impl Queue {
     /// How many keys wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().due.len()
+        self.lock().waiting.len()
     }
 
     /// Whether no key waits.
@@ -97,13 +140,9 @@ impl Queue {
         self.len() == 0
     }
 
-    /// The next key that is due. The caller says [`Queue::done`] when it has worked on it.
+    /// The next key that is due, when there is a slot for it. The caller says [`Queue::done`] when it has worked on it.
     pub async fn next(&self) -> Key {
         loop {
-            if let Some(turns) = &self.turns {
-                let last = self.lock().last;
-                turns.controller(last).await;
-            }
             let notified = self.wake.notified();
             let wait = match self.take() {
                 Ok(key) => {
@@ -122,38 +161,49 @@ impl Queue {
         }
     }
 
+    /// A key; or when there may be one, if nothing happens until then.
     fn take(&self) -> Result<Key, Option<Instant>> {
         let now = Instant::now();
         let mut state = self.lock();
-        while let Some(Reverse((due, key))) = state.heap.peek().cloned() {
-            if state.due.get(&key) != Some(&due) {
-                state.heap.pop();
+        state.ripen(now);
+        let slots = state.slots.unwrap_or(usize::MAX);
+        while let Some(namespace) = state.fair.next(slots) {
+            let until = self.turns.as_ref().and_then(|turns| turns.held(&namespace));
+            if let Some(until) = until.filter(|until| *until > now) {
+                state.fair.hold(&namespace);
+                state.behind.insert((until, namespace));
                 continue;
             }
-            if due > now {
-                return Err(Some(due));
-            }
-            state.heap.pop();
-            if state.running.contains(&key) {
-                // It stays in `due` without a heap entry; `done` puts it back.
-                continue;
-            }
-            state.due.remove(&key);
+            let Some(key) = state.fair.take(&namespace) else { continue };
+            state.waiting.remove(&key);
             state.held.remove(&key);
             state.running.insert(key.clone());
-            state.last = Some(now);
             return Ok(key);
         }
-        Err(None)
+        let due = state.later.first().map(|(due, _)| *due);
+        let until = state.behind.first().map(|(until, _)| *until);
+        Err(due.into_iter().chain(until).min())
+    }
+
+    /// No sync of this namespace writes any more.
+    fn release(&self, namespace: &str) {
+        {
+            let mut state = self.lock();
+            state.behind.retain(|(_, behind)| **behind != *namespace);
+            state.fair.release(namespace);
+        }
+        self.wake.notify_one();
     }
 
     /// The work on `key` has ended; if it was added meanwhile, it is handed out again.
     pub fn done(&self, key: &Key) {
         {
             let mut state = self.lock();
-            state.running.remove(key);
-            if let Some(due) = state.due.get(key).copied() {
-                state.heap.push(Reverse((due, key.clone())));
+            if state.running.remove(key) {
+                state.fair.done(&key.namespace);
+            }
+            if let Some(due) = state.waiting.get(key).copied() {
+                state.later.insert((due, key.clone()));
             }
         }
         self.wake.notify_one();
@@ -161,75 +211,5 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(name: &str) -> Key {
-        Key::new("ns", name)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn g14_a_key_that_is_held_is_not_handed_out_before_its_time_whoever_adds_it() {
-        let queue = Queue::new();
-        queue.add(key("a"));
-        queue.hold(key("a"), Duration::from_secs(1));
-        queue.add(key("a"));
-        queue.add(key("b"));
-        let began = Instant::now();
-        assert_eq!(queue.next().await, key("b"), "others are not held");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        queue.hold(key("a"), Duration::from_secs(1));
-        assert_eq!(queue.next().await, key("a"));
-        assert_eq!(began.elapsed(), Duration::from_secs(1));
-        // Once, and not for ever.
-        queue.done(&key("a"));
-        queue.add(key("a"));
-        assert_eq!(queue.next().await, key("a"));
-        assert_eq!(began.elapsed(), Duration::from_secs(1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn keys_coalesce_and_the_shortest_delay_wins() {
-        let queue = Queue::new();
-        queue.add_after(key("a"), Duration::from_secs(60));
-        queue.add_after(key("a"), Duration::from_secs(1));
-        queue.add(key("a"));
-        queue.add(key("a"));
-        assert_eq!(queue.next().await, key("a"));
-        queue.done(&key("a"));
-        assert!(queue.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_is_never_worked_on_twice_at_once() {
-        let queue = Queue::new();
-        queue.add(key("a"));
-        assert_eq!(queue.next().await, key("a"));
-        queue.add(key("a"));
-        let second = tokio::time::timeout(Duration::from_secs(5), queue.next()).await;
-        assert!(second.is_err(), "handed out while running");
-        queue.done(&key("a"));
-        assert_eq!(queue.next().await, key("a"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn c15_a_queue_behind_hands_out_nothing_while_a_sync_writes() {
-        let turns = Turns::new();
-        let queue = Queue::behind(&turns);
-        let sync = turns.sync();
-        queue.add(key("a"));
-        let early = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
-        assert!(early.is_err(), "handed out beside a sync");
-        drop(sync);
-        assert_eq!(queue.next().await, key("a"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn delayed_keys_come_in_order() {
-        let queue = Queue::new();
-        queue.add_after(key("late"), Duration::from_secs(9));
-        queue.add_after(key("soon"), Duration::from_secs(2));
-        assert_eq!(queue.next().await, key("soon"));
-        assert_eq!(queue.next().await, key("late"));
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,5 +1,5 @@
-//! Runs reconciles: bounded concurrency, a deadline on each, a backoff per object that resets on success, and a
-//! periodic requeue always (a watch may lose an event).
+//! Runs reconciles: bounded concurrency with a share for each namespace, a deadline on each, a backoff per object that
+//! resets on success, and a periodic requeue always (a watch may lose an event).
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -59,11 +59,12 @@ pub fn backoff(attempt: u32) -> Duration {
     jitter(delay(attempt))
 }
 
-/// Works on the queue until the task is dropped.
+/// Works on the queue until the task is dropped, on so many keys at once; alone, a namespace gets half of them.
 pub async fn run<R: Reconciler>(reconciler: Arc<R>, queue: Arc<Queue>, concurrency: usize) {
     let mut tasks: JoinSet<Result<Next, String>> = JoinSet::new();
     let mut keys: HashMap<Id, Key> = HashMap::new();
     let mut failures: HashMap<Key, u32> = HashMap::new();
+    queue.limit(concurrency);
     loop {
         tokio::select! {
             key = queue.next(), if tasks.len() < concurrency => {
@@ -131,6 +132,65 @@ mod tests {
                 _ => Ok(Next::Forget),
             }
         }
+    }
+
+    /// Keys of the namespace `hangs` take for ever, others ten milliseconds.
+    #[derive(Default)]
+    struct Uneven(std::sync::Mutex<Vec<(Key, tokio::time::Instant)>>);
+
+    impl Uneven {
+        fn ended(&self) -> Vec<(Key, tokio::time::Instant)> {
+            self.0.lock().expect("lock").clone()
+        }
+    }
+
+    impl Reconciler for Uneven {
+        type Error = String;
+        const KIND: &'static str = "Uneven";
+        const DEADLINE: Duration = Duration::from_secs(60);
+        async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, String> {
+            if key.namespace.starts_with("hangs") {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.0.lock().expect("lock").push((key, tokio::time::Instant::now()));
+            Ok(Next::Forget)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c15_namespaces_whose_work_hangs_leave_slots_to_the_others() {
+        for hanging in [1, 3] {
+            let (reconciler, queue) = (Arc::new(Uneven::default()), Queue::new());
+            for number in 0..100 * hanging {
+                queue.add(Key::new(format!("hangs{}", number % hanging), format!("{number}")));
+            }
+            let running = tokio::spawn(run(reconciler.clone(), queue.clone(), 8));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            for number in 0..20 {
+                queue.add(Key::new("calm", format!("{number}")));
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(reconciler.ended().len(), 20, "beside {hanging}");
+            running.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c15_who_has_one_key_does_not_wait_for_ten_thousand_of_another_namespace() {
+        let (reconciler, queue) = (Arc::new(Uneven::default()), Queue::new());
+        for number in 0..10_000 {
+            queue.add(Key::new("large", format!("{number}")));
+        }
+        queue.add(Key::new("small", "one"));
+        let began = tokio::time::Instant::now();
+        let running = tokio::spawn(run(reconciler.clone(), queue.clone(), 8));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let ended = reconciler.ended();
+        assert_eq!(ended.len(), 10_001, "all of them");
+        let small = ended.iter().find(|(key, _)| key.namespace == "small").expect("the small one");
+        assert_eq!(small.1 - began, Duration::from_millis(10));
+        running.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::task::JoinSet;
 
 use super::ControllerSet;
@@ -21,13 +21,13 @@ use super::runtime;
 use super::turns::Turns;
 use super::wanted_agents::WantedAgents;
 use crate::api::{Agent, Kind, ObjectId, keys};
+use crate::cluster::child_watch;
 use crate::cluster::children::{Child, ChildKind, ChildStores, ChildWriter};
 use crate::cluster::live::{Facts, Managed, Ours, Stores};
-use crate::cluster::reflector;
 use crate::cluster::store::{Change, Entry, Key, Store};
 
-/// Objects of one kind that are worked on at once.
-const CONCURRENCY: usize = 16;
+/// Objects of one kind that are worked on at once; of one namespace half as many.
+const CONCURRENCY: usize = 32;
 /// What is changed by hand in an object from Git is most likely undone at once: its pods wait for that.
 const SECOND_THOUGHT: Duration = Duration::from_secs(1);
 
@@ -141,9 +141,9 @@ pub fn start<E: Send + 'static>(
     inputs.notify(queues);
     spawn(tasks, inputs.run());
     // Children are watched by our label. The stores of our own kinds are watched by the caller.
-    watch(tasks, client, &children.deployments);
-    watch(tasks, client, &children.services);
-    watch(tasks, client, &children.config_maps);
+    spawn(tasks, child_watch::run(client.clone(), children.deployments.clone()));
+    spawn(tasks, child_watch::run(client.clone(), children.services.clone()));
+    spawn(tasks, child_watch::run(client.clone(), children.config_maps.clone()));
     Some(Watched { children, pods })
 }
 
@@ -155,18 +155,6 @@ fn spawn<E: Send + 'static>(
         work.await;
         Ok(())
     });
-}
-
-fn watch<E: Send + 'static, K: ChildKind>(
-    tasks: &mut JoinSet<Result<(), E>>,
-    client: &Client,
-    store: &Arc<Store<Child<K>>>,
-) {
-    let (api, store) = (Api::<K>::all(client.clone()), store.clone());
-    spawn(
-        tasks,
-        async move { reflector::run::<Child<K>>(api, store, Some(keys::OWNER_KIND)).await },
-    );
 }
 
 /// Whether a change is more than the echo of our own status: another generation, other annotations, coming, going,
@@ -287,6 +275,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::reflector;
 
     #[tokio::test]
     async fn a11_who_loses_a_child_is_woken() {

@@ -166,7 +166,7 @@ async fn g18_writes_that_fail_slowly_end_in_time_and_the_next_plan_goes_on_with_
 #[tokio::test(start_paused = true)]
 async fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_nothing_after_that() {
     let mut story = Story::new(false);
-    let (outcome, asked, seconds) = story.piece(Server { seconds: 3, code: 200 }).await;
+    let (outcome, asked, seconds) = story.piece(Server { seconds: 2, code: 200 }).await;
     assert_eq!((outcome.created, outcome.pruned, outcome.left), (OBJECTS, 1, 0));
     assert!((36..60).contains(&seconds), "{seconds} s");
     assert_eq!(asked.last().map(|(what, _)| *what), Some("delete"), "deletes come last");
@@ -187,7 +187,8 @@ async fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_noth
         );
         assert!(names(&all, "delete").is_empty(), "deletes wait for the last write");
     }
-    assert_eq!((pieces.len(), all.len()), (3, OBJECTS + 1), "{pieces:?}: nothing is written twice");
+    assert_eq!(all.len(), OBJECTS + 1, "{pieces:?}: nothing is written twice");
+    assert!((3..=4).contains(&pieces.len()), "{pieces:?}");
 }
 
 #[tokio::test(start_paused = true)]

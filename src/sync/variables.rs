@@ -4,6 +4,7 @@
 //! the namespace to say. A watch of those wakes the syncs that use them; the values are read when they are needed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,7 +17,7 @@ use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::client::call;
 use crate::cluster::live::Managed;
 use crate::cluster::read::Head;
-use crate::cluster::reflector::{self, Manner, View};
+use crate::cluster::reflector::{self, Heard, Manner, View};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::controllers::queue::Queue;
 use crate::definition::variables::Variables;
@@ -120,20 +121,47 @@ pub async fn follow(
         }
         Hashed::read(text).map(|(key, entry)| (key, Some(entry)))
     };
+    let wake = Arc::new({
+        let syncs = syncs.clone();
+        move |map: &Key| {
+            for key in users(&syncs, map) {
+                changed.lock().insert(key.clone());
+                queue.add(key);
+            }
+        }
+    });
+    let told = wake.clone();
     store.on_change(move |change| {
         let same = matches!((change.old, change.new), (Some(old), Some(new))
             if old.uid == new.uid && old.value.0 == new.value.0);
-        if same {
-            return;
-        }
-        for key in users(&syncs, change.key) {
-            changed.lock().insert(key.clone());
-            queue.add(key);
+        if !same {
+            told(change.key);
         }
     });
+    // One that was named after it was shown is not kept: the store does not know that it ends.
+    let (kept, listed) = (store.clone(), AtomicBool::new(false));
+    let heard = |heard: Heard<'_>| match heard {
+        Heard::Ended(map) => wake(map),
+        // A list keeps all that are named: what is missing is gone.
+        Heard::Listed if listed.swap(true, Ordering::Relaxed) => {
+            sources(&syncs).filter(|map| kept.get(map).is_none()).for_each(|map| wake(&map));
+        }
+        Heard::Listed | Heard::Lists | Heard::Failed(_) => {}
+    };
     let label = format!("{}={}", LABEL.0, LABEL.1);
     let manner = Manner { labels: Some(&label), page: PAGE, ..Manner::default() };
-    reflector::run_some(Api::<ConfigMap>::all(client), store, manner, read, |_| {}).await;
+    reflector::run_some(Api::<ConfigMap>::all(client), store, manner, read, heard).await;
+}
+
+/// The ConfigMaps that specs name.
+fn sources(syncs: &Store<Managed<GitSync>>) -> impl Iterator<Item = Key> {
+    let all = syncs.all().into_iter().filter_map(|(key, entry)| {
+        let variables = entry.value.object()?.spec.variables.clone()?;
+        Some((key.namespace, variables.from))
+    });
+    all.flat_map(|(namespace, from)| {
+        from.into_iter().map(move |one| Key::new(&*namespace, one.config_map_ref.name))
+    })
 }
 
 /// The syncs whose spec names a ConfigMap.
@@ -145,4 +173,75 @@ fn users(syncs: &Store<Managed<GitSync>>, map: &Key) -> Vec<Key> {
     };
     let all = syncs.list(&map.namespace).into_iter();
     all.filter(|(_, entry)| uses(entry)).map(|(key, _)| key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::fake::Fake;
+
+    /// The GitSync `team/main`, whose variables come from this ConfigMap.
+    fn sync(syncs: &Store<Managed<GitSync>>, version: u64, from: Option<&str>) {
+        let from: Vec<_> =
+            from.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
+        let object = json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+            "metadata": {"name": "main", "namespace": "team", "uid": "m", "generation": version,
+                "resourceVersion": version.to_string()},
+            "spec": {"url": "https://git.example", "variables": {"from": from}},
+        });
+        let object = serde_json::from_value(object).expect("a GitSync");
+        let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
+        syncs.applied(key, entry);
+    }
+
+    fn map(name: &str, value: &str) -> Value {
+        json!({"metadata": {"namespace": "team", "name": name}, "data": {"k": value}})
+    }
+
+    async fn heard(queue: &Queue, changed: &Changed) -> bool {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(60), queue.next()).await;
+        let Ok(key) = next else { return false };
+        queue.done(&key);
+        assert_eq!(key, Key::new("team", "main"));
+        assert!(changed.take(&key));
+        true
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g21_the_end_of_a_config_map_is_heard_that_was_named_after_it_was_there() {
+        let (fake, queue) = (Fake::default(), Queue::new());
+        let (syncs, changed) = (Store::new("GitSync"), Arc::<Changed>::default());
+        syncs.list_begins();
+        syncs.list_done();
+        for name in ["a", "b", "c", "other"] {
+            fake.put(map(name, "1"));
+        }
+        let follows = follow(fake.client(), syncs.clone(), changed.clone(), queue.clone());
+        let following = tokio::spawn(follows);
+        sync(&syncs, 1, None);
+        assert!(!heard(&queue, &changed).await, "it names none");
+        for (version, name) in [(2, "a"), (3, "b"), (4, "c")] {
+            sync(&syncs, version, Some(name));
+            assert!(!heard(&queue, &changed).await, "its own change is told elsewhere");
+            match name {
+                "a" => fake.delete("team", "a"),
+                "b" => fake.put(map("b", "2")),
+                // While the watch is down.
+                _ => {
+                    fake.lose("team", "c");
+                    fake.expire();
+                }
+            }
+            assert!(heard(&queue, &changed).await, "{name}");
+            assert!(!heard(&queue, &changed).await, "{name}: once");
+            fake.delete("team", "other");
+            fake.put(map("other", "2"));
+            assert!(!heard(&queue, &changed).await, "nobody uses it");
+        }
+        following.abort();
+    }
 }

@@ -17,6 +17,7 @@ mod crash_points;
 mod depends_on;
 mod drift;
 mod end_of_sync;
+mod fairness;
 mod hand_over;
 mod held_deletes;
 mod honest_ready;

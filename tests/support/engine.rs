@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::{Request, Response, StatusCode};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
+use convoke::cluster::writes::Writes;
 use convoke::controllers::build_sources::BuildSources;
 use convoke::controllers::queue::Queue;
 use convoke::controllers::runtime;
@@ -40,8 +41,16 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         budgets: Budgets::default(),
     };
     let (builds, wanted, turns) = (BuildSources::new(), WantedAgents::new(), Turns::new());
-    let engine =
-        Driver::new(client.clone(), stores.clone(), settings, builds, wanted, turns, &queue);
+    let engine = Driver::new(
+        client.clone(),
+        &Writes::new(),
+        stores.clone(),
+        settings,
+        builds,
+        wanted,
+        turns,
+        &queue,
+    );
     let mut tasks = JoinSet::new();
     tasks.spawn(runtime::run(engine, queue, 8));
     macro_rules! watch {

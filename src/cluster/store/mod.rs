@@ -302,6 +302,14 @@ impl<V> Store<V> {
         self.tell(&key, old.as_ref(), Some(&new));
     }
 
+    /// A list that ran beside the watch showed an object. The watch may have shown its end already.
+    pub fn shown(&self, key: Key, entry: Entry<V>) {
+        let ended = read(&self.inner).ended.contains(&entry.uid);
+        if !ended {
+            self.applied(key, entry);
+        }
+    }
+
     /// The watch showed the end of an object.
     pub fn removed(&self, key: &Key, uid: &str) {
         let old = {

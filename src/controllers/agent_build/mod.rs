@@ -44,8 +44,8 @@ use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key, Store};
 
-/// Builds that are worked on at once.
-const CONCURRENCY: usize = 4;
+/// Builds that are worked on at once; of one namespace half as many.
+const CONCURRENCY: usize = 8;
 /// How often something that is missing is looked for, where no watch tells of it.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Longest wait at the start for knowing whether Tekton is there: without it every status would flicker.

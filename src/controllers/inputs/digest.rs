@@ -87,7 +87,7 @@ impl fmt::Debug for MacKey {
 pub struct Digests(BTreeMap<String, Digest>);
 
 impl Digests {
-    /// What it counts in the [`Budget`](super::budget::Budget) of its namespace: one, and one for each key.
+    /// What it counts in the [`Budget`](crate::cluster::budget::Budget) of its namespace: one, and one for each key.
     #[must_use]
     pub fn weight(&self) -> usize {
         1 + self.0.len()

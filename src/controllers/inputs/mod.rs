@@ -9,46 +9,41 @@
 //!
 //! Only objects with the label `convoke.dev/agents=allow` are followed: ConfigMaps by one watch, Secrets by one watch a
 //! namespace, only where a RoleBinding allows it, and only while somebody there reads a Secret. Values are hashed with
-//! the operator's key as they arrive, and dropped. Of each namespace only so many digests are kept (`budget`).
+//! the operator's key as they arrive, and dropped. Of each namespace only so many digests are kept (`seen`).
 
-pub mod budget;
 pub mod decide;
 pub mod digest;
 pub mod key;
 pub mod references;
+mod seen;
 mod watched;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::budget::Budget;
 use self::decide::{Followed, Found, State, decide};
 use self::digest::{Components, Digests, MacKey};
 use self::references::{Reference, References, Source, Use};
+use self::seen::{Concerns, FORBIDDEN, Watch};
 use self::watched::{WatchedConfigMap, WatchedSecret};
 use super::children::{Children, Wanted};
 use super::queue::Queue;
 use crate::api::{Kind, keys};
 use crate::cluster::client::{call, jitter};
 use crate::cluster::meta;
-use crate::cluster::reflector::{self, Heard, Manner, entry_of};
-use crate::cluster::store::{Change, Entry, Key, Store};
+use crate::cluster::reflector::entry_of;
+use crate::cluster::store::{Change, Entry, Key};
 
-/// What is followed.
-const LABELS: &str = "convoke.dev/agents=allow";
 /// Longest time that a reconcile waits for a watch that has just begun: else its first Deployment would be changed
 /// again at once.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Longest pause between two tries while a right is missing.
-const FORBIDDEN: Duration = Duration::from_secs(60);
-/// Objects of the first page of a list: each may have a mebibyte.
-const PAGE: u32 = 4;
 /// The pause after the first failure to get the key.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Failures in a row to get the key until it is told, when they may pass.
@@ -59,43 +54,6 @@ enum KeyState {
     Starting,
     Known(Arc<MacKey>),
     None(String),
-}
-
-/// One watch: what it has shown, and how it is.
-struct Watch {
-    source: Source,
-    store: Arc<Store<Digests>>,
-    state: watch::Sender<State>,
-    budget: Mutex<Budget>,
-}
-
-impl Watch {
-    fn new(source: Source, max_keys: usize) -> Arc<Self> {
-        let (store, state) = (Store::new(source.as_str()), watch::Sender::default());
-        Arc::new(Self { source, store, state, budget: Mutex::new(Budget::new(max_keys)) })
-    }
-
-    fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes what the watch tells; says whether that is news.
-    fn heard(&self, heard: &Heard<'_>) -> bool {
-        self.state.send_if_modified(|state| {
-            let new = match heard {
-                Heard::Lists => return false,
-                Heard::Listed => State::Watching,
-                Heard::Failed(error) => match error.refusal() {
-                    Some(said) => State::forbidden(said),
-                    None if *state == State::Starting => State::Failing,
-                    None => return false,
-                },
-            };
-            let news = *state != new;
-            *state = new;
-            news
-        })
-    }
 }
 
 #[derive(Default)]
@@ -118,7 +76,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Nothing is followed until [`Inputs::run`] runs. `operator_namespace` holds the key. `max_keys` is the [`Budget`]
+    /// Nothing is followed until [`Inputs::run`] runs. `operator_namespace` holds the key. `max_keys` is the budget
     /// of each namespace, for ConfigMaps and for Secrets.
     #[must_use]
     pub fn new(client: Client, operator_namespace: String, max_keys: usize) -> Arc<Self> {
@@ -167,49 +125,27 @@ impl Inputs {
         let api: Api<WatchedConfigMap> = Api::all(self.client.clone());
         let view = |map: WatchedConfigMap| map.digests(&key);
         let read = |text: &str| serde_json::from_str(text).map(|map| entry_of(map, view));
-        self.watch(api, None, watch, read).await;
+        self.watch(api, watch, read).await;
     }
 
     /// Follows the objects of one kind, everywhere or in one namespace, for ever.
-    async fn watch<K: Resource>(
+    async fn watch<K>(
         self: &Arc<Self>,
         api: Api<K>,
-        namespace: Option<&str>,
         watch: Arc<Watch>,
         read: impl Fn(&str) -> serde_json::Result<(Key, Entry<Digests>)>,
-    ) {
+    ) where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
         self.listen(&watch);
-        let reads = |references: &References| references.any(watch.source);
-        let heard = |heard: Heard<'_>| {
-            let turned = match &heard {
-                Heard::Lists => {
-                    watch.budget().list_begins();
-                    BTreeSet::new()
-                }
-                Heard::Listed => watch.budget().list_ends(),
-                Heard::Failed(_) => BTreeSet::new(),
-            };
-            match (watch.heard(&heard), namespace) {
-                (true, None) => self.wake_all(reads),
-                (true, Some(namespace)) => self.wake(namespace, reads),
-                (false, _) => turned.iter().for_each(|namespace| self.wake(namespace, reads)),
-            }
+        let source = watch.source;
+        let reads = |references: &References| references.any(source);
+        let wake = |concerns: Concerns<'_>| match concerns {
+            Concerns::All => self.wake_all(reads),
+            Concerns::Namespace(namespace) => self.wake(namespace, reads),
+            Concerns::Object(key) => self.wake_readers(source, key),
         };
-        let read = |text: &str| {
-            let (key, entry) = read(text)?;
-            let old = watch.store.get(&key).map_or(0, |old| old.value.weight());
-            let mut budget = watch.budget();
-            let before = budget.is_over(&key.namespace);
-            let fits = budget.takes(&key.namespace, old, entry.value.weight());
-            let turned = budget.is_over(&key.namespace) != before;
-            drop(budget);
-            if turned {
-                self.wake(&key.namespace, reads);
-            }
-            Ok((key, Some(entry).filter(|_| fits)))
-        };
-        let manner = Manner { labels: Some(LABELS), forbidden: FORBIDDEN, page: PAGE };
-        reflector::run_some(api, watch.store.clone(), manner, read, heard).await;
+        watch.run(&self.client, api, read, wake).await;
     }
 
     fn tell_no_key(&self, why: String) {
@@ -236,7 +172,7 @@ impl Inputs {
         let api: Api<WatchedSecret> = Api::namespaced(self.client.clone(), &namespace);
         let view = |secret: WatchedSecret| secret.digests(&key);
         let read = |text: &str| serde_json::from_str(text).map(|secret| entry_of(secret, view));
-        self.watch(api, Some(&namespace), watch, read).await;
+        self.watch(api, watch, read).await;
     }
 
     /// Changes of values wake whoever reads the object. Labels and annotations are no values.
@@ -244,19 +180,20 @@ impl Inputs {
         let (inputs, source) = (Arc::downgrade(self), watch.source);
         let counted = Arc::downgrade(watch);
         watch.store.on_change(move |change: &Change<'_, Digests>| {
-            let weight = |entry: Option<&Arc<Entry<Digests>>>| entry.map_or(0, |e| e.value.weight());
             if let Some(watch) = counted.upgrade() {
-                let (old, new) = (weight(change.old), weight(change.new));
-                if watch.budget().changed(&change.key.namespace, old, new) {
-                    watch.store.list_again();
-                }
+                watch.changed(change);
             }
             let same = matches!((change.old, change.new), (Some(old), Some(new)) if old.value == new.value);
             if let Some(inputs) = inputs.upgrade().filter(|_| !same) {
-                let reference = Reference { source, name: change.key.name.clone() };
-                inputs.wake(&change.key.namespace, |references| references.has(&reference));
+                inputs.wake_readers(source, change.key);
             }
         });
+    }
+
+    /// Wakes those whose pods read this object.
+    fn wake_readers(&self, source: Source, key: &Key) {
+        let reference = Reference { source, name: key.name.clone() };
+        self.wake(&key.namespace, |references| references.has(&reference));
     }
 
     fn wake(&self, namespace: &str, reads: impl Fn(&References) -> bool) {
@@ -431,9 +368,10 @@ fn look(
     if *watch.state.borrow() != State::Watching {
         return Found::Unknown;
     }
-    match watch.store.get(&Key::new(namespace, &reference.name)) {
+    let object = Key::new(namespace, &reference.name);
+    match watch.store.get(&object) {
         Some(entry) => Found::Holds(key.component(namespace, reference, used, &entry.value)),
-        None if watch.budget().is_over(namespace) => Found::Beyond,
+        None if watch.budget().is_left(&object) => Found::Beyond,
         None => Found::Absent,
     }
 }
@@ -455,6 +393,20 @@ mod tests {
             json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]);
         let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
         References::of(&serde_json::from_value(template).expect("template"), None)
+    }
+
+    #[tokio::test]
+    async fn a13_what_is_merely_missing_is_not_beyond_the_budget() {
+        let watch = Watch::new(Source::ConfigMap, 10);
+        watch.state.send_replace(State::Watching);
+        let key = KeyState::Known(Arc::new(MacKey::new(&[7; 32])));
+        assert!(!watch.budget().takes(&Key::new("team", "large"), 0, 11));
+        let found = |name: &str| {
+            let reference = Reference { source: Source::ConfigMap, name: name.into() };
+            look(&key, Some(&watch), "team", &reference, &Use::default())
+        };
+        assert!(matches!(found("large"), Found::Beyond));
+        assert!(matches!(found("missing"), Found::Absent));
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::{BoxFuture, FutureExt, OptionFuture};
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use kube::Client;
@@ -34,6 +34,7 @@ use super::variables::Changed;
 use crate::cluster::events::Events;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
+use crate::cluster::writes::{Ticket, Writes};
 use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler};
@@ -69,6 +70,7 @@ struct Reader {
 /// The reconciler of GitSyncs.
 pub struct Driver {
     client: Client,
+    writes: Arc<Writes>,
     stores: Stores,
     settings: Settings,
     builds: Arc<BuildSources>,
@@ -100,12 +102,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Driver {
-    /// Drives the engine over these stores; `queue` hears of every change that concerns a GitSync.
+    /// Drives the engine over these stores. Its requests take slots among the `writes`, and `client` waits for none. `queue` hears of every change that concerns a GitSync.
     ///
     /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
     /// writes it takes the turn of controllers.
     pub fn new(
         client: Client,
+        writes: &Arc<Writes>,
         stores: Stores,
         settings: Settings,
         builds: Arc<BuildSources>,
@@ -120,6 +123,7 @@ impl Driver {
         let events = Events::new(client.clone());
         Arc::new(Self {
             client,
+            writes: writes.clone(),
             stores,
             settings,
             builds,
@@ -221,7 +225,7 @@ impl Driver {
                 self.queue.add_after(Key::new(&*key.namespace, name), after);
             }
             Effect::Publish(published) => self.publish(key, &published),
-            Effect::Writing(true) => *turn = Some(self.turns.sync()),
+            Effect::Writing(true) => *turn = Some(self.turns.sync(&key.namespace)),
             Effect::Writing(false) => *turn = None,
             Effect::Forget => self.forget(key),
         }
@@ -241,7 +245,7 @@ impl Driver {
         lock(&machine).begin(&key.name, now());
         let (mut clients, mut turn) = (Clients::new(&self.client), None);
         let does = |effect| self.does(key, &mut clients, &mut turn, effect);
-        let ended = run(&mut under_way, does).await;
+        let ended = run(&mut under_way, (&self.writes, &key.namespace), does).await;
         under_way.over = ended.is_some();
         ended.unwrap_or(Err(EngineError::Stuck))
     }
@@ -303,18 +307,33 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Does what a pass asks for until it is over, with that many requests in flight at once at most. `None` when it waits for
-/// nothing, which would be a bug.
+/// A request on its way, with the slot that it takes.
+type Flight<'a> = BoxFuture<'a, Option<(u64, Replied)>>;
+
+/// Does what a pass asks for until it is over. A request is judged when there is a slot for it among the writes of all
+/// namespaces. `None` when the pass waits for nothing, which would be a bug.
 async fn run<'a, T>(
     pass: &mut impl Steps<T>,
-    mut does: impl FnMut(Effect) -> Option<BoxFuture<'a, Option<(u64, Replied)>>>,
+    (writes, namespace): (&Arc<Writes>, &str),
+    mut does: impl FnMut(Effect) -> Option<Flight<'a>>,
 ) -> Option<T> {
-    let mut flying = FuturesUnordered::new();
+    let mut flying: FuturesUnordered<Flight<'a>> = FuturesUnordered::new();
+    let (mut slot, mut queued) = (None::<Ticket>, None);
     loop {
-        let step = pass.next(now(), flying.len() < CONCURRENCY);
-        let until = match step {
+        let until = match pass.next(now(), slot.is_some()) {
             Step::Do(effect) => {
-                flying.extend(does(effect));
+                // What needs none leaves it to the next one.
+                let takes =
+                    matches!(effect, Effect::Request(_, ref request) if request.call.takes_slot());
+                let slot = slot.take_if(|_| takes);
+                flying.extend(does(effect).map(|flight| {
+                    let landed = async move {
+                        let landed = flight.await;
+                        drop(slot);
+                        landed
+                    };
+                    landed.boxed()
+                }));
                 continue;
             }
             Step::Over(over) => {
@@ -322,24 +341,32 @@ async fn run<'a, T>(
                 while flying.next().await.is_some() {}
                 return Some(over);
             }
-            Step::Wait(until) => until,
-        };
-        let landed = async {
-            match (flying.is_empty(), until) {
-                (true, None) => Err(()),
-                (true, Some(until)) => {
-                    tokio::time::sleep_until(until.into()).await;
-                    Ok(None)
+            Step::Wait { until, wants_slot } => {
+                slot = None;
+                if wants_slot && flying.len() < CONCURRENCY {
+                    queued.get_or_insert_with(|| Box::pin(writes.slot(namespace)));
+                } else {
+                    queued = None;
                 }
-                (false, None) => Ok(flying.next().await.flatten()),
-                (false, Some(until)) => {
-                    let landed = tokio::time::timeout_at(until.into(), flying.next()).await;
-                    Ok(landed.ok().flatten().flatten())
-                }
+                until
             }
         };
-        if let Some((number, reply)) = landed.await.ok()? {
-            pass.reply(number, reply);
+        if flying.is_empty() && queued.is_none() && until.is_none() {
+            return None;
+        }
+        let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+        tokio::select! {
+            // The first that can, in this order.
+            biased;
+            Some(landed) = flying.next(), if !flying.is_empty() => {
+                if let Some((number, reply)) = landed {
+                    pass.reply(number, reply);
+                }
+            }
+            ticket = OptionFuture::from(queued.as_mut()), if queued.is_some() => {
+                (slot, queued) = (ticket, None);
+            }
+            () = tokio::time::sleep_until(until.map_or(far, Into::into)) => {}
         }
     }
 }
@@ -362,7 +389,8 @@ pub(super) async fn drive<T>(client: &Client, mut pass: Pass<'_, T>) -> T {
         }
         _ => None,
     };
-    run(&mut pass, does).await.expect("it waits for something")
+    let writes = Writes::new();
+    run(&mut pass, (&writes, "team"), does).await.expect("it waits for something")
 }
 
 /// For tests.

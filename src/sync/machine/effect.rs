@@ -122,6 +122,26 @@ pub enum Call {
     FindNamespace,
 }
 
+impl Call {
+    /// Whether it takes one of the slots that the writes of all namespaces share.
+    #[must_use]
+    pub fn takes_slot(&self) -> bool {
+        match self {
+            Self::Rehearse { .. }
+            | Self::Apply { .. }
+            | Self::ReplaceSpec { .. }
+            | Self::Get { .. }
+            | Self::Delete { .. } => true,
+            Self::GetSync { .. }
+            | Self::Status { .. }
+            | Self::Finalizers { .. }
+            | Self::FindAccount(_)
+            | Self::TryAccount
+            | Self::FindNamespace => false,
+        }
+    }
+}
+
 /// What the API server has answered.
 #[derive(Debug, Clone)]
 pub enum Reply {

@@ -118,6 +118,15 @@ impl Io {
     /// The server's, or that there is no reply.
     pub async fn send(&self, slot: Slot, account: Option<&Account>, call: Call) -> Replied {
         let Slot(()) = slot;
+        self.ask(account, call).await
+    }
+
+    /// The same for what needs no slot, because it is small and there is one of it at a time: what is asked before a plan is
+    /// carried out, and what is told of it.
+    ///
+    /// # Errors
+    /// Those of [`Self::send`].
+    pub async fn ask(&self, account: Option<&Account>, call: Call) -> Replied {
         let replied = {
             let (reply, replied) = oneshot::channel();
             let mut inner = self.lock();
@@ -129,15 +138,6 @@ impl Io {
             replied
         };
         replied.await.unwrap_or(Err(CallError::Deadline(Duration::ZERO)))
-    }
-
-    /// The same for a request that needs no judgement.
-    ///
-    /// # Errors
-    /// Those of [`Self::send`].
-    pub async fn ask(&self, account: Option<&Account>, call: Call) -> Replied {
-        let slot = self.slot().await;
-        self.send(slot, account, call).await
     }
 
     /// Waits until that time.
@@ -180,6 +180,12 @@ impl Io {
         false
     }
 
+    fn wants_slot(&self) -> bool {
+        let mut inner = self.lock();
+        inner.slots.retain(|waits| !waits.is_canceled());
+        !inner.slots.is_empty()
+    }
+
     fn next_timer(&self) -> Option<Instant> {
         let mut inner = self.lock();
         inner.timers.retain(|_, waits| !waits.is_canceled());
@@ -216,8 +222,13 @@ pub struct Pass<'a, T> {
 pub enum Step<T> {
     /// This.
     Do(Effect),
-    /// Nothing, until there is a reply, a free slot, or it is this time.
-    Wait(Option<Instant>),
+    /// Nothing, until there is a reply or it is this time; or a free slot, if it wants one.
+    Wait {
+        /// When it goes on by itself.
+        until: Option<Instant>,
+        /// Whether a request waits for a slot.
+        wants_slot: bool,
+    },
     /// The pass has ended.
     Over(T),
 }
@@ -232,7 +243,7 @@ impl<'a, T> Pass<'a, T> {
 
     /// What is to be done next, when it is this time, and with a slot for one request or without. Once it is over, nothing
     /// is to be asked any more.
-    pub fn next(&mut self, now: Now, mut free: bool) -> Step<T> {
+    pub fn next(&mut self, now: Now, free: bool) -> Step<T> {
         self.io.is(now);
         loop {
             if self.over.is_none() && self.ready.0.swap(false, Ordering::SeqCst) {
@@ -251,9 +262,9 @@ impl<'a, T> Pass<'a, T> {
             if self.ready.0.load(Ordering::SeqCst) {
                 continue;
             }
-            free = free && self.io.grant();
-            if !free {
-                return Step::Wait(self.io.next_timer());
+            if !(free && self.io.grant()) {
+                let (until, wants_slot) = (self.io.next_timer(), self.io.wants_slot());
+                return Step::Wait { until, wants_slot };
             }
         }
     }
@@ -308,14 +319,16 @@ mod tests {
             futures::stream::iter(names).map(|name| one(name)).buffer_unordered(9).collect().await
         };
         let mut pass: Pass<'_, Vec<bool>> = Pass::new(io.clone(), work);
-        assert!(matches!(pass.next(now(start, 0), false), Step::Wait(None)));
+        let waits = pass.next(now(start, 0), false);
+        assert!(matches!(waits, Step::Wait { until: None, wants_slot: true }));
         let (first, name) = asked(pass.next(now(start, 0), true)).expect("a request");
         assert_eq!(name, "a");
         let (second, name) = asked(pass.next(now(start, 0), true)).expect("a request");
         assert_eq!(name, "b");
         allowed.store(false, Ordering::SeqCst);
         pass.reply(second, Ok(Reply::Done));
-        assert!(matches!(pass.next(now(start, 0), true), Step::Wait(None)), "c was not to be sent");
+        let waits = pass.next(now(start, 0), true);
+        assert!(matches!(waits, Step::Wait { wants_slot: false, .. }), "c is not sent");
         pass.reply(first, Err(CallError::Deadline(Duration::ZERO)));
         let Step::Over(sent) = pass.next(now(start, 0), true) else { panic!("not over") };
         assert_eq!(sent, [true, false, false], "in the order of the replies, not of the names");
@@ -332,7 +345,9 @@ mod tests {
         };
         let mut pass = Pass::new(io.clone(), work);
         for second in [0, 4] {
-            let Step::Wait(at) = pass.next(now(start, second), true) else { panic!("no wait") };
+            let Step::Wait { until: at, .. } = pass.next(now(start, second), true) else {
+                panic!("no wait")
+            };
             assert_eq!(at, Some(start + Duration::from_secs(5)));
         }
         let Step::Over(at) = pass.next(now(start, 7), true) else { panic!("not over") };

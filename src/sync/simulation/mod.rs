@@ -299,7 +299,8 @@ impl Sim {
         }
         let found = self.found(&name, fails);
         self.say(|| format!("{name} has looked{}", if fails { " in vain" } else { "" }));
-        self.oracle.looked(&name, fails);
+        let folder = self.operator.sync(&name).map(|sync| sync.spec.path.clone());
+        self.oracle.looked(&name, fails, &folder.unwrap_or_default(), &self.trees);
         self.operator.looked(&name, Ok(found));
         true
     }

@@ -265,7 +265,7 @@ impl Operator {
                 self.read.remove(name);
             }
             Step::Do(Effect::Event(_) | Effect::Publish(_) | Effect::Writing(_)) => {}
-            Step::Wait(_) => return (None, false),
+            Step::Wait { .. } => return (None, false),
             Step::Over(ended) => {
                 self.active.remove(name);
                 match ended {

@@ -73,6 +73,8 @@ pub struct Oracle {
     /// When a GitSync was deleted.
     deleted: BTreeMap<String, u64>,
     looked: BTreeMap<String, Looked>,
+    /// In which file this operator has read an object last.
+    files: BTreeMap<(String, ObjectId), String>,
     digests: BTreeMap<String, Digest>,
     /// What is shown of each GitSync now.
     pending: BTreeMap<String, String>,
@@ -133,6 +135,7 @@ impl Oracle {
 
     /// Another operator knows nothing.
     pub fn restarted(&mut self) {
+        self.files.clear();
         self.looked.clear();
     }
 
@@ -146,13 +149,21 @@ impl Oracle {
     }
 
     /// That look has ended.
-    pub fn looked(&mut self, name: &str, fails: bool) {
+    pub fn looked(&mut self, name: &str, fails: bool, folder: &str, trees: &[Tree]) {
         let looked = self.looked.entry(name.to_owned()).or_default();
         let Some((head, tick)) = looked.sees.take() else { return };
         if fails {
             return;
         }
         looked.seen = Some(tick);
+        for object in NAMES.map(id) {
+            let good = trees[head].below(folder).find(|(_, file)| {
+                file.health == Health::Good && file.objects.contains_key(&object)
+            });
+            if let Some((path, _)) = good {
+                self.files.insert((name.to_owned(), object), path.clone());
+            }
+        }
         if looked.found.is_none_or(|(old, _)| old != head) {
             looked.found = Some((head, tick));
         }
@@ -194,7 +205,16 @@ impl Oracle {
         counts: &mut Counts,
     ) {
         match call {
-            Call::Delete { id, uid, .. } => self.deletes(name, id, uid, operator, counts),
+            Call::Delete { id, uid, .. } => {
+                let found = self.looked.get(name).and_then(|looked| looked.found);
+                let tree = &trees[found.map_or(0, |(head, _)| head)];
+                self.deletes(name, (id, uid), operator, tree, counts);
+            }
+            // What is said of one that is no more comes to nothing.
+            Call::Status { uid, .. }
+                if server
+                    .get(&Name::Sync(name.to_owned()))
+                    .is_none_or(|sync| text(sync, "/metadata/uid") != uid) => {}
             Call::Status { status, .. } => {
                 let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
                 let ready = ready.is_some_and(|ready| ready.status == "True");
@@ -212,9 +232,9 @@ impl Oracle {
     fn deletes(
         &self,
         name: &str,
-        id: &ObjectId,
-        uid: &str,
+        (id, uid): (&ObjectId, &str),
         operator: &Operator,
+        tree: &Tree,
         counts: &mut Counts,
     ) {
         let Some(sync) = operator.sync(name) else {
@@ -237,6 +257,10 @@ impl Oracle {
                 // What a broken file hides goes only when somebody has said so of just this object.
                 assert!(!legible, "{name} deletes {id}, which it wants itself");
                 assert!(!covering.is_empty(), "{name} deletes {id}, which it hides itself");
+                let file = self.files.get(&(name.to_owned(), id.clone()));
+                let broken = file.and_then(|file| tree.files.get(file));
+                let there = broken.is_some_and(|file| file.objects.contains_key(id));
+                assert!(!there, "{name} deletes {id}, whose file is broken");
                 *counts.entry("delete in spite of errors").or_default() += 1;
             }
             let none = "0%";

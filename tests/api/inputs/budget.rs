@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use convoke::api::Kind;
+use convoke::api::keys::OWNER_KIND;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, PostParams};
@@ -26,7 +27,8 @@ async fn hoard(team: &Team<'_>) {
         let api = api.clone();
         async move {
             let text = format!("{number:08}").repeat(LARGE / 8);
-            let labels = json!({ALLOWED.0: ALLOWED.1});
+            // As if it were a child, too.
+            let labels = json!({ALLOWED.0: ALLOWED.1, OWNER_KIND: "agent"});
             let map = json!({"metadata": {"name": format!("hoard-{number:03}"), "labels": labels}, "data": {"k": text}});
             let map = serde_json::from_value(map).expect("a ConfigMap");
             api.create(&PostParams::default(), &map).await
