@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::operator::{Operator, WATCHES};
 use super::server::{Name, Server, annotation, is_deleting, is_paused, text};
 use super::{Counts, SYNCS, commit, number};
+use crate::api::git_sync::DriftPolicy;
 use crate::api::{ObjectId, keys};
 use crate::dice::Dice;
 use crate::sync::machine::effect::Call;
@@ -73,8 +74,8 @@ pub struct Oracle {
     /// When a GitSync was deleted.
     deleted: BTreeMap<String, u64>,
     looked: BTreeMap<String, Looked>,
-    /// In which file this operator has read an object last.
-    files: BTreeMap<(String, ObjectId), String>,
+    /// In which file this operator has read an object last, and what it was there.
+    files: BTreeMap<(String, ObjectId), (String, usize)>,
     digests: BTreeMap<String, Digest>,
     /// What is shown of each GitSync now.
     pending: BTreeMap<String, String>,
@@ -84,6 +85,8 @@ pub struct Oracle {
     held: BTreeMap<(String, String), BTreeSet<String>>,
     /// What was changed by hand since the operator wrote it.
     by_hand: BTreeSet<ObjectId>,
+    /// What this operator has applied last of an object: for whom, and what says what it was.
+    applied: BTreeMap<ObjectId, (String, String)>,
 }
 
 /// A request in a few words.
@@ -136,6 +139,7 @@ impl Oracle {
     /// Another operator knows nothing.
     pub fn restarted(&mut self) {
         self.files.clear();
+        self.applied.clear();
         self.looked.clear();
     }
 
@@ -160,8 +164,9 @@ impl Oracle {
             let good = trees[head].below(folder).find(|(_, file)| {
                 file.health == Health::Good && file.objects.contains_key(&object)
             });
-            if let Some((path, _)) = good {
-                self.files.insert((name.to_owned(), object), path.clone());
+            if let Some((path, file)) = good {
+                let content = file.objects[&object];
+                self.files.insert((name.to_owned(), object), (path.clone(), content));
             }
         }
         if looked.found.is_none_or(|(old, _)| old != head) {
@@ -209,6 +214,23 @@ impl Oracle {
                 let found = self.looked.get(name).and_then(|looked| looked.found);
                 let tree = &trees[found.map_or(0, |(head, _)| head)];
                 self.deletes(name, (id, uid), operator, tree, counts);
+            }
+            Call::Apply { id, manifest, .. } => {
+                let live = server.get(&Name::Object(id.clone()));
+                let Some((sync, live)) = operator.sync(name).zip(live) else { return };
+                // The definition is the one that was applied: only somebody else can have changed the object.
+                let said = manifest["metadata"]["annotations"].get(keys::APPLIED);
+                let said = said.and_then(Value::as_str).unwrap_or_default();
+                let same =
+                    self.applied.get(id).is_some_and(|(who, was)| who == name && was == said);
+                let uid = sync.metadata.uid.clone().unwrap_or_default();
+                let mark = format!("{uid}/team/{name}/{}/team/{}", id.kind, id.name);
+                let ours = annotation(live, keys::OWNER) == Some(&*mark);
+                if same && ours && self.by_hand.contains(id) {
+                    *counts.entry("change by hand undone").or_default() += 1;
+                    let report = sync.spec.drift == DriftPolicy::Report;
+                    assert!(!report, "{name} undoes a change of {id}, which is only to be told");
+                }
             }
             // What is said of one that is no more comes to nothing.
             Call::Status { uid, .. }
@@ -258,7 +280,7 @@ impl Oracle {
                 assert!(!legible, "{name} deletes {id}, which it wants itself");
                 assert!(!covering.is_empty(), "{name} deletes {id}, which it hides itself");
                 let file = self.files.get(&(name.to_owned(), id.clone()));
-                let broken = file.and_then(|file| tree.files.get(file));
+                let broken = file.and_then(|(file, _)| tree.files.get(file));
                 let there = broken.is_some_and(|file| file.objects.contains_key(id));
                 assert!(!there, "{name} deletes {id}, whose file is broken");
                 *counts.entry("delete in spite of errors").or_default() += 1;
@@ -396,7 +418,18 @@ impl Oracle {
     }
 
     /// A request was carried out and has changed something.
-    pub fn arrived(&mut self, call: &Call, server: &Server, _trees: &[Tree], counts: &mut Counts) {
+    pub fn arrived(
+        &mut self,
+        (sync, late): (&str, bool),
+        call: &Call,
+        server: &Server,
+        counts: &mut Counts,
+    ) {
+        if let (Call::Apply { id, manifest, .. }, false) = (call, late) {
+            let said = manifest["metadata"]["annotations"].get(keys::APPLIED);
+            let said = said.and_then(Value::as_str).unwrap_or_default().to_owned();
+            self.applied.insert(id.clone(), (sync.to_owned(), said));
+        }
         match call {
             Call::Apply { id, .. } | Call::ReplaceSpec { id, .. } | Call::Delete { id, .. } => {
                 self.by_hand.remove(id);
@@ -430,6 +463,42 @@ impl Oracle {
                 self.digests.insert(pending.digest.clone(), digest);
             }
             _ => {}
+        }
+    }
+
+    /// What is broken and known heals: an object whose file cannot be read any more is as it was applied last, whatever
+    /// somebody has done to it.
+    pub fn heals(&self, server: &Server, tree: &Tree, counts: &mut Counts) {
+        for ((name, id), (file, content)) in &self.files {
+            let Some(sync) = server.get(&Name::Sync(name.clone())) else { continue };
+            let plain = !is_deleting(sync)
+                && sync["spec"]["suspend"] != true
+                && sync["spec"]["drift"] != "Report";
+            let broken = tree.files.get(file).filter(|file| file.health != Health::Good);
+            let hides = broken.is_some_and(|file| file.objects.contains_key(id));
+            let folder = folder_of(sync);
+            let elsewhere = tree.files.iter().filter(|(path, _)| *path != file);
+            let elsewhere = elsewhere.filter(|(_, file)| file.objects.contains_key(id)).count() > 0;
+            if !plain || !hides || elsewhere || !file.starts_with(folder) {
+                continue;
+            }
+            if self.applied.get(id).is_none_or(|(who, _)| who != name) {
+                continue;
+            }
+            let live = server.get(&Name::Object(id.clone()));
+            let uid = text(sync, "/metadata/uid");
+            let mark = format!("{uid}/team/{name}/{}/team/{}", id.kind, id.name);
+            if live.is_some_and(|live| {
+                is_paused(live)
+                    || is_deleting(live)
+                    || annotation(live, keys::OWNER) != Some(&*mark)
+            }) {
+                continue;
+            }
+            *counts.entry("quarantined object looked at").or_default() += 1;
+            let good = spec(id, *content);
+            let found = live.map(|live| &live["spec"]);
+            assert_eq!(found, Some(&good), "{id} of {name} does not heal");
         }
     }
 
