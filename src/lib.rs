@@ -18,7 +18,7 @@
 //! | [`definition`] | the repository format: documents, positions, validation | yes |
 //! | [`git`] | all that knows Git: ask, fetch, read trees without a checkout | no |
 //! | [`net`] | whom this process may dial, and the one dialler (its policy is pure) | partly |
-//! | [`sync`] | the engine: desired, plan, status are pure; apply and engine are not | partly |
+//! | [`sync`] | what decides is a machine without input and output ([`sync::machine`]); [`sync::driver`] does what it asks for | partly |
 //! | [`cluster`] | the only code that talks to Kubernetes | no |
 //! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
 //! | [`fair`] | whose turn it is among namespaces | yes |

@@ -5,6 +5,8 @@
 //!                            ├─► plan (pure) ─► apply ─► prune ─► status (pure) ─► one patch
 //! live stores ───────────────┘
 //! ```
+//! What decides is a [`machine`] without input and output; a [`driver`] does what it asks for.
+//!
 //! Absence must be proven: a commit with any error deletes nothing, deletes run last and only after every other
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 

@@ -82,7 +82,7 @@ async fn g18_a_webhook_that_never_answers_is_told_while_the_plan_runs_and_when_i
     );
     assert!(said.message.contains("hole.example.com"), "{}", said.message);
     let failed = status.objects.as_ref().expect("counts").failed;
-    assert!((200..500).contains(&failed), "{failed}");
+    assert!((150..500).contains(&failed), "{failed}");
     assert_eq!(status.last_applied_revision, before.last_applied_revision);
     assert!(status.last_attempted_revision.as_ref().is_some_and(|r| r.ends_with(&head)));
     assert_eq!(team.models().await, ["a", "b"], "nothing is deleted");
