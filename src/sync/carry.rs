@@ -64,7 +64,8 @@ impl Engine {
         let again = state.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
         let first = state.view.is_none();
         let mut view = self.look_around(state, &reference, loaded, &live);
-        if first && subject.was_applied_whole(&loaded.revision) {
+        // A commit that is found already may have been written in part, before the operator started.
+        if first && !state.waiting && subject.was_applied_whole(&loaded.revision) {
             view.board.trust(&loaded.desired);
         }
         // While the newest commit waits for others, what is wrong with it is said already.
@@ -128,6 +129,8 @@ impl Engine {
         } else {
             brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
         };
+        // Whether or not the status can say so at once.
+        state.pending = Some(pending.clone());
         // What others see at this moment may not be shown here, unless somebody has approved just that.
         let known = made.released.as_ref().map(|released| released.unread.clone());
         let failing = || failing(&self.stores, known.as_deref());
@@ -150,6 +153,9 @@ impl Engine {
             self.wake(io, vec![Key::new(&key.namespace, taker)]);
         }
         let mut stages = Stages { plan_ms: io.millis_since(plan_start), ..state.stages.clone() };
+
+        // What is known is not lost with a request that fails.
+        state.view = Some(view);
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
         if made.released.is_some() && approved != made.released.as_ref() {
@@ -205,6 +211,7 @@ impl Engine {
             }
         };
         stages.apply_ms = io.millis_since(apply_start);
+        let Some(mut view) = state.view.take() else { return Err(EngineError::Stuck) };
         for id in &outcome.written {
             if let Some(want) = loaded.measure.get(id) {
                 view.board.wrote(id, want);

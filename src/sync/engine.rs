@@ -30,6 +30,8 @@ use crate::git::Revision;
 
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How many syncs are remembered that could not be told: as many as a history has.
+const MOST_UNTOLD: usize = 10;
 /// How often kinds that the cluster does not list are looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -259,6 +261,7 @@ impl Engine {
             return Ok(Next::Settled);
         }
         let (name, uid) = (key.name.clone(), entry.uid.clone());
+        self.spoken.say(key, &uid, new.clone(), Some(old));
         match io.ask(None, Call::Status { name, uid, status: Box::new(new) }).await {
             Err(error) if !error.is_gone() => Err(EngineError::Status(error)),
             _ => Ok(Next::Settled),
@@ -417,7 +420,8 @@ impl Engine {
             );
             (said.ready, said.reason.clone(), note)
         });
-        let done = told_with(std::mem::take(&mut state.untold), done);
+        let untold = std::mem::take(&mut state.untold);
+        let done = told_with(not_arrived(untold, last), done);
         let unfinished = outcome.stopped
             || !outcome.undeleted.is_empty()
             || !outcome.failures.is_empty()
@@ -435,7 +439,10 @@ impl Engine {
             verdict: said,
             attempted: state.attempted.as_ref().map(ToString::to_string),
             revision: Some(revision),
-            handled: state.request.clone().filter(|_| finished || outcome.left == 0),
+            handled: state
+                .request
+                .clone()
+                .filter(|_| finished || (outcome.left == 0 && !outcome.stopped)),
             problems: Some(&problems),
             plan: Some(&plan),
             counts: Some(&counts),
@@ -462,6 +469,8 @@ impl Engine {
         if let Err(error) = written {
             // It is said with what is said next.
             state.untold = done;
+            let more = state.untold.len().saturating_sub(MOST_UNTOLD);
+            state.untold.drain(..more);
             return Err(error);
         }
         state.pending = Some(pending);
@@ -495,6 +504,7 @@ impl Engine {
 /// What was done, after what was done before and could not be told. What belongs to one commit is one entry.
 fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
     let Some(mut new) = new else { return untold };
+    let wrote_nothing = new.counts == (0, 0, 0);
     if let Some(last) = untold.pop_if(|last| last.revision == new.revision) {
         let (created, updated, pruned) = last.counts;
         new.counts.0 += created;
@@ -502,7 +512,80 @@ fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
         new.counts.2 += pruned;
         new.duration_ms = new.duration_ms.max(last.duration_ms);
         new.trigger = last.trigger;
+        if wrote_nothing && last.outcome != PROGRESSING {
+            // What became of it then is what its counts are of.
+            new.outcome = last.outcome;
+        }
     }
     untold.push(new);
     untold
+}
+
+/// Without what has arrived although there was no reply: it is the newest entry of the history.
+fn not_arrived(mut untold: Vec<Done>, newest: Option<&HistoryEntry>) -> Vec<Done> {
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let same = |done: &Done, entry: &HistoryEntry| {
+        let (created, updated, pruned) = done.counts;
+        (&*done.revision, done.outcome, done.duration_ms)
+            == (&*entry.revision, &*entry.outcome, entry.duration_ms)
+            && [created, updated, pruned].map(count) == [entry.created, entry.updated, entry.pruned]
+    };
+    if untold.last().zip(newest).is_some_and(|(done, entry)| same(done, entry)) {
+        untold.clear();
+    }
+    untold
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn done(revision: &str, outcome: &'static str, created: usize) -> Done {
+        Done {
+            revision: revision.into(),
+            author: String::new(),
+            subject: String::new(),
+            outcome,
+            counts: (created, 0, 0),
+            duration_ms: 5,
+            trigger: "Interval",
+        }
+    }
+
+    #[test]
+    fn g18_what_could_not_be_told_is_told_with_what_is_done_next_for_its_commit() {
+        let told = told_with(vec![done("a", "Applied", 2)], Some(done("a", "Partial", 1)));
+        assert_eq!(told, [done("a", "Partial", 3)]);
+        // What comes after it and writes nothing does not change what became of it.
+        let told = told_with(vec![done("a", "Applied", 2)], Some(done("a", "Failed", 0)));
+        assert_eq!(told, [done("a", "Applied", 2)]);
+        let told = told_with(vec![done("a", PROGRESSING, 2)], Some(done("a", "Applied", 0)));
+        assert_eq!(told, [done("a", "Applied", 2)]);
+        let told = told_with(vec![done("a", "Applied", 2)], Some(done("b", "Applied", 1)));
+        assert_eq!(told, [done("a", "Applied", 2), done("b", "Applied", 1)]);
+        assert_eq!(told_with(vec![done("a", "Applied", 2)], None), [done("a", "Applied", 2)]);
+    }
+
+    #[test]
+    fn g18_what_has_arrived_without_a_reply_is_not_told_twice() {
+        let entry = |created| HistoryEntry {
+            revision: "a".into(),
+            author: None,
+            subject: None,
+            outcome: "Applied".into(),
+            created,
+            updated: 0,
+            pruned: 0,
+            duration_ms: 5,
+            trigger: "Interval".into(),
+            time: Time(Timestamp::UNIX_EPOCH),
+        };
+        let untold = || vec![done("a", "Applied", 2)];
+        assert_eq!(not_arrived(untold(), Some(&entry(2))), []);
+        assert_eq!(not_arrived(untold(), Some(&entry(1))), untold());
+        assert_eq!(not_arrived(untold(), None), untold());
+    }
 }

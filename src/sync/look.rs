@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::board::{Namespace, mark};
 use super::engine::{Engine, Subject};
 use super::machine::Moved;
 use super::machine::effect::{Effect, Found, Look};
@@ -13,10 +14,10 @@ use super::siblings::Told;
 use super::source::{MOST_TIMEOUT, parse_duration};
 use super::source_error::SourceError;
 use super::state::{Answer, Question, Slot, SourceFailure, State};
-use crate::api::keys;
+use crate::api::{ObjectId, keys};
 
-/// How long a look may take beyond what the spec gives to one answer of the remote: others may have their turn first.
-const HANGS: Duration = Duration::from_secs(5 * 60);
+/// How long a look may take beyond what the spec gives to one answer of the remote: hundreds of others may have their turn first.
+const HANGS: Duration = Duration::from_secs(30 * 60);
 
 /// What of a GitSync makes it look at its remote, besides time and spec, and where the answer of a look is put.
 #[derive(Default)]
@@ -143,9 +144,25 @@ impl Engine {
             anew: last == Some(SourceError::Panicked.reason()),
             needless: needless.unwrap_or_default(),
             before: subject.last_applied(),
+            has_objects: self.has_objects(state, subject),
             applied: subject.applied_before(),
             last: subject.last_applied().filter(|_| waits && state.recalled.is_none()),
         })));
+    }
+
+    /// Whether some object carries the mark of this GitSync.
+    fn has_objects(&self, state: &State, subject: &Subject<'_>) -> bool {
+        if let Some(view) = &state.view {
+            return view.board.ours().next().is_some();
+        }
+        let (sync, space) = (subject.reference(), self.space(&subject.key.namespace));
+        let ours = |id: &ObjectId| {
+            let live = space.get(id);
+            live.is_some_and(|live| {
+                mark(&live, id, &sync).is_some_and(|mark| mark.sync_uid == sync.uid)
+            })
+        };
+        space.ids().iter().any(ours)
     }
 
     fn learn(&self, state: &mut State, subject: &Subject<'_>, answer: Answer) {

@@ -135,6 +135,8 @@ pub struct Source {
     /// A folder in place of the repository.
     local: Option<Arc<Local>>,
     slots: Slots,
+    /// The newest commit, while an older one is read.
+    aside: Option<Arc<Loaded>>,
     /// The commit that was read for what was wanted before the newest one.
     reached: Option<Revision>,
     /// Names that the next commit does not have to remember.
@@ -150,7 +152,8 @@ impl Source {
         let Budgets { git: limits, definition } = budgets;
         let loader = Loader::new(definition);
         let (coordinates, remote, loaded) = (None, None, None);
-        let (local, slots, needless, reached) = (None, Slots::default(), BTreeSet::new(), None);
+        let (local, slots, needless) = (None, Slots::default(), BTreeSet::new());
+        let (aside, reached) = (None, None);
         Self {
             store,
             dialler,
@@ -160,6 +163,7 @@ impl Source {
             loader,
             local,
             slots,
+            aside,
             reached,
             needless,
             loaded,
@@ -194,6 +198,7 @@ impl Source {
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> Result<bool, SourceError> {
+        self.put_back();
         let wanted = Coordinates::of(spec);
         if self.coordinates.as_ref() != Some(&wanted) {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {

@@ -26,6 +26,11 @@ impl Touched {
         *all.entry(namespace.to_owned()).or_default() += 1;
     }
 
+    /// Nobody counts any more.
+    pub fn forget_namespace(&self, namespace: &str) {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+    }
+
     /// How often that has happened.
     #[must_use]
     pub fn syncs_changed(&self, namespace: &str) -> u64 {

@@ -58,7 +58,7 @@ impl Driver {
     }
 
     async fn find(&self, key: &Key, source: Arc<tokio::sync::Mutex<Source>>, look: Look) -> Answer {
-        let Look { sync, question, anew, needless, before, applied, last } = look;
+        let Look { sync, question, anew, needless, before, has_objects, applied, last } = look;
         let budgets = self.settings.budgets;
         let mut source = source.lock().await;
         source.needless = needless;
@@ -88,6 +88,7 @@ impl Driver {
             }
         };
         if failure.is_none() {
+            let before = (before, has_objects);
             match source.reach_back(&sync.spec, key, before, known.clone()).await {
                 Ok(new) => changed |= new,
                 Err(error) => {

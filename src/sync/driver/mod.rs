@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::{BoxFuture, FutureExt, OptionFuture};
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use kube::Client;
@@ -160,6 +160,7 @@ impl Driver {
         };
         if machines.get(namespace).is_some_and(unused) {
             machines.remove(namespace);
+            self.touched.forget_namespace(namespace);
         }
     }
 
@@ -235,18 +236,18 @@ impl Driver {
     /// One pass for a GitSync, from its begin to its end.
     async fn drive(self: &Arc<Self>, key: &Key) -> Ended {
         let machine = self.machine(&key.namespace);
-        let mut under_way = UnderWay { machine: &machine, name: &key.name, over: false };
         if self.variables.take(key) {
             lock(&machine).changed(&key.name, Moved::Variables);
         }
         if self.settings.local.take_changed(key) {
             lock(&machine).changed(&key.name, Moved::Folder);
         }
-        lock(&machine).begin(&key.name, now());
+        let pass = lock(&machine).begin(&key.name, now());
+        // Also when this is dropped, or panics.
+        let _ended = Ends { machine: &machine, name: &key.name };
         let (mut clients, mut turn) = (Clients::new(&self.client), None);
         let does = |effect| self.does(key, &mut clients, &mut turn, effect);
-        let ended = run(&mut under_way, (&self.writes, &key.namespace), does).await;
-        under_way.over = ended.is_some();
+        let ended = run(&pass, (&self.writes, &key.namespace), does).await;
         ended.unwrap_or(Err(EngineError::Stuck))
     }
 }
@@ -266,44 +267,15 @@ impl Reconciler for Driver {
     }
 }
 
-/// A pass that somebody asks for what is to be done next.
-trait Steps<T> {
-    fn next(&mut self, now: Now, free: bool) -> Step<T>;
-    fn reply(&mut self, number: u64, reply: Replied);
-}
-
-impl<T> Steps<T> for Pass<'_, T> {
-    fn next(&mut self, now: Now, free: bool) -> Step<T> {
-        Pass::next(self, now, free)
-    }
-
-    fn reply(&mut self, number: u64, reply: Replied) {
-        Pass::reply(self, number, reply);
-    }
-}
-
-/// The pass of one GitSync in the machine of its namespace. Whoever drops it before it is over says that nobody waits any more.
-struct UnderWay<'a> {
+/// Says in the end that nobody asks the pass any more.
+struct Ends<'a> {
     machine: &'a Mutex<Machine>,
     name: &'a str,
-    over: bool,
 }
 
-impl Steps<Ended> for UnderWay<'_> {
-    fn next(&mut self, now: Now, free: bool) -> Step<Ended> {
-        lock(self.machine).next(self.name, now, free)
-    }
-
-    fn reply(&mut self, number: u64, reply: Replied) {
-        lock(self.machine).reply(self.name, number, reply);
-    }
-}
-
-impl Drop for UnderWay<'_> {
+impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        if !self.over {
-            lock(self.machine).abandon(self.name);
-        }
+        lock(self.machine).ended(self.name);
     }
 }
 
@@ -313,19 +285,20 @@ type Flight<'a> = BoxFuture<'a, Option<(u64, Replied)>>;
 /// Does what a pass asks for until it is over. A request is judged when there is a slot for it among the writes of all
 /// namespaces. `None` when the pass waits for nothing, which would be a bug.
 async fn run<'a, T>(
-    pass: &mut impl Steps<T>,
+    pass: &Mutex<Pass<'_, T>>,
     (writes, namespace): (&Arc<Writes>, &str),
     mut does: impl FnMut(Effect) -> Option<Flight<'a>>,
 ) -> Option<T> {
     let mut flying: FuturesUnordered<Flight<'a>> = FuturesUnordered::new();
-    let (mut slot, mut queued) = (None::<Ticket>, None);
+    let (mut slots, mut queued) = (Vec::<Ticket>::new(), FuturesUnordered::new());
     loop {
-        let until = match pass.next(now(), slot.is_some()) {
+        let step = lock(pass).next(now(), !slots.is_empty());
+        let until = match step {
             Step::Do(effect) => {
                 // What needs none leaves it to the next one.
                 let takes =
-                    matches!(effect, Effect::Request(_, ref request) if request.call.takes_slot());
-                let slot = slot.take_if(|_| takes);
+                    matches!(&effect, Effect::Request(_, request) if request.call.takes_slot());
+                let slot = if takes { slots.pop() } else { None };
                 flying.extend(does(effect).map(|flight| {
                     let landed = async move {
                         let landed = flight.await;
@@ -341,17 +314,18 @@ async fn run<'a, T>(
                 while flying.next().await.is_some() {}
                 return Some(over);
             }
-            Step::Wait { until, wants_slot } => {
-                slot = None;
-                if wants_slot && flying.len() < CONCURRENCY {
-                    queued.get_or_insert_with(|| Box::pin(writes.slot(namespace)));
-                } else {
-                    queued = None;
+            Step::Wait { until, wants } => {
+                // Nobody wanted them after all.
+                slots.clear();
+                let most = wants.min(CONCURRENCY.saturating_sub(flying.len()));
+                if most == 0 {
+                    queued = FuturesUnordered::new();
                 }
+                queued.extend((queued.len()..most).map(|_| writes.slot(namespace)));
                 until
             }
         };
-        if flying.is_empty() && queued.is_none() && until.is_none() {
+        if flying.is_empty() && queued.is_empty() && until.is_none() {
             return None;
         }
         let far = tokio::time::Instant::now() + Duration::from_secs(3600);
@@ -360,12 +334,10 @@ async fn run<'a, T>(
             biased;
             Some(landed) = flying.next(), if !flying.is_empty() => {
                 if let Some((number, reply)) = landed {
-                    pass.reply(number, reply);
+                    lock(pass).reply(number, reply);
                 }
             }
-            ticket = OptionFuture::from(queued.as_mut()), if queued.is_some() => {
-                (slot, queued) = (ticket, None);
-            }
+            Some(slot) = queued.next(), if !queued.is_empty() => slots.push(slot),
             () = tokio::time::sleep_until(until.map_or(far, Into::into)) => {}
         }
     }
@@ -379,7 +351,7 @@ fn seed() -> u64 {
 
 /// Does what a pass asks of the API server with this client, for tests.
 #[cfg(test)]
-pub(super) async fn drive<T>(client: &Client, mut pass: Pass<'_, T>) -> T {
+pub(super) async fn drive<T>(client: &Client, pass: Pass<'_, T>) -> T {
     let mut clients = Clients::new(client);
     let does = |effect| match effect {
         Effect::Request(number, request) => {
@@ -390,7 +362,7 @@ pub(super) async fn drive<T>(client: &Client, mut pass: Pass<'_, T>) -> T {
         _ => None,
     };
     let writes = Writes::new();
-    run(&mut pass, (&writes, "team"), does).await.expect("it waits for something")
+    run(&Mutex::new(pass), (&writes, "team"), does).await.expect("it waits for something")
 }
 
 /// For tests.

@@ -173,6 +173,8 @@ pub struct Look {
     pub needless: BTreeSet<ObjectId>,
     /// What was applied whole last: it says what was wanted before, when the newest commit has errors.
     pub before: Option<Revision>,
+    /// Whether there are objects of the GitSync: then something was wanted before, whether or not it is known what.
+    pub has_objects: bool,
     /// What was applied before, which is read when the newest commit cannot be.
     pub applied: Option<Revision>,
     /// What was applied before, which is read beside the newest commit if it is another one.

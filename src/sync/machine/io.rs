@@ -180,10 +180,10 @@ impl Io {
         false
     }
 
-    fn wants_slot(&self) -> bool {
+    fn wants(&self) -> usize {
         let mut inner = self.lock();
         inner.slots.retain(|waits| !waits.is_canceled());
-        !inner.slots.is_empty()
+        inner.slots.len()
     }
 
     fn next_timer(&self) -> Option<Instant> {
@@ -222,12 +222,12 @@ pub struct Pass<'a, T> {
 pub enum Step<T> {
     /// This.
     Do(Effect),
-    /// Nothing, until there is a reply or it is this time; or a free slot, if it wants one.
+    /// Nothing, until there is a reply or it is this time; or a free slot, if it wants some.
     Wait {
         /// When it goes on by itself.
         until: Option<Instant>,
-        /// Whether a request waits for a slot.
-        wants_slot: bool,
+        /// How many requests wait for a slot.
+        wants: usize,
     },
     /// The pass has ended.
     Over(T),
@@ -263,8 +263,8 @@ impl<'a, T> Pass<'a, T> {
                 continue;
             }
             if !(free && self.io.grant()) {
-                let (until, wants_slot) = (self.io.next_timer(), self.io.wants_slot());
-                return Step::Wait { until, wants_slot };
+                let (until, wants) = (self.io.next_timer(), self.io.wants());
+                return Step::Wait { until, wants };
             }
         }
     }
@@ -272,6 +272,17 @@ impl<'a, T> Pass<'a, T> {
     /// What came of a request.
     pub fn reply(&mut self, number: u64, reply: Replied) {
         self.io.reply(number, reply);
+    }
+
+    /// What is still to be done besides requests, when nobody goes on with it.
+    pub(super) fn left(&mut self) -> Vec<Effect> {
+        let mut left = Vec::new();
+        while let Some(effect) = self.io.next_effect() {
+            if !matches!(effect, Effect::Request(..) | Effect::Writing(_)) {
+                left.push(effect);
+            }
+        }
+        left
     }
 }
 
@@ -320,7 +331,7 @@ mod tests {
         };
         let mut pass: Pass<'_, Vec<bool>> = Pass::new(io.clone(), work);
         let waits = pass.next(now(start, 0), false);
-        assert!(matches!(waits, Step::Wait { until: None, wants_slot: true }));
+        assert!(matches!(waits, Step::Wait { until: None, wants: 3 }));
         let (first, name) = asked(pass.next(now(start, 0), true)).expect("a request");
         assert_eq!(name, "a");
         let (second, name) = asked(pass.next(now(start, 0), true)).expect("a request");
@@ -328,7 +339,7 @@ mod tests {
         allowed.store(false, Ordering::SeqCst);
         pass.reply(second, Ok(Reply::Done));
         let waits = pass.next(now(start, 0), true);
-        assert!(matches!(waits, Step::Wait { wants_slot: false, .. }), "c is not sent");
+        assert!(matches!(waits, Step::Wait { wants: 0, .. }), "c is not sent");
         pass.reply(first, Err(CallError::Deadline(Duration::ZERO)));
         let Step::Over(sent) = pass.next(now(start, 0), true) else { panic!("not over") };
         assert_eq!(sent, [true, false, false], "in the order of the replies, not of the names");
@@ -352,5 +363,23 @@ mod tests {
         }
         let Step::Over(at) = pass.next(now(start, 7), true) else { panic!("not over") };
         assert_eq!(at, start + Duration::from_secs(7));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a point to count from
+    fn g18_what_a_pass_asked_for_before_it_panicked_is_not_lost() {
+        let start = Instant::now();
+        let io = Io::new(now(start, 0), 0, 1);
+        let asks = io.clone();
+        let work = async move {
+            asks.tell(Effect::Wake("other".into(), Duration::ZERO));
+            asks.tell(Effect::Writing(true));
+            panic!("on purpose");
+        };
+        let mut pass: Pass<'_, ()> = Pass::new(io, work);
+        let next = std::panic::AssertUnwindSafe(|| drop(pass.next(now(start, 0), true)));
+        assert!(std::panic::catch_unwind(next).is_err());
+        let left = pass.left();
+        assert!(matches!(left.as_slice(), [Effect::Wake(name, _)] if name == "other"));
     }
 }

@@ -15,10 +15,10 @@
 pub mod effect;
 pub mod io;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use self::effect::{Found, Replied};
+use self::effect::{Effect, Found, Replied};
 use self::io::{Io, Now, Pass, Step};
 use super::engine::{Engine, EngineError};
 use super::order::Seq;
@@ -27,11 +27,16 @@ use crate::controllers::runtime::Next;
 /// How a pass ended: when to begin the next one.
 pub type Ended = Result<Next, EngineError>;
 
+/// A pass that is under way. Whoever asks it for what is to be done keeps no other one from going on.
+pub type Running = Arc<Mutex<Pass<'static, Ended>>>;
+
 /// See the module.
 pub struct Machine {
     engine: Arc<Engine>,
     /// The passes that are under way, by name of the GitSync.
-    passes: BTreeMap<String, Pass<'static, Ended>>,
+    passes: BTreeMap<String, Running>,
+    /// What a pass that panicked had asked for, and nobody did yet.
+    left: BTreeMap<String, VecDeque<Effect>>,
     begun: u64,
     seed: u64,
 }
@@ -49,44 +54,54 @@ impl Machine {
     /// Nothing is known yet. `seed` decides how delays are spread.
     #[must_use]
     pub fn new(engine: Engine, seed: u64) -> Self {
-        Self { engine: Arc::new(engine), passes: BTreeMap::new(), begun: 0, seed }
+        let (passes, left) = (BTreeMap::new(), BTreeMap::new());
+        Self { engine: Arc::new(engine), passes, left, begun: 0, seed }
     }
 
-    /// Looks at a GitSync again, unless a pass is under way.
-    pub fn begin(&mut self, name: &str, now: Now) {
-        if self.passes.contains_key(name) {
-            return;
+    /// Looks at a GitSync again, unless a pass is under way. Once that is over, it has to be [ended](Self::ended).
+    pub fn begin(&mut self, name: &str, now: Now) -> Running {
+        if let Some(pass) = self.passes.get(name) {
+            return pass.clone();
         }
         self.begun += 1;
         let seed = self.seed.wrapping_add(self.begun.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // Late replies to requests of an earlier pass find nobody.
         let io = Io::new(now, self.begun << 32, seed);
+        for effect in self.left.remove(name).into_iter().flatten() {
+            io.tell(effect);
+        }
         let (engine, asks, mine) = (self.engine.clone(), io.clone(), name.to_owned());
         let work = async move { engine.reconcile(&asks, &mine).await };
-        self.passes.insert(name.to_owned(), Pass::new(io, work));
+        let pass = Arc::new(Mutex::new(Pass::new(io, work)));
+        self.passes.insert(name.to_owned(), pass.clone());
+        pass
     }
 
     /// What is to be done next for a GitSync. Once its pass is over, a new one has to begin.
     pub fn next(&mut self, name: &str, now: Now, free: bool) -> Step<Ended> {
-        // A pass that panics is not gone on with.
-        let Some(mut pass) = self.passes.remove(name) else { return Step::Over(Ok(Next::Settled)) };
-        let step = pass.next(now, free);
-        if !matches!(step, Step::Over(_)) {
-            self.passes.insert(name.to_owned(), pass);
+        let Some(pass) = self.passes.get(name) else { return Step::Over(Ok(Next::Settled)) };
+        let step = pass.lock().unwrap_or_else(PoisonError::into_inner).next(now, free);
+        if matches!(step, Step::Over(_)) {
+            self.ended(name);
         }
         step
     }
 
     /// What came of a request.
     pub fn reply(&mut self, name: &str, number: u64, reply: Replied) {
-        if let Some(pass) = self.passes.get_mut(name) {
-            pass.reply(number, reply);
+        if let Some(pass) = self.passes.get(name) {
+            pass.lock().unwrap_or_else(PoisonError::into_inner).reply(number, reply);
         }
     }
 
-    /// Nobody waits any more for what a pass has asked: whether it was done is not known.
-    pub fn abandon(&mut self, name: &str) {
-        self.passes.remove(name);
+    /// The pass is over, or nobody waits any more for what it has asked: then it is not known whether that was done. What it
+    /// wanted to have done besides requests is asked for again by the next one: it may have panicked just then.
+    pub fn ended(&mut self, name: &str) {
+        let Some(pass) = self.passes.remove(name) else { return };
+        let left = pass.lock().unwrap_or_else(PoisonError::into_inner).left();
+        if !left.is_empty() {
+            self.left.entry(name.to_owned()).or_default().extend(left);
+        }
     }
 
     /// A look at a remote has ended, which began at this place in the order of things.
@@ -102,6 +117,6 @@ impl Machine {
     /// Whether nothing is kept and nothing under way.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.passes.is_empty() && self.engine.is_empty()
+        self.passes.is_empty() && self.left.is_empty() && self.engine.is_empty()
     }
 }

@@ -375,6 +375,7 @@ impl Sim {
             if first && new.catalog.has_errors() {
                 // What was applied before can be read, or cannot for now.
                 match before.map(|before| number(&before.commit)) {
+                    None if looking.look.has_objects => new = new.started_after(None),
                     None => {}
                     Some(before) if before == head => {}
                     Some(_) if self.faults && self.dice.one_in(3) => {

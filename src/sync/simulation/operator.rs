@@ -227,7 +227,7 @@ impl Operator {
         };
         for name in due {
             self.due.lock().expect("lock").remove(&name);
-            self.machine.begin(&name, now);
+            let _pass = self.machine.begin(&name, now);
             self.active.insert(name);
         }
     }

@@ -25,6 +25,7 @@ impl Source {
         key: &Key,
         applied: Revision,
     ) -> Result<(), SourceError> {
+        self.put_back();
         let wanted = Coordinates::of(spec);
         if self.loaded.is_some() || self.local.is_some() || spec.variables.is_some() {
             return Ok(());
@@ -47,10 +48,19 @@ impl Source {
         if self.local.is_some() {
             return Ok(None);
         }
-        let newest = self.loaded.take();
+        self.put_back();
+        self.aside = self.loaded.take();
         let read = self.read_again(Coordinates::of(spec), key, applied, variables).await;
-        let before = std::mem::replace(&mut self.loaded, newest);
+        let before = self.loaded.take();
+        self.put_back();
         read.map(|()| before)
+    }
+
+    /// What was put aside counts again, also when whoever did so was given up in the middle.
+    pub(super) fn put_back(&mut self) {
+        if let Some(newest) = self.aside.take() {
+            self.loaded = Some(newest);
+        }
     }
 
     /// After a start: when the newest commit has errors, what was wanted before it is read from the commit that was applied
@@ -62,14 +72,19 @@ impl Source {
         &mut self,
         spec: &GitSyncSpec,
         key: &Key,
-        applied: Option<Revision>,
+        (applied, has_objects): (Option<Revision>, bool),
         variables: Option<Variables>,
     ) -> Result<bool, SourceError> {
+        self.put_back();
         let Some(loaded) = self.loaded.clone().filter(|loaded| loaded.lost) else {
             return Ok(false);
         };
         let Some(applied) = applied else {
-            // Nothing was ever applied whole: there is nothing else to know.
+            if has_objects {
+                // It was never applied whole, and nobody knows any more what its objects come from.
+                return Ok(false);
+            }
+            // Nothing was ever applied: there is nothing else to know.
             self.loaded = Some(Arc::new(Loaded { lost: false, ..(*loaded).clone() }));
             return Ok(true);
         };
