@@ -569,6 +569,10 @@ fn campaign(first: u64, count: u64) -> (Counts, Option<u64>) {
                     if at >= count || failed.lock().expect("lock").is_some() {
                         break;
                     }
+                    if at > 0 && at % 10_000 == 0 {
+                        // Where to go on after a break.
+                        println!("so far: {at} scenarios from {first}");
+                    }
                     match scenario(first + at, &[], false) {
                         Ok(counts) => {
                             counts
@@ -599,7 +603,8 @@ fn given(name: &str) -> Option<u64> {
 #[allow(clippy::disallowed_methods)] // said in the message of a failure
 fn g12_g22_no_scenario_deletes_without_proof_and_all_come_to_rest_as_git_says() {
     let (first, count) = (given("SIMULATION_SEED"), given("SIMULATION_COUNT"));
-    let count = count.unwrap_or(if first.is_some() { 1 } else { 2000 });
+    let all = if given("CONVOKE_FULL").is_some() { 200_000 } else { 2000 };
+    let count = count.unwrap_or(if first.is_some() { 1 } else { all });
     let began = Instant::now();
     let (counts, failed) = campaign(first.unwrap_or(1), count);
     let spent = began.elapsed().as_secs_f64();
