@@ -302,6 +302,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)] // a point to count from
+
     use super::super::source::tests::commit;
     use super::*;
 

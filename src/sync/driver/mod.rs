@@ -106,6 +106,7 @@ impl Driver {
     ///
     /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
     /// writes it takes the turn of controllers.
+    #[allow(clippy::too_many_arguments)] // what one process has one of
     pub fn new(
         client: Client,
         writes: &Arc<Writes>,

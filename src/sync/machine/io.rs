@@ -327,7 +327,7 @@ mod tests {
         };
         let work = async move {
             let names = ["a", "b", "c"].map(str::to_owned);
-            futures::stream::iter(names).map(|name| one(name)).buffer_unordered(9).collect().await
+            futures::stream::iter(names).map(&one).buffer_unordered(9).collect().await
         };
         let mut pass: Pass<'_, Vec<bool>> = Pass::new(io.clone(), work);
         let waits = pass.next(now(start, 0), false);

@@ -569,24 +569,23 @@ fn campaign(first: u64, count: u64) -> (Counts, Option<u64>) {
                     if at >= count || failed.lock().expect("lock").is_some() {
                         break;
                     }
-                    if at > 0 && at % 10_000 == 0 {
+                    if at > 0 && at.is_multiple_of(10_000) {
                         // Where to go on after a break.
                         println!("so far: {at} scenarios from {first}");
                     }
-                    match scenario(first + at, &[], false) {
-                        Ok(counts) => {
-                            counts
-                                .into_iter()
-                                .for_each(|(what, n)| *mine.entry(what).or_default() += n);
+                    if let Ok(counts) = scenario(first + at, &[], false) {
+                        for (what, number) in counts {
+                            *mine.entry(what).or_default() += number;
                         }
-                        Err(_) => {
-                            let mut failed = failed.lock().expect("lock");
-                            *failed = Some(failed.map_or(first + at, |old| old.min(first + at)));
-                        }
+                    } else {
+                        let mut failed = failed.lock().expect("lock");
+                        *failed = Some(failed.map_or(first + at, |old| old.min(first + at)));
                     }
                 }
                 let mut total = total.lock().expect("lock");
-                mine.into_iter().for_each(|(what, n)| *total.entry(what).or_default() += n);
+                for (what, number) in mine {
+                    *total.entry(what).or_default() += number;
+                }
             });
         }
     });

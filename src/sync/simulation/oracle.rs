@@ -1,6 +1,8 @@
 //! What users may rely on, judged by the truth: what the files at the remote mean, what the API server holds, what a person was
 //! shown and has said yes to. It shares no code with the machine.
 
+#![allow(clippy::unused_self)] // its rules read alike
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

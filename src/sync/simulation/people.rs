@@ -88,11 +88,11 @@ impl Sim {
     }
 
     fn annotate(&mut self, name: &Name, key: &str, value: Option<&str>) {
-        self.edit(name, |object| match value {
-            Some(value) => object["metadata"]["annotations"][key] = json!(value),
-            None => {
-                let all = object["metadata"]["annotations"].as_object_mut();
-                drop(all.and_then(|all| all.remove(key)));
+        self.edit(name, |object| {
+            if let Some(value) = value {
+                object["metadata"]["annotations"][key] = json!(value);
+            } else if let Some(all) = object["metadata"]["annotations"].as_object_mut() {
+                all.remove(key);
             }
         });
     }
@@ -203,7 +203,7 @@ impl Sim {
                 self.edit(&name, |sync| sync["spec"]["failurePolicy"] = json!(policy));
             }
             7 | 8 => self.edit(&name, |sync| sync["spec"]["suspend"] = json!(number == 0)),
-            9 => self.annotate(&name, keys::REQUESTED_AT, Some(&format!("at {}", number))),
+            9 => self.annotate(&name, keys::REQUESTED_AT, Some(&format!("at {number}"))),
             10 => {
                 let policy = if number % 2 == 0 { "Delete" } else { "Orphan" };
                 self.edit(&name, |sync| sync["spec"]["deletionPolicy"] = json!(policy));

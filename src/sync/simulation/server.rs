@@ -87,6 +87,7 @@ pub fn overloaded() -> CallError {
     failure(503, "overloaded", false)
 }
 
+#[allow(clippy::unnecessary_wraps)] // as all answers
 fn object(value: &Value) -> Replied {
     let object: DynamicObject = serde_json::from_value(value.clone()).expect("an object");
     Ok(Reply::Object(Box::new(object)))
