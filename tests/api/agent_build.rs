@@ -145,7 +145,7 @@ impl<'c> Team<'c> {
         what: &str,
         is: impl Fn(&AgentBuildStatus) -> bool,
     ) -> AgentBuildStatus {
-        eventually(SOON, what, || async {
+        eventually(3 * SOON, what, || async {
             let status = self.status(name).await;
             if is(&status) { Ok(status) } else { Err(status) }
         })

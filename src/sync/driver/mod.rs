@@ -60,6 +60,9 @@ pub struct Settings {
     pub budgets: Budgets,
 }
 
+/// Slots for which one pass waits at once: whoever else writes in the namespace comes in between.
+const QUEUED: usize = 8;
+
 /// What reads the repository of a GitSync, and the look that is under way.
 struct Reader {
     uid: String,
@@ -318,7 +321,7 @@ async fn run<'a, T>(
             Step::Wait { until, wants } => {
                 // Nobody wanted them after all.
                 slots.clear();
-                let most = wants.min(CONCURRENCY.saturating_sub(flying.len()));
+                let most = wants.min(CONCURRENCY.saturating_sub(flying.len())).min(QUEUED);
                 if most == 0 {
                     queued = FuturesUnordered::new();
                 }

@@ -71,6 +71,13 @@ async fn b01_an_image_is_made_of_the_repository_that_owns_the_build_and_of_no_ot
 
     team.sync_with(json!({"path": "team"})).await;
     wait_made_of(&team, "reviewer", &ours, &team.repo.head()).await;
+    // The younger one is to be seen as younger: times of creation are in whole seconds.
+    let created = team.get().await.metadata.creation_timestamp.expect("a time").0;
+    eventually(SOON, "another second", || async {
+        let now = jiff::Timestamp::now();
+        if now.as_second() > created.as_second() { Ok(()) } else { Err(now) }
+    })
+    .await;
     team.create_sync_named("other", json!({"path": "team", "url": theirs})).await;
     wait_made_of(&team, "zebra", &theirs, &other.repo.head()).await;
     let only_ours = async |when: &str| {
