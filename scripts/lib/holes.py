@@ -1,7 +1,7 @@
 """Puts holes back that the engine once had, one at a time, and says after how many scenarios the simulation finds each.
 
 Each is a patch in tests/holes. One that does not apply any more, or that is not found, is a failure. The patches are
-applied to a copy of the newest commit in the cache folder, which is compiled there.
+applied to a copy of the newest commit in a temporary folder, and compiled into a folder of their own below the target folder.
 
 usage: holes.py [PART OF A NAME]...
 """
@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Each hole so far was found by far fewer.
+# The rarest hole that is found needs a quarter of these; docs/testing.md says which are not found yet.
 SCENARIOS = 10_000
 
 

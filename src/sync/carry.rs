@@ -73,8 +73,9 @@ impl Engine {
         let mut problems = said.catalog.problems.clone();
         problems.extend(view.references.problems().cloned());
         let since = state.since(loaded);
-        let others = self.siblings.view(key, since, &self.stores.git_syncs);
+        // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
+        let others = self.siblings.view(key, since, &self.stores.git_syncs);
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.clone());

@@ -258,6 +258,8 @@ impl Engine {
 
         let reference = subject.reference();
         let since = *state.ended.get_or_insert_with(Seq::next);
+        // Asked first: whoever tells something beside this is news, whether or not the view has it.
+        let told = self.news();
         let others = self.siblings.view(key, since, &self.stores.git_syncs);
         let live = self.space(&key.namespace).all();
         let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
@@ -291,7 +293,6 @@ impl Engine {
         state.parting = None;
         let count = victims.len() + given.len();
 
-        let told = self.news();
         let account = match self.writer(state, subject, false).await {
             Ok(account) => account,
             Err(Refusal { reason: "ServiceAccountNotFound", .. }) => {

@@ -177,7 +177,8 @@ impl Engine {
         Space { stores: &self.stores, namespace }
     }
 
-    /// What the others of the namespace want, and which of them there are, may have changed when this number has.
+    /// What the others of the namespace want, and which of them there are, may have changed when this number has. Passes of
+    /// one namespace run beside each other, so it is asked for before what it is to guard is looked at.
     pub(super) fn news(&self) -> u64 {
         self.siblings.news(&self.namespace) + self.touched.syncs_changed(&self.namespace)
     }

@@ -105,7 +105,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Driver {
-    /// Drives the engine over these stores. Its requests take slots among the `writes`, and `client` waits for none. `queue` hears of every change that concerns a GitSync.
+    /// Drives the engine over these stores. Its requests take slots among the `writes`, and `client` waits for none. `queue`
+    /// hears of every change that concerns a GitSync.
     ///
     /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
     /// writes it takes the turn of controllers.
