@@ -30,17 +30,13 @@
 //! Pure modules see no client, no clock and no file system: they start with
 //! `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and `clippy.toml` lists what that forbids.
 
-pub mod api;
+pub use convoke_core::{api, definition, packed, shared_map};
+
 pub mod cli;
 pub mod cluster;
 pub mod controllers;
-pub mod definition;
-#[cfg(test)]
-mod dice;
 pub mod fair;
 pub mod git;
 pub mod http;
 pub mod net;
-pub mod packed;
-pub mod shared_map;
 pub mod sync;

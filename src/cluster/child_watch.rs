@@ -12,7 +12,7 @@ use kube::{Api, Client};
 
 use super::budget::Budget;
 use super::children::{Child, ChildKind};
-use super::read::Metadata;
+use convoke_core::cluster::view::Metadata;
 use super::reflector::{self, Heard, Manner};
 use super::store::{Entry, Key, Store};
 use crate::api::{GROUP, Kind, keys};

@@ -18,11 +18,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::client::CallError;
+use super::client::{CallError, failed};
 use super::live::{SpecHash, hash_json};
 use super::meta;
 use super::projection::covers;
-use super::read::Metadata;
+use convoke_core::cluster::view::Metadata;
 use super::reflector::{View, identity};
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
@@ -383,7 +383,7 @@ impl ChildWriter {
             Err(error) => return Err(error),
         };
         let reply = serde_json::to_value(&reply).and_then(serde_json::from_value::<K>);
-        let reply = reply.map_err(kube::Error::SerdeError)?;
+        let reply = reply.map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let (_, entry) = super::reflector::entry::<Child<K>>(reply);
         if let Some(live) = live.filter(|live| live.version == entry.version) {
             self.settled().insert((store.kind, key.clone()), (entry.version, hash));

@@ -6,16 +6,16 @@
 //!      └────────── ssa ──── reply overlays ──┘
 //! ```
 
+pub use convoke_core::cluster::{conditions, live, store};
+
 pub mod budget;
 pub mod child_watch;
 pub mod children;
 pub mod client;
-pub mod conditions;
 pub mod events;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod identity;
-pub mod live;
 pub mod meta;
 mod pod_status;
 pub mod pods;
@@ -24,5 +24,4 @@ pub mod read;
 pub mod readiness;
 pub mod reflector;
 pub mod ssa;
-pub mod store;
 pub mod writes;

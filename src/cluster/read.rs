@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{AsyncBufReadExt, AsyncReadExt};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, Status};
@@ -21,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::client::{CALL_DEADLINE, CallError, call, call_within};
+use super::client::{CALL_DEADLINE, CallError, call, call_within, failed};
 
 /// Most objects of one page of a list.
 pub const PAGE: u32 = 200;
@@ -59,13 +58,6 @@ pub struct HeadMeta {
     pub uid: String,
     /// `metadata.resourceVersion`
     pub resource_version: String,
-}
-
-/// The metadata of any object, whole.
-#[derive(Debug, Deserialize)]
-pub struct Metadata {
-    /// `metadata`
-    pub metadata: ObjectMeta,
 }
 
 #[derive(Deserialize)]
@@ -118,7 +110,7 @@ type Room = SemaphorePermit<'static>;
 static ROOM: Semaphore = Semaphore::const_new(PAGES);
 
 async fn room() -> Result<Room, CallError> {
-    ROOM.acquire().await.map_err(|closed| kube::Error::Service(closed.into()).into())
+    ROOM.acquire().await.map_err(|closed| failed(kube::Error::Service(closed.into())))
 }
 
 /// What was asked for.
@@ -189,17 +181,17 @@ impl Fields<'_> {
 }
 
 fn unreadable(error: serde_json::Error) -> CallError {
-    kube::Error::SerdeError(error).into()
+    failed(kube::Error::SerdeError(error))
 }
 
 fn no_version() -> CallError {
-    kube::Error::Service("the API server sent no resourceVersion".into()).into()
+    failed(kube::Error::Service("the API server sent no resourceVersion".into()))
 }
 
 async fn answer(asked: &mut JoinSet<Result<Reply, CallError>>) -> Result<Reply, CallError> {
     match asked.join_next().await {
         Some(Ok(reply)) => reply,
-        Some(Err(error)) => Err(kube::Error::Service(error.into()).into()),
+        Some(Err(error)) => Err(failed(kube::Error::Service(error.into()))),
         None => Err(CallError::Deadline(PAGE_DEADLINE)),
     }
 }
@@ -328,7 +320,7 @@ impl Source {
             ..WatchParams::default()
         };
         let request = Request::new(&self.url).watch(&params, version);
-        let request = request.map_err(kube::Error::BuildRequest)?;
+        let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
         // The server ends it in time; one that does not is not waited for.
         let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS.into()) + CALL_DEADLINE;
         let mut events = Box::pin(call(self.client.request_stream(request)).await?);
@@ -340,13 +332,13 @@ impl Source {
             let mut line = (&mut events).take(EVENT_BYTES);
             match timeout_at(deadline, line.read_until(b'\n', &mut text)).await {
                 Err(_) => return Ok(()),
-                Ok(Err(error)) => return Err(kube::Error::ReadEvents(error).into()),
+                Ok(Err(error)) => return Err(failed(kube::Error::ReadEvents(error))),
                 Ok(Ok(_)) => {}
             }
             // The end, perhaps in the middle of an event.
             if text.last() != Some(&b'\n') {
                 return if text.len() as u64 == EVENT_BYTES {
-                    Err(kube::Error::LinesCodecMaxLineLengthExceeded.into())
+                    Err(failed(kube::Error::LinesCodecMaxLineLengthExceeded))
                 } else {
                     Ok(())
                 };
@@ -355,7 +347,7 @@ impl Source {
             let object = object.get();
             if r#type == "ERROR" {
                 let status: Status = serde_json::from_str(object).map_err(unreadable)?;
-                return Err(kube::Error::Api(Box::new(status)).into());
+                return Err(CallError::Refused(Box::new(status)));
             }
             let head: Head = serde_json::from_str(object).map_err(unreadable)?;
             if head.metadata.resource_version.is_empty() {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::Timestamp;
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::client::{CallError, jitter};
+pub use convoke_core::cluster::view::{View, entry, entry_of, identity};
 use super::read::{Event, PAGE, Source, WATCH_SECONDS};
 use super::store::{Entry, Key, Store};
 
@@ -26,39 +26,6 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
 /// A watch that ends sooner than that was cut off: perhaps the server is another one now.
 const WHOLE_WATCH: Duration = Duration::from_secs(WATCH_SECONDS as u64 - 10);
-
-/// What a store keeps of an object of type `K`.
-pub trait View: Send + Sync + Sized + 'static {
-    /// The API type that is watched.
-    type Object: Resource + DeserializeOwned + Send + 'static;
-    /// Takes what is worth keeping.
-    fn of(object: Self::Object) -> Self;
-    /// Reads the JSON text of an object.
-    ///
-    /// # Errors
-    /// When it is none.
-    fn read(text: &str) -> serde_json::Result<(Key, Entry<Self>)> {
-        serde_json::from_str(text).map(entry::<Self>)
-    }
-}
-
-/// Turns an object into a store entry.
-pub fn entry<V: View>(object: V::Object) -> (Key, Entry<V>) {
-    entry_of(object, V::of)
-}
-
-/// The same for what is kept by `view` instead of a [`View`].
-pub fn entry_of<K: Resource, V>(object: K, view: impl Fn(K) -> V) -> (Key, Entry<V>) {
-    let (key, uid, version) = identity(object.meta());
-    (key, Entry { uid, version, value: view(object) })
-}
-
-/// Which object in which version: key, UID, version as a number.
-#[must_use]
-pub fn identity(meta: &ObjectMeta) -> (Key, String, u64) {
-    let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
-    (Key::of(meta), meta.uid.clone().unwrap_or_default(), version)
-}
 
 /// Whether one version is older than the other; both are those of one kind.
 fn is_before(one: &str, other: &str) -> bool {
@@ -151,7 +118,7 @@ pub async fn run_some<K: Resource, V>(
     let mut pauses = Pauses::default();
     let failed = async |error: &CallError, pauses: &mut Pauses| {
         heard(Heard::Failed(error));
-        store.health.failed(&error.words(), Instant::now());
+        store.health.failed(&error.words(), Instant::now().into(), Timestamp::now());
         let refused = error.is_forbidden();
         let most = if refused { forbidden } else { LONGEST_PAUSE };
         let pause = pauses.next(Instant::now(), most);
@@ -258,12 +225,12 @@ pub async fn run_some<K: Resource, V>(
                 Ok(()) if anew && began.elapsed() >= SHORTEST_WATCH => break,
                 Ok(()) if shown || began.elapsed() >= SHORTEST_WATCH => {}
                 Ok(()) => {
-                    store.health.failed("each watch ends at once", Instant::now());
+                    store.health.failed("each watch ends at once", Instant::now().into(), Timestamp::now());
                     tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
                 }
                 Err(error) if error.is_expired() => {
                     tracing::debug!(kind = store.kind, %error, "the watch fell behind");
-                    store.health.failed("the watch fell behind", Instant::now());
+                    store.health.failed("the watch fell behind", Instant::now().into(), Timestamp::now());
                     tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
                     break;
                 }

@@ -9,10 +9,9 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 
-use super::client::{CallError, call};
+use super::client::{CallError, call, failed};
+pub use convoke_core::cluster::write::{Deleted, Mode, SYNC_MANAGER};
 
-/// Field manager of everything that comes from Git.
-pub const SYNC_MANAGER: &str = "convoke-sync";
 /// Field manager of children.
 pub const CONTROLLER_MANAGER: &str = "convoke";
 /// Field manager of statuses.
@@ -20,20 +19,6 @@ pub const STATUS_MANAGER: &str = "convoke-status";
 
 /// A resource version that no object ever has again: makes an apply create-only.
 const NEVER: &str = "1";
-
-/// What an apply may do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mode {
-    /// Create. An object of that name is a 409.
-    Create,
-    /// Change exactly the object with this uid, taking over fields of other managers.
-    Update {
-        /// `metadata.uid` of the object.
-        uid: String,
-        /// `metadata.resourceVersion` that it must still have; `None`: any.
-        version: Option<u64>,
-    },
-}
 
 /// The dynamic API of a kind in a namespace.
 #[must_use]
@@ -120,7 +105,7 @@ pub async fn replace_spec(
         {"op": "replace", "path": "/spec", "value": spec},
     ]);
     let patch: json_patch::Patch =
-        serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+        serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let mut params = PatchParams::default().validation_strict();
     params.field_manager = Some(SYNC_MANAGER.into());
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
@@ -141,7 +126,7 @@ pub async fn set_finalizers(
         {"op": "add", "path": "/metadata/finalizers", "value": finalizers},
     ]);
     let patch: json_patch::Patch =
-        serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+        serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let manager = Some(CONTROLLER_MANAGER.to_owned());
     let params = PatchParams { field_manager: manager, ..PatchParams::default() };
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
@@ -153,7 +138,7 @@ pub async fn set_finalizers(
 /// # Errors
 /// The call's error; a 409 means that an object has the name.
 pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallError> {
-    let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+    let object = serde_json::from_value(object).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let params =
         PostParams { field_manager: Some(CONTROLLER_MANAGER.to_owned()), ..PostParams::default() };
     call(api.create(&params, &object)).await.map(drop)
@@ -178,17 +163,6 @@ pub async fn apply_status<K: Resource<DynamicType = ()>>(
     });
     let params = PatchParams::apply(STATUS_MANAGER).force();
     call(api_of::<K>(client, namespace).patch_status(name, &params, &Patch::Apply(&object))).await
-}
-
-/// How a delete ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deleted {
-    /// It is gone.
-    Gone,
-    /// It waits for finalizers of others.
-    Terminating,
-    /// It changed since it was looked at: look again.
-    Changed,
 }
 
 /// Deletes exactly the object with this uid at this version.

@@ -5,30 +5,13 @@
 //!
 //! Kept in memory only: after a restart the engine fills it again from the commit that it reads first.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::queue::Queue;
 use crate::api::Mark;
 use crate::cluster::store::Key;
-
-/// The source of one build at one commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceAt {
-    /// Name of the GitSync.
-    pub sync: String,
-    /// URL of the repository, without credentials.
-    pub url: String,
-    /// Commit (40 or 64 hex digits).
-    pub commit: String,
-    /// Id of the tree of `source.subfolder`; `None` when the commit has no such folder.
-    pub subfolder_tree: Option<String>,
-    /// Id of the tree or blob of each of `trigger.paths`; `None` when the commit has no such path.
-    pub paths: BTreeMap<String, Option<String>>,
-    /// What [`crate::api::keys::APPLIED`] says on the object once the definition of this commit is applied. Until
-    /// then spec and source belong to different commits, and nothing is built. `None`: don't wait for it.
-    pub applied: Option<String>,
-}
+pub use crate::sync::source_at::SourceAt;
 
 /// What is known of the source of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +139,8 @@ impl BuildSources {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::api::Kind;
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use tokio::task::{Id, JoinSet};
 
 use super::queue::Queue;
+pub use convoke_core::next::{Next, delay};
+
 pub use crate::cluster::client::jitter;
 use crate::cluster::store::Key;
 
@@ -16,20 +18,6 @@ use crate::cluster::store::Key;
 pub const RECONCILE_DEADLINE: Duration = Duration::from_secs(120);
 /// Every object is looked at again after this time (±10%), whatever the watch says.
 pub const RESYNC: Duration = Duration::from_secs(600);
-
-const FIRST_BACKOFF: Duration = Duration::from_millis(500);
-const LAST_BACKOFF: Duration = Duration::from_secs(60);
-
-/// What to do with the object next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing to do until it changes (the periodic requeue stays).
-    Settled,
-    /// Look again after this time.
-    After(Duration),
-    /// The object is gone: forget it.
-    Forget,
-}
 
 /// One controller.
 pub trait Reconciler: Send + Sync + 'static {
@@ -47,13 +35,7 @@ pub trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Next, Self::Error>> + Send;
 }
 
-/// The `attempt`-th delay (from 0): doubling from half a second to a minute.
-#[must_use]
-pub fn delay(attempt: u32) -> Duration {
-    FIRST_BACKOFF.saturating_mul(1u32 << attempt.min(16)).min(LAST_BACKOFF)
-}
-
-/// The same ±10%.
+/// [`delay`] ±10%.
 #[must_use]
 pub fn backoff(attempt: u32) -> Duration {
     jitter(delay(attempt))

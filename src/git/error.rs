@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::definition::diagnostic::is_invisible;
 use crate::net::{NetError, NotAllowed};
+use crate::sync::source_error::SourceError;
 
 /// Why a repository cannot be asked, fetched or read.
 ///
@@ -293,6 +294,13 @@ impl GitError {
     /// Damaged data, described by a text that may come from the remote.
     pub(super) fn corrupt(detail: impl AsRef<str>) -> Self {
         Self::CorruptData { detail: printable(detail.as_ref()) }
+    }
+}
+
+impl From<GitError> for SourceError {
+    fn from(error: GitError) -> Self {
+        let (reason, message, hint) = (error.reason(), error.to_string(), error.hint());
+        Self::Git { reason, message, hint, terminal: error.is_terminal() }
     }
 }
 

@@ -17,7 +17,7 @@ use super::error::{nearest, printable};
 use super::listing::{Folder, Found, Listing, Table, list};
 use super::protocol::cause;
 use super::store::Generation;
-use super::{GitError, Limits, check};
+use super::{CommitInfo, GitError, Limits, check};
 use crate::definition::tree::{
     EntryKind, RepositoryTree, TreeChanges, TreeEntry, TreeError, TreeProblem,
 };
@@ -29,19 +29,6 @@ const COMMIT_BYTES: u64 = 4 << 20;
 /// Decoded delta bases kept while walking and reading.
 const CACHE_BYTES: usize = 8 << 20;
 const SUBJECT_CHARS: usize = 120;
-
-/// What a status says about a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitInfo {
-    /// 40 or 64 hex digits.
-    pub id: String,
-    /// Name of the author, without address.
-    pub author: String,
-    /// First line of the message, at most 120 characters.
-    pub subject: String,
-    /// When it was committed: seconds since 1970.
-    pub time_seconds: i64,
-}
 
 /// The tree of one commit below a path. Holds on to its part of the store until it is dropped.
 pub struct Snapshot {

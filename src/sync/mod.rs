@@ -1,52 +1,15 @@
-//! The engine: a commit's desired set against the live objects, and the writes that close the gap.
+//! What drives the engine: looks at remotes, sends its requests, tells it what came of them.
 //!
-//! ```text
-//! Catalog ─► desired (pure) ─┐
-//!                            ├─► plan (pure) ─► apply ─► prune ─► status (pure) ─► one patch
-//! live stores ───────────────┘
-//! ```
-//! What decides is a [`machine`] without input and output; a [`driver`] does what it asks for.
-//!
-//! Absence must be proven: a commit with any error deletes nothing, deletes run last and only after every other
-//! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
+//! What decides is the machine of [`convoke_core::sync`], which knows no executor, client or repository; the [`driver`] does
+//! what it asks for.
+
+pub use convoke_core::sync::*;
 
 pub mod abandoned;
-pub mod apply;
-pub mod board;
 pub mod budgets;
 mod builds;
-mod carry;
-mod depends;
-pub mod desired;
-mod drift;
 pub mod driver;
-mod end;
-pub mod engine;
-mod fights;
-pub mod kept;
-pub mod listen;
 pub mod local;
-mod look;
-pub mod machine;
-pub mod order;
-pub mod pieces;
-pub mod plan;
-pub mod preview;
-mod problems;
-#[cfg(test)]
-mod properties;
-mod references;
-pub mod rights;
-mod siblings;
-#[cfg(test)]
-mod simulation;
 pub mod slots;
 pub mod source;
-pub mod source_error;
-mod space;
-mod spoken;
-mod state;
-pub mod status;
-mod tell;
-mod touched;
 pub mod variables;

@@ -2,120 +2,27 @@
 
 mod before;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::board::{Board, Namespace};
 use super::budgets::Budgets;
 use super::builds::build_sources;
-use super::desired::{DesiredSet, desired_after, desired_set, input_key};
-use super::kept::{Memory, Past, needless};
+use super::loaded::{Coordinates, Loaded, Reading};
 use super::local::{Local, state_id};
 use super::order::Seq;
 use super::slots::Slots;
 use super::source_error::SourceError;
 use crate::api::ObjectId;
-use crate::api::git_sync::{GitRef, GitSyncSpec, Stages, VariablesSpec};
+use crate::api::git_sync::{GitSyncSpec, Stages};
 use crate::cluster::store::Key;
-use crate::controllers::build_sources::SourceAt;
 use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
 use crate::net::Dialler;
 
-/// The newest commit that was read whole.
-#[derive(Clone)]
-pub struct Loaded {
-    /// Which commit.
-    pub revision: Revision,
-    /// Its author and subject.
-    pub info: CommitInfo,
-    /// Its definitions and problems.
-    pub catalog: Catalog,
-    /// What it wants.
-    pub desired: DesiredSet,
-    /// See [`Memory::measure`].
-    pub measure: DesiredSet,
-    /// Commit, path and hash of the variables: what the desired set was made from.
-    pub input_key: String,
-    /// Name of each AgentBuild with its source at that commit.
-    pub builds: Vec<(String, SourceAt)>,
-    /// When the commit was found: what others knew of their remotes before may be older.
-    pub found: Seq,
-    /// See [`Memory::last_paths`].
-    pub last_paths: BTreeMap<ObjectId, String>,
-    /// Whether it has errors, and what was wanted before it is not known: then no absence proves anything.
-    pub lost: bool,
-    /// Whether it was read again, because it had been applied: then other commits may lie between it and the next one.
-    recalled: bool,
-    coordinates: Coordinates,
-    variables: Option<Variables>,
-}
-
-impl Loaded {
-    /// Whether it was read for this spec.
-    #[must_use]
-    pub fn answers(&self, spec: &GitSyncSpec) -> bool {
-        self.coordinates.same_place(&Coordinates::of(spec))
-    }
-
-    /// The same after a commit that was read later; what that had errors in itself stays unknown.
-    #[must_use]
-    fn after(&self, before: &Self) -> Self {
-        let past = [before.past(), self.past()];
-        let Memory { last_paths, measure } =
-            Memory::of(&past, &BTreeSet::new(), &self.desired, &self.catalog);
-        let lost = self.lost && before.catalog.has_errors();
-        Self { measure, last_paths, lost, ..self.clone() }
-    }
-
-    /// What it remembers and nothing needs any more.
-    #[must_use]
-    pub fn needless(&self, board: Option<&Board>, live: &dyn Namespace) -> BTreeSet<ObjectId> {
-        needless(&self.last_paths, &self.measure, board, live)
-    }
-
-    /// What the next commit has to know of this one.
-    fn past(&self) -> Past<'_> {
-        let Self { revision, measure, last_paths, recalled, .. } = self;
-        Past { commit: &revision.commit, certain: !recalled, measure, last_paths }
-    }
-}
-
-/// The part of a spec that decides what is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Coordinates {
-    url: String,
-    reference: GitRef,
-    path: String,
-    ignore: Vec<String>,
-    variables: Option<VariablesSpec>,
-    timeout: Duration,
-}
-
-impl Coordinates {
-    fn of(spec: &GitSyncSpec) -> Self {
-        let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
-        let reference = spec.reference.clone().unwrap_or(main);
-        let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        let timeout = timeout.min(MOST_TIMEOUT);
-        let GitSyncSpec { url, path, ignore, variables, .. } = spec.clone();
-        Self { url, reference, path, ignore, variables, timeout }
-    }
-
-    /// Whether both name the same files; how long a fetch may take does not matter.
-    fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, ignore, variables, timeout: _ } = self;
-        (url, reference, path) == (&other.url, &other.reference, &other.path)
-            && (ignore, variables) == (&other.ignore, &other.variables)
-    }
-}
-
-/// Longest `spec.timeout`: the schema says so, but keeps what was stored before it did.
-pub(super) const MOST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// How long a server may send nothing while it has a turn to be read from. Git's servers say every five seconds that they are
 /// still at work (`uploadpack.keepAlive`).
 const SILENCE: Duration = Duration::from_secs(30);
@@ -315,39 +222,15 @@ impl Source {
             let loader = &mut self.loader;
             tokio::task::block_in_place(|| loader.load(snapshot, context))
         };
-        let desired = self.desired(&catalog);
+        let before = self.loaded.as_deref();
+        let desired = Loaded::desired(before, &catalog);
         let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
-        let input_key = input_key(&revision.commit, &wanted.path, context.variables.as_ref());
-        let Memory { last_paths, measure } = self.memory(&desired, &catalog);
-        let lost = catalog.has_errors() && self.loaded.as_ref().is_none_or(|old| old.lost);
-        self.loaded = Some(Arc::new(Loaded {
-            revision,
-            info,
-            catalog,
-            desired,
-            input_key,
-            builds,
-            found,
-            measure,
-            last_paths,
-            lost,
-            recalled,
-            coordinates: wanted,
-            variables: context.variables.clone(),
-        }));
+        let variables = context.variables.clone();
+        let coordinates = wanted;
+        let reading =
+            Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
+        self.loaded = Some(Arc::new(Loaded::new(before, &self.needless, desired, reading)));
         Ok(())
-    }
-
-    fn desired(&self, catalog: &Catalog) -> DesiredSet {
-        match &self.loaded {
-            Some(old) => desired_after((&old.catalog, &old.desired), catalog),
-            None => desired_set(catalog),
-        }
-    }
-
-    fn memory(&self, desired: &DesiredSet, catalog: &Catalog) -> Memory {
-        let past: Vec<_> = self.loaded.iter().map(|loaded| loaded.past()).collect();
-        Memory::of(&past, &self.needless, desired, catalog)
     }
 
     /// Reads a folder on disk.
@@ -375,37 +258,29 @@ impl Source {
         stages: &mut Stages,
         attempted: &mut Option<Revision>,
     ) -> bool {
-        let desired = self.desired(&catalog);
+        let before = self.loaded.as_deref();
+        let desired = Loaded::desired(before, &catalog);
         let revision = Revision { commit: state_id(&desired, &catalog), name: "local".into() };
         stages.load_ms = millis(start);
         *attempted = Some(revision.clone());
-        let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
+        let known = before.filter(|loaded| !loaded.catalog.again);
         if known.is_some_and(|loaded| loaded.revision == revision) {
             return false;
         }
-        let Memory { last_paths, measure } = self.memory(&desired, &catalog);
-        self.loaded = Some(Arc::new(Loaded {
-            info: CommitInfo {
-                id: revision.commit.clone(),
-                author: String::new(),
-                subject: "a folder on disk".into(),
-                time_seconds: 0,
-            },
-            input_key: format!("{} {}", revision.commit, wanted.path),
-            revision,
-            catalog,
-            desired,
-            // Tekton cannot clone it: nothing is built from a folder.
-            builds: Vec::new(),
-            found,
-            measure,
-            last_paths,
-            // Nothing else holds an earlier state.
-            lost: false,
-            recalled: false,
-            coordinates: wanted,
-            variables: context.variables,
-        }));
+        let info = CommitInfo {
+            id: revision.commit.clone(),
+            author: String::new(),
+            subject: "a folder on disk".into(),
+            time_seconds: 0,
+        };
+        // Tekton cannot clone it: nothing is built from a folder.
+        let (builds, variables) = (Vec::new(), context.variables);
+        let (recalled, coordinates) = (false, wanted);
+        let reading =
+            Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
+        // Nothing else holds an earlier state.
+        let loaded = Loaded::new(before, &self.needless, desired, reading);
+        self.loaded = Some(Arc::new(Loaded { lost: false, ..loaded }));
         true
     }
 }
@@ -415,14 +290,3 @@ impl Source {
 pub fn millis(start: Instant) -> i64 {
     i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX)
 }
-
-/// A Go duration of whole units (`1m30s`), as the schema allows it.
-#[must_use]
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let duration: kube::core::Duration = text.parse().ok()?;
-    (!duration.is_negative()).then(|| duration.into())
-}
-
-#[cfg(test)]
-#[path = "source_tests.rs"]
-pub(super) mod tests;

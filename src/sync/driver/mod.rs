@@ -18,7 +18,6 @@ use tokio::task::AbortHandle;
 use self::perform::Clients;
 use super::apply::CONCURRENCY;
 use super::budgets::Budgets;
-use super::depends::tell_agents;
 use super::engine::{Engine, EngineError};
 use super::listen::{Sink, listen};
 use super::local::LocalFolders;
@@ -39,7 +38,7 @@ use crate::controllers::build_sources::BuildSources;
 use crate::controllers::queue::Queue;
 use crate::controllers::runtime::{Next, Reconciler};
 use crate::controllers::turns::{Turn, Turns};
-use crate::controllers::wanted_agents::WantedAgents;
+use crate::controllers::wanted_agents::{WantedAgents, tell_agents};
 use crate::net::Dialler;
 
 /// How long the first lists of our kinds may take before the statuses say that one is missing.
@@ -352,26 +351,4 @@ async fn run<'a, T>(
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0u8)
-}
-
-/// Does what a pass asks of the API server with this client, for tests.
-#[cfg(test)]
-pub(super) async fn drive<T>(client: &Client, pass: Pass<'_, T>) -> T {
-    let mut clients = Clients::new(client);
-    let does = |effect| match effect {
-        Effect::Request(number, request) => {
-            let client = clients.of(request.account.as_ref());
-            let work = perform::perform(client, "team", request.call);
-            Some(work.map(move |reply| Some((number, reply))).boxed())
-        }
-        _ => None,
-    };
-    let writes = Writes::new();
-    run(&Mutex::new(pass), (&writes, "team"), does).await.expect("it waits for something")
-}
-
-/// For tests.
-#[cfg(test)]
-pub(super) fn io() -> super::machine::io::Io {
-    super::machine::io::Io::new(now(), 0, 1)
 }

@@ -10,7 +10,7 @@ use kube::api::{Api, PostParams};
 
 use crate::api::GitSync;
 use crate::cluster::client::call;
-use crate::cluster::identity::Account;
+use crate::cluster::identity::{Account, acting_as};
 use crate::cluster::ssa;
 use crate::sync::machine::effect::{Call, Replied, Reply};
 
@@ -29,7 +29,7 @@ impl Clients {
         let Some(account) = account else { return self.own.clone() };
         let own = &self.own;
         let key = format!("{}/{}", account.namespace, account.name);
-        self.others.entry(key).or_insert_with(|| account.client(own)).clone()
+        self.others.entry(key).or_insert_with(|| acting_as(account, own)).clone()
     }
 }
 

@@ -23,14 +23,9 @@ impl Reader {
         }
     }
 
-    pub async fn refresh(&mut self) -> Result<bool, GitError> {
+    pub async fn refresh(&mut self) -> Result<bool, SourceError> {
         let key = Key::new("team", "main");
-        let read =
-            self.source.refresh(&self.spec, &key, None, &mut Stages::default(), &mut None).await;
-        read.map_err(|error| match error {
-            SourceError::Git(error) => error,
-            other => panic!("{other}"),
-        })
+        self.source.refresh(&self.spec, &key, None, &mut Stages::default(), &mut None).await
     }
 
     /// Names that the commit wants.
@@ -76,7 +71,7 @@ async fn g08_a_ref_that_moves_while_it_is_fetched_is_asked_for_again_at_once() {
     let id = world.repo.commit("main", &[("b.yaml", &model("b"))]);
     world.server.inject_always(Step::Fetch, not_our_ref(&id));
     world.server.forget();
-    assert_eq!(reader.refresh().await, Err(GitError::CommitGone { commit: id }));
+    assert_eq!(reader.refresh().await, Err(GitError::CommitGone { commit: id }.into()));
     assert_eq!((count(&world, Step::LsRefs), count(&world, Step::Fetch)), (4, 4));
     assert_eq!(reader.objects(), ["a"]);
     world.server.heal();

@@ -1,0 +1,142 @@
+//! Whether a store can be believed: since when its kind can be neither listed nor watched.
+//!
+//! One failure says nothing; watches end and begin again all the time. Nor does one success: a watch may begin well each
+//! time, and break before it shows anything. So the watch works when a list was complete, when it showed something, or
+//! when it went on for some seconds.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+/// How long a kind may fail before its store is called silent.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest error that is kept, in characters.
+const MOST_ERROR: usize = 250;
+
+struct Failing {
+    since: Instant,
+    time: Timestamp,
+    error: String,
+    /// Whether it has lasted so long that it was told.
+    told: bool,
+}
+
+type Listener = Box<dyn Fn() + Send + Sync>;
+
+/// See the module.
+pub struct Health {
+    patience: Duration,
+    failing: Mutex<Option<Failing>>,
+    listeners: RwLock<Vec<Listener>>,
+}
+
+impl Health {
+    /// Nothing has failed yet. What fails for longer than `patience` makes silent.
+    #[must_use]
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, failing: Mutex::default(), listeners: RwLock::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Failing>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `listener` whenever the store falls silent, and when it can be believed again. It must not block.
+    pub fn on_turn(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+    }
+
+    fn turn(&self) {
+        for listener in self.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            listener();
+        }
+    }
+
+    /// It does not work at this time, and is tried again. The second one is for people.
+    pub fn failed(&self, error: &str, now: Instant, time: Timestamp) {
+        let mut guard = self.lock();
+        let failing = guard.get_or_insert_with(|| Failing {
+            since: now,
+            time,
+            error: String::new(),
+            told: false,
+        });
+        failing.error = error.chars().take(MOST_ERROR).collect();
+        let lasts = now.saturating_duration_since(failing.since) >= self.patience;
+        let turns = lasts && !failing.told;
+        failing.told |= lasts;
+        drop(guard);
+        if turns {
+            self.turn();
+        }
+    }
+
+    /// It works.
+    pub fn works(&self) {
+        if self.lock().take().is_some_and(|failing| failing.told) {
+            self.turn();
+        }
+    }
+
+    /// Whether it fails right now, for long or not: what it does not show may be there all the same.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Since when nothing is known, and why, if that is so for long.
+    #[must_use]
+    pub fn silence(&self) -> Option<String> {
+        let guard = self.lock();
+        let Failing { time, error, .. } = guard.as_ref().filter(|failing| failing.told)?;
+        Some(format!("since {time:.0}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn g18_a_kind_that_fails_for_long_is_silent_until_it_works_and_one_failure_is_nothing() {
+        let (health, start) = (Health::new(PATIENCE), Instant::now());
+        let time: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
+        let turns = Arc::new(AtomicUsize::new(0));
+        let count = turns.clone();
+        health.on_turn(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        let turns = || turns.load(Ordering::SeqCst);
+        let after = |seconds| start + Duration::from_secs(seconds);
+        // Failures with successes between them, over hours.
+        for seconds in (0..7200).step_by(50) {
+            health.failed("cut off", after(seconds), time);
+            health.failed("cut off", after(seconds + 5), time);
+            assert_eq!((health.silence(), turns()), (None, 0));
+            health.works();
+        }
+        // Failures only.
+        for seconds in (8000..8060).step_by(5) {
+            health.failed("refused", after(seconds), time);
+            assert_eq!((health.silence(), turns()), (None, 0));
+        }
+        for seconds in (8060..9000).step_by(5) {
+            health.failed(&"no right ".repeat(100), after(seconds), time);
+            let said = health.silence().expect("silent");
+            assert!(said.starts_with("since 2026-01-02T03:04:05Z: no right"), "{said}");
+            assert!(said.len() < 300, "{said}");
+            assert_eq!(turns(), 1);
+        }
+        health.works();
+        health.works();
+        assert_eq!((health.silence(), turns()), (None, 2));
+        assert!(!health.is_failing());
+        health.failed("once more", after(9100), time);
+        assert_eq!((health.silence(), turns()), (None, 2));
+        assert!(health.is_failing(), "nothing proves an absence from now on");
+    }
+}

@@ -1,0 +1,493 @@
+//! (pure) Planning and writing: from what was read and what there is to what was done.
+#![deny(clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
+use super::board::{Board, Count, Namespace};
+use super::desired::{Change, SyncRef, changes, latch_key};
+use super::engine::{Engine, EngineError, Subject};
+use super::machine::effect::Effect;
+use super::machine::io::Io;
+use super::order::Seq;
+use super::plan::{Inputs, Others, Plan, Unproven, brake, plan};
+use super::problems::{leave_refused, write_problems};
+use super::references::References;
+use super::rights::retry_after;
+use super::siblings;
+use super::loaded::Loaded;
+use super::space::Space;
+use super::state::{State, View};
+use super::status::Carried;
+use crate::api::git_sync::{
+    ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
+};
+use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::live::Stores;
+use crate::cluster::store::Key;
+use crate::definition::diagnostic;
+
+/// What a plan became.
+pub(super) struct Carry {
+    pub plan: Plan,
+    /// Whether it is the plan of a commit that was applied once, and says nothing about deletes.
+    pub recalled: bool,
+    /// The deletes that are held now, and what was held for this commit before.
+    pub pending: Option<PendingPrune>,
+    pub outcome: Outcome,
+    /// Writes that the server refused before and that were not sent again.
+    pub blocked: usize,
+    /// Deletes of the plan that were not begun.
+    pub postponed: usize,
+    pub carried: Carried,
+    pub approved: Option<ApprovedPrune>,
+    pub problems: Vec<Problem>,
+    pub stages: Stages,
+    /// Objects with our mark after the writes.
+    pub counts: BTreeMap<Kind, Count>,
+}
+
+impl Engine {
+    /// Plans and writes.
+    pub(super) async fn carry_out(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        loaded: &Arc<Loaded>,
+    ) -> Result<Carry, EngineError> {
+        let Subject { io, key, entry, sync, generation } = subject;
+        let plan_start = io.now();
+        let reference = subject.reference();
+        let live = self.space(&key.namespace);
+        // A plan for this commit was carried out before: what is missing now was there, or could not be made.
+        let again = state.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
+        let first = state.view.is_none();
+        let mut view = self.look_around(state, &reference, loaded, &live);
+        // A commit that is found already may have been written in part, before the operator started.
+        if first && !state.waiting && subject.was_applied_whole(&loaded.revision) {
+            view.board.trust(&loaded.desired);
+        }
+        // While the newest commit waits for others, what is wrong with it is said already.
+        let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
+        let mut problems = said.catalog.problems.clone();
+        problems.extend(view.references.problems().cloned());
+        let since = state.since(loaded);
+        // Asked first: whoever tells something beside this is news, whether or not the view has it.
+        let told = self.news();
+        let others = self.siblings.view(key, since, &self.stores.git_syncs);
+        let unproven = unproven(&others, &self.stores);
+        let status = subject.status();
+        let shown = status.and_then(|status| status.pending_prune.clone());
+        let pending = state.pending.get_or_insert(shown).clone();
+        let approval = subject.annotation(keys::APPROVE_PRUNE);
+        // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
+        let input_key = format!("{} {generation}", loaded.input_key);
+        let latch_key = latch_key(&loaded.revision.commit, &sync.spec.path, *generation);
+        let approved = status.and_then(|status| status.approved_prune.as_ref());
+        let mut made = plan(&Inputs {
+            sync: &reference,
+            input_key: &input_key,
+            latch_key: &latch_key,
+            desired: &loaded.measure,
+            live: &live,
+            board: &view.board,
+            has_errors: loaded.catalog.has_errors(),
+            broken: &loaded.catalog.broken,
+            broken_paths: &loaded.catalog.broken_paths,
+            paths: &loaded.catalog.paths,
+            last_paths: &loaded.last_paths,
+            lost: loaded.lost,
+            prune: &sync.spec.prune,
+            drift: sync.spec.drift,
+            failure_policy: sync.spec.failure_policy,
+            approval,
+            approved,
+            pending: pending.as_ref(),
+            unproven: &unproven,
+            prune_base: status.and_then(GitSyncStatus::prune_base),
+            others: &others,
+            settled: &state.settled,
+        });
+        let recalled = state.recalled.as_ref().is_some_and(|old| Arc::ptr_eq(old, loaded));
+        if recalled {
+            // It was applied once, perhaps for another spec.
+            made.undo_only();
+        }
+        state.try_denied_again(retry_after(subject), io.now());
+        // What the server refused is not sent again until its content changes or somebody asks.
+        let blocked = leave_refused(&mut made, &loaded.measure, &mut state.refused);
+        let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
+        if atomic && blocked > 0 {
+            made.wait();
+        }
+        let fought = state.fights.hold(&mut made, &loaded.measure, io.now());
+        let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
+        let mut carried = Carried { asked, ..Carried::default() };
+        self.ask(io, key, &others, &carried.asked, &made, since);
+        let pending = if recalled {
+            pending
+        } else {
+            brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
+        };
+        // Whether or not the status can say so at once.
+        state.pending = Some(pending.clone());
+        // What others see at this moment may not be shown here, unless somebody has approved just that.
+        let known = made.released.as_ref().map(|released| released.unread.clone());
+        let failing = || failing(&self.stores, known.as_deref());
+        carried.unseen = failing().filter(|_| !made.prune.is_empty());
+        // The remote has not been asked since the spec was changed: what was found before may be long out of date.
+        carried.unanswered = state.generation != *generation;
+        // While the newest commit cannot be read, an older one proves no absence.
+        let deletes_wait = blocked > 0
+            || !fought.is_empty()
+            || carried.unanswered
+            || state.source_error.is_some()
+            || state.waiting
+            || !carried.asked.is_empty()
+            || carried.unseen.is_some();
+        let postponed = if deletes_wait { std::mem::take(&mut made.prune).len() } else { 0 };
+        // An older commit gives nothing away either.
+        let offered = offered(state, loaded, &others);
+        let gives = if deletes_wait { offered } else { made.given.clone() };
+        for taker in self.siblings.give(key, &gives) {
+            self.wake(io, vec![Key::new(&key.namespace, taker)]);
+        }
+        let mut stages = Stages { plan_ms: io.millis_since(plan_start), ..state.stages.clone() };
+
+        // What is known is not lost with a request that fails.
+        state.view = Some(view);
+
+        // Remember an approval before the first delete: after a crash the rest is still approved.
+        if made.released.is_some() && approved != made.released.as_ref() {
+            let released = made.released.clone();
+            self.write_status(subject, |old| {
+                let mut status = old.cloned().unwrap_or_default();
+                status.approved_prune = released;
+                status
+            })
+            .await?;
+        }
+
+        let apply_start = io.now();
+        let newer = state.has_news();
+        let current = || {
+            if newer() {
+                return false;
+            }
+            let newest = self.stores.git_syncs.get(key);
+            newest.is_some_and(|newest| {
+                newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
+            })
+        };
+        // Another GitSync may want by now what this plan deletes, and a kind that fails may hide that.
+        let absent = || self.news() == told && failing().is_none();
+        let account = self.writer(state, subject, made.is_settled()).await;
+        if account.is_ok() {
+            self.prepare_end_of(subject, &made, blocked).await?;
+        }
+        let outcome = match account {
+            Ok(account) if !made.is_settled() => {
+                io.tell(Effect::Writing(true));
+                let slow = Self::slow_report(state, subject, loaded, &made);
+                let State { settled, pieces, .. } = state;
+                let writer = Writer {
+                    io,
+                    account: account.as_ref(),
+                    stores: &self.stores,
+                    sync: &reference,
+                    commit: &loaded.revision.commit,
+                    atomic,
+                    go_on: &current,
+                    absent: &absent,
+                    until: io.now() + LONGEST,
+                };
+                let work = apply(&writer, &loaded.measure, &made, settled, pieces);
+                self.telling(subject, slow, work).await
+            }
+            Ok(_) => Outcome::default(),
+            Err(refusal) => {
+                carried.refusal = Some(refusal);
+                Outcome::default()
+            }
+        };
+        stages.apply_ms = io.millis_since(apply_start);
+        let Some(mut view) = state.view.take() else { return Err(EngineError::Stuck) };
+        for id in &outcome.written {
+            if let Some(want) = loaded.measure.get(id) {
+                view.board.wrote(id, want);
+            }
+        }
+        // A reply that shows nothing new touches nothing, but teaches what is settled.
+        let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
+        // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
+        for id in own.chain(&self.touched.peek(key)) {
+            view.board.look(id, &reference, &loaded.measure, &live, &state.settled);
+        }
+        let counts = view.board.counts().clone();
+        state.view = Some(view);
+        for (id, drift) in &outcome.drifts {
+            if let Some(want) = loaded.measure.get(id) {
+                state.fights.reverted(id, &want.applied, drift.to_string(), io.now());
+            }
+        }
+        for id in made.create.iter().filter(|id| again && live.get(id).is_some()) {
+            if let Some(want) = loaded.measure.get(id) {
+                let who = "deleted by somebody".to_owned();
+                state.fights.reverted(id, &want.applied, who, io.now());
+            }
+        }
+        for (id, failure) in &outcome.failures {
+            match (failure, loaded.measure.get(id)) {
+                (Failure::Refused(message), Some(want)) => {
+                    state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
+                }
+                _ => carried.transient += 1,
+            }
+        }
+        state.try_denied_again(retry_after(subject), io.now());
+        carried.undeleted = outcome.undeleted.len();
+        carried.left = outcome.left + outcome.taken;
+        carried.wait = fought.iter().map(|fought| fought.wait).min();
+        let said_so = !carried.asked.is_empty() || carried.unseen.is_some();
+        if !said_so && !carried.unanswered && fought.is_empty() {
+            carried.undeleted += postponed;
+        }
+        problems.extend(write_problems(
+            &key.namespace,
+            &loaded.measure,
+            &made,
+            &outcome,
+            &state.refused,
+            &fought,
+        ));
+        diagnostic::sort(&mut problems);
+        let approved = made.released.clone();
+        Ok(Carry {
+            plan: made,
+            recalled,
+            pending,
+            outcome,
+            blocked,
+            postponed,
+            carried,
+            approved,
+            problems,
+            stages,
+            counts,
+        })
+    }
+
+    /// Brings the view up to date: with what changed in the cluster, and with what changed between two commits.
+    fn look_around(
+        &self,
+        state: &mut State,
+        sync: &SyncRef,
+        loaded: &Arc<Loaded>,
+        live: &Space<'_>,
+    ) -> View {
+        let key = Key::new(&*sync.namespace, &*sync.name);
+        let exists = |id: &ObjectId| live.get(id).is_some();
+        let Some(mut view) = state.view.take() else {
+            self.touched.follow(&key);
+            let board = Board::new(sync, &loaded.measure, live, &state.settled);
+            let mut references = References::default();
+            references.check_all(&loaded.catalog, &exists);
+            return View { board, references, loaded: loaded.clone() };
+        };
+        let touched = self.touched.take(&key);
+        let before = std::mem::replace(&mut view.loaded, loaded.clone());
+        let differing = changes(&before.measure, &loaded.measure);
+        for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
+            view.board.look(id, sync, &loaded.measure, live, &state.settled);
+        }
+        let differing = changes(&before.desired, &loaded.desired);
+        let commits = (&before.catalog, &loaded.catalog);
+        view.references.update(commits, &differing, touched.iter(), &exists);
+        view
+    }
+
+    /// Asks these GitSyncs of the namespace to look at their remotes, and hears of the next look of those for whom
+    /// deletes wait.
+    fn ask(
+        &self,
+        io: &Io,
+        key: &Key,
+        others: &siblings::View<'_>,
+        asked: &[String],
+        made: &Plan,
+        since: Seq,
+    ) {
+        for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
+            self.siblings.ask(&other, key, since);
+            self.wake(io, vec![other]);
+        }
+        if made.held.is_some() || !asked.is_empty() {
+            for other in others.mute() {
+                self.siblings.wait(other, key);
+            }
+        }
+    }
+}
+
+/// What cannot be read, and may need what this commit does not want.
+fn unproven(others: &siblings::View<'_>, stores: &Stores) -> Unproven {
+    let mut unproven = others.unproven();
+    if let Some(silent) = stores.silent() {
+        let kinds = stores.failing().into_iter().map(|kind| format!("kind {kind}"));
+        unproven.unread.extend(kinds);
+        if !unproven.reason.is_empty() {
+            unproven.reason.push_str("; ");
+        }
+        unproven.reason.push_str(&format!("the API server does not show {silent}"));
+    }
+    unproven
+}
+
+/// The kinds that cannot be watched at this moment, but for those that are `known` not to be.
+fn failing(stores: &Stores, known: Option<&[String]>) -> Option<String> {
+    let mut failing = stores.failing();
+    failing.retain(|kind| !known.is_some_and(|known| known.contains(&format!("kind {kind}"))));
+    (!failing.is_empty()).then(|| failing.join(", "))
+}
+
+/// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
+/// plan what has to wait for them; gives the names of those that are to look at their remotes.
+///
+/// Held deletes that are shown already, or join those that are held for this commit, ask nobody until they are approved.
+pub(super) fn consult(
+    others: &siblings::View<'_>,
+    made: &mut Plan,
+    pending: Option<&PendingPrune>,
+    latch_key: &str,
+) -> Vec<String> {
+    let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    let shown = pending.map(|pending| pending.digest.as_str());
+    let new = made.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
+    let new = new && !brake::is_latched(pending, latch_key);
+    if made.prune.is_empty() && made.given.is_empty() && !contested && !new {
+        return Vec::new();
+    }
+    let asked: Vec<_> = others.unknown.iter().map(|other| other.name.clone()).collect();
+    if !asked.is_empty() {
+        // It may be about to give these up.
+        made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !asked.contains(s)));
+        // It may want some of these.
+        made.held.take_if(|_| new);
+    }
+    asked
+}
+
+/// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which
+/// the other one is not Ready.
+fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(ObjectId, String)> {
+    let newest = state.loaded.as_ref().filter(|newest| {
+        state.waiting && state.source_error.is_none() && !newest.catalog.has_errors()
+    });
+    let Some(newest) = newest else { return Vec::new() };
+    let gone = changes(&loaded.desired, &newest.desired).into_iter();
+    gone.filter(|(_, change)| *change == Change::Gone)
+        .filter_map(|(id, _)| others.wanted_by(&id).map(|other| (id, other)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::json;
+
+    use super::super::order::Seq;
+    use super::super::plan::{Cause, Conflict, Held, Victim};
+    use super::super::siblings::{Siblings, Told};
+    use super::*;
+    use crate::api::GitSync;
+    use crate::cluster::live::Managed;
+    use crate::cluster::view;
+    use crate::cluster::store::Store;
+
+    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
+    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
+        let pending = shown.map(|digest| PendingPrune {
+            digest: digest.to_owned(),
+            // One that joins is shown at once where something needs an approval already.
+            requires_approval: digest == "d2",
+            input_key: "k".into(),
+            ..PendingPrune::default()
+        });
+        let store = Store::<Managed<GitSync>>::new("GitSync");
+        for name in ["main", "other"] {
+            let object = json!({
+                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"name": name, "namespace": "team", "uid": name, "generation": 1,
+                    "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "1"},
+                "spec": {"url": "https://git.example"},
+            });
+            let object = serde_json::from_value(object).expect("a GitSync");
+            let (key, entry) = view::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
+            store.applied(key, entry);
+        }
+        let siblings = Siblings::default();
+        if let Some(failed) = told {
+            let polled = Seq::next();
+            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
+            let _nobody = siblings.tell(&Key::new("team", "other"), told);
+        }
+        let others = siblings.view(&Key::new("team", "main"), Seq::default(), &store);
+        assert_eq!(others.unread().is_some(), told == Some(true));
+        consult(&others, made, pending.as_ref(), "k")
+    }
+
+    fn victim(name: &str) -> Victim {
+        Victim { id: ObjectId::new(Kind::Agent, name), uid: "u".into(), version: 1 }
+    }
+
+    fn holding() -> Plan {
+        let (digest, reason, victims) = ("d1".into(), "too many".into(), vec![victim("a")]);
+        Plan {
+            held: Some(Held { digest, cause: Cause::Brake, reason, victims }),
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn g12_what_is_held_and_shown_stays_shown_and_asks_nobody() {
+        for told in [None, Some(true), Some(false)] {
+            let mut made = holding();
+            for shown in ["d1", "d2"] {
+                assert_eq!(consulted(told, &mut made, Some(shown)), Vec::<String>::new());
+                assert_eq!(made, holding());
+            }
+        }
+        for shown in [Some("d0"), None] {
+            let mut made = holding();
+            assert_eq!(consulted(None, &mut made, shown), ["other"]);
+            assert_eq!(made.held, None, "the other one may want some");
+            for told in [true, false] {
+                let mut made = holding();
+                assert_eq!(consulted(Some(told), &mut made, shown), Vec::<String>::new());
+                assert_eq!(made, holding());
+            }
+        }
+    }
+
+    #[test]
+    fn g22_what_else_is_undecided_is_asked_beside_what_is_held() {
+        let id = ObjectId::new(Kind::Agent, "b");
+        let conflict = |sibling: Option<&str>| Conflict {
+            id: id.clone(),
+            owner: "somebody".into(),
+            sibling: sibling.map(str::to_owned),
+        };
+        let released = Plan { prune: vec![victim("b")], ..holding() };
+        let given = Plan { given: vec![(id.clone(), "other".into())], ..holding() };
+        let contested = Plan { conflicts: vec![conflict(Some("other"))], ..holding() };
+        for mut made in [released, given, contested] {
+            assert_eq!(consulted(None, &mut made, Some("d1")), ["other"]);
+            assert_eq!((made.held, made.conflicts), (holding().held, vec![]));
+        }
+        // What is nobody's of this namespace is a conflict whatever the others want.
+        let mut made = Plan { conflicts: vec![conflict(None)], ..holding() };
+        assert_eq!(consulted(None, &mut made, Some("d1")), Vec::<String>::new());
+        assert_eq!(made.conflicts.len(), 1);
+    }
+}

@@ -1,0 +1,347 @@
+//! (pure) `dependsOn`: a commit is applied once the GitSyncs that it builds on are there.
+//!
+//! It orders applies and nothing else: what was applied stays, its drift is undone, and a dependency that is lost later
+//! changes nothing until there is something new to apply. Whoever waits is woken by what it waits for.
+#![deny(clippy::disallowed_methods)]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::board::Namespace;
+use super::desired::DesiredSet;
+use super::engine::{Engine, Subject};
+use super::listen::Sink;
+use super::machine::effect::{Effect, Published};
+use super::machine::io::Io;
+use super::loaded::Loaded;
+use super::state::State;
+use super::status::Verdict;
+use super::tell::unready;
+use crate::api::{GitSync, keys};
+use crate::cluster::live::{Managed, Stores};
+use crate::cluster::store::{Entry, Key};
+use crate::sync::source_at::SourceAt;
+
+/// What a plan is made of.
+pub(super) struct Turn {
+    /// The commit to bring about; `None` when nothing may be written.
+    pub loaded: Option<Arc<Loaded>>,
+    /// Why that is not the newest one.
+    pub waits: Option<Verdict>,
+}
+
+impl Engine {
+    /// Which commit a GitSync may bring about now, when this is the newest one.
+    pub(super) fn turn(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        newest: Arc<Loaded>,
+    ) -> Turn {
+        let waits = if subject.sync.spec.depends_on.is_empty() {
+            None
+        } else {
+            self.cycle(subject).or_else(|| {
+                let known =
+                    is_released(state, subject, &newest) || self.is_applied(subject, &newest);
+                if known { None } else { self.unmet(subject, &newest) }
+            })
+        };
+        state.waiting = waits.is_some();
+        if waits.is_some() {
+            let spec = &subject.sync.spec;
+            let answers = |old: &Option<Arc<Loaded>>| old.clone().filter(|old| old.answers(spec));
+            let before = answers(&state.released).or_else(|| answers(&state.recalled));
+            return Turn { loaded: before, waits };
+        }
+        if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
+            let (uid, before) = (subject.entry.uid.clone(), state.released.clone());
+            let published = Published { uid, before, loaded: newest.clone() };
+            subject.io.tell(Effect::Publish(Box::new(published)));
+            state.released = Some(newest.clone());
+        }
+        state.released_for = subject.generation;
+        state.recalled = None;
+        Turn { loaded: Some(newest), waits: None }
+    }
+
+    /// Whether an operator that ran before this one has applied the commit whole for this spec.
+    fn is_applied(&self, subject: &Subject<'_>, newest: &Loaded) -> bool {
+        let applied = subject.status().and_then(|status| status.last_applied_revision.as_deref());
+        if !subject.entry.value.is_ready() || applied != Some(&*newest.revision.to_string()) {
+            return false;
+        }
+        // The same commit means something else when a variable has another value now: only the objects can tell.
+        let space = self.space(&subject.key.namespace);
+        subject.sync.spec.variables.is_none() || is_there(&newest.desired, &space)
+    }
+
+    fn cycle(&self, subject: &Subject<'_>) -> Option<Verdict> {
+        let namespace = &subject.key.namespace;
+        let found = circle(&subject.key.name, |name| {
+            let entry = self.stores.git_syncs.get(&Key::new(namespace, name));
+            entry.map(|entry| names(&entry)).unwrap_or_default()
+        })?;
+        let message = format!("dependsOn goes in a circle: {}", found.join(" → "));
+        Some(unready("DependencyCycle", &message, true))
+    }
+
+    /// What has to be waited for before a new commit is applied.
+    fn unmet(&self, subject: &Subject<'_>, newest: &Loaded) -> Option<Verdict> {
+        let why: Vec<_> = subject
+            .sync
+            .spec
+            .depends_on
+            .iter()
+            .filter_map(|other| {
+                let key = Key::new(&subject.key.namespace, &other.name);
+                let why = self.lack(subject.io, subject.key, &key, newest)?;
+                Some(format!("GitSync {} {why}", other.name))
+            })
+            .collect();
+        if why.is_empty() {
+            return None;
+        }
+        let message = format!("{} waits: {}", newest.revision, why.join("; "));
+        let mut waits = unready("DependencyNotReady", &message, false);
+        waits.reconciling = true;
+        Some(waits)
+    }
+
+    /// What another GitSync lacks so that one that depends on it may go on.
+    fn lack(&self, io: &Io, me: &Key, other: &Key, newest: &Loaded) -> Option<&'static str> {
+        let Some(entry) = self.stores.git_syncs.get(other) else { return Some("does not exist") };
+        let live = &entry.value;
+        let Some(sync) = live.object() else { return Some("does not parse") };
+        if live.facts.deleting {
+            return Some("is being deleted");
+        }
+        if sync.spec.suspend {
+            return Some("is suspended");
+        }
+        // What it still has to hand over to this very one cannot be waited for.
+        let handing = self.siblings.gives_only_to(other, &me.name) && is_handing_over(&sync);
+        if !live.is_ready() && !handing {
+            return Some("is not Ready");
+        }
+        // One push may concern both: it must have looked at its remote after this commit was found.
+        let told = self.siblings.told(other).filter(|told| {
+            told.uid == entry.uid
+                && Some(told.generation) == live.facts.generation
+                && told.polled > newest.found
+        });
+        let Some(told) = told else {
+            self.siblings.ask(other, me, newest.found);
+            self.wake(io, vec![other.clone()]);
+            return Some("has not looked at its remote since");
+        };
+        let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());
+        let wanted = told.loaded.map(|loaded| loaded.revision.to_string());
+        let stale = applied != wanted && !handing;
+        (told.failed || stale).then_some("is not Ready with its newest commit")
+    }
+}
+
+/// Whether this commit was let through for this spec, or wants just what that one wanted: in a repository of many, most
+/// commits are about other folders.
+fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
+    let same = |old: &Arc<Loaded>| old.input_key == newest.input_key || wants_the_same(old, newest);
+    state.released_for == subject.generation && state.released.as_ref().is_some_and(same)
+}
+
+/// Whether two commits want the same objects, and images of the same sources. (pure)
+fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
+    // The commit itself is in no image.
+    let sources = |loaded: &Loaded| -> Vec<_> {
+        let source = |(name, source): &(String, SourceAt)| {
+            (name.clone(), source.subfolder_tree.clone(), source.paths.clone())
+        };
+        loaded.builds.iter().map(source).collect()
+    };
+    let mut same = sources(old) == sources(new);
+    old.desired.differences(&new.desired, |_, was, is| {
+        same &= was.map(|want| &want.applied) == is.map(|want| &want.applied);
+    });
+    same
+}
+
+/// Whether each object says that just what is wanted was applied to it. (pure)
+fn is_there(desired: &DesiredSet, live: &dyn Namespace) -> bool {
+    desired.iter().all(|(id, want)| {
+        let live = live.get(id);
+        live.is_some_and(|l| l.facts().annotations.get(keys::APPLIED) == Some(&want.applied))
+    })
+}
+
+fn names(entry: &Entry<Managed<GitSync>>) -> Vec<String> {
+    let sync = entry.value.object().filter(|_| !entry.value.facts.deleting);
+    sync.iter().flat_map(|s| &s.spec.depends_on).map(|other| other.name.clone()).collect()
+}
+
+/// The shortest way from `start` along `edges` back to it, both ends included. (pure)
+fn circle(start: &str, edges: impl Fn(&str) -> Vec<String>) -> Option<Vec<String>> {
+    let mut seen = HashSet::new();
+    let mut ways = vec![vec![start.to_owned()]];
+    while !ways.is_empty() {
+        let mut longer = Vec::new();
+        for way in ways {
+            let last = way.last().map_or(start, String::as_str);
+            for next in edges(last) {
+                let mut way = way.clone();
+                way.push(next.clone());
+                if next == start {
+                    return Some(way);
+                }
+                if seen.insert(next) {
+                    longer.push(way);
+                }
+            }
+        }
+        ways = longer;
+    }
+    None
+}
+
+/// Whether a GitSync is not Ready because others have to take what it leaves to them.
+fn is_handing_over(sync: &GitSync) -> bool {
+    sync.status.as_ref().is_some_and(|status| {
+        status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "HandingOver")
+    })
+}
+
+/// What others may wait for in a GitSync.
+fn news(entry: &Entry<Managed<GitSync>>) -> impl PartialEq + use<> {
+    let sync = entry.value.object();
+    let applied = sync.as_ref().and_then(|s| s.status.as_ref()?.last_applied_revision.clone());
+    let ends = entry.value.facts.deleting;
+    let suspended = sync.as_ref().is_some_and(|s| s.spec.suspend);
+    let ready = (entry.value.is_ready(), sync.as_ref().is_some_and(|s| is_handing_over(s)));
+    (entry.uid.clone(), ready, applied, names(entry), ends, suspended)
+}
+
+/// Wakes those of a namespace that depend on others when one of them changes.
+pub fn listen(stores: &Stores, sink: &Sink) {
+    let (sink, syncs) = (sink.clone(), stores.git_syncs.clone());
+    stores.git_syncs.on_change(move |change| {
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && news(old) == news(new)
+        {
+            return;
+        }
+        for (key, entry) in syncs.list(&change.key.namespace) {
+            if key != *change.key && !names(&entry).is_empty() {
+                sink(key, Duration::ZERO);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Kind, ObjectId};
+    use crate::cluster::live::{Facts, Live, LiveObject};
+    use crate::definition::Catalog;
+    use crate::packed::Pairs;
+    use crate::sync::board::LiveSet;
+    use crate::sync::properties::definition;
+
+    fn loaded(contents: &[(&str, usize)]) -> Loaded {
+        let mut catalog = Catalog::default();
+        for (name, content) in contents {
+            let id = ObjectId::new(Kind::ModelAPI, *name);
+            catalog.definitions.insert(id.clone(), definition(&id, *content));
+        }
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        Loaded::of(&spec.expect("a spec"), "c", catalog, None)
+    }
+
+    fn source(commit: &str, tree: &str, path: &str) -> (String, SourceAt) {
+        let paths = [("shared".to_owned(), Some(path.to_owned()))];
+        let source = SourceAt {
+            sync: "main".into(),
+            url: "https://git.example".into(),
+            commit: commit.into(),
+            subfolder_tree: Some(tree.into()),
+            paths: paths.into_iter().collect(),
+            applied: None,
+        };
+        ("image".into(), source)
+    }
+
+    #[test]
+    fn g11_a_commit_that_changes_what_an_image_is_made_of_is_another_one() {
+        let of = |contents: &[(&str, usize)], builds| {
+            let mut loaded = loaded(contents);
+            loaded.builds = builds;
+            loaded
+        };
+        let with = |builds| of(&[("a", 1)], builds);
+        let old = with(vec![source("1", "t", "p")]);
+        assert!(wants_the_same(&old, &with(vec![source("2", "t", "p")])), "another folder");
+        for other in [vec![source("2", "u", "p")], vec![source("2", "t", "q")], Vec::new()] {
+            assert!(!wants_the_same(&old, &with(other)));
+        }
+        for contents in [vec![("a", 2)], vec![("b", 1)], vec![("a", 1), ("b", 1)], vec![]] {
+            let builds = vec![source("1", "t", "p")];
+            assert!(!wants_the_same(&old, &of(&contents, builds)));
+        }
+    }
+
+    struct Object(Facts);
+
+    impl LiveObject for Object {
+        fn uid(&self) -> &'static str {
+            "uid"
+        }
+        fn version(&self) -> u64 {
+            1
+        }
+        fn facts(&self) -> &Facts {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn g11_g21_a_commit_that_was_applied_with_other_values_is_not_applied() {
+        let applied = loaded(&[("a", 1), ("b", 1)]);
+        let live: LiveSet = applied
+            .desired
+            .iter()
+            .map(|(id, want)| {
+                let said = (keys::APPLIED.to_owned(), want.applied.clone());
+                let annotations = Pairs::of(Some(&[said].into()));
+                let facts = Facts { annotations, ..Facts::default() };
+                (id.clone(), Arc::new(Object(facts)) as Live)
+            })
+            .collect();
+        assert!(is_there(&applied.desired, &live));
+        for contents in [vec![("a", 1), ("b", 2)], vec![("a", 1), ("c", 1)]] {
+            assert!(!is_there(&loaded(&contents).desired, &live));
+        }
+    }
+
+    #[test]
+    fn g11_a_circle_is_found_by_its_members_only() {
+        let edges = |name: &str| {
+            let next: &[&str] = match name {
+                "a" => &["x", "b"],
+                "b" => &["c"],
+                "c" => &["a"],
+                "outside" => &["a"],
+                "self" => &["self"],
+                "diamond" => &["x", "y"],
+                "x" | "y" => &["z"],
+                _ => &[],
+            };
+            next.iter().map(|&name| name.to_owned()).collect()
+        };
+        assert_eq!(circle("a", edges).expect("a circle"), ["a", "b", "c", "a"]);
+        assert_eq!(circle("c", edges).expect("a circle"), ["c", "a", "b", "c"]);
+        assert_eq!(circle("self", edges).expect("a circle"), ["self", "self"]);
+        for name in ["outside", "diamond", "z", "missing"] {
+            assert_eq!(circle(name, edges), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! (pure) The end of a GitSync: what becomes of its objects when it is deleted, and the finalizer that holds it until then.
+//!
+//! The finalizer is there only while the end must delete something: `deletionPolicy: Delete`, not suspended, and there
+//! are objects or there are about to be. Nothing that is gone holds an end up: neither the namespace nor the
+//! ServiceAccount. A right that is missing does; then `deletionPolicy: Orphan` lets the objects stay.
+#![deny(clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::apply::{LONGEST, Outcome, Pruned, Writer};
+use super::board::{self, Board, LiveSet, is_paused, mark};
+use super::desired::{DesiredSet, SyncRef};
+use super::engine::{Engine, EngineError, Subject};
+use super::machine::Ended;
+use super::machine::effect::{Call, Effect, Event, Reply};
+use super::machine::io::Io;
+use super::order::Seq;
+use super::plan::{Others, Plan, Settled, Victim};
+use super::problems::{Refused, write_problems};
+use super::rights::{Denial, Refusal, retry_after};
+use super::state::State;
+use super::status::Report;
+use super::tell::unready;
+use crate::api::git_sync::DeletionPolicy;
+use crate::api::{GitSync, ObjectId, keys};
+use crate::cluster::live::{Live, Managed};
+use crate::cluster::store::{Entry, Key};
+use crate::next::{Next, delay};
+
+/// Objects that are deleted before the status is told again.
+const BATCH: usize = 200;
+/// How long the watch may take to show what was deleted.
+const ECHO: Duration = Duration::from_millis(100);
+/// How long objects that finalizers of others keep are waited for, once nothing else is left.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often the finalizer is tried again when the GitSync changed meanwhile.
+const TRIES: usize = 5;
+
+/// Whether the end of this GitSync takes its objects along.
+fn takes_along(sync: &GitSync) -> bool {
+    sync.spec.deletion_policy == DeletionPolicy::Delete && !sync.spec.suspend
+}
+
+fn is_held(entry: &Entry<Managed<GitSync>>) -> bool {
+    entry.value.facts.finalizers.iter().any(|name| name == keys::FINALIZER)
+}
+
+/// Whether an object carries the mark of exactly this GitSync.
+fn is_ours(live: &Live, id: &ObjectId, sync: &SyncRef) -> bool {
+    mark(live, id, sync) == Some(sync.mark(id))
+}
+
+/// The live objects of a GitSync that ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parting {
+    /// To be deleted, in reverse apply order.
+    victims: Vec<Victim>,
+    /// Wanted by another GitSync of the namespace: handed over first.
+    given: Vec<(ObjectId, String)>,
+    /// Protected by `convoke.dev/prune: disabled`.
+    kept: Vec<ObjectId>,
+    /// Being deleted already, and the finalizers that keep it.
+    ending: Vec<(ObjectId, String)>,
+}
+
+impl Parting {
+    /// Only what carries the mark of exactly this GitSync, naming its bearer.
+    fn of(live: &LiveSet, sync: &SyncRef, others: &dyn Others) -> Self {
+        let mut parting = Self::default();
+        for (id, object) in live {
+            if !is_ours(object, id, sync) {
+                continue;
+            }
+            if object.facts().deleting {
+                parting.ending.push((id.clone(), object.facts().finalizers.join(", ")));
+                continue;
+            }
+            let protected = object.facts().annotations.get(keys::PRUNE) == Some(keys::DISABLED);
+            if protected || is_paused(object) {
+                parting.kept.push(id.clone());
+            } else if let Some(other) = others.wanted_by(id) {
+                parting.given.push((id.clone(), other));
+            } else {
+                let (uid, version) = (object.uid().to_owned(), object.version());
+                parting.victims.push(Victim { id: id.clone(), uid, version });
+            }
+        }
+        parting.victims.sort_by(|a, b| b.id.cmp(&a.id));
+        parting
+    }
+}
+
+/// How much longer what is being deleted is waited for. (pure)
+fn patience(ending: usize, waited: Duration) -> Option<Duration> {
+    let left = PATIENCE.saturating_sub(waited);
+    (ending > 0 && !left.is_zero()).then_some(left)
+}
+
+/// The objects that others keep, for people. (pure)
+fn keepers(ending: &[(ObjectId, String)]) -> String {
+    let first = ending.first().map(|(id, finalizers)| format!("{id} ({finalizers})"));
+    let count = ending.len();
+    format!("finalizers keep {count} object(s); first: {}", first.unwrap_or_default())
+}
+
+/// How far an end has come.
+enum Step {
+    /// Nothing holds it any more: for people, why, and whether that is as it was meant.
+    Over { good: bool, reason: &'static str, note: String },
+    /// It goes on.
+    Later(Next),
+}
+
+impl Engine {
+    /// Before anything else is done for a GitSync: the finalizer is where it belongs as far as that is known without
+    /// looking at the remote.
+    pub(super) async fn prepare_end(&self, subject: &Subject<'_>) -> Result<(), EngineError> {
+        let held = is_held(subject.entry);
+        if !takes_along(subject.sync) {
+            return if held {
+                self.hold(subject.io, subject.key, &subject.entry.uid, false).await
+            } else {
+                Ok(())
+            };
+        }
+        let (sync, space) = (subject.reference(), self.space(&subject.key.namespace));
+        let space: &dyn board::Namespace = &space;
+        let ours = |id: &ObjectId| space.get(id).is_some_and(|live| is_ours(&live, id, &sync));
+        if !held && space.ids().iter().any(ours) {
+            return self.hold(subject.io, subject.key, &subject.entry.uid, true).await;
+        }
+        Ok(())
+    }
+
+    /// Before the writes of a plan: no object is made that the end would not find.
+    pub(super) async fn prepare_end_of(
+        &self,
+        subject: &Subject<'_>,
+        plan: &Plan,
+        blocked: usize,
+    ) -> Result<(), EngineError> {
+        let writes = !plan.create.is_empty() || !plan.update.is_empty();
+        // What the server refused is tried again: the finalizer would come and go with each try.
+        if blocked > 0 && !writes {
+            return Ok(());
+        }
+        if !takes_along(subject.sync) || (!writes && plan.marked > 0) {
+            return Ok(());
+        }
+        self.hold(subject.io, subject.key, &subject.entry.uid, writes).await
+    }
+
+    /// Sets or takes away the finalizer of exactly this GitSync, and leaves those of others alone.
+    async fn hold(&self, io: &Io, key: &Key, uid: &str, hold: bool) -> Result<(), EngineError> {
+        let store = &self.stores.git_syncs;
+        let Some(mut newest) = store.get(key).filter(|newest| newest.uid == uid) else {
+            return Ok(());
+        };
+        for attempt in 1..=TRIES {
+            let mut finalizers = newest.value.facts.finalizers.to_vec();
+            if finalizers.iter().any(|name| name == keys::FINALIZER) == hold {
+                return Ok(());
+            }
+            finalizers.retain(|name| name != keys::FINALIZER);
+            if hold {
+                finalizers.push(keys::FINALIZER.into());
+            }
+            let (name, version) = (key.name.clone(), newest.version);
+            let reply = match io.ask(None, Call::Finalizers { name, version, finalizers }).await {
+                Err(error) if error.is_conflict() && attempt < TRIES => {
+                    io.ask(None, Call::GetSync { name: key.name.clone() }).await
+                }
+                other => other.inspect(|_| tracing::debug!(object = %key, hold, "finalizer")),
+            };
+            let reply = match reply {
+                Err(error) if error.is_gone() => None,
+                Ok(Reply::Object(object)) if object.metadata.uid.as_deref() == Some(uid) => {
+                    serde_json::to_value(&object).and_then(serde_json::from_value).ok()
+                }
+                Ok(_) => None,
+                Err(error) => return Err(EngineError::Finalizer(error)),
+            };
+            let Some(reply) = reply else {
+                store.deleted(key, uid);
+                return Ok(());
+            };
+            let (_, seen) = crate::cluster::view::entry::<Managed<GitSync>>(reply);
+            let facts = &seen.value.facts;
+            if facts.deleting && facts.finalizers.is_empty() {
+                // That was the last one: the server has deleted it with this write.
+                store.deleted(key, uid);
+                return Ok(());
+            }
+            newest = store.wrote(key.clone(), seen);
+        }
+        Ok(())
+    }
+
+    /// A GitSync that somebody has deleted.
+    pub(super) async fn end(&self, io: &Io, key: &Key, entry: &Entry<Managed<GitSync>>) -> Ended {
+        if !is_held(entry) {
+            self.forget(io, key);
+            return Ok(Next::Forget);
+        }
+        let state = self.state(key, &entry.uid);
+        let mut state = state.lock().await;
+        if state.uid != entry.uid {
+            drop(state);
+            self.forget(io, key);
+            return Ok(Next::After(Duration::ZERO));
+        }
+        let sync = entry.value.object();
+        let step = if let Some(sync) = &sync {
+            let generation = sync.metadata.generation.unwrap_or(0);
+            let subject = Subject { io, key, entry, sync, generation };
+            self.part(&mut state, &subject).await?
+        } else {
+            // Nobody knows what it wants, so nothing is deleted.
+            let error = entry.value.parse_error().unwrap_or_default();
+            let note = format!("it does not parse, so its objects stay: {error}");
+            Step::Over { good: false, reason: "Orphaned", note }
+        };
+        drop(state);
+        let (good, reason, note) = match step {
+            Step::Later(next) => return Ok(next),
+            Step::Over { good, reason, note } => (good, reason, note),
+        };
+        tracing::info!(object = %key, reason, note, "the end of a GitSync");
+        if let Some(about) = sync {
+            let reason = reason.to_owned();
+            io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        }
+        self.hold(io, key, &entry.uid, false).await?;
+        self.forget(io, key);
+        Ok(Next::Forget)
+    }
+
+    /// Deletes what the GitSync leaves, some objects at a time.
+    async fn part(&self, state: &mut State, subject: &Subject<'_>) -> Result<Step, EngineError> {
+        let Subject { io, key, entry, sync, .. } = subject;
+        let over = |good, reason, note| Ok(Step::Over { good, reason, note });
+        if !takes_along(sync) {
+            let why =
+                if sync.spec.suspend { "it is suspended" } else { "deletionPolicy is Orphan" };
+            return over(true, "Orphaned", format!("its objects stay: {why}"));
+        }
+        match io.ask(None, Call::FindNamespace).await {
+            Ok(Reply::Found { deleting: false }) => {}
+            Err(error) if !error.is_gone() => {
+                tracing::debug!(object = %key, %error, "cannot look at the namespace");
+            }
+            Ok(_) | Err(_) => {
+                let note = "the namespace is being deleted, and takes the objects along";
+                return over(true, "Released", note.into());
+            }
+        }
+
+        let reference = subject.reference();
+        let since = *state.ended.get_or_insert_with(Seq::next);
+        // Asked first: whoever tells something beside this is news, whether or not the view has it.
+        let told = self.news();
+        let others = self.siblings.view(key, since, &self.stores.git_syncs);
+        let live = self.space(&key.namespace).all();
+        let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
+        if victims.is_empty() && given.is_empty() {
+            let since = *state.parting.get_or_insert_with(|| io.now());
+            let waited = io.now().saturating_duration_since(since);
+            if let Some(left) = patience(ending.len(), waited) {
+                let what = format!("being deleted: {}", keepers(&ending));
+                let words = ("Deleting", what.as_str(), "waiting for their end");
+                return self.say(state, subject, &live, words, &[], left).await;
+            }
+            if !ending.is_empty() {
+                let note = format!(
+                    "{} object(s) were deleted; {}, and are not waited for any longer",
+                    state.parted,
+                    keepers(&ending)
+                );
+                return over(false, "Deleted", note);
+            }
+            let note = match kept.as_slice() {
+                [] => format!("{} object(s) were deleted", state.parted),
+                [first, ..] => format!(
+                    "{} object(s) were deleted; {} stay, because they say {}: disabled; first: {first}",
+                    state.parted,
+                    kept.len(),
+                    keys::PRUNE
+                ),
+            };
+            return over(true, "Deleted", note);
+        }
+        state.parting = None;
+        let count = victims.len() + given.len();
+
+        let account = match self.writer(state, subject, false).await {
+            Ok(account) => account,
+            Err(Refusal { reason: "ServiceAccountNotFound", .. }) => {
+                let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
+                return over(false, "Orphaned", note);
+            }
+            Err(Refusal { reason, message, .. }) => {
+                let what = format!("{count} object(s) cannot be deleted");
+                let words = (reason, what.as_str(), message.as_str());
+                return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
+            }
+        };
+        // As before any delete: nobody else of this namespace may want it.
+        let mut asked = Vec::new();
+        for other in &others.unknown {
+            self.siblings.ask(other, key, since);
+            self.wake(io, vec![other.clone()]);
+            asked.push(other.name.clone());
+        }
+        for other in others.mute() {
+            self.siblings.wait(other, key);
+        }
+        let failing = self.stores.failing().join(", ");
+        let failing =
+            (!failing.is_empty()).then(|| format!("waiting until the API server shows {failing}"));
+        let waits = match asked.as_slice() {
+            [] => others.unread().or(failing),
+            names => {
+                Some(format!("waiting until GitSync {} has looked at its remote", names.join(", ")))
+            }
+        };
+        if let Some(waits) = waits {
+            let what = format!("{count} object(s) are to be deleted");
+            let words = ("Deleting", what.as_str(), waits.as_str());
+            return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
+        }
+        for taker in self.siblings.give(key, &given) {
+            self.wake(io, vec![Key::new(&key.namespace, taker)]);
+        }
+
+        let what = match given.first() {
+            None => format!("{count} object(s) are left to delete"),
+            Some((id, taker)) => format!(
+                "{} object(s) are left to delete, {} are handed over; first: {id} to GitSync {taker}",
+                victims.len(),
+                given.len()
+            ),
+        };
+        self.say(state, subject, &live, ("Deleting", &what, ""), &[], Duration::ZERO).await?;
+
+        let current = || {
+            let newest = self.stores.git_syncs.get(key);
+            newest.is_some_and(|newest| {
+                newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
+            })
+        };
+        let absent = || self.news() == told && self.stores.failing().is_empty();
+        let writer = Writer {
+            io,
+            account: account.as_ref(),
+            stores: &self.stores,
+            sync: &reference,
+            commit: "",
+            atomic: false,
+            go_on: &current,
+            absent: &absent,
+            until: io.now() + LONGEST,
+        };
+        let mut undeleted = BTreeMap::new();
+        for victim in victims.iter().take(BATCH) {
+            match writer.prune(victim).await {
+                Ok(Pruned::Gone) => state.parted += 1,
+                Ok(Pruned::Taken) => {}
+                // How far it is is told first.
+                Ok(Pruned::Late) => break,
+                // Somebody who suspends it or changes the policy now is obeyed now.
+                Ok(Pruned::Stopped) => return Ok(Step::Later(Next::After(Duration::ZERO))),
+                Err(words) => {
+                    undeleted.insert(victim.id.clone(), words);
+                }
+            }
+        }
+        if undeleted.is_empty() {
+            state.attempts = 0;
+            // What is handed over comes back by the watch.
+            // The watch shows in a moment what is on its way.
+            let wait = if victims.is_empty() { retry_after(subject) } else { ECHO };
+            return Ok(Step::Later(Next::After(wait)));
+        }
+        let denied = undeleted.values().any(|words| Denial::of(words).is_some());
+        let reason = if denied { "Forbidden" } else { "Deleting" };
+        let what = format!("{} object(s) could not be deleted", undeleted.len());
+        let outcome = Outcome { undeleted, ..Outcome::default() };
+        let problems = write_problems(
+            &key.namespace,
+            &DesiredSet::new(),
+            &Plan::default(),
+            &outcome,
+            &Refused::new(),
+            &[],
+        );
+        state.attempts = state.attempts.saturating_add(1);
+        let wait = io.jitter(delay(state.attempts)).min(retry_after(subject));
+        self.say(state, subject, &live, (reason, &what, "trying again"), &problems, wait).await
+    }
+
+    /// Tells how the end goes on, and when.
+    async fn say(
+        &self,
+        state: &State,
+        subject: &Subject<'_>,
+        live: &LiveSet,
+        (reason, what, more): (&str, &str, &str),
+        problems: &[crate::api::git_sync::Problem],
+        wait: Duration,
+    ) -> Result<Step, EngineError> {
+        let mut message = format!(
+            "{what}; to let go of them: kubectl -n {} patch gitsync {} --type=merge -p '{{\"spec\":{{\"deletionPolicy\":\"Orphan\"}}}}'",
+            subject.key.namespace, subject.key.name
+        );
+        if !more.is_empty() {
+            message = format!("{message}; {more}");
+        }
+        let mut verdict = unready(reason, &message, false);
+        verdict.reconciling = true;
+        let nothing = Plan::default();
+        let (sync, none) = (subject.reference(), (DesiredSet::new(), Settled::new()));
+        let board = Board::new(&sync, &none.0, live, &none.1);
+        let report = Report {
+            plan: Some(&nothing),
+            problems: Some(problems),
+            counts: Some(board.counts()),
+            failed: problems.len(),
+            ..subject.blank(verdict, state)
+        };
+        self.tell(subject, report).await?;
+        Ok(Step::Later(Next::After(wait)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::Kind;
+    use crate::cluster::live::{Facts, LiveObject};
+    use crate::packed::Pairs;
+
+    struct Nobody;
+
+    impl Others for Nobody {
+        fn exists(&self, _: &str, _: &str, _: &str) -> bool {
+            false
+        }
+        fn wanted_by(&self, id: &ObjectId) -> Option<String> {
+            (id.name == "wanted").then(|| "other".to_owned())
+        }
+        fn gives(&self, _: &str, _: &ObjectId) -> bool {
+            false
+        }
+    }
+
+    fn sync() -> SyncRef {
+        let (uid, namespace, name) = ("uid-1".into(), "team".into(), "main".into());
+        SyncRef { uid, namespace, name, generation: 1 }
+    }
+
+    fn live(id: &ObjectId, mark: String, more: &[(&str, &str)], ends: bool) -> Live {
+        let annotations = std::iter::once((keys::OWNER.to_owned(), mark))
+            .chain(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let annotations = Pairs::of(Some(&annotations.collect()));
+        let finalizers = ends.then(|| "example.com/hold".to_owned()).into_iter().collect();
+        let facts = Facts { annotations, deleting: ends, finalizers, ..Facts::default() };
+        Arc::new(Object { uid: format!("uid-of-{}", id.name), facts })
+    }
+
+    struct Object {
+        uid: String,
+        facts: Facts,
+    }
+
+    impl LiveObject for Object {
+        fn uid(&self) -> &str {
+            &self.uid
+        }
+        fn version(&self) -> u64 {
+            7
+        }
+        fn facts(&self) -> &Facts {
+            &self.facts
+        }
+    }
+
+    #[test]
+    fn g15_only_objects_with_exactly_this_mark_go_and_in_reverse() {
+        let mut set = LiveSet::new();
+        let mut add = |kind, name: &str, mark: Option<String>, more: &[(&str, &str)], ends| {
+            let id = ObjectId::new(kind, name);
+            let mark = mark.unwrap_or_else(|| sync().mark(&id).to_string());
+            set.insert(id.clone(), live(&id, mark, more, ends));
+        };
+        add(Kind::ModelAPI, "model", None, &[], false);
+        add(Kind::Agent, "agent", None, &[], false);
+        add(Kind::ModelAPI, "protected", None, &[(keys::PRUNE, "disabled")], false);
+        add(Kind::ModelAPI, "wanted", None, &[], false);
+        add(Kind::ModelAPI, "ending", None, &[], true);
+        for (name, mark) in [
+            ("copied", "uid-1/team/main/ModelAPI/team/model"),
+            ("earlier", "uid-0/team/main/ModelAPI/team/earlier"),
+            ("another", "uid-2/team/other/ModelAPI/team/another"),
+            ("elsewhere", "uid-1/team/main/ModelAPI/far/elsewhere"),
+            ("nonsense", "mine"),
+        ] {
+            add(Kind::ModelAPI, name, Some(mark.to_owned()), &[], false);
+        }
+        let parting = Parting::of(&set, &sync(), &Nobody);
+        let victims: Vec<_> = parting.victims.iter().map(|v| v.id.to_string()).collect();
+        assert_eq!(victims, ["Agent/agent", "ModelAPI/model"]);
+        let wanted = ObjectId::new(Kind::ModelAPI, "wanted");
+        assert_eq!(parting.given, [(wanted, "other".to_owned())]);
+        assert_eq!(parting.kept, [ObjectId::new(Kind::ModelAPI, "protected")]);
+        let ending = ObjectId::new(Kind::ModelAPI, "ending");
+        assert_eq!(parting.ending, [(ending, "example.com/hold".to_owned())]);
+    }
+
+    #[test]
+    fn g15_what_others_keep_is_named_and_waited_for_two_minutes() {
+        let seconds = Duration::from_secs;
+        assert_eq!(patience(0, seconds(0)), None);
+        assert_eq!(patience(2, seconds(50)), Some(seconds(70)));
+        assert_eq!(patience(2, seconds(120)), None);
+        let id = |name| (ObjectId::new(Kind::Agent, name), "a.example/x, b.example/y".to_owned());
+        let words = "finalizers keep 2 object(s); first: Agent/one (a.example/x, b.example/y)";
+        assert_eq!(keepers(&[id("one"), id("two")]), words);
+    }
+}

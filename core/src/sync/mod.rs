@@ -1,0 +1,47 @@
+//! The engine: a commit's desired set against the live objects, and the writes that close the gap.
+//!
+//! ```text
+//! Catalog ─► desired (pure) ─┐
+//!                            ├─► plan (pure) ─► apply ─► prune ─► status (pure) ─► one patch
+//! live stores ───────────────┘
+//! ```
+//! What decides is a [`machine`] without input and output; whoever drives it does what it asks for.
+//!
+//! Absence must be proven: a commit with any error deletes nothing, deletes run last and only after every other
+//! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
+
+pub mod apply;
+pub mod board;
+mod carry;
+pub mod depends;
+pub mod desired;
+mod drift;
+mod end;
+pub mod engine;
+mod fights;
+pub mod kept;
+pub mod listen;
+pub mod loaded;
+mod look;
+pub mod machine;
+pub mod order;
+pub mod pieces;
+pub mod plan;
+pub mod preview;
+mod problems;
+#[cfg(test)]
+mod properties;
+mod references;
+pub mod rights;
+mod siblings;
+#[cfg(test)]
+mod simulation;
+pub mod source_at;
+pub mod source_error;
+mod space;
+pub mod spoken;
+pub mod state;
+pub mod status;
+mod tell;
+pub mod touched;
+pub mod wanted_agents;

@@ -1,0 +1,370 @@
+//! What the GitSyncs of one namespace know of each other, so that an object that moves from one to another is handed
+//! over in place and never deleted and made anew.
+//!
+//! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
+//! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use super::desired::{Change, DesiredSet, changes};
+use super::order::Seq;
+use super::plan::{Others, Rival, Unproven};
+use super::loaded::Loaded;
+use crate::api::{GitSync, ObjectId};
+use crate::cluster::live::Managed;
+use crate::cluster::store::{Entry, Key, Store};
+
+/// How many are named in one sentence.
+const MOST_NAMED: usize = 5;
+
+/// What a GitSync has told of itself.
+#[derive(Clone)]
+pub struct Told {
+    /// Its uid.
+    pub uid: String,
+    /// Generation of the spec that was read with.
+    pub generation: i64,
+    /// When its newest look at the remote began.
+    pub polled: Seq,
+    /// The newest commit that it has read whole, for this spec.
+    pub loaded: Option<Arc<Loaded>>,
+    /// Whether that look failed: then it is not known what it wants now.
+    pub failed: bool,
+}
+
+/// Objects that a GitSync and another one both want, by their keys; held from both sides.
+type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
+
+#[derive(Default)]
+struct Inner {
+    told: BTreeMap<Key, Told>,
+    /// Objects that a GitSync leaves to others: by name of the taker.
+    gives: BTreeMap<Key, BTreeMap<ObjectId, String>>,
+    /// What each and each other one of its namespace both want: changed when either has read another commit.
+    contested: Contested,
+    /// How often a GitSync of a namespace has told of another commit.
+    news: BTreeMap<String, u64>,
+    /// Who is asked to look at its remote at once, and after which place in the order of things that look has to begin.
+    asked: BTreeMap<Key, Seq>,
+    /// Who waits for a look of another one.
+    waiters: BTreeMap<Key, BTreeSet<Key>>,
+}
+
+impl Inner {
+    /// Brings up to date what a GitSync and each other one of its namespace both want: `differing` is where what it wants
+    /// differs from what it wanted before. Costs what changed, for each other one. Returns those for whom something changed.
+    fn compare(&mut self, key: &Key, differing: &[(ObjectId, Change)]) -> Vec<Key> {
+        let mut changed = Vec::new();
+        let others = self.told.iter().filter(|(other, _)| other.namespace == key.namespace);
+        for (other, theirs) in others.filter(|(other, _)| *other != key) {
+            let Some(theirs) = &theirs.loaded else { continue };
+            let wants = |(id, _): &&(ObjectId, Change)| theirs.desired.contains_key(id);
+            let mut news = false;
+            for (id, change) in differing.iter().filter(wants) {
+                news |= match change {
+                    Change::Came => {
+                        both(&mut self.contested, key, other).insert(id.clone());
+                        both(&mut self.contested, other, key).insert(id.clone())
+                    }
+                    Change::Gone => {
+                        both(&mut self.contested, key, other).remove(id);
+                        both(&mut self.contested, other, key).remove(id)
+                    }
+                    Change::Differs => false,
+                };
+            }
+            if news {
+                changed.push(other.clone());
+            }
+        }
+        changed
+    }
+}
+
+/// What two of them want, as the first one sees it.
+fn both<'a>(contested: &'a mut Contested, of: &Key, with: &Key) -> &'a mut BTreeSet<ObjectId> {
+    contested.entry(of.clone()).or_default().entry(with.clone()).or_default()
+}
+
+/// What differs between two commits; either may be none.
+fn differing(old: Option<&Arc<Loaded>>, new: Option<&Arc<Loaded>>) -> Vec<(ObjectId, Change)> {
+    let nothing = DesiredSet::new();
+    match (old, new) {
+        (Some(old), Some(new)) if Arc::ptr_eq(old, new) => Vec::new(),
+        (old, new) => changes(
+            old.map_or(&nothing, |loaded| &loaded.desired),
+            new.map_or(&nothing, |loaded| &loaded.desired),
+        ),
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Siblings(Mutex<Inner>);
+
+impl Siblings {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A GitSync has looked at its remote. Returns those that waited for it.
+    #[must_use]
+    pub fn tell(&self, key: &Key, told: Told) -> Vec<Key> {
+        let commit = |told: Option<&Told>| told.and_then(|told| told.loaded.clone());
+        let mut before = commit(self.told(key).as_ref());
+        let new = told.loaded.clone();
+        // Two commits are long to compare: that is done without the lock.
+        let mut change = differing(before.as_ref(), new.as_ref());
+        let mut inner = self.lock();
+        if inner.asked.get(key).is_some_and(|since| told.polled > *since) {
+            inner.asked.remove(key);
+        }
+        let known = inner.told.insert(key.clone(), told);
+        let old = commit(known.as_ref());
+        if old.as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
+            // It has told something else meanwhile.
+            change = differing(old.as_ref(), new.as_ref());
+            before = old;
+        }
+        let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
+        if known.is_none() || before.as_ref().map(Arc::as_ptr) != new.as_ref().map(Arc::as_ptr) {
+            *inner.news.entry(key.namespace.clone()).or_default() += 1;
+            wake.extend(inner.compare(key, &change));
+        }
+        wake
+    }
+
+    /// What a GitSync told last.
+    #[must_use]
+    pub fn told(&self, key: &Key) -> Option<Told> {
+        self.lock().told.get(key).cloned()
+    }
+
+    /// A number that grows when a GitSync of the namespace tells of another commit.
+    #[must_use]
+    pub fn news(&self, namespace: &str) -> u64 {
+        self.lock().news.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// Whether a GitSync leaves objects to this one and to no other.
+    #[must_use]
+    pub fn gives_only_to(&self, key: &Key, taker: &str) -> bool {
+        self.lock().gives.get(key).is_some_and(|gives| gives.values().all(|to| to == taker))
+    }
+
+    /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
+    #[must_use]
+    pub fn give(&self, key: &Key, gives: &[(ObjectId, String)]) -> Vec<String> {
+        let gives: BTreeMap<_, _> = gives.iter().cloned().collect();
+        let mut inner = self.lock();
+        let old = if gives.is_empty() {
+            inner.gives.remove(key)
+        } else {
+            inner.gives.insert(key.clone(), gives.clone())
+        }
+        .unwrap_or_default();
+        let new = gives.iter().filter(|(id, to)| old.get(id) != Some(to));
+        let mut takers: Vec<_> = new.map(|(_, to)| to.clone()).collect();
+        takers.sort();
+        takers.dedup();
+        takers
+    }
+
+    /// A GitSync is gone. Returns those that waited for it.
+    #[must_use]
+    pub fn forget(&self, key: &Key) -> Vec<Key> {
+        let mut inner = self.lock();
+        inner.told.remove(key);
+        inner.gives.remove(key);
+        inner.asked.remove(key);
+        let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
+        for (other, both) in inner.contested.remove(key).unwrap_or_default() {
+            if let Some(theirs) = inner.contested.get_mut(&other) {
+                theirs.remove(key);
+            }
+            if !both.is_empty() {
+                wake.push(other);
+            }
+        }
+        wake
+    }
+
+    /// Wakes `waiter` at the next look of `whom`.
+    pub fn wait(&self, whom: &Key, waiter: &Key) {
+        self.lock().waiters.entry(whom.clone()).or_default().insert(waiter.clone());
+    }
+
+    /// The same, and that look is to be at once, unless one that began after `since` is on its way.
+    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq) {
+        self.wait(whom, waiter);
+        let mut inner = self.lock();
+        let asked = inner.asked.entry(whom.clone()).or_default();
+        *asked = since.max(*asked);
+    }
+
+    /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
+    #[must_use]
+    pub fn is_asked(&self, key: &Key) -> bool {
+        self.lock().asked.contains_key(key)
+    }
+
+    /// The others of the namespace, as seen by `key`. A look of theirs counts if it began after `since`.
+    #[must_use]
+    pub fn view<'a>(&self, key: &Key, since: Seq, syncs: &'a Store<Managed<GitSync>>) -> View<'a> {
+        let mut view = View {
+            me: key.name.clone(),
+            syncs,
+            known: BTreeMap::new(),
+            gives: BTreeMap::new(),
+            contested: BTreeMap::new(),
+            unknown: Vec::new(),
+            failed: Vec::new(),
+            broken: Vec::new(),
+        };
+        let inner = self.lock();
+        let age = |entry: &Entry<Managed<GitSync>>| {
+            let created = entry.value.object()?.metadata.creation_timestamp.as_ref()?.0;
+            Some((created, entry.uid.clone()))
+        };
+        let my_age = syncs.get(key).as_deref().and_then(age);
+        let contested = inner.contested.get(key);
+        for (other, entry) in syncs.list(&key.namespace) {
+            if other == *key {
+                continue;
+            }
+            if entry.value.facts.deleting {
+                // It wants nothing any more, but may still be giving away.
+                if let Some(gives) = inner.gives.get(&other) {
+                    view.gives.insert(other.name.clone(), gives.clone());
+                }
+                continue;
+            }
+            let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);
+            let suspended = entry.value.object().is_some_and(|sync| sync.spec.suspend);
+            let fresh = told.filter(|told| {
+                suspended
+                    || (told.polled > since
+                        && Some(told.generation) == entry.value.facts.generation)
+            });
+            // It was to look when it was suspended: what it knows was not enough then.
+            let unheard = suspended && inner.asked.contains_key(&other);
+            match fresh {
+                Some(told) if !told.failed && !unheard => {
+                    if let Some(gives) = inner.gives.get(&other) {
+                        view.gives.insert(other.name.clone(), gives.clone());
+                    }
+                }
+                Some(_) => view.failed.push(other.clone()),
+                // Since the operator started it has not been read, and it will not be.
+                None if suspended || entry.value.object().is_none() => {
+                    view.failed.push(other.clone());
+                }
+                None => view.unknown.push(other.clone()),
+            }
+            // What stands in a file that it cannot read may be anything, an object that has just moved there among them.
+            let hidden = fresh.and_then(|told| told.loaded.as_ref());
+            if let Some(file) = hidden.and_then(|hidden| hidden.catalog.broken_paths.first()) {
+                view.broken.push((other.clone(), file.clone()));
+            }
+            let rivals = contested.and_then(|all| all.get(&other)).filter(|_| !suspended);
+            let older = matches!((age(&entry), &my_age), (Some(its), Some(mine)) if its < *mine);
+            for id in rivals.into_iter().flatten() {
+                let rival = Rival { name: other.name.clone(), older };
+                // The oldest of several rivals counts.
+                match view.contested.get(id) {
+                    Some((_, known)) if *known <= age(&entry) => {}
+                    _ => drop(view.contested.insert(id.clone(), (rival, age(&entry)))),
+                }
+            }
+            // What is not fresh still counts as wanted: that keeps objects, and deletes wait anyway.
+            if let Some(loaded) = told.and_then(|told| told.loaded.clone()) {
+                view.known.insert(other.name.clone(), loaded);
+            }
+        }
+        // They come in no order, and statuses name them.
+        view.unknown.sort_unstable();
+        view.failed.sort_unstable();
+        view.broken.sort_unstable();
+        view
+    }
+}
+
+/// The other GitSyncs of a namespace at one moment.
+pub struct View<'a> {
+    me: String,
+    syncs: &'a Store<Managed<GitSync>>,
+    known: BTreeMap<String, Arc<Loaded>>,
+    gives: BTreeMap<String, BTreeMap<ObjectId, String>>,
+    contested: BTreeMap<ObjectId, (Rival, Option<(Timestamp, String)>)>,
+    /// Those that have not looked at their remotes yet.
+    pub unknown: Vec<Key>,
+    /// Those whose last look failed.
+    pub failed: Vec<Key>,
+    /// Those that have looked and cannot read all of their files, each with the first of these.
+    pub broken: Vec<(Key, String)>,
+}
+
+impl View<'_> {
+    /// Those of which it is not known what they want, although each was asked: their names, and why, for people.
+    #[must_use]
+    pub fn unproven(&self) -> Unproven {
+        let mut unread: Vec<_> =
+            self.mute().map(|other| format!("GitSync {}", other.name)).collect();
+        unread.sort_unstable();
+        unread.dedup();
+        Unproven { unread, reason: self.unread().unwrap_or_default() }
+    }
+
+    /// The reason alone.
+    #[must_use]
+    pub fn unread(&self) -> Option<String> {
+        let failed =
+            self.failed.iter().map(|other| format!("GitSync {} cannot be read", other.name));
+        let broken = self.broken.iter();
+        let broken =
+            broken.map(|(other, file)| format!("GitSync {} cannot read {file}", other.name));
+        let all: Vec<_> = failed.chain(broken).collect();
+        let more = all.len().saturating_sub(MOST_NAMED);
+        let named = all.get(..MOST_NAMED).unwrap_or(&all).join(", ");
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!all.is_empty()).then(|| {
+            format!("{named}{rest}, so it is not known whether these objects are wanted there")
+        })
+    }
+
+    /// Those that cannot tell what they want.
+    pub fn mute(&self) -> impl Iterator<Item = &Key> {
+        self.failed.iter().chain(self.broken.iter().map(|(other, _)| other))
+    }
+}
+
+impl Others for View<'_> {
+    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        self.syncs.get(&Key::new(namespace, name)).is_some_and(|entry| entry.uid == uid)
+    }
+
+    fn wanted_by(&self, id: &ObjectId) -> Option<String> {
+        let wants = |loaded: &Loaded| {
+            loaded.desired.contains_key(id)
+                || loaded.catalog.broken.contains_key(id)
+                // Its last good commit wanted it, and the one with errors proves nothing.
+                || loaded.last_paths.contains_key(id)
+        };
+        self.known.iter().find(|(_, loaded)| wants(loaded)).map(|(name, _)| name.clone())
+    }
+
+    fn gives(&self, name: &str, id: &ObjectId) -> bool {
+        self.gives.get(name).and_then(|gives| gives.get(id)) == Some(&self.me)
+    }
+
+    fn contested(&self) -> BTreeMap<ObjectId, Rival> {
+        self.contested.iter().map(|(id, (rival, _))| (id.clone(), rival.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "siblings_tests.rs"]
+mod tests;

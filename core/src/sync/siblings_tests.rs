@@ -1,0 +1,218 @@
+use kube::core::DeserializeGuard;
+
+use super::*;
+use crate::api::Kind;
+use crate::cluster::view;
+use crate::definition::Catalog;
+use crate::dice::Dice;
+use crate::sync::properties::definition;
+
+type Wants = BTreeMap<Key, BTreeSet<&'static str>>;
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn told(wants: &BTreeSet<&str>, round: usize) -> Told {
+    let mut catalog = Catalog::default();
+    for name in wants {
+        let id = ObjectId::new(Kind::ModelAPI, *name);
+        catalog.definitions.insert(id.clone(), definition(&id, round));
+    }
+    let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+    let loaded = Loaded::of(&spec.expect("a spec"), &format!("{round}"), catalog, None);
+    let (polled, loaded) = (Seq::next(), Some(Arc::new(loaded)));
+    Told { uid: "uid".into(), generation: 1, polled, loaded, failed: false }
+}
+
+/// What the siblings know of each pair, and what that has to be: every object of one, looked for in the other.
+fn check(siblings: &Siblings, wants: &Wants) {
+    let inner = siblings.lock();
+    let known = |one: &Key, two: &Key| -> BTreeSet<String> {
+        let both = inner.contested.get(one).and_then(|all| all.get(two));
+        both.into_iter().flatten().map(|id| id.name.clone()).collect()
+    };
+    for (one, mine) in wants {
+        for (two, theirs) in wants.iter().filter(|(two, _)| *two != one) {
+            let near = one.namespace == two.namespace;
+            let both = mine.intersection(theirs).filter(|_| near);
+            assert_eq!(known(one, two), both.map(|name| (*name).to_owned()).collect());
+        }
+    }
+    let all = inner.contested.iter().flat_map(|(one, all)| all.iter().map(move |e| (one, e)));
+    for (one, (two, both)) in all {
+        let known = wants.contains_key(one) && wants.contains_key(two);
+        assert!(known || both.is_empty(), "{one} and {two}");
+    }
+}
+
+/// GitSyncs of the namespace `team` as the watch shows them: name, second in which it was made, suspended.
+fn live(syncs: &[(&str, i64, bool)]) -> Arc<Store<Managed<GitSync>>> {
+    let store = Store::new("GitSync");
+    for (name, created, suspend) in syncs {
+        let created = Timestamp::from_second(*created).expect("a time").to_string();
+        let object = serde_json::json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+            "metadata": {"name": name, "namespace": "team", "uid": "uid", "generation": 1,
+                "creationTimestamp": created, "resourceVersion": "1"},
+            "spec": {"url": "https://git.example", "suspend": suspend},
+        });
+        let object = serde_json::from_value(object).expect("a GitSync");
+        let (key, entry) = view::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
+        store.applied(key, entry);
+    }
+    store
+}
+
+const MAIN: (&str, i64, bool) = ("main", 200, false);
+
+#[test]
+fn g22_a_look_counts_when_it_began_after_the_commit_was_found_and_with_the_spec_of_now() {
+    let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+    let (before, found, after) = (Seq::next(), Seq::next(), Seq::next());
+    let store = live(&[MAIN, ("other", 100, false)]);
+    let good = || Told { polled: after, ..told(&["a"].into(), 1) };
+    let asked = |told: Option<Told>| {
+        let siblings = Siblings::default();
+        let _nobody = told.map(|told| siblings.tell(&other, told));
+        let view = siblings.view(&main, found, &store);
+        (view.unknown.len(), view.failed.len())
+    };
+    assert_eq!(asked(None), (1, 0), "it has told nothing");
+    assert_eq!(asked(Some(good())), (0, 0));
+    assert_eq!(asked(Some(Told { failed: true, ..good() })), (0, 1));
+    for stale in [
+        Told { polled: before, ..good() },
+        Told { polled: before, failed: true, ..good() },
+        Told { generation: 0, ..good() },
+        Told { uid: "of the one before".into(), ..good() },
+    ] {
+        assert_eq!(asked(Some(stale)), (1, 0), "it has to look again");
+    }
+}
+
+#[test]
+fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
+    let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+    let store = live(&[MAIN, ("other", 100, false)]);
+    let mut catalog = Catalog::default();
+    let id = |name: &str| ObjectId::new(Kind::ModelAPI, name);
+    catalog.definitions.insert(id("good"), definition(&id("good"), 1));
+    catalog.broken.insert(id("broken"), "b.yaml".into());
+    let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+    let loaded = Loaded::of(&spec.expect("a spec"), "c", catalog, None);
+    let siblings = Siblings::default();
+    let told = Told { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
+    let _nobody = siblings.tell(&other, told);
+    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(view.unproven(), Unproven::default());
+    for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
+        assert_eq!(view.wanted_by(&id(name)).as_deref(), by, "{name}");
+    }
+}
+
+#[test]
+fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
+    let (main, id) = (Key::new("team", "main"), ObjectId::new(Kind::ModelAPI, "a"));
+    let siblings = Siblings::default();
+    for name in ["main", "older", "younger"] {
+        let _nobody = siblings.tell(&Key::new("team", name), told(&["a"].into(), 1));
+    }
+    let rival = |older: bool, younger: bool| {
+        let store = live(&[MAIN, ("older", 100, older), ("younger", 300, younger)]);
+        let view = siblings.view(&main, Seq::default(), &store);
+        assert_eq!(view.wanted_by(&id).as_deref(), Some("older"), "it is not deleted");
+        view.contested().remove(&id).map(|rival| (rival.name, rival.older))
+    };
+    assert_eq!(rival(false, false), Some(("older".to_owned(), true)), "the oldest counts");
+    assert_eq!(rival(true, false), Some(("younger".to_owned(), false)));
+    assert_eq!(rival(true, true), None);
+    // One that has not been read and will not be: nobody knows what it wants.
+    let store = live(&[MAIN, ("silent", 100, true)]);
+    let view = siblings.view(&main, Seq::default(), &store);
+    let names: Vec<_> = view.failed.iter().map(|key| key.name.clone()).collect();
+    assert_eq!((names, view.unknown.len()), (vec!["silent".to_owned()], 0));
+    // Nor of one whose remote was away, and which was suspended for that.
+    let away = Told { loaded: None, failed: true, ..told(&[].into(), 1) };
+    let _nobody = siblings.tell(&Key::new("team", "silent"), away);
+    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!((view.failed.len(), view.unknown.len()), (1, 0));
+    // Also if it had been read once: nobody knows what has come since.
+    let away = Told { failed: true, ..told(&["a"].into(), 1) };
+    let _nobody = siblings.tell(&Key::new("team", "silent"), away);
+    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(view.unproven().unread, ["GitSync silent"]);
+    // Nor of one that was to look again when it was suspended.
+    let _nobody = siblings.tell(&Key::new("team", "silent"), told(&["a"].into(), 1));
+    assert_eq!(siblings.view(&main, Seq::default(), &store).unproven(), Unproven::default());
+    siblings.ask(&Key::new("team", "silent"), &main, Seq::next());
+    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(view.unproven().unread, ["GitSync silent"]);
+}
+
+#[test]
+fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
+    for seed in 0..200 {
+        let (mut dice, siblings, mut wants) = (Dice::new(seed), Siblings::default(), Wants::new());
+        for round in 0..40 {
+            let namespace = ["team", "far"][dice.roll(8) / 7];
+            let key = Key::new(namespace, ["main", "other", "third"][dice.roll(3)]);
+            let before = wants.clone();
+            let rivals = |wants: &Wants, other: &Key| -> BTreeSet<&str> {
+                match (wants.get(&key), wants.get(other)) {
+                    (Some(a), Some(b)) => a.intersection(b).copied().collect(),
+                    _ => BTreeSet::new(),
+                }
+            };
+            let woken = if dice.roll(6) == 0 {
+                wants.remove(&key);
+                siblings.forget(&key)
+            } else {
+                let set: BTreeSet<_> = NAMES.into_iter().filter(|_| dice.roll(2) == 0).collect();
+                wants.insert(key.clone(), set.clone());
+                siblings.tell(&key, told(&set, round))
+            };
+            check(&siblings, &wants);
+            // Who is concerned hears of it, and nobody else does.
+            let others = before.keys().filter(|other| **other != key);
+            let concerned = others.filter(|other| {
+                other.namespace == key.namespace && rivals(&before, other) != rivals(&wants, other)
+            });
+            let woken: BTreeSet<_> = woken.iter().collect();
+            assert_eq!(woken, concerned.collect::<BTreeSet<_>>(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn g22_a_file_that_another_sync_cannot_read_may_hold_anything() {
+    let main = Key::new("team", "main");
+    for suspended in [false, true] {
+        let store = live(&[MAIN, ("other", 100, suspended)]);
+        let mut catalog = Catalog::default();
+        catalog.broken_paths.insert("b/p.yaml".into());
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
+        for failed in [false, true] {
+            let siblings = Siblings::default();
+            let told = Told { loaded: Some(loaded.clone()), failed, ..told(&BTreeSet::new(), 1) };
+            let _nobody = siblings.tell(&Key::new("team", "other"), told);
+            let unproven = siblings.view(&main, Seq::default(), &store).unproven();
+            assert_eq!(unproven.unread, ["GitSync other"]);
+            assert!(unproven.reason.contains("cannot read b/p.yaml"), "{}", unproven.reason);
+            assert_eq!(unproven.reason.contains("GitSync other cannot be read"), failed);
+        }
+    }
+}
+
+#[test]
+fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() {
+    let (siblings, key) = (Siblings::default(), Key::new("team", "other"));
+    let early = told(&BTreeSet::new(), 1);
+    let since = Seq::next();
+    let late = told(&BTreeSet::new(), 1);
+    siblings.ask(&key, &Key::new("team", "main"), since);
+    let _woken = siblings.tell(&key, early);
+    assert!(siblings.is_asked(&key), "it looks once more");
+    // Asked again while the look is on its way.
+    siblings.ask(&key, &Key::new("team", "main"), since);
+    let _woken = siblings.tell(&key, late);
+    assert!(!siblings.is_asked(&key));
+}

@@ -1,0 +1,302 @@
+//! An operator: the machine of one namespace over the production stores, the requests that are on their way, the looks at the
+//! remote, and what watches have shown it so far. Dropping it kills it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::core::DeserializeGuard;
+use serde_json::Value;
+
+use super::NAMESPACE;
+use super::server::{Name, Server, Shown};
+use crate::api::{Agent, GitSync, Kind, ModelAPI};
+use crate::cluster::live::{Managed, Ours, Stores};
+use crate::cluster::view;
+use crate::cluster::store::{Entry, Key, Store};
+use crate::next::{Next, delay};
+use crate::sync::engine::Engine;
+use crate::sync::listen::{Sink, listen};
+use crate::sync::machine::Machine;
+use crate::sync::machine::effect::{Call, Effect, Look, Replied};
+use crate::sync::machine::io::{Now, Step};
+use crate::sync::rights::Rules;
+use crate::sync::loaded::Loaded;
+use crate::sync::spoken::Spoken;
+use crate::sync::touched::Touched;
+
+/// Requests in flight at once.
+const SLOTS: usize = 4;
+/// Every GitSync is looked at again after this time, whatever the watch says.
+const RESYNC: Duration = Duration::from_secs(600);
+
+/// A request on its way to the server, or back.
+pub struct Flying {
+    pub sync: String,
+    pub number: u64,
+    pub call: Call,
+    /// What the server has answered, once it has.
+    pub reply: Option<Replied>,
+}
+
+/// A look on its way.
+pub struct Looking {
+    pub look: Look,
+    /// The commit that the remote has shown, once it has.
+    pub seen: Option<usize>,
+}
+
+/// What a watch still has to show, and whether it is down.
+#[derive(Default)]
+pub struct Watch {
+    /// How much of the server's log it has shown.
+    cursor: usize,
+    pub is_down: bool,
+}
+
+/// The kinds whose watches fail apart.
+pub const WATCHES: [&str; 3] = ["GitSync", "ModelAPI", "Agent"];
+
+/// See the module.
+pub struct Operator {
+    pub machine: Machine,
+    pub stores: Stores,
+    /// When each GitSync is looked at again.
+    due: Arc<Mutex<BTreeMap<String, Instant>>>,
+    clock: Arc<Mutex<Instant>>,
+    /// The passes that are under way.
+    pub active: BTreeSet<String>,
+    failures: BTreeMap<String, u32>,
+    pub flying: Vec<Flying>,
+    pub looks: BTreeMap<String, Looking>,
+    /// What the source of each GitSync keeps: its uid, and the commit that it has read last.
+    pub read: BTreeMap<String, (String, Option<Arc<Loaded>>)>,
+    pub watches: [Watch; 3],
+    /// How many looks have begun.
+    pub looked: BTreeMap<String, usize>,
+}
+
+fn watch_of(name: &Name) -> usize {
+    match name {
+        Name::Sync(_) => 0,
+        Name::Object(id) if id.kind == Kind::Agent => 2,
+        Name::Object(_) => 1,
+    }
+}
+
+fn entry<K: Ours>(object: &Value) -> (Key, Entry<Managed<K>>) {
+    let object = K::deserialize(object).expect("it parses");
+    view::entry::<Managed<K>>(DeserializeGuard(Ok(object)))
+}
+
+fn show<K: Ours>(store: &Store<Managed<K>>, shown: &Shown) {
+    let name = match &shown.name {
+        Name::Sync(name) => name,
+        Name::Object(id) => &id.name,
+    };
+    match &shown.object {
+        Some(object) => {
+            let (key, entry) = entry::<K>(object);
+            store.applied(key, entry);
+        }
+        None => store.removed(&Key::new(NAMESPACE, name), &shown.uid),
+    }
+}
+
+fn list<K: Ours>(store: &Store<Managed<K>>, objects: &[Arc<Value>]) {
+    loop {
+        store.list_begins();
+        for object in objects {
+            let (key, entry) = entry::<K>(object);
+            store.listed(key, entry);
+        }
+        if store.list_done() {
+            return;
+        }
+    }
+}
+
+impl Operator {
+    /// An operator that starts at this time; its first lists show what the server has.
+    pub fn new(server: &Server, now: Instant, seed: u64) -> Self {
+        let stores = Stores::new();
+        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
+        let due = Arc::new(Mutex::new(BTreeMap::<String, Instant>::new()));
+        let clock = Arc::new(Mutex::new(now));
+        let (adds, time) = (due.clone(), clock.clone());
+        let sink: Sink = Arc::new(move |key: Key, after: Duration| {
+            if key.namespace == NAMESPACE {
+                let at = *time.lock().expect("lock") + after;
+                let mut due = adds.lock().expect("lock");
+                let known = due.entry(key.name).or_insert(at);
+                *known = at.min(*known);
+            }
+        });
+        let time = clock.clone();
+        listen(&stores, &touched, &spoken, move || *time.lock().expect("lock"), &sink);
+        let rules = Rules {
+            single_tenant: true,
+            default_service_account: None,
+            operator_namespace: "convoke-system".into(),
+        };
+        let engine = Engine::new(NAMESPACE, stores.clone(), rules, touched, spoken);
+        let mut operator = Self {
+            machine: Machine::new(engine, seed),
+            stores,
+            due,
+            clock,
+            active: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            flying: Vec::new(),
+            looks: BTreeMap::new(),
+            read: BTreeMap::new(),
+            watches: Default::default(),
+            looked: BTreeMap::new(),
+        };
+        for watch in 0..WATCHES.len() {
+            operator.relist(server, watch);
+        }
+        list(&operator.stores.mcp_servers, &[]);
+        list(&operator.stores.agent_builds, &[]);
+        operator
+    }
+
+    pub fn at(&self, now: Instant) {
+        *self.clock.lock().expect("lock") = now;
+    }
+
+    fn now(&self) -> Now {
+        let instant = *self.clock.lock().expect("lock");
+        Now { instant, time: Timestamp::UNIX_EPOCH }
+    }
+
+    /// A watch has lost its place: everything is listed.
+    pub fn relist(&mut self, server: &Server, watch: usize) {
+        let of = |(name, object): (&Name, &Arc<Value>)| {
+            (watch_of(name) == watch).then(|| object.clone())
+        };
+        let objects: Vec<_> = server.all().filter_map(of).collect();
+        match watch {
+            0 => list(&self.stores.git_syncs, &objects),
+            1 => list(&self.stores.model_apis, &objects),
+            _ => list(&self.stores.agents, &objects),
+        }
+        self.watches[watch].cursor = server.log.len();
+    }
+
+    /// A watch shows the next thing that it has not shown yet; whether there was one.
+    pub fn show(&mut self, server: &Server, watch: usize) -> bool {
+        let from = self.watches[watch].cursor;
+        let next = server.log[from..].iter().position(|shown| watch_of(&shown.name) == watch);
+        let Some(next) = next.filter(|_| !self.watches[watch].is_down) else { return false };
+        self.watches[watch].cursor = from + next + 1;
+        let shown = &server.log[from + next];
+        match watch {
+            0 => show(&self.stores.git_syncs, shown),
+            1 => show::<ModelAPI>(&self.stores.model_apis, shown),
+            _ => show::<Agent>(&self.stores.agents, shown),
+        }
+        true
+    }
+
+    /// A watch fails, or works again.
+    pub fn fail(&mut self, server: &Server, watch: usize, down: bool, now: Instant) {
+        self.watches[watch].is_down = down;
+        let health = match watch {
+            0 => &self.stores.git_syncs.health,
+            1 => &self.stores.model_apis.health,
+            _ => &self.stores.agents.health,
+        };
+        if down {
+            health.failed("cut off", now, self.now().time);
+        } else {
+            health.works();
+            self.relist(server, watch);
+        }
+    }
+
+    /// Begins the passes that are due.
+    pub fn begin(&mut self) {
+        let now = self.now();
+        let due: Vec<_> = {
+            let due = self.due.lock().expect("lock");
+            let ready =
+                due.iter().filter(|(_, at)| **at <= now.instant).map(|(name, _)| name.clone());
+            ready.filter(|name| !self.active.contains(name)).collect()
+        };
+        for name in due {
+            self.due.lock().expect("lock").remove(&name);
+            let _pass = self.machine.begin(&name, now);
+            self.active.insert(name);
+        }
+    }
+
+    /// When something is due that is not under way.
+    pub fn next_due(&self) -> Option<Instant> {
+        let due = self.due.lock().expect("lock");
+        due.iter().filter(|(name, _)| !self.active.contains(*name)).map(|(_, at)| *at).min()
+    }
+
+    fn wake(&self, name: &str, after: Duration) {
+        let at = self.now().instant + after;
+        let mut due = self.due.lock().expect("lock");
+        let known = due.entry(name.to_owned()).or_insert(at);
+        *known = at.min(*known);
+    }
+
+    /// Asks a pass what is to be done, and takes note of it. Gives the request, if it is one; whether there is more.
+    pub fn pull(&mut self, name: &str) -> (Option<&Flying>, bool) {
+        let mine = self.flying.iter().filter(|flying| flying.sync == name).count();
+        match self.machine.next(name, self.now(), mine < SLOTS) {
+            Step::Do(Effect::Request(number, request)) => {
+                let sync = name.to_owned();
+                self.flying.push(Flying { sync, number, call: request.call, reply: None });
+                return (self.flying.last(), true);
+            }
+            Step::Do(Effect::Look(look)) => {
+                *self.looked.entry(name.to_owned()).or_default() += 1;
+                self.looks.insert(name.to_owned(), Looking { look: *look, seen: None });
+            }
+            Step::Do(Effect::StopLooking) => drop(self.looks.remove(name)),
+            Step::Do(Effect::Wake(other, after)) => self.wake(&other, after),
+            Step::Do(Effect::Forget) => {
+                self.looks.remove(name);
+                self.read.remove(name);
+            }
+            Step::Do(Effect::Event(_) | Effect::Publish(_) | Effect::Writing(_)) => {}
+            Step::Wait { .. } => return (None, false),
+            Step::Over(ended) => {
+                self.active.remove(name);
+                match ended {
+                    Ok(Next::Forget) => drop(self.failures.remove(name)),
+                    Ok(next) => {
+                        self.failures.remove(name);
+                        let after = if let Next::After(after) = next { after } else { RESYNC };
+                        self.wake(name, after);
+                    }
+                    Err(_) => {
+                        let failures = self.failures.entry(name.to_owned()).or_default();
+                        let after = delay(*failures);
+                        *failures += 1;
+                        self.wake(name, after);
+                    }
+                }
+                return (None, false);
+            }
+        }
+        (None, true)
+    }
+
+    /// The GitSync as the operator knows it.
+    pub fn sync(&self, name: &str) -> Option<Arc<GitSync>> {
+        self.stores.git_syncs.get(&Key::new(NAMESPACE, name))?.value.object()
+    }
+
+    /// The look of a GitSync has ended.
+    pub fn looked(&mut self, name: &str, found: crate::sync::machine::effect::Found) {
+        let Some(Looking { look, .. }) = self.looks.remove(name) else { return };
+        self.machine.looked(name, look.question.at, found);
+        self.wake(name, Duration::ZERO);
+    }
+}

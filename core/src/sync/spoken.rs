@@ -1,0 +1,171 @@
+//! (pure) What this operator has last said in the status of each GitSync, so that it is said again when somebody else writes
+//! over it: a request of an operator that was killed, for example, that the API server takes only when the next one has
+//! long written its own.
+//!
+//! Whoever goes on writing is answered less and less often, so that two never fight. What was built on the status of
+//! somebody else is accepted.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::api::git_sync::GitSyncStatus;
+use crate::cluster::store::Key;
+use crate::next::delay;
+
+/// After this long without an answer the next one is given at once.
+const QUIET: Duration = Duration::from_secs(10 * 60);
+
+struct Said {
+    /// UID of the GitSync.
+    uid: String,
+    /// What is to stand there.
+    sent: GitSyncStatus,
+    /// What stands there as far as is known: what was built on, and after the reply what the server made of it.
+    shown: Option<GitSyncStatus>,
+    /// How often somebody else was written over.
+    answers: u32,
+    /// When that was last, and until when it is not done again.
+    last: Option<(Instant, Instant)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Spoken(Mutex<BTreeMap<Key, Said>>);
+
+impl Spoken {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Said>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A status is about to be written over `shown`, or stands there already.
+    pub fn say(&self, key: &Key, uid: &str, sent: GitSyncStatus, shown: Option<GitSyncStatus>) {
+        let mut all = self.lock();
+        if let Some(said) = all.get_mut(key).filter(|said| said.uid == uid) {
+            (said.sent, said.shown) = (sent, shown);
+        } else {
+            let said = Said { uid: uid.to_owned(), sent, shown, answers: 0, last: None };
+            all.insert(key.clone(), said);
+        }
+    }
+
+    /// What the server has made of what was said.
+    pub fn shown(&self, key: &Key, uid: &str, shown: Option<GitSyncStatus>) {
+        if let Some(said) = self.lock().get_mut(key).filter(|said| said.uid == uid) {
+            said.shown = shown;
+        }
+    }
+
+    /// If that live status is somebody else's: how long to wait before it is answered.
+    #[must_use]
+    pub fn wait(
+        &self,
+        key: &Key,
+        uid: &str,
+        live: Option<&GitSyncStatus>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let all = self.lock();
+        let said = all.get(key).filter(|said| said.uid == uid && said.is_foreign(live))?;
+        Some(said.last.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(now)))
+    }
+
+    /// If that live status is somebody else's, and it is time: what to write over it.
+    #[must_use]
+    pub fn answer(
+        &self,
+        key: &Key,
+        uid: &str,
+        live: Option<&GitSyncStatus>,
+        now: Instant,
+    ) -> Option<GitSyncStatus> {
+        let mut all = self.lock();
+        let said = all.get_mut(key).filter(|said| said.uid == uid && said.is_foreign(live))?;
+        if let Some((last, next)) = said.last {
+            if now < next {
+                return None;
+            }
+            if now.duration_since(last) > QUIET {
+                said.answers = 0;
+            }
+        }
+        said.last = Some((now, now + delay(said.answers)));
+        said.answers = said.answers.saturating_add(1);
+        Some(said.sent.clone())
+    }
+
+    /// The GitSync is gone.
+    pub fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}
+
+impl Said {
+    fn is_foreign(&self, live: Option<&GitSyncStatus>) -> bool {
+        live != Some(&self.sent) && live != self.shown.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(revision: &str) -> GitSyncStatus {
+        GitSyncStatus { last_applied_revision: Some(revision.into()), ..GitSyncStatus::default() }
+    }
+
+    #[test]
+    fn g18_what_somebody_else_writes_is_answered_once_and_what_we_wrote_is_not() {
+        let (spoken, key, now) = (Spoken::default(), Key::new("team", "main"), Instant::now());
+        let (a, b, late) = (status("a"), status("b"), status("late"));
+        let wait = |live: Option<&GitSyncStatus>| spoken.wait(&key, "u", live, now);
+        assert_eq!(wait(Some(&late)), None, "nothing was said yet");
+        // On its way, and whether or not it arrives.
+        spoken.say(&key, "u", b.clone(), Some(a.clone()));
+        assert_eq!((wait(Some(&a)), wait(Some(&b))), (None, None));
+        // The server leaves out what it does not know.
+        let shown = status("b, as the server has it");
+        spoken.shown(&key, "u", Some(shown.clone()));
+        assert_eq!((wait(Some(&b)), wait(Some(&shown))), (None, None));
+        for foreign in [Some(&late), Some(&a), None] {
+            assert_eq!(wait(foreign), Some(Duration::ZERO));
+        }
+        assert_eq!(spoken.wait(&key, "another", Some(&late), now), None);
+        assert_eq!(spoken.answer(&key, "u", Some(&shown), now), None);
+        assert_eq!(spoken.answer(&key, "u", Some(&late), now), Some(b.clone()));
+        assert_eq!(spoken.answer(&key, "u", Some(&late), now), None, "once");
+        // What was built on it, or could not be written over it, is accepted.
+        spoken.say(&key, "u", b.clone(), Some(late.clone()));
+        assert_eq!(wait(Some(&late)), None);
+        spoken.forget(&key);
+        assert_eq!(wait(Some(&a)), None);
+    }
+
+    #[test]
+    fn g18_whoever_goes_on_writing_is_answered_less_and_less_often() {
+        let (spoken, key, start) = (Spoken::default(), Key::new("team", "main"), Instant::now());
+        let (ours, theirs) = (status("ours"), status("theirs"));
+        let answers = |from: Instant, seconds: u64| {
+            let mut answers = 0;
+            for millis in (0..seconds * 1000).step_by(50) {
+                let now = from + Duration::from_millis(millis);
+                let wait = spoken.wait(&key, "u", Some(&theirs), now).expect("foreign");
+                if let Some(answer) = spoken.answer(&key, "u", Some(&theirs), now) {
+                    assert_eq!((wait, answer), (Duration::ZERO, ours.clone()));
+                    spoken.say(&key, "u", ours.clone(), Some(theirs.clone()));
+                    spoken.shown(&key, "u", Some(ours.clone()));
+                    answers += 1;
+                } else {
+                    assert!(wait > Duration::ZERO);
+                }
+            }
+            answers
+        };
+        spoken.say(&key, "u", ours.clone(), Some(ours.clone()));
+        let hour = answers(start, 3600);
+        assert!((10..80).contains(&hour), "{hour} in an hour");
+        // Quiet for long, and it is answered at once again.
+        let later = start + Duration::from_secs(3600) + QUIET * 2;
+        assert!((2..5).contains(&answers(later, 2)));
+    }
+}

@@ -1,0 +1,333 @@
+//! (pure) What the engine keeps of a GitSync between two passes. All of it can be made anew.
+#![deny(clippy::disallowed_methods)]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::board::Board;
+use super::fights::Fights;
+use super::machine::effect::Found;
+use super::order::Seq;
+use super::pieces::Pieces;
+use super::plan::Settled;
+use super::problems::Refused;
+use super::references::References;
+use super::loaded::Loaded;
+use super::source_error::SourceError;
+use super::status::Done;
+use crate::api::git_sync::{PendingPrune, Stages};
+use crate::cluster::account::Account;
+use crate::git::Revision;
+
+/// Why the newest commit could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFailure {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// Error and hint, for people.
+    pub message: String,
+    /// Whether only a change of the spec helps.
+    pub terminal: bool,
+}
+
+impl From<SourceError> for SourceFailure {
+    fn from(error: SourceError) -> Self {
+        let message = match error.hint() {
+            Some(hint) => format!("{error}; hint: {hint}"),
+            None => error.to_string(),
+        };
+        Self { reason: error.reason(), message, terminal: error.is_terminal() }
+    }
+}
+
+/// Why and for what the remote is looked at.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// What started it.
+    pub trigger: &'static str,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Value of `requestedAt`.
+    pub request: Option<String>,
+    /// When it began.
+    pub began: Instant,
+    /// The same in the order of what the operator came to know.
+    pub at: Seq,
+}
+
+/// What a look at the remote found.
+pub struct Answer {
+    /// What was asked.
+    pub question: Question,
+    /// Newest commit that was tried.
+    pub attempted: Option<Revision>,
+    /// Timings.
+    pub stages: Stages,
+    /// Whether something new was read.
+    pub changed: bool,
+    /// Why not.
+    pub failure: Option<SourceFailure>,
+    /// The newest commit that was read whole, if it answers this spec.
+    pub loaded: Option<Arc<Loaded>>,
+    /// The commit that was applied before, if it had to be recalled beside that.
+    pub recalled: Option<Arc<Loaded>>,
+}
+
+impl Answer {
+    /// Nothing was found; what was read before stays.
+    #[must_use]
+    pub fn failed(question: Question, failure: SourceFailure, loaded: Option<Arc<Loaded>>) -> Self {
+        Self {
+            question,
+            attempted: None,
+            stages: Stages::default(),
+            changed: false,
+            failure: Some(failure),
+            loaded,
+            recalled: None,
+        }
+    }
+}
+
+/// Where the answer of a look is put, which runs beside the passes: a slow remote never delays the undoing of drift.
+pub(super) type Slot = Arc<Mutex<Option<Found>>>;
+
+/// A look at the remote that is under way.
+struct Poll {
+    question: Question,
+    answer: Slot,
+}
+
+/// What is kept up to date between plans, object by object.
+pub struct View {
+    /// Which objects a plan has to look at.
+    pub board: Board,
+    /// References to nothing.
+    pub references: References,
+    /// The commit that both were made for.
+    pub loaded: Arc<Loaded>,
+}
+
+/// See the module.
+pub struct State {
+    /// UID of the GitSync: one of the same name made anew starts from nothing.
+    pub uid: String,
+    poll: Option<Poll>,
+    /// The newest commit that was read whole.
+    pub loaded: Option<Arc<Loaded>>,
+    /// When the remote is asked next; `None` before the first time.
+    pub next_poll: Option<Instant>,
+    /// Generation that the source was last asked for.
+    pub generation: i64,
+    /// Value of `requestedAt` that was last acted on.
+    pub request: Option<String>,
+    /// Why the newest commit could not be read.
+    pub source_error: Option<SourceFailure>,
+    /// Newest commit that was tried.
+    pub attempted: Option<Revision>,
+    /// Writes that changed nothing.
+    pub settled: Settled,
+    /// Plans with failed writes, in a row.
+    pub attempts: u32,
+    /// How far a plan has come that takes several.
+    pub pieces: Pieces,
+    /// What a plan has to look at, and the commit that it was made for; `None` before the first plan.
+    pub view: Option<View>,
+    /// Content that the server refused: not sent again until it changes, or somebody asks.
+    pub refused: Refused,
+    /// Objects that somebody changes again and again.
+    pub fights: Fights,
+    /// When content that was refused for a missing right is sent again.
+    pub denied_until: Option<Instant>,
+    /// As whom the last plan was written, if that was no trouble.
+    pub account: Option<Account>,
+    /// The newest commit that did not have to wait for other GitSyncs.
+    pub released: Option<Arc<Loaded>>,
+    /// For which generation of the spec it did not.
+    pub released_for: i64,
+    /// What an operator that ran before this one has applied, while nothing is released.
+    pub recalled: Option<Arc<Loaded>>,
+    /// Whether the newest commit waits for other GitSyncs.
+    pub waiting: bool,
+    /// The deletes that are held and shown; `None` before that is known from the status.
+    #[allow(clippy::option_option)] // said in the line above
+    pub pending: Option<Option<PendingPrune>>,
+    /// The spec that was seen last, by its generation, and since when.
+    spec: (i64, Seq),
+    /// The approval that was seen last, and since when.
+    approval: (Option<String>, Seq),
+    /// Since when the GitSync is known to be deleted.
+    pub ended: Option<Seq>,
+    /// Since when nothing but what others keep is left of it.
+    pub parting: Option<Instant>,
+    /// How many objects were deleted because of that.
+    pub parted: usize,
+    /// What was done and could not be told.
+    pub untold: Vec<Done>,
+    /// What started the work that is being done.
+    pub trigger: &'static str,
+    /// Timings of the last commit that was read.
+    pub stages: Stages,
+    /// When the work that is being done began.
+    pub started: Option<Instant>,
+}
+
+impl State {
+    /// Nothing known yet.
+    pub fn new(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            poll: None,
+            loaded: None,
+            next_poll: None,
+            generation: 0,
+            request: None,
+            source_error: None,
+            attempted: None,
+            settled: Settled::new(),
+            attempts: 0,
+            pieces: Pieces::default(),
+            view: None,
+            refused: Refused::new(),
+            fights: Fights::default(),
+            denied_until: None,
+            account: None,
+            released: None,
+            recalled: None,
+            released_for: 0,
+            waiting: false,
+            pending: None,
+            spec: (0, Seq::next()),
+            approval: (None, Seq::next()),
+            ended: None,
+            parting: None,
+            parted: 0,
+            untold: Vec::new(),
+            trigger: "Start",
+            stages: Stages::default(),
+            started: None,
+        }
+    }
+
+    /// Takes note of the spec and of the approval that the GitSync has now.
+    pub fn note(&mut self, generation: i64, approval: Option<&str>) {
+        if self.spec.0 != generation {
+            self.spec = (generation, Seq::next());
+        }
+        if self.approval.0.as_deref() != approval {
+            self.approval = (approval.map(str::to_owned), Seq::next());
+        }
+    }
+
+    /// A look of another GitSync tells what it wants, as far as a delete of this commit is concerned, if it began after
+    /// this: the commit was found, the spec changed (a resume is a change, too) and the delete was approved.
+    pub fn since(&self, loaded: &Loaded) -> Seq {
+        loaded.found.max(self.spec.1).max(self.approval.1)
+    }
+
+    /// Why the remote is to be looked at now, if it is.
+    pub fn due(
+        &self,
+        generation: i64,
+        request: Option<&str>,
+        asked: Option<&'static str>,
+        now: Instant,
+    ) -> Option<&'static str> {
+        let Some(next) = self.next_poll else { return Some("Start") };
+        if self.generation != generation {
+            Some("Spec")
+        } else if request.is_some() && self.request.as_deref() != request {
+            Some("Request")
+        } else if asked.is_some() {
+            asked
+        } else if next <= now {
+            Some(if self.source_error.is_some() { "Retry" } else { "Interval" })
+        } else {
+            None
+        }
+    }
+
+    /// Whether a look has found something new that is not taken in yet: for asking while a plan is carried out.
+    pub fn has_news(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let answer = self.poll.as_ref().map(|poll| poll.answer.clone());
+        move || {
+            answer.as_ref().is_some_and(|answer| {
+                let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+                answer.as_ref().is_some_and(|answer| match answer {
+                    Ok(answer) => answer.changed || answer.failure.is_some(),
+                    Err(_) => true,
+                })
+            })
+        }
+    }
+
+    /// The look that is under way.
+    pub fn polling(&self) -> Option<&Question> {
+        self.poll.as_ref().map(|poll| &poll.question)
+    }
+
+    /// A look at the remote begins; gives where its answer is to be put.
+    pub(super) fn poll(&mut self, question: Question) -> Slot {
+        let answer = Slot::default();
+        self.poll = Some(Poll { question, answer: answer.clone() });
+        answer
+    }
+
+    /// The answer of the look that was under way, once it is there. One that panicked is a failure like any other: what was
+    /// read before stays, and nobody believes it to be the newest.
+    pub fn take_answer(&mut self) -> Option<Answer> {
+        let poll = self.poll.as_ref()?;
+        let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let question = poll.question.clone();
+        self.poll = None;
+        let failed =
+            |error: SourceError| Answer::failed(question, error.into(), self.loaded.clone());
+        Some(found.unwrap_or_else(failed))
+    }
+
+    /// Gives up the look that is under way; the next one begins as soon as it may.
+    pub fn stop_looking(&mut self) {
+        (self.poll, self.next_poll) = (None, None);
+    }
+
+    /// Time until the remote is asked next.
+    pub fn until_poll(&self, now: Instant) -> Duration {
+        if self.poll.is_some() {
+            // Its answer wakes.
+            return Duration::from_secs(10);
+        }
+        self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods)] // a point to count from
+
+    use super::super::loaded::tests::commit;
+    use super::*;
+
+    #[test]
+    fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
+        let mut state = State::new("u");
+        state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
+        let (trigger, request) = ("Request", Some("now".to_owned()));
+        let (began, at) = (Instant::now(), Seq::next());
+        let slot = state.poll(Question { trigger, generation: 7, request, began, at });
+        let news = state.has_news();
+        assert!(!news() && state.take_answer().is_none(), "it is under way");
+        *slot.lock().expect("lock") = Some(Err(SourceError::Panicked));
+        assert!(news(), "a plan that is being carried out stops");
+        let answer = state.take_answer().expect("an answer");
+        let failure = answer.failure.expect("a failure");
+        assert_eq!((failure.reason, failure.terminal), ("InternalError", false));
+        assert!(failure.message.contains("bug of Convoke; hint: revert"), "{}", failure.message);
+        assert_eq!((answer.question.generation, answer.changed), (7, false));
+        assert_eq!(answer.question.request.as_deref(), Some("now"));
+        assert!(answer.loaded.is_some(), "what was read before");
+        assert!(
+            state.polling().is_none() && state.take_answer().is_none(),
+            "the next look may begin"
+        );
+    }
+}
