@@ -19,13 +19,15 @@ WORKDIR /source
 # First the dependencies, with nothing of our own: this layer stays until they change.
 COPY .cargo .cargo
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches/convoke \
-    && touch src/lib.rs benches/convoke/main.rs \
+COPY core/Cargo.toml core/Cargo.toml
+RUN mkdir -p src core/src benches/convoke \
+    && touch src/lib.rs core/src/lib.rs benches/convoke/main.rs \
     && echo 'fn main() {}' > src/main.rs \
     && cargo build --release --locked --bin convoke
+COPY core core
 COPY src src
 # Cargo goes by time, and the files may be older than what was built just now.
-RUN touch src/lib.rs src/main.rs \
+RUN touch core/src/lib.rs src/lib.rs src/main.rs \
     && cargo build --release --locked --bin convoke \
     && cp target/release/convoke /convoke
 

@@ -12,23 +12,24 @@
 //!                                                     controllers: Agent → Deployment, Service, ConfigMap, …
 //! ```
 //!
-//! | module | what | pure |
-//! |---|---|---|
-//! | [`api`] | the custom resources, names, labels, the mark | yes |
-//! | [`definition`] | the repository format: documents, positions, validation | yes |
-//! | [`git`] | all that knows Git: ask, fetch, read trees without a checkout | no |
-//! | [`net`] | whom this process may dial, and the one dialler (its policy is pure) | partly |
-//! | [`sync`] | what decides is a machine without input and output ([`sync::machine`]); [`sync::driver`] does what it asks for | partly |
-//! | [`cluster`] | the only code that talks to Kubernetes | no |
-//! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status | partly |
-//! | [`fair`] | whose turn it is among namespaces | yes |
-//! | [`packed`] | objects in few bytes | yes |
-//! | [`shared_map`] | sorted maps whose copies share what they have in common | yes |
-//! | [`http`] | health, readiness, metrics | no |
-//! | [`cli`] | one file a command; the only code that prints | no |
+//! What decides is a package of its own ([`convoke_core`], in `core/`), which knows no executor, client, repository or clock:
+//! the repository format, the plan, and the engine as a machine that is asked what is to be done next. Its modules stand here
+//! under the same names.
 //!
-//! Pure modules see no client, no clock and no file system: they start with
-//! `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and `clippy.toml` lists what that forbids.
+//! | module | what |
+//! |---|---|
+//! | [`api`], [`definition`], [`packed`], [`shared_map`] | of the core |
+//! | [`git`] | all that knows Git: ask, fetch, read trees without a checkout |
+//! | [`net`] | whom this process may dial, and the one dialler (its policy is pure) |
+//! | [`sync`] | the core's engine, and [`sync::driver`] that does what it asks for |
+//! | [`cluster`] | the only code that talks to Kubernetes; the live stores are the core's |
+//! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status |
+//! | [`fair`] | whose turn it is among namespaces |
+//! | [`http`] | health, readiness, metrics |
+//! | [`cli`] | one file a command; the only code that prints |
+//!
+//! Pure modules of this package start with `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and
+//! `clippy.toml` lists what that forbids.
 
 pub use convoke_core::{api, definition, packed, shared_map};
 

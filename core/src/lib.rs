@@ -14,6 +14,7 @@
 //! There is no executor, client, repository, file, clock or chance among its dependencies: who drives it passes in what
 //! it needs to know (docs/decisions/0018). What could be reached all the same through the standard library is denied by
 //! `clippy.toml`.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod api;
 pub mod cluster;

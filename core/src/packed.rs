@@ -1,5 +1,4 @@
-//! (pure) Objects in few bytes: what is kept of the many that are rarely looked into.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Objects in few bytes: what is kept of the many that are rarely looked into.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -133,7 +133,7 @@ build_convoke() {
 
 # Whether a program is newer than Convoke's sources.
 is_fresh() {
-	[[ -x $1 && -z $(find "$ROOT/src" "$ROOT/Cargo.toml" "$ROOT/Cargo.lock" "$ROOT/.cargo" -newer "$1" -print -quit) ]]
+	[[ -x $1 && -z $(find "$ROOT/src" "$ROOT/core" "$ROOT/Cargo.toml" "$ROOT/Cargo.lock" "$ROOT/.cargo" -newer "$1" -print -quit) ]]
 }
 
 # install_convoke BEGAN: the program that was compiled since then, as target/release/convoke: the place that people and other scripts know. In place of a release

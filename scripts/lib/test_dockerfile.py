@@ -83,7 +83,7 @@ class TheCompilingStage(unittest.TestCase):
         self.buildah("bud", *how, *images, self.context())
         container = self.buildah("from", "--pull-never", "localhost/convoke")
         run = ["run", "--isolation", "chroot", container, "--"]
-        version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+        version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
         self.assertEqual(self.buildah(*run, "convoke", "version"), f"convoke {version}")
         # By its number, as Kubernetes has it; and nothing of the first stage is in it.
         self.assertEqual(self.buildah(*run, "id", "-u"), "65532")

@@ -12,10 +12,10 @@ use kube::{Api, Client};
 
 use super::budget::Budget;
 use super::children::{Child, ChildKind};
-use convoke_core::cluster::view::Metadata;
 use super::reflector::{self, Heard, Manner};
 use super::store::{Entry, Key, Store};
 use crate::api::{GROUP, Kind, keys};
+use convoke_core::cluster::view::Metadata;
 
 /// Children of one kind that are kept of each namespace: some hundred bytes each.
 const MOST: usize = 50_000;

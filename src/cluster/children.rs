@@ -22,12 +22,12 @@ use super::client::{CallError, failed};
 use super::live::{SpecHash, hash_json};
 use super::meta;
 use super::projection::covers;
-use convoke_core::cluster::view::Metadata;
 use super::reflector::{View, identity};
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
 use crate::api::{Kind, keys};
 use crate::packed::{Family, Packed, Texts};
+use convoke_core::cluster::view::Metadata;
 
 /// A kind of child.
 pub trait ChildKind:

@@ -10,9 +10,9 @@ use kube::{Api, Resource};
 use tokio::time::Instant;
 
 use super::client::{CallError, jitter};
-pub use convoke_core::cluster::view::{View, entry, entry_of, identity};
 use super::read::{Event, PAGE, Source, WATCH_SECONDS};
 use super::store::{Entry, Key, Store};
+pub use convoke_core::cluster::view::{View, entry, entry_of, identity};
 
 /// The pause after the first failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -225,12 +225,20 @@ pub async fn run_some<K: Resource, V>(
                 Ok(()) if anew && began.elapsed() >= SHORTEST_WATCH => break,
                 Ok(()) if shown || began.elapsed() >= SHORTEST_WATCH => {}
                 Ok(()) => {
-                    store.health.failed("each watch ends at once", Instant::now().into(), Timestamp::now());
+                    store.health.failed(
+                        "each watch ends at once",
+                        Instant::now().into(),
+                        Timestamp::now(),
+                    );
                     tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
                 }
                 Err(error) if error.is_expired() => {
                     tracing::debug!(kind = store.kind, %error, "the watch fell behind");
-                    store.health.failed("the watch fell behind", Instant::now().into(), Timestamp::now());
+                    store.health.failed(
+                        "the watch fell behind",
+                        Instant::now().into(),
+                        Timestamp::now(),
+                    );
                     tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
                     break;
                 }

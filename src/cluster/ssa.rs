@@ -138,7 +138,8 @@ pub async fn set_finalizers(
 /// # Errors
 /// The call's error; a 409 means that an object has the name.
 pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallError> {
-    let object = serde_json::from_value(object).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let object =
+        serde_json::from_value(object).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let params =
         PostParams { field_manager: Some(CONTROLLER_MANAGER.to_owned()), ..PostParams::default() };
     call(api.create(&params, &object)).await.map(drop)

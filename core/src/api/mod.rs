@@ -1,8 +1,7 @@
-//! (pure) The custom resources of `convoke.dev/v1alpha1`: one file a kind, plus names, labels and marks.
+//! The custom resources of `convoke.dev/v1alpha1`: one file a kind, plus names, labels and marks.
 //!
 //! Types only. A wrong value is refused twice with the same rule: by the CRD's schema and CEL rules in the
 //! API server, and by [`crate::definition`] on the same generated schema, with a line and a column.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod agent;
 pub mod agent_build;

@@ -1,5 +1,4 @@
-//! (pure) Status conditions: times move only when the status of a condition changes.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Status conditions: times move only when the status of a condition changes.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

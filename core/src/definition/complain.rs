@@ -1,5 +1,4 @@
-//! (pure) Problems of the loader that more than one place tells.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Problems of the loader that more than one place tells.
 
 use std::sync::Arc;
 

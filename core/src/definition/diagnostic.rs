@@ -1,5 +1,4 @@
-//! (pure) Problems: their stable codes, and how they are written for people and for programs.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Problems: their stable codes, and how they are written for people and for programs.
 
 use std::fmt::Write;
 

@@ -1,6 +1,5 @@
-//! (pure) `agent.md`: an Agent as a Markdown file. Its front matter holds the fields of the spec, beside `name`,
+//! `agent.md`: an Agent as a Markdown file. Its front matter holds the fields of the spec, beside `name`,
 //! `labels` and `annotations`; the text below is its instructions.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use serde_json::{Map, Value, json};
 

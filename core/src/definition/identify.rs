@@ -1,5 +1,4 @@
-//! (pure) Which object a document is: apiVersion, kind, metadata. Everything that may not come from Git is refused.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Which object a document is: apiVersion, kind, metadata. Everything that may not come from Git is refused.
 
 use std::collections::BTreeMap;
 

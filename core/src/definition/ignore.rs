@@ -1,4 +1,4 @@
-//! (pure) What of a tree is left out: `.convokeignore` files of the commit, and the patterns of the GitSync.
+//! What of a tree is left out: `.convokeignore` files of the commit, and the patterns of the GitSync.
 //!
 //! The syntax and the rules are those of gitignore(5): a pattern is relative to the folder of its file, the last one
 //! that matches wins, deeper files win over those above, and nothing comes back that lies in an ignored folder. The
@@ -6,7 +6,6 @@
 //!
 //! A file of patterns that cannot be used says nothing about what lies beside and below it: neither that it is wanted,
 //! nor that it is not.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

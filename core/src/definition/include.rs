@@ -1,6 +1,5 @@
-//! (pure) Files that definitions include by their `*File` fields: relative to the definition, inside the repository,
+//! Files that definitions include by their `*File` fields: relative to the definition, inside the repository,
 //! never through a link.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use super::diagnostic::{code, nearest};
 use super::document::Place;

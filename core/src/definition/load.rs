@@ -1,5 +1,4 @@
-//! (pure) From a tree to a catalog, file by file, each file's result cached by what it was made from.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! From a tree to a catalog, file by file, each file's result cached by what it was made from.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

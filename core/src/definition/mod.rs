@@ -1,11 +1,10 @@
-//! (pure) The repository format: files into definitions and problems, every problem with its place.
+//! The repository format: files into definitions and problems, every problem with its place.
 //!
 //! ```text
 //! tree ──► ignore ──► document (values, places) ──► variables ──► identify ──► include files ──► schema (structure, defaults, CEL) ──► Catalog
 //! ```
 //! The unit of quarantine is the file: when any of its documents has an error, none of its objects is applied, and
 //! all that can be identified are held.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod complain;
 pub mod diagnostic;

@@ -1,6 +1,5 @@
-//! (pure) NUL characters. No environment variable and no argument can hold one, so whatever reads the text ends in front
+//! NUL characters. No environment variable and no argument can hold one, so whatever reads the text ends in front
 //! of it, or does not start.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
-//! (pure) Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,9 +1,8 @@
-//! (pure) From one commit to the next: the catalog of the tree before, with what differs.
+//! From one commit to the next: the catalog of the tree before, with what differs.
 //!
 //! Only where nothing is wrong on either side. Then each identity has one definition, no file holds back another one's,
 //! and every problem is a warning about its own file: what a file gives depends on nothing but itself and what it
 //! includes. Whatever is not so simple is loaded anew, and so is all that cannot be told for sure.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

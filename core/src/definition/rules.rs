@@ -1,5 +1,4 @@
-//! (pure) The problem codes in one table: what each means, and how bad it is. `docs/problems.md` says the same.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! The problem codes in one table: what each means, and how bad it is. `docs/problems.md` says the same.
 
 use super::diagnostic::code;
 use crate::api::git_sync::Severity::{self, Error, Warning};

@@ -1,7 +1,6 @@
-//! (pure) Problems as SARIF 2.1.0, the format that code scanning of forges and editors read.
+//! Problems as SARIF 2.1.0, the format that code scanning of forges and editors read.
 //!
 //! Only what is used of the format is typed here (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,4 @@
-//! (pure) What the loader reads: a commit's tree, or a local folder, read only.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! What the loader reads: a commit's tree, or a local folder, read only.
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
-//! (pure) `${NAME}` in definitions: values of the GitSync, put into scalars after parsing, so that no value can change
+//! `${NAME}` in definitions: values of the GitSync, put into scalars after parsing, so that no value can change
 //! what a document is made of.
 //!
 //! Values are put into `spec`, labels and annotations; never into keys, `apiVersion`, `kind`, the name, the content of
 //! files or the text of an `agent.md`. What is put in is not looked at again.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,6 +1,5 @@
-//! (pure) Carries out a plan: applies in kind order with bounded concurrency, then deletes, each guarded. What a request is
+//! Carries out a plan: applies in kind order with bounded concurrency, then deletes, each guarded. What a request is
 //! judged by is looked at when there is a slot for it, and not before.
-#![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,11 +17,11 @@ use super::pieces::Pieces;
 use super::plan::{Plan, Settled, Settling, Update, Victim};
 use super::rights::Denial;
 use crate::api::{Mark, ObjectId, keys};
-use crate::cluster::call_error::CallError;
 use crate::cluster::account::Account;
+use crate::cluster::call_error::CallError;
 use crate::cluster::live::{SpecHash, Stores};
-use crate::cluster::write::{Deleted, Mode};
 use crate::cluster::store::Key;
+use crate::cluster::write::{Deleted, Mode};
 
 /// Writes of one plan in flight at once, however many slots there are. On two cores 48 take a sixth less time than 16, and more
 /// add nothing.

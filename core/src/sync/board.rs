@@ -1,6 +1,5 @@
-//! (pure) Which objects a plan has to look at. Kept up to date object by object, so that a plan costs what changed,
+//! Which objects a plan has to look at. Kept up to date object by object, so that a plan costs what changed,
 //! however many objects there are.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

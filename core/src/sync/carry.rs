@@ -1,5 +1,4 @@
-//! (pure) Planning and writing: from what was read and what there is to what was done.
-#![deny(clippy::disallowed_methods)]
+//! Planning and writing: from what was read and what there is to what was done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::desired::{Change, SyncRef, changes, latch_key};
 use super::engine::{Engine, EngineError, Subject};
+use super::loaded::Loaded;
 use super::machine::effect::Effect;
 use super::machine::io::Io;
 use super::order::Seq;
@@ -16,7 +16,6 @@ use super::problems::{leave_refused, write_problems};
 use super::references::References;
 use super::rights::retry_after;
 use super::siblings;
-use super::loaded::Loaded;
 use super::space::Space;
 use super::state::{State, View};
 use super::status::Carried;
@@ -402,8 +401,8 @@ mod tests {
     use super::*;
     use crate::api::GitSync;
     use crate::cluster::live::Managed;
-    use crate::cluster::view;
     use crate::cluster::store::Store;
+    use crate::cluster::view;
 
     /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
     fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {

@@ -1,8 +1,7 @@
-//! (pure) `dependsOn`: a commit is applied once the GitSyncs that it builds on are there.
+//! `dependsOn`: a commit is applied once the GitSyncs that it builds on are there.
 //!
 //! It orders applies and nothing else: what was applied stays, its drift is undone, and a dependency that is lost later
 //! changes nothing until there is something new to apply. Whoever waits is woken by what it waits for.
-#![deny(clippy::disallowed_methods)]
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,9 +11,9 @@ use super::board::Namespace;
 use super::desired::DesiredSet;
 use super::engine::{Engine, Subject};
 use super::listen::Sink;
+use super::loaded::Loaded;
 use super::machine::effect::{Effect, Published};
 use super::machine::io::Io;
-use super::loaded::Loaded;
 use super::state::State;
 use super::status::Verdict;
 use super::tell::unready;

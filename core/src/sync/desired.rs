@@ -1,5 +1,4 @@
-//! (pure) What a commit wants: each definition with the hashes that decide whether it must be written.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! What a commit wants: each definition with the hashes that decide whether it must be written.
 
 use std::sync::Arc;
 

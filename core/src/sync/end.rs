@@ -1,9 +1,8 @@
-//! (pure) The end of a GitSync: what becomes of its objects when it is deleted, and the finalizer that holds it until then.
+//! The end of a GitSync: what becomes of its objects when it is deleted, and the finalizer that holds it until then.
 //!
 //! The finalizer is there only while the end must delete something: `deletionPolicy: Delete`, not suspended, and there
 //! are objects or there are about to be. Nothing that is gone holds an end up: neither the namespace nor the
 //! ServiceAccount. A right that is missing does; then `deletionPolicy: Orphan` lets the objects stay.
-#![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

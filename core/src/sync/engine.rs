@@ -1,5 +1,4 @@
-//! (pure) One pass for a GitSync: look at the remote if it is time, plan, write, tell.
-#![deny(clippy::disallowed_methods)]
+//! One pass for a GitSync: look at the remote if it is time, plan, write, tell.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +6,13 @@ use std::time::Duration;
 
 use super::carry::Carry;
 use super::desired::SyncRef;
+use super::loaded::Loaded;
 use super::look::Looks;
 use super::machine::effect::{Call, Effect, Event, Reply};
 use super::machine::io::Io;
 use super::machine::{Ended, Moved};
 use super::rights::{Rules, retry_after};
 use super::siblings::Siblings;
-use super::loaded::Loaded;
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
@@ -25,8 +24,8 @@ use crate::api::{GitSync, keys};
 use crate::cluster::call_error::CallError;
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
-use crate::next::{Next, delay};
 use crate::git::Revision;
+use crate::next::{Next, delay};
 
 /// How long a first look at a remote may take before the status says that it is under way.
 const PATIENCE: Duration = Duration::from_secs(1);

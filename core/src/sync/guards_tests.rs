@@ -55,7 +55,9 @@ impl Server {
                 let object = serde_json::from_value(reply).expect("an object");
                 Ok(Reply::Object(Box::new(object)))
             }
-            _ => Err(CallError::Refused(Box::new(serde_json::from_value(reply).expect("a status")))),
+            _ => {
+                Err(CallError::Refused(Box::new(serde_json::from_value(reply).expect("a status"))))
+            }
         }
     }
 
@@ -171,8 +173,7 @@ fn pruned(server: &Arc<Server>, absent: bool) -> Result<Pruned, String> {
 }
 
 #[test]
-fn g14_an_update_says_the_version_that_it_was_judged_by_and_one_that_changed_is_judged_again()
-{
+fn g14_an_update_says_the_version_that_it_was_judged_by_and_one_that_changed_is_judged_again() {
     let server =
         Server::new(vec![failure(409), (200, object(8, 1, same)), (200, object(9, 2, same))]);
     assert_eq!(updated(&server, Some(object(7, 1, same)), false), Ok(Some(8)));

@@ -1,6 +1,5 @@
-//! (pure) What is remembered of earlier commits while the newest one has errors: where each object was wanted last, and the last
+//! What is remembered of earlier commits while the newest one has errors: where each object was wanted last, and the last
 //! good definition of each that may be in a file that cannot be read. Such a definition stays the measure of what there is to be.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

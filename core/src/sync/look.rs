@@ -1,5 +1,4 @@
-//! (pure) When a remote is looked at, and what is made of the answer. The look itself runs beside the passes.
-#![deny(clippy::disallowed_methods)]
+//! When a remote is looked at, and what is made of the answer. The look itself runs beside the passes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,11 +6,11 @@ use std::time::Duration;
 
 use super::board::{Namespace, mark};
 use super::engine::{Engine, Subject};
+use super::loaded::{MOST_TIMEOUT, parse_duration};
 use super::machine::Moved;
 use super::machine::effect::{Effect, Found, Look};
 use super::order::Seq;
 use super::siblings::Told;
-use super::loaded::{MOST_TIMEOUT, parse_duration};
 use super::source_error::SourceError;
 use super::state::{Answer, Question, Slot, SourceFailure, State};
 use crate::api::{ObjectId, keys};

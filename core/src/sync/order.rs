@@ -1,4 +1,4 @@
-//! (pure) The order in which the operator came to know things: what counts as newer is counted, not timed.
+//! The order in which the operator came to know things: what counts as newer is counted, not timed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

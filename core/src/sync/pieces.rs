@@ -1,5 +1,4 @@
-//! (pure) What is known of a plan that took too long, so that the next one goes on where it ended.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! What is known of a plan that took too long, so that the next one goes on where it ended.
 
 use std::collections::HashMap;
 

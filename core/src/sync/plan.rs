@@ -1,5 +1,4 @@
-//! (pure) Desired set against live objects: create, update, unchanged, prune, hold, conflict.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Desired set against live objects: create, update, unchanged, prune, hold, conflict.
 
 pub mod brake;
 mod quarantine;

@@ -1,6 +1,5 @@
-//! (pure) What the operator would decide, from objects that somebody else has read. It writes nothing and remembers
+//! What the operator would decide, from objects that somebody else has read. It writes nothing and remembers
 //! nothing: what the operator keeps in memory between two plans (writes that changed nothing) is worked out anew.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 

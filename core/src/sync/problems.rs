@@ -1,5 +1,4 @@
-//! (pure) What could not be written, as problems with the place of the definition.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! What could not be written, as problems with the place of the definition.
 
 use std::collections::BTreeMap;
 

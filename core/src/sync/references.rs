@@ -1,6 +1,5 @@
-//! (pure) References to objects that are neither in the commit nor in the cluster, checked again only where something
+//! References to objects that are neither in the commit nor in the cluster, checked again only where something
 //! changed.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, HashMap};
 

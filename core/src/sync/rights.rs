@@ -1,4 +1,4 @@
-//! (pure) With whose rights a GitSync writes, and what is said when there are none or when they do not suffice.
+//! With whose rights a GitSync writes, and what is said when there are none or when they do not suffice.
 //!
 //! Statuses, events and the finalizer are the operator's own affair; this is about the objects that come from Git.
 
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 
 use super::engine::{Engine, Subject};
+use super::loaded::parse_duration;
 use super::machine::effect::{Call, Reply};
 use super::machine::io::Io;
-use super::loaded::parse_duration;
 use super::state::State;
 use crate::api::Kind;
-use crate::cluster::call_error::CallError;
 use crate::cluster::account::Account;
+use crate::cluster::call_error::CallError;
 
 /// Why nothing at all may be written for a GitSync.
 #[derive(Debug, Clone, PartialEq, Eq)]

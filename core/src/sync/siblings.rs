@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use super::desired::{Change, DesiredSet, changes};
+use super::loaded::Loaded;
 use super::order::Seq;
 use super::plan::{Others, Rival, Unproven};
-use super::loaded::Loaded;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key, Store};

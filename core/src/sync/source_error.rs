@@ -1,5 +1,4 @@
-//! (pure) Why the newest commit cannot be read, or what it means cannot be known.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Why the newest commit cannot be read, or what it means cannot be known.
 
 /// Why the newest commit cannot be read, or what it means cannot be known. Nothing is written or deleted for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! (pure) What this operator has last said in the status of each GitSync, so that it is said again when somebody else writes
+//! What this operator has last said in the status of each GitSync, so that it is said again when somebody else writes
 //! over it: a request of an operator that was killed, for example, that the API server takes only when the next one has
 //! long written its own.
 //!

@@ -1,18 +1,17 @@
-//! (pure) What the engine keeps of a GitSync between two passes. All of it can be made anew.
-#![deny(clippy::disallowed_methods)]
+//! What the engine keeps of a GitSync between two passes. All of it can be made anew.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::board::Board;
 use super::fights::Fights;
+use super::loaded::Loaded;
 use super::machine::effect::Found;
 use super::order::Seq;
 use super::pieces::Pieces;
 use super::plan::Settled;
 use super::problems::Refused;
 use super::references::References;
-use super::loaded::Loaded;
 use super::source_error::SourceError;
 use super::status::Done;
 use crate::api::git_sync::{PendingPrune, Stages};

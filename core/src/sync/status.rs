@@ -1,5 +1,4 @@
-//! (pure) From what happened to the status of a GitSync. Times move only when what they observe changed.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! From what happened to the status of a GitSync. Times move only when what they observe changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

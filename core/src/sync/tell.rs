@@ -1,5 +1,4 @@
-//! (pure) What the engine says: statuses, and events of what was changed by hand.
-#![deny(clippy::disallowed_methods)]
+//! What the engine says: statuses, and events of what was changed by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +7,9 @@ use futures::future::{Either, select};
 
 use super::drift::Drift;
 use super::engine::{Engine, EngineError, Subject};
+use super::loaded::Loaded;
 use super::machine::effect::{Call, Effect, Event, Reply};
 use super::plan::Plan;
-use super::loaded::Loaded;
 use super::state::State;
 use super::status::{PROGRESSING, Report, Verdict, status};
 use crate::api::git_sync::GitSyncStatus;

@@ -1,5 +1,4 @@
-//! (pure) What has changed in the stores since a GitSync last looked.
-#![deny(clippy::disallowed_methods)]
+//! What has changed in the stores since a GitSync last looked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,4 @@
-//! (pure) What a machine wants to have done, and what came of it.
-#![deny(clippy::disallowed_methods)]
+//! What a machine wants to have done, and what came of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,8 +9,8 @@ use serde_json::Value;
 
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, ObjectId};
-use crate::cluster::call_error::CallError;
 use crate::cluster::account::Account;
+use crate::cluster::call_error::CallError;
 use crate::cluster::write::{Deleted, Mode};
 use crate::git::Revision;
 use crate::sync::loaded::Loaded;

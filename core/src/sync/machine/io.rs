@@ -1,6 +1,5 @@
-//! (pure) How a pass of the engine asks for what it cannot do itself: it says what it wants and waits. Whoever drives it does
+//! How a pass of the engine asks for what it cannot do itself: it says what it wants and waits. Whoever drives it does
 //! it, and says what came of it and what time it is.
-#![deny(clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -13,8 +12,8 @@ use futures::channel::oneshot;
 use jiff::Timestamp;
 
 use super::effect::{Call, Effect, Replied, Request};
-use crate::cluster::call_error::CallError;
 use crate::cluster::account::Account;
+use crate::cluster::call_error::CallError;
 
 /// The time, as a driver says it.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! (pure) What decides for the GitSyncs of one namespace, without input and output: it is told what happened and what time it
+//! What decides for the GitSyncs of one namespace, without input and output: it is told what happened and what time it
 //! is, and asked for what is to be done next.
 //!
 //! ```text
@@ -10,7 +10,6 @@
 //! A pass is a function of the [`Engine`] that reads straight down and waits where it needs an answer ([`io`]). Nothing in it
 //! knows a socket, a clock or an executor, so the same code runs behind the API server and in a simulation, and whoever drops
 //! a machine has killed an operator between two requests.
-#![deny(clippy::disallowed_methods)]
 
 #[cfg(test)]
 pub(in crate::sync) mod drive;

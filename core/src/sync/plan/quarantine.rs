@@ -1,5 +1,4 @@
-//! (pure) Objects that may be in a file that cannot be read: kept at their last good state.
-#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+//! Objects that may be in a file that cannot be read: kept at their last good state.
 
 use std::collections::BTreeSet;
 

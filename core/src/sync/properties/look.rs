@@ -6,9 +6,9 @@ use super::kept::is_hidden;
 use super::repository::Tree;
 use super::world::{Sync, World};
 use crate::api::ObjectId;
+use crate::sync::loaded::Loaded;
 use crate::sync::order::Seq;
 use crate::sync::siblings::Told;
-use crate::sync::loaded::Loaded;
 
 /// How an object was last wanted.
 #[derive(Debug, Clone)]

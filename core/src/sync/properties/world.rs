@@ -13,17 +13,17 @@ use super::repository::{Definitions, FOLDERS, Tree};
 use crate::api::git_sync::{ApprovedPrune, DriftPolicy, FailurePolicy, PendingPrune, Prune};
 use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::live::Managed;
-use crate::cluster::view;
 use crate::cluster::store::{Key, Store};
+use crate::cluster::view;
 use crate::dice::Dice;
 use crate::sync::board::Board;
 use crate::sync::carry::consult;
 use crate::sync::desired::{SyncRef, changes};
+use crate::sync::loaded::Loaded;
 use crate::sync::order::Seq;
 use crate::sync::plan::{Held, Inputs, Plan, Settled, Settling, brake, plan};
 use crate::sync::references::References;
 use crate::sync::siblings::Siblings;
-use crate::sync::loaded::Loaded;
 
 const NAMESPACE: &str = "team";
 /// Rounds in which everything must come to rest once nobody interferes.

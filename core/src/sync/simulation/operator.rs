@@ -13,16 +13,16 @@ use super::NAMESPACE;
 use super::server::{Name, Server, Shown};
 use crate::api::{Agent, GitSync, Kind, ModelAPI};
 use crate::cluster::live::{Managed, Ours, Stores};
-use crate::cluster::view;
 use crate::cluster::store::{Entry, Key, Store};
+use crate::cluster::view;
 use crate::next::{Next, delay};
 use crate::sync::engine::Engine;
 use crate::sync::listen::{Sink, listen};
+use crate::sync::loaded::Loaded;
 use crate::sync::machine::Machine;
 use crate::sync::machine::effect::{Call, Effect, Look, Replied};
 use crate::sync::machine::io::{Now, Step};
 use crate::sync::rights::Rules;
-use crate::sync::loaded::Loaded;
 use crate::sync::spoken::Spoken;
 use crate::sync::touched::Touched;
 
