@@ -137,6 +137,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // a point to count from
     fn g14_three_reverts_in_a_minute_are_a_fight_that_backs_off_and_ends() {
         for plan in [|| changed(true), gone] {
             let (mut fights, start) = (Fights::default(), Instant::now());
@@ -166,6 +167,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // a point to count from
     fn g14_slow_changes_and_another_definition_are_no_fight() {
         let (mut fights, start) = (Fights::default(), Instant::now());
         let at = |s| start + Duration::from_secs(s);

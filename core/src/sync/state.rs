@@ -173,6 +173,7 @@ pub struct State {
 
 impl State {
     /// Nothing known yet.
+    #[must_use]
     pub fn new(uid: &str) -> Self {
         Self {
             uid: uid.to_owned(),
@@ -220,11 +221,13 @@ impl State {
 
     /// A look of another GitSync tells what it wants, as far as a delete of this commit is concerned, if it began after
     /// this: the commit was found, the spec changed (a resume is a change, too) and the delete was approved.
+    #[must_use]
     pub fn since(&self, loaded: &Loaded) -> Seq {
         loaded.found.max(self.spec.1).max(self.approval.1)
     }
 
     /// Why the remote is to be looked at now, if it is.
+    #[must_use]
     pub fn due(
         &self,
         generation: i64,
@@ -261,6 +264,7 @@ impl State {
     }
 
     /// The look that is under way.
+    #[must_use]
     pub fn polling(&self) -> Option<&Question> {
         self.poll.as_ref().map(|poll| &poll.question)
     }
@@ -290,6 +294,7 @@ impl State {
     }
 
     /// Time until the remote is asked next.
+    #[must_use]
     pub fn until_poll(&self, now: Instant) -> Duration {
         if self.poll.is_some() {
             // Its answer wakes.

@@ -102,6 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // a point to count from
     fn g18_a_kind_that_fails_for_long_is_silent_until_it_works_and_one_failure_is_nothing() {
         let (health, start) = (Health::new(PATIENCE), Instant::now());
         let time: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
