@@ -126,7 +126,7 @@ pub fn render(problems: &[Problem]) -> String {
     let run = Run {
         tool: Tool {
             driver: Driver {
-                name: env!("CARGO_PKG_NAME"),
+                name: "convoke",
                 semantic_version: env!("CARGO_PKG_VERSION"),
                 information_uri: env!("CARGO_PKG_REPOSITORY"),
                 rules: RULES.iter().map(descriptor).collect(),
