@@ -15,7 +15,7 @@ use super::machine::effect::{Call, Reply};
 use super::machine::io::{Io, Slot};
 use super::pieces::Pieces;
 use super::plan::{Plan, Settled, Settling, Update, Victim};
-use super::rights::Denial;
+use super::rights::Rejection;
 use crate::api::{Mark, ObjectId, keys};
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
@@ -39,8 +39,8 @@ const UPDATE_TRIES: usize = 5;
 pub enum Failure {
     /// An object of that name appeared, and it is not ours.
     Conflict,
-    /// The server refused the content.
-    Refused(String),
+    /// The server refused it: another try with the same content is of no use.
+    Refused(Rejection),
     /// It may work later.
     Transient(String),
 }
@@ -57,7 +57,7 @@ pub struct Outcome {
     /// Writes that failed.
     pub failures: BTreeMap<ObjectId, Failure>,
     /// Deletes that could not be finished: they are planned again.
-    pub undeleted: BTreeMap<ObjectId, String>,
+    pub undeleted: BTreeMap<ObjectId, Rejection>,
     /// Objects that were left alone because they are not any more what was planned with.
     pub taken: usize,
     /// What was created or changed, or was so already.
@@ -485,7 +485,7 @@ impl Writer<'_> {
     }
 
     /// One delete.
-    pub(super) async fn prune(&self, victim: &Victim) -> Result<Pruned, String> {
+    pub(super) async fn prune(&self, victim: &Victim) -> Result<Pruned, Rejection> {
         let key = Key::new(&self.sync.namespace, &victim.id.name);
         let store = self.stores.managed(victim.id.kind);
         let mut version = victim.version;
@@ -505,7 +505,7 @@ impl Writer<'_> {
                 }
                 Ok(Reply::Deleted(Deleted::Changed)) => {}
                 Ok(_) => return Ok(Pruned::Gone),
-                Err(error) => return Err(error.words()),
+                Err(error) => return Err(Rejection::of(&error)),
             }
             // It changed since it was planned: is it still the same object, ours, and not protected?
             let slot = self.io.slot().await;
@@ -515,7 +515,7 @@ impl Writer<'_> {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(Pruned::Gone);
                 }
-                Err(error) => return Err(error.words()),
+                Err(error) => return Err(Rejection::of(&error)),
             };
             let disabled = |key| annotation(&live, key) == Some(keys::DISABLED);
             let protected = disabled(keys::PRUNE) || disabled(keys::RECONCILE);
@@ -524,7 +524,8 @@ impl Writer<'_> {
             }
             version = version_of(&live).unwrap_or(0);
         }
-        Err(format!("it changed {DELETE_TRIES} times while it was being deleted"))
+        let words = format!("it changed {DELETE_TRIES} times while it was being deleted");
+        Err(Rejection { words, denial: None })
     }
 }
 
@@ -544,13 +545,14 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
     } else if error.is_replaced() {
         // Deleted and made anew between plan and write: the next plan sees it.
         Failure::Transient(error.to_string())
-    } else if error.is_forbidden() && Denial::of(&error.words()).is_some() {
-        // Any other 403 (a quota, a namespace that ends) may pass by itself.
-        Failure::Refused(error.words())
-    } else if error.is_invalid() || error.is_denied() {
-        Failure::Refused(error.to_string())
     } else {
-        Failure::Transient(error.to_string())
+        let rejection = Rejection::of(error);
+        // Any other 403 (a quota, a namespace that ends) may pass by itself.
+        if rejection.denial.is_some() || error.is_invalid() || error.is_denied() {
+            Failure::Refused(rejection)
+        } else {
+            Failure::Transient(rejection.words)
+        }
     }
 }
 

@@ -238,8 +238,8 @@ impl Engine {
         }
         for (id, failure) in &outcome.failures {
             match (failure, loaded.measure.get(id)) {
-                (Failure::Refused(message), Some(want)) => {
-                    state.refused.insert(id.clone(), (want.applied.clone(), message.clone()));
+                (Failure::Refused(rejection), Some(want)) => {
+                    state.refused.insert(id.clone(), (want.applied.clone(), rejection.clone()));
                 }
                 _ => carried.transient += 1,
             }

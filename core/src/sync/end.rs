@@ -17,7 +17,7 @@ use super::machine::io::Io;
 use super::order::Seq;
 use super::plan::{Others, Plan, Settled, Victim};
 use super::problems::{Refused, write_problems};
-use super::rights::{Denial, Refusal, retry_after};
+use super::rights::{Refusal, retry_after};
 use super::state::State;
 use super::status::Report;
 use super::tell::unready;
@@ -381,7 +381,7 @@ impl Engine {
             let wait = if victims.is_empty() { retry_after(subject) } else { ECHO };
             return Ok(Step::Later(Next::After(wait)));
         }
-        let denied = undeleted.values().any(|words| Denial::of(words).is_some());
+        let denied = undeleted.values().any(|rejection| rejection.denial.is_some());
         let reason = if denied { "Forbidden" } else { "Deleting" };
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };

@@ -165,7 +165,7 @@ fn updated(
     })
 }
 
-fn pruned(server: &Arc<Server>, absent: bool) -> Result<Pruned, String> {
+fn pruned(server: &Arc<Server>, absent: bool) -> Result<Pruned, Rejection> {
     let victim = Victim { id: id(), uid: "u".into(), version: 7 };
     with_writer(server, Some(object(7, 1, same)), &|| absent, |writer| {
         async move { writer.prune(&victim).await }.boxed()

@@ -35,7 +35,8 @@ mod references;
 pub mod rights;
 mod siblings;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // who runs the scenarios has a clock and an environment; they have none
+#[allow(clippy::disallowed_methods)]
+// who runs the scenarios has a clock and an environment; they have none
 mod simulation;
 pub mod source_at;
 pub mod source_error;

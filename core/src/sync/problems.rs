@@ -6,12 +6,12 @@ use super::apply::{Failure, Outcome};
 use super::desired::DesiredSet;
 use super::fights::Fought;
 use super::plan::Plan;
-use super::rights::Denial;
+use super::rights::Rejection;
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{ObjectId, keys};
 
-/// Content that the server refused: object → hash of what was sent, and the server's words.
-pub type Refused = BTreeMap<ObjectId, (String, String)>;
+/// Content that the server refused: object → hash of what was sent, and what the server said.
+pub type Refused = BTreeMap<ObjectId, (String, Rejection)>;
 
 /// The code of a problem whose cause is a missing right.
 pub const FORBIDDEN: &str = "CVK0905";
@@ -91,16 +91,16 @@ pub fn write_problems(
             format!("{id} is changed again and again ({who}); it is brought back ever less often");
         problems.push(problem(id, "CVK0907", message, Some(hint)));
     }
-    let refusals = refused.iter().map(|(id, (_, message))| (id, message, "written"));
-    let undeleted = outcome.undeleted.iter().map(|(id, message)| (id, message, "deleted"));
-    for (id, message, what) in refusals.chain(undeleted) {
-        problems.push(if let Some(denial) = Denial::of(message) {
+    let refusals = refused.iter().map(|(id, (_, rejection))| (id, rejection, "written"));
+    let undeleted = outcome.undeleted.iter().map(|(id, rejection)| (id, rejection, "deleted"));
+    for (id, Rejection { words, denial }, what) in refusals.chain(undeleted) {
+        problems.push(if let Some(denial) = denial {
             let text = format!("{id} could not be {what}: {}", denial.sentence());
             problem(id, FORBIDDEN, text, Some(denial.hint(namespace)))
         } else if what == "written" {
-            problem(id, "CVK0902", format!("the API server refused {id}: {message}"), None)
+            problem(id, "CVK0902", format!("the API server refused {id}: {words}"), None)
         } else {
-            problem(id, "CVK0904", format!("{id} could not be deleted: {message}"), None)
+            problem(id, "CVK0904", format!("{id} could not be deleted: {words}"), None)
         });
     }
     problems

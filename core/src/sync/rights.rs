@@ -120,8 +120,8 @@ impl Engine {
 
     fn may_not_act(&self, account: &Account, error: &CallError) -> Refusal {
         let Account { namespace, name, .. } = account;
-        let words = error.words();
-        let me = Denial::of(&words).and_then(|denial| denial.account());
+        let Rejection { words, denial } = Rejection::of(error);
+        let me = denial.and_then(|denial| denial.account());
         let me = me.unwrap_or_else(|| format!("{}:convoke", self.rules.operator_namespace));
         let message = format!(
             "the operator may not act as {account}; hint: kubectl -n {namespace} create role \
@@ -135,8 +135,7 @@ impl Engine {
 
 /// Whether a right is missing to act as somebody, and not for what was asked in their name.
 fn is_about_acting(error: &CallError) -> bool {
-    error.is_forbidden()
-        && Denial::of(&error.words()).is_some_and(|denial| denial.is_about_acting())
+    Rejection::of(error).denial.is_some_and(|denial| denial.is_about_acting())
 }
 
 /// Rights that are missing may be given at any time, and nothing tells of it.
@@ -149,11 +148,12 @@ impl State {
     pub(super) fn try_denied_again(&mut self, after: Duration, now: Instant) {
         if self.denied_until.is_some_and(|until| until <= now) {
             self.denied_until = None;
-            self.refused.retain(|_, (_, message)| Denial::of(message).is_none());
+            self.refused.retain(|_, (_, rejection)| rejection.denial.is_none());
         }
-        let denials = || self.refused.values().filter_map(|(_, message)| Denial::of(message));
+        let denials =
+            || self.refused.values().filter_map(|(_, rejection)| rejection.denial.as_ref());
         let denied = denials().next().is_some();
-        if denials().any(|denial| denial.is_about_acting()) {
+        if denials().any(Denial::is_about_acting) {
             self.account = None;
         }
         match (denied, self.denied_until) {
@@ -161,6 +161,24 @@ impl State {
             (false, Some(_)) => self.denied_until = None,
             _ => {}
         }
+    }
+}
+
+/// What the server said to a request that it did not carry out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// Its words.
+    pub words: String,
+    /// The right that is missing, if that is why.
+    pub denial: Option<Denial>,
+}
+
+impl Rejection {
+    /// What this error says.
+    #[must_use]
+    pub fn of(error: &CallError) -> Self {
+        let denial = error.refusal().and_then(Denial::of);
+        Self { words: error.words(), denial }
     }
 }
 
@@ -177,8 +195,7 @@ pub struct Denial {
 
 impl Denial {
     /// Reads an API server's refusal; a status says all of this in its message only.
-    #[must_use]
-    pub fn of(message: &str) -> Option<Self> {
+    fn of(message: &str) -> Option<Self> {
         static SHAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r#"User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)""#)
                 .ok()
