@@ -17,6 +17,7 @@ use super::machine::io::Io;
 use super::state::State;
 use super::status::Verdict;
 use super::tell::unready;
+use super::words::Said;
 use crate::api::{GitSync, keys};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
@@ -83,7 +84,7 @@ impl Engine {
             entry.map(|entry| names(&entry)).unwrap_or_default()
         })?;
         let message = format!("dependsOn goes in a circle: {}", found.join(" → "));
-        Some(unready("DependencyCycle", &message, true))
+        Some(unready(Said::DependencyCycle, &message, true))
     }
 
     /// What has to be waited for before a new commit is applied.
@@ -103,7 +104,7 @@ impl Engine {
             return None;
         }
         let message = format!("{} waits: {}", newest.revision, why.join("; "));
-        let mut waits = unready("DependencyNotReady", &message, false);
+        let mut waits = unready(Said::DependencyNotReady, &message, false);
         waits.reconciling = true;
         Some(waits)
     }
@@ -205,7 +206,10 @@ fn circle(start: &str, edges: impl Fn(&str) -> Vec<String>) -> Option<Vec<String
 /// Whether a GitSync is not Ready because others have to take what it leaves to them.
 fn is_handing_over(sync: &GitSync) -> bool {
     sync.status.as_ref().is_some_and(|status| {
-        status.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == "HandingOver")
+        status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == "Ready" && c.reason == Said::HandingOver.as_str())
     })
 }
 

@@ -21,6 +21,7 @@ use super::rights::{Refusal, retry_after};
 use super::state::State;
 use super::status::Report;
 use super::tell::unready;
+use super::words::Said;
 use crate::api::git_sync::DeletionPolicy;
 use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::live::{Live, Managed};
@@ -267,7 +268,7 @@ impl Engine {
             let waited = io.now().saturating_duration_since(since);
             if let Some(left) = patience(ending.len(), waited) {
                 let what = format!("being deleted: {}", keepers(&ending));
-                let words = ("Deleting", what.as_str(), "waiting for their end");
+                let words = (Said::Deleting, what.as_str(), "waiting for their end");
                 return self.say(state, subject, &live, words, &[], left).await;
             }
             if !ending.is_empty() {
@@ -294,7 +295,7 @@ impl Engine {
 
         let account = match self.writer(state, subject, false).await {
             Ok(account) => account,
-            Err(Refusal { reason: "ServiceAccountNotFound", .. }) => {
+            Err(Refusal { reason: Said::ServiceAccountNotFound, .. }) => {
                 let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
                 return over(false, "Orphaned", note);
             }
@@ -325,7 +326,7 @@ impl Engine {
         };
         if let Some(waits) = waits {
             let what = format!("{count} object(s) are to be deleted");
-            let words = ("Deleting", what.as_str(), waits.as_str());
+            let words = (Said::Deleting, what.as_str(), waits.as_str());
             return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
         }
         for taker in self.siblings.give(key, &given) {
@@ -340,7 +341,7 @@ impl Engine {
                 given.len()
             ),
         };
-        self.say(state, subject, &live, ("Deleting", &what, ""), &[], Duration::ZERO).await?;
+        self.say(state, subject, &live, (Said::Deleting, &what, ""), &[], Duration::ZERO).await?;
 
         let current = || {
             let newest = self.stores.git_syncs.get(key);
@@ -382,7 +383,7 @@ impl Engine {
             return Ok(Step::Later(Next::After(wait)));
         }
         let denied = undeleted.values().any(|rejection| rejection.denial.is_some());
-        let reason = if denied { "Forbidden" } else { "Deleting" };
+        let reason = if denied { Said::Forbidden } else { Said::Deleting };
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
         let problems = write_problems(
@@ -404,7 +405,7 @@ impl Engine {
         state: &State,
         subject: &Subject<'_>,
         live: &LiveSet,
-        (reason, what, more): (&str, &str, &str),
+        (reason, what, more): (Said, &str, &str),
         problems: &[crate::api::git_sync::Problem],
         wait: Duration,
     ) -> Result<Step, EngineError> {

@@ -16,9 +16,10 @@ use super::siblings::Siblings;
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
-use super::status::{Done, PROGRESSING, READING, Report, Verdict, status, unwatched, verdict};
+use super::status::{Done, READING, Report, Verdict, status, unwatched, verdict};
 use super::tell::{outcome_word, unready};
 use super::touched::Touched;
+use super::words::{Came, Reason, Said, Trigger};
 use crate::api::git_sync::{GitSyncStatus, HistoryEntry};
 use crate::api::{GitSync, keys};
 use crate::cluster::call_error::CallError;
@@ -230,7 +231,7 @@ impl Engine {
             );
             let generation = sync.metadata.generation.unwrap_or(0);
             let subject = Subject { io, key, entry, sync: &sync, generation };
-            let mut verdict = unready("KindsNotListed", &message, false);
+            let mut verdict = unready(Said::KindsNotListed, &message, false);
             verdict.reconciling = true;
             let report = Report::of(generation, verdict, io.time());
             self.tell(&subject, report).await?;
@@ -255,7 +256,7 @@ impl Engine {
             "this GitSync cannot be read by this version of Convoke: {error}; nothing is done for it until its spec is changed"
         );
         let generation = live.metadata.generation.unwrap_or_default();
-        let verdict = unready("InvalidSpec", &message, true);
+        let verdict = unready(Said::InvalidSpec, &message, true);
         let new = status(Some(&old), Report::of(generation, verdict, io.time()));
         if serde_json::to_value(&new).ok() == Some(raw) {
             return Ok(Next::Settled);
@@ -279,7 +280,7 @@ impl Engine {
         if subject.sync.spec.suspend {
             // What is found meanwhile would be old news when it goes on.
             self.stop_looking(state, subject);
-            let mut report = subject.blank(unready("Suspended", "", false), state);
+            let mut report = subject.blank(unready(Said::Suspended, "", false), state);
             report.suspended = true;
             self.tell(subject, report).await?;
             return Ok(Next::Settled);
@@ -311,7 +312,8 @@ impl Engine {
         let failure = state.source_error.clone().filter(|_| state.generation == subject.generation);
         let verdict = match (failure, state.polling()) {
             (Some(failure), _) => {
-                let mut said = unready(failure.reason, &failure.message, failure.terminal);
+                let mut said =
+                    unready(Reason::Source(failure.reason), &failure.message, failure.terminal);
                 said.reconciling = !failure.terminal;
                 said
             }
@@ -322,7 +324,7 @@ impl Engine {
                 return Ok(Next::After(PATIENCE));
             }
             (None, _) => {
-                let mut said = unready(PROGRESSING, READING, false);
+                let mut said = unready(Said::Progressing, READING, false);
                 said.reconciling = true;
                 said
             }
@@ -330,7 +332,7 @@ impl Engine {
         let polling = state.polling().is_some();
         let seen = subject.status().and_then(|status| status.observed_generation);
         // After a restart of the operator nothing is known for a moment, and nothing is worth telling.
-        if verdict.reason != PROGRESSING || seen != Some(subject.generation) {
+        if !verdict.reason.is(Said::Progressing) || seen != Some(subject.generation) {
             let mut report = subject.blank(verdict, state);
             report.blind = state.source_error.is_some();
             self.tell(subject, report).await?;
@@ -378,14 +380,14 @@ impl Engine {
         let waiting = waits.is_some();
         let mut said = waits.unwrap_or_else(|| verdict(&revision, &problems, &plan, &carried));
         if let Some(failure) = state.source_error.as_ref().filter(|_| !carried.unanswered) {
-            said = unready(failure.reason, &failure.message, failure.terminal);
+            said = unready(Reason::Source(failure.reason), &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
         if outcome.stopped {
             let message = format!(
                 "{revision}: {writes} object(s) were written or deleted before the GitSync or its commit changed"
             );
-            said = unready(PROGRESSING, &message, false);
+            said = unready(Said::Progressing, &message, false);
             said.reconciling = true;
         }
         let failed = carried.transient > 0 || carried.refusal.is_some();
@@ -396,12 +398,13 @@ impl Engine {
         let result = outcome_word(&said, &plan, failed);
         let last = subject.status().and_then(|status| status.history.first());
         // What was applied whole once is no news when it can only not be watched.
-        let other = |h: &HistoryEntry| h.revision != revision || (h.outcome != result && !applied);
+        let other =
+            |h: &HistoryEntry| h.revision != revision || (h.outcome != result.as_str() && !applied);
         let news = writes > 0
             || !state.untold.is_empty()
             || (!waiting
-                && said.reason != PROGRESSING
-                && last.is_none_or(|h| other(h) || (said.ready && h.outcome != result)));
+                && !said.reason.is(Said::Progressing)
+                && last.is_none_or(|h| other(h) || (said.ready && h.outcome != result.as_str())));
         let done = news.then(|| Done {
             revision: revision.clone(),
             author: loaded.info.author.clone(),
@@ -412,13 +415,13 @@ impl Engine {
             trigger: state.trigger,
         });
         let event = news.then(|| {
-            tracing::info!(object = %key, revision, outcome = result, created = outcome.created,
-                updated = outcome.updated, pruned = outcome.pruned, reason = said.reason, "synced");
+            tracing::info!(object = %key, revision, outcome = result.as_str(), created = outcome.created,
+                updated = outcome.updated, pruned = outcome.pruned, reason = said.reason.as_str(), "synced");
             let note = format!(
                 "{} ({} created, {} updated, {} pruned)",
                 said.message, outcome.created, outcome.updated, outcome.pruned
             );
-            (said.ready, said.reason.clone(), note)
+            (said.ready, said.reason, note)
         });
         let untold = std::mem::take(&mut state.untold);
         let done = told_with(not_arrived(untold, last), done);
@@ -433,7 +436,7 @@ impl Engine {
         let retry =
             carried.transient > 0 || (carried.undeleted > 0 && !waiting) || outcome.taken > 0;
         let fought = carried.wait;
-        let finished = said.reason != PROGRESSING;
+        let finished = !said.reason.is(Said::Progressing);
         let report = Report {
             generation: *generation,
             verdict: said,
@@ -463,7 +466,12 @@ impl Engine {
         io.tell(Effect::Writing(false));
         if let Some((good, reason, note)) = event {
             let about = Arc::clone(sync);
-            io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+            io.tell(Effect::Event(Box::new(Event {
+                about,
+                good,
+                reason: reason.to_string(),
+                note,
+            })));
         }
         self.tell_drift(subject, &outcome.drifts);
         if let Err(error) = written {
@@ -479,7 +487,7 @@ impl Engine {
         }
 
         if finished {
-            state.trigger = "Cluster";
+            state.trigger = Trigger::Cluster;
             state.started = None;
         }
         state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
@@ -512,7 +520,7 @@ fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
         new.counts.2 += pruned;
         new.duration_ms = new.duration_ms.max(last.duration_ms);
         new.trigger = last.trigger;
-        if wrote_nothing && last.outcome != PROGRESSING {
+        if wrote_nothing && last.outcome != Came::Progressing {
             // What became of it then is what its counts are of.
             new.outcome = last.outcome;
         }
@@ -526,7 +534,7 @@ fn not_arrived(mut untold: Vec<Done>, newest: Option<&HistoryEntry>) -> Vec<Done
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let same = |done: &Done, entry: &HistoryEntry| {
         let (created, updated, pruned) = done.counts;
-        (&*done.revision, done.outcome, done.duration_ms)
+        (&*done.revision, done.outcome.as_str(), done.duration_ms)
             == (&*entry.revision, &*entry.outcome, entry.duration_ms)
             && [created, updated, pruned].map(count) == [entry.created, entry.updated, entry.pruned]
     };
@@ -543,7 +551,7 @@ mod tests {
 
     use super::*;
 
-    fn done(revision: &str, outcome: &'static str, created: usize) -> Done {
+    fn done(revision: &str, outcome: Came, created: usize) -> Done {
         Done {
             revision: revision.into(),
             author: String::new(),
@@ -551,22 +559,26 @@ mod tests {
             outcome,
             counts: (created, 0, 0),
             duration_ms: 5,
-            trigger: "Interval",
+            trigger: Trigger::Interval,
         }
     }
 
     #[test]
     fn g18_what_could_not_be_told_is_told_with_what_is_done_next_for_its_commit() {
-        let told = told_with(vec![done("a", "Applied", 2)], Some(done("a", "Partial", 1)));
-        assert_eq!(told, [done("a", "Partial", 3)]);
+        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Partial, 1)));
+        assert_eq!(told, [done("a", Came::Partial, 3)]);
         // What comes after it and writes nothing does not change what became of it.
-        let told = told_with(vec![done("a", "Applied", 2)], Some(done("a", "Failed", 0)));
-        assert_eq!(told, [done("a", "Applied", 2)]);
-        let told = told_with(vec![done("a", PROGRESSING, 2)], Some(done("a", "Applied", 0)));
-        assert_eq!(told, [done("a", "Applied", 2)]);
-        let told = told_with(vec![done("a", "Applied", 2)], Some(done("b", "Applied", 1)));
-        assert_eq!(told, [done("a", "Applied", 2), done("b", "Applied", 1)]);
-        assert_eq!(told_with(vec![done("a", "Applied", 2)], None), [done("a", "Applied", 2)]);
+        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Failed, 0)));
+        assert_eq!(told, [done("a", Came::Applied, 2)]);
+        let told =
+            told_with(vec![done("a", Came::Progressing, 2)], Some(done("a", Came::Applied, 0)));
+        assert_eq!(told, [done("a", Came::Applied, 2)]);
+        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("b", Came::Applied, 1)));
+        assert_eq!(told, [done("a", Came::Applied, 2), done("b", Came::Applied, 1)]);
+        assert_eq!(
+            told_with(vec![done("a", Came::Applied, 2)], None),
+            [done("a", Came::Applied, 2)]
+        );
     }
 
     #[test]
@@ -583,7 +595,7 @@ mod tests {
             trigger: "Interval".into(),
             time: Time(Timestamp::UNIX_EPOCH),
         };
-        let untold = || vec![done("a", "Applied", 2)];
+        let untold = || vec![done("a", Came::Applied, 2)];
         assert_eq!(not_arrived(untold(), Some(&entry(2))), []);
         assert_eq!(not_arrived(untold(), Some(&entry(1))), untold());
         assert_eq!(not_arrived(untold(), None), untold());

@@ -13,6 +13,7 @@ use super::order::Seq;
 use super::siblings::Told;
 use super::source_error::SourceError;
 use super::state::{Answer, Question, Slot, SourceFailure, State};
+use super::words::Trigger;
 use crate::api::{ObjectId, keys};
 
 /// How long a look may take beyond what the spec gives to one answer of the remote: hundreds of others may have their turn first.
@@ -47,11 +48,11 @@ impl Looks {
     }
 
     /// What makes it look now.
-    fn trigger(&self, name: &str) -> Option<&'static str> {
+    fn trigger(&self, name: &str) -> Option<Trigger> {
         let all = self.lock();
         let looking = all.get(name)?;
-        let folder = looking.folder.map(|_| "Folder");
-        looking.variables.map(|_| "Variables").or(folder)
+        let folder = looking.folder.map(|_| Trigger::Folder);
+        looking.variables.map(|_| Trigger::Variables).or(folder)
     }
 
     fn began(&self, name: &str, at: Seq, slot: Slot) {
@@ -115,7 +116,7 @@ impl Engine {
             self.learn(state, subject, Answer::failed(question, failure, state.loaded.clone()));
         }
         let request = subject.annotation(keys::REQUESTED_AT);
-        let asked = self.siblings.is_asked(key).then_some("Sibling");
+        let asked = self.siblings.is_asked(key).then_some(Trigger::Sibling);
         let asked = self.looks.trigger(&key.name).or(asked);
         let Some(trigger) = state.due(*generation, request, asked, io.now()) else { return };
         let question = Question {
@@ -135,7 +136,7 @@ impl Engine {
         let (board, space) =
             (state.view.as_ref().map(|view| &view.board), self.space(&key.namespace));
         let needless = state.loaded.as_ref().map(|loaded| loaded.needless(board, &space));
-        tracing::debug!(object = %key, uid = entry.uid, trigger, "looking at the remote");
+        tracing::debug!(object = %key, uid = entry.uid, trigger = trigger.as_str(), "looking at the remote");
         self.looks.began(&key.name, question.at, state.poll(question.clone()));
         io.tell(Effect::Look(Box::new(Look {
             sync: (*sync).clone(),
@@ -179,10 +180,10 @@ impl Engine {
             state.stages = stages;
         }
         // A new look is also a new try of what the server refused: a policy or a CRD may have changed.
-        if question.trigger != "Sibling" {
+        if question.trigger != Trigger::Sibling {
             state.refused.clear();
         }
-        if question.trigger == "Request" {
+        if question.trigger == Trigger::Request {
             state.fights.forget();
         }
         let interval =

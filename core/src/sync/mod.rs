@@ -47,3 +47,4 @@ pub mod status;
 mod tell;
 pub mod touched;
 pub mod wanted_agents;
+pub mod words;

@@ -12,6 +12,7 @@ use super::loaded::parse_duration;
 use super::machine::effect::{Call, Reply};
 use super::machine::io::Io;
 use super::state::State;
+use super::words::Said;
 use crate::api::Kind;
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
@@ -20,7 +21,7 @@ use crate::cluster::call_error::CallError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The condition's reason.
-    pub reason: &'static str,
+    pub reason: Said,
     /// For people: what is missing, and how to give it.
     pub message: String,
     /// Whether only a change of the spec (or of the operator's flags) helps.
@@ -47,14 +48,14 @@ impl Rules {
         let Some(name) = name.or(self.default_service_account.as_deref()) else {
             let message = "no ServiceAccount to write with: set spec.serviceAccountName, or start the operator with \
                 --default-service-account, or with --single-tenant to use its own rights";
-            let reason = "ServiceAccountRequired";
+            let reason = Said::ServiceAccountRequired;
             let refusal = Refusal { reason, message: message.into(), stalled: true };
             return if self.single_tenant { Ok(None) } else { Err(refusal) };
         };
         match Account::new(namespace, name) {
             Some(account) => Ok(Some(account)),
             None => Err(Refusal {
-                reason: "InvalidServiceAccount",
+                reason: Said::InvalidServiceAccount,
                 message: format!("{name:?} is no name of a ServiceAccount: it must be a DNS label"),
                 stalled: true,
             }),
@@ -94,12 +95,12 @@ impl Engine {
             Ok(Reply::Found { deleting: false }) => Ok(()),
             Err(error) if error.is_forbidden() => Err(self.may_not_act(account, &error)),
             Err(error) if !error.is_gone() => Err(Refusal {
-                reason: "ApplyFailed",
+                reason: Said::ApplyFailed,
                 message: format!("{account} cannot be looked at: {}; trying again", error.words()),
                 stalled: false,
             }),
             Ok(_) | Err(_) => Err(Refusal {
-                reason: "ServiceAccountNotFound",
+                reason: Said::ServiceAccountNotFound,
                 message: format!(
                     "{account} does not exist, so nothing is written; hint: kubectl -n {} create serviceaccount {}",
                     account.namespace, account.name
@@ -129,7 +130,7 @@ impl Engine {
              kubectl -n {namespace} create rolebinding convoke-act-as-{name} --role=convoke-act-as-{name} \
              --serviceaccount={me}; the server says: {words}"
         );
-        Refusal { reason: "ImpersonationForbidden", message, stalled: false }
+        Refusal { reason: Said::ImpersonationForbidden, message, stalled: false }
     }
 }
 
@@ -286,14 +287,14 @@ mod tests {
             found.map(|account| account.map(|a| a.name)).map_err(|refusal| refusal.reason)
         };
         let some = |name: &str| Ok(Some(name.to_owned()));
-        assert_eq!(ask(None, false, None), Err("ServiceAccountRequired"));
+        assert_eq!(ask(None, false, None), Err(Said::ServiceAccountRequired));
         assert_eq!(ask(None, true, None), Ok(None));
         assert_eq!(ask(Some("default"), true, None), some("default"));
         assert_eq!(ask(Some("default"), false, Some("own")), some("own"));
         assert_eq!(ask(None, true, Some("own")), some("own"));
         // An empty name is not "no name".
         for name in ["", "system:masters"] {
-            assert_eq!(ask(Some("default"), true, Some(name)), Err("InvalidServiceAccount"));
+            assert_eq!(ask(Some("default"), true, Some(name)), Err(Said::InvalidServiceAccount));
         }
     }
 }

@@ -14,6 +14,7 @@ use super::problems::Refused;
 use super::references::References;
 use super::source_error::SourceError;
 use super::status::Done;
+use super::words::Trigger;
 use crate::api::git_sync::{PendingPrune, Stages};
 use crate::cluster::account::Account;
 use crate::git::Revision;
@@ -43,7 +44,7 @@ impl From<SourceError> for SourceFailure {
 #[derive(Debug, Clone)]
 pub struct Question {
     /// What started it.
-    pub trigger: &'static str,
+    pub trigger: Trigger,
     /// Generation of the spec.
     pub generation: i64,
     /// Value of `requestedAt`.
@@ -164,7 +165,7 @@ pub struct State {
     /// What was done and could not be told.
     pub untold: Vec<Done>,
     /// What started the work that is being done.
-    pub trigger: &'static str,
+    pub trigger: Trigger,
     /// Timings of the last commit that was read.
     pub stages: Stages,
     /// When the work that is being done began.
@@ -203,7 +204,7 @@ impl State {
             parting: None,
             parted: 0,
             untold: Vec::new(),
-            trigger: "Start",
+            trigger: Trigger::Start,
             stages: Stages::default(),
             started: None,
         }
@@ -232,18 +233,18 @@ impl State {
         &self,
         generation: i64,
         request: Option<&str>,
-        asked: Option<&'static str>,
+        asked: Option<Trigger>,
         now: Instant,
-    ) -> Option<&'static str> {
-        let Some(next) = self.next_poll else { return Some("Start") };
+    ) -> Option<Trigger> {
+        let Some(next) = self.next_poll else { return Some(Trigger::Start) };
         if self.generation != generation {
-            Some("Spec")
+            Some(Trigger::Spec)
         } else if request.is_some() && self.request.as_deref() != request {
-            Some("Request")
+            Some(Trigger::Request)
         } else if asked.is_some() {
             asked
         } else if next <= now {
-            Some(if self.source_error.is_some() { "Retry" } else { "Interval" })
+            Some(if self.source_error.is_some() { Trigger::Retry } else { Trigger::Interval })
         } else {
             None
         }
@@ -315,7 +316,7 @@ mod tests {
     fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
         let mut state = State::new("u");
         state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
-        let (trigger, request) = ("Request", Some("now".to_owned()));
+        let (trigger, request) = (Trigger::Request, Some("now".to_owned()));
         let (began, at) = (Instant::now(), Seq::next());
         let slot = state.poll(Question { trigger, generation: 7, request, began, at });
         let news = state.has_news();

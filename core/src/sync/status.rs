@@ -10,6 +10,7 @@ use super::board::Count;
 use super::plan::{Cause, Held, Plan};
 use super::problems::{FAILED, FORBIDDEN};
 use super::rights::Refusal;
+use super::words::{Came, Reason, Said, Trigger};
 use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
     Quarantined, Severity, Stages,
@@ -27,19 +28,14 @@ const MOST_PATH: usize = 512;
 /// Bytes of a whole status as JSON: etcd takes 1.5 MiB for an object, and every watcher reads it whole.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// The reason while it is not known yet whether the newest commit is applied.
-pub const PROGRESSING: &str = "Progressing";
 /// The message while the remote is looked at.
 pub const READING: &str = "reading the repository";
-
-/// The reason while the cluster tells nothing of one of our kinds.
-pub const NOT_WATCHED: &str = "KindsNotWatched";
 
 /// Why a sync is not Ready, or that it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The condition's reason.
-    pub reason: String,
+    pub reason: Reason,
     /// The condition's message.
     pub message: String,
     /// Whether the newest commit is applied whole.
@@ -59,14 +55,14 @@ pub struct Done {
     pub author: String,
     /// Subject of the commit.
     pub subject: String,
-    /// `Applied`, `Partial`, `Held`, `Failed` or, while other GitSyncs are asked, [`PROGRESSING`].
-    pub outcome: &'static str,
+    /// What came of it.
+    pub outcome: Came,
     /// Objects created, changed, deleted.
     pub counts: (usize, usize, usize),
     /// Milliseconds.
     pub duration_ms: i64,
     /// What started it.
-    pub trigger: &'static str,
+    pub trigger: Trigger,
 }
 
 /// Everything that a status is made of.
@@ -167,9 +163,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             conditions::remove(&mut status.conditions, name);
         }
     };
-    flag("Stalled", verdict.stalled, &verdict.reason, &message);
-    let progressing = verdict.reason == PROGRESSING;
-    let reason = if progressing { PROGRESSING } else { "Retrying" };
+    flag("Stalled", verdict.stalled, verdict.reason.as_str(), &message);
+    let progressing = verdict.reason.is(Said::Progressing);
+    let reason = if progressing { Said::Progressing.as_str() } else { "Retrying" };
     flag("Reconciling", verdict.reconciling, reason, &message);
     flag(
         "Suspended",
@@ -183,7 +179,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             "nothing could be read since the operator started or the spec changed: changes by hand are not undone"
                 .to_owned(),
         )),
-        Some(silent) if !report.suspended => Some((NOT_WATCHED, unwatched_message(silent))),
+        Some(silent) if !report.suspended => Some((Said::KindsNotWatched.as_str(), unwatched_message(silent))),
         _ => None,
     };
     if let Some((reason, message)) = unseen {
@@ -237,7 +233,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             &mut status.conditions,
             "Ready",
             state,
-            &verdict.reason,
+            verdict.reason.as_str(),
             &message,
             generation,
             now,
@@ -337,19 +333,21 @@ fn entry(done: Done, now: Timestamp) -> HistoryEntry {
         revision,
         author: (!author.is_empty()).then(|| cut(&author, 120)),
         subject: (!subject.is_empty()).then(|| cut(&subject, 120)),
-        outcome: outcome.into(),
+        outcome: outcome.to_string(),
         created: count(created),
         updated: count(updated),
         pruned: count(pruned),
         duration_ms,
-        trigger: trigger.into(),
+        trigger: trigger.to_string(),
         time: Time(now),
     }
 }
 
 /// Puts an entry into the history. One that goes on with what the last one began takes its place.
 fn remember(history: &mut Vec<HistoryEntry>, mut new: HistoryEntry) {
-    if let Some(last) = history.first_mut().filter(|last| last.outcome == PROGRESSING) {
+    if let Some(last) =
+        history.first_mut().filter(|last| last.outcome == Came::Progressing.as_str())
+    {
         if last.revision == new.revision {
             new.created += last.created;
             new.updated += last.updated;
@@ -436,10 +434,10 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
         || waits
         || refusal.is_some()
         || *unanswered;
-    let (reason, message, ready) = if let Some(refusal) = refusal {
-        (refusal.reason, refusal.message.clone(), false)
+    let (reason, message, ready): (Reason, _, _) = if let Some(refusal) = refusal {
+        (refusal.reason.into(), refusal.message.clone(), false)
     } else if *unanswered {
-        (PROGRESSING, READING.to_owned(), false)
+        (Said::Progressing.into(), READING.to_owned(), false)
     } else if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
         let all = |code| problems.iter().all(|p| p.severity != Severity::Error || p.code == code);
@@ -447,34 +445,36 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
             let message = format!(
                 "{errors} object(s) of {revision} could not be written{rest}; trying again; first: {first}"
             );
-            ("ApplyFailed", message, false)
+            (Said::ApplyFailed.into(), message, false)
         } else {
-            let reason = if all(FORBIDDEN) { "Forbidden" } else { "ProblemsFound" };
-            (reason, format!("{errors} error(s) at {revision}{rest}; first: {first}"), false)
+            let reason = if all(FORBIDDEN) { Said::Forbidden } else { Said::ProblemsFound };
+            (reason.into(), format!("{errors} error(s) at {revision}{rest}; first: {first}"), false)
         }
     } else if asks {
         let names = asked.join(", ");
         let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");
-        (PROGRESSING, message, false)
+        (Said::Progressing.into(), message, false)
     } else if transient > 0 {
         (
-            "ApplyFailed",
+            Said::ApplyFailed.into(),
             format!("{transient} object(s) of {revision} could not be written{rest}; trying again"),
             false,
         )
     } else if *left > 0 {
         let message = format!("{revision}: {left} object(s) are still to be written or deleted");
-        (PROGRESSING, message, false)
+        (Said::Progressing.into(), message, false)
     } else if let Some(kinds) = unseen {
         let message = format!("{revision}: deletes wait until the API server shows {kinds} again");
-        (PROGRESSING, message, false)
+        (Said::Progressing.into(), message, false)
     } else if let Some(held) = &plan.held {
-        (if waits { "PruneWaiting" } else { "PruneHeld" }, held_message(held), false)
+        let reason = if waits { Said::PruneWaiting } else { Said::PruneHeld };
+        (reason.into(), held_message(held), false)
     } else if undeleted > 0 {
-        ("PruneFailed", format!("{undeleted} object(s) could not be deleted; trying again"), false)
+        let message = format!("{undeleted} object(s) could not be deleted; trying again");
+        (Said::PruneFailed.into(), message, false)
     } else if !plan.terminating.is_empty() {
         (
-            "Terminating",
+            Said::Terminating.into(),
             format!(
                 "waiting for the end of {} object(s) that are being deleted",
                 plan.terminating.len()
@@ -485,16 +485,16 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
         let count = plan.given.len();
         let message =
             format!("{count} object(s) are left to other GitSyncs; first: {id} to GitSync {to}");
-        ("HandingOver", message, false)
+        (Said::HandingOver.into(), message, false)
     } else {
         let mut message = format!("Applied revision: {revision}");
         if let Some(first) = plan.paused.first() {
             let count = plan.paused.len();
             message = format!("{message}; {count} object(s) paused, first: {first}");
         }
-        ("Succeeded", message, true)
+        (Said::Succeeded.into(), message, true)
     };
-    Verdict { reason: reason.into(), message, ready, stalled: false, reconciling: busy }
+    Verdict { reason, message, ready, stalled: false, reconciling: busy }
 }
 
 /// The verdict on a commit that would be applied whole, if it were known what there is.
@@ -502,7 +502,7 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
 pub fn unwatched(revision: &str, silent: &str) -> Verdict {
     let message =
         format!("{revision} is applied as far as is known; {}", unwatched_message(silent));
-    let reason = NOT_WATCHED.to_owned();
+    let reason = Said::KindsNotWatched.into();
     Verdict { reason, message, ready: false, stalled: false, reconciling: true }
 }
 

@@ -25,7 +25,7 @@ fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
         ..Plan::default()
     };
     let said = Verdict {
-        reason: "ProblemsFound".into(),
+        reason: Said::ProblemsFound.into(),
         message: long.clone(),
         ready: false,
         stalled: false,
@@ -49,7 +49,7 @@ fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
 #[test]
 fn g18_what_a_commit_began_and_finished_later_is_one_entry_of_the_history() {
     let mut history = Vec::new();
-    let mut did = |revision: &str, outcome: &'static str, counts| {
+    let mut did = |revision: &str, outcome: Came, counts| {
         let done = Done {
             revision: revision.into(),
             author: String::new(),
@@ -57,22 +57,22 @@ fn g18_what_a_commit_began_and_finished_later_is_one_entry_of_the_history() {
             outcome,
             counts,
             duration_ms: 5,
-            trigger: if history.is_empty() { "Request" } else { "Cluster" },
+            trigger: if history.is_empty() { Trigger::Request } else { Trigger::Cluster },
         };
         remember(&mut history, entry(done, Timestamp::UNIX_EPOCH));
         let short = |e: &HistoryEntry| (e.outcome.clone(), e.created, e.updated, e.pruned);
         history.iter().map(short).collect::<Vec<_>>()
     };
     let line =
-        |outcome: &str, (created, updated, pruned)| (outcome.to_owned(), created, updated, pruned);
-    assert_eq!(did("one", PROGRESSING, (2, 1, 0)), [line(PROGRESSING, (2, 1, 0))]);
-    assert_eq!(did("one", PROGRESSING, (0, 1, 0)), [line(PROGRESSING, (2, 2, 0))]);
-    assert_eq!(did("one", "Applied", (0, 0, 3)), [line("Applied", (2, 2, 3))]);
-    let two = did("one", "Applied", (0, 1, 0));
-    assert_eq!(two, [line("Applied", (0, 1, 0)), line("Applied", (2, 2, 3))]);
-    did("two", PROGRESSING, (1, 0, 0));
-    let four = did("three", "Held", (0, 0, 0));
-    assert_eq!(four[..2], [line("Held", (0, 0, 0)), line("Partial", (1, 0, 0))]);
+        |outcome: Came, (created, updated, pruned)| (outcome.to_string(), created, updated, pruned);
+    assert_eq!(did("one", Came::Progressing, (2, 1, 0)), [line(Came::Progressing, (2, 1, 0))]);
+    assert_eq!(did("one", Came::Progressing, (0, 1, 0)), [line(Came::Progressing, (2, 2, 0))]);
+    assert_eq!(did("one", Came::Applied, (0, 0, 3)), [line(Came::Applied, (2, 2, 3))]);
+    let two = did("one", Came::Applied, (0, 1, 0));
+    assert_eq!(two, [line(Came::Applied, (0, 1, 0)), line(Came::Applied, (2, 2, 3))]);
+    did("two", Came::Progressing, (1, 0, 0));
+    let four = did("three", Came::Held, (0, 0, 0));
+    assert_eq!(four[..2], [line(Came::Held, (0, 0, 0)), line(Came::Partial, (1, 0, 0))]);
     assert_eq!((four.len(), history[3].trigger.as_str()), (4, "Request"));
 }
 
@@ -82,7 +82,7 @@ fn g12_held_deletes_wait_for_somebody_and_unproven_ones_for_the_cause_to_end() {
     let held = Held { digest: "d".into(), cause: Cause::Brake, reason: "too many".into(), victims };
     let mut plan = Plan { held: Some(held.clone()), ..Plan::default() };
     let asked = Carried { asked: vec!["other".into()], ..Carried::default() };
-    assert_eq!(verdict("r", &[], &plan, &asked).reason, PROGRESSING);
+    assert_eq!(verdict("r", &[], &plan, &asked).reason, Said::Progressing.into());
     let said = verdict("r", &[], &plan, &Carried::default());
     assert_eq!(
         (said.reason.as_str(), said.reconciling),
@@ -98,7 +98,7 @@ fn g12_held_deletes_wait_for_somebody_and_unproven_ones_for_the_cause_to_end() {
 #[test]
 fn g18_a_long_request_and_hidden_characters_stay_out_of_a_status() {
     let said = Verdict {
-        reason: "ApplyFailed".into(),
+        reason: Said::ApplyFailed.into(),
         message: "a\u{202e}b\n\u{9b}31mc".into(),
         ready: false,
         stalled: false,
@@ -139,19 +139,19 @@ fn g18_what_failed_and_what_was_not_tried_yet_are_told_apart() {
     };
     let failed = Carried { transient: 1, left: 312, ..Carried::default() };
     let (reason, message) = said(&[problem("CVK0903")], &failed);
-    assert_eq!(reason, "ApplyFailed");
+    assert!(reason.is(Said::ApplyFailed));
     assert_eq!(
         message,
         "1 object(s) of main@sha1:0 could not be written, 312 more not tried yet; trying again; first: a.yaml:1:1: Agent/a could not be written: no answer"
     );
     let (reason, message) = said(&[problem("CVK0201"), problem("CVK0903")], &failed);
-    assert_eq!(reason, "ProblemsFound");
+    assert!(reason.is(Said::ProblemsFound));
     assert!(
         message.starts_with("2 error(s) at main@sha1:0, 312 more not tried yet; "),
         "{message}"
     );
     // Slow, and nothing is wrong.
     let (reason, message) = said(&[], &Carried { left: 312, ..Carried::default() });
-    assert_eq!(reason, PROGRESSING);
+    assert!(reason.is(Said::Progressing));
     assert_eq!(message, "main@sha1:0: 312 object(s) are still to be written or deleted");
 }

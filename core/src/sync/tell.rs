@@ -11,7 +11,8 @@ use super::loaded::Loaded;
 use super::machine::effect::{Call, Effect, Event, Reply};
 use super::plan::Plan;
 use super::state::State;
-use super::status::{PROGRESSING, Report, Verdict, status};
+use super::status::{Report, Verdict, status};
+use super::words::{Came, Reason, Said};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
@@ -82,7 +83,7 @@ impl Engine {
         }
         let count = plan.create.len() + plan.update.len() + plan.prune.len();
         let message = format!("{}: writing or deleting {count} object(s)", loaded.revision);
-        let mut said = unready(PROGRESSING, &message, false);
+        let mut said = unready(Said::Progressing, &message, false);
         said.reconciling = true;
         // A request is handled at the end.
         Some(Report { handled: None, ..subject.blank(said, state) })
@@ -128,7 +129,7 @@ impl Engine {
 }
 
 /// Not Ready, for this reason.
-pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
+pub(super) fn unready(reason: impl Into<Reason>, message: &str, stalled: bool) -> Verdict {
     Verdict {
         reason: reason.into(),
         message: message.into(),
@@ -139,16 +140,18 @@ pub(super) fn unready(reason: &str, message: &str, stalled: bool) -> Verdict {
 }
 
 /// What a sync did, in a word for the history.
-pub(super) fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> &'static str {
+pub(super) fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> Came {
     if verdict.ready {
-        "Applied"
+        Came::Applied
     } else if failed {
-        "Failed"
-    } else if plan.held.is_some() && matches!(&*verdict.reason, "PruneHeld" | "PruneWaiting") {
-        "Held"
-    } else if verdict.reason == PROGRESSING {
-        PROGRESSING
+        Came::Failed
+    } else if plan.held.is_some()
+        && (verdict.reason.is(Said::PruneHeld) || verdict.reason.is(Said::PruneWaiting))
+    {
+        Came::Held
+    } else if verdict.reason.is(Said::Progressing) {
+        Came::Progressing
     } else {
-        "Partial"
+        Came::Partial
     }
 }
