@@ -297,8 +297,8 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
     }));
     entries.extend(plan.quarantined.iter().map(|(id, file)| {
         let note = match file {
-            Some(file) => format!("stays as it is: {file} is broken"),
-            None => "stays as it is: it may come from a broken file".into(),
+            Some(file) => format!("is kept at its last good definition: {file} is broken"),
+            None => "is kept at its last good definition: it may come from a broken file".into(),
         };
         (id, entry(id, Action::Quarantine).noted(note))
     }));
