@@ -62,6 +62,12 @@ impl Loaded {
         self.coordinates.same_place(&Coordinates::of(spec))
     }
 
+    /// The repository that it was read from.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.coordinates.url
+    }
+
     /// The same after a commit that was read later; what that had errors in itself stays unknown.
     #[must_use]
     fn after(&self, before: &Self) -> Self {
@@ -230,7 +236,7 @@ impl Source {
 
         let (mut tries, mut _reading) = (0, None);
         let (revision, found) = loop {
-            let slot = self.slots.ask().await;
+            let slot = self.slots.ask(&key.namespace).await;
             let start = Instant::now();
             let revision = remote.resolve().await?;
             drop(slot);
@@ -243,7 +249,7 @@ impl Source {
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }
-            _reading = Some(self.slots.read().await);
+            _reading = Some(self.slots.read(&key.namespace).await);
             let start = Instant::now();
             match remote.fetch(&revision).await {
                 Ok(()) => {
