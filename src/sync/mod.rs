@@ -12,6 +12,8 @@
 
 pub mod abandoned;
 pub mod apply;
+#[cfg(test)]
+mod asked_tests;
 pub mod board;
 pub mod budgets;
 mod builds;

@@ -236,7 +236,6 @@ fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
         sync: &cluster.sync,
         commit: commit.as_deref(),
         catalog,
-        variables: loaded.context.variables.as_ref(),
         desired: &desired,
         last_paths: &last_paths,
         live: &cluster.live,
