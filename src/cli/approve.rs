@@ -98,6 +98,9 @@ fn describe(namespace: &str, name: &str, pending: &PendingPrune) -> String {
     if more > 0 {
         text.push_str(&format!("    and {more} more that the status does not list\n"));
     }
+    for name in &pending.unread {
+        text.push_str(&format!("    whether or not this can be read: {}\n", printable(name)));
+    }
     text + &format!("    digest {}\n", printable(&pending.digest))
 }
 
@@ -127,6 +130,7 @@ mod tests {
             count: 3,
             objects: vec!["Agent/a".into(), "Agent/\u{1b}[2J".into()],
             reason: "all 3 objects of this sync would be deleted".into(),
+            unread: vec!["GitSync other: b/x.yaml".into()],
             ..PendingPrune::default()
         };
         insta::assert_snapshot!(describe("agents", "team", &pending), @r#"
@@ -134,6 +138,7 @@ mod tests {
             - Agent/a
             - Agent/ [2J
             and 1 more that the status does not list
+            whether or not this can be read: GitSync other: b/x.yaml
             digest 0123456789abcdef
         "#);
     }

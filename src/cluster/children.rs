@@ -320,11 +320,39 @@ pub enum Brought<K> {
     Conflict(String),
 }
 
+/// Applies that changed nothing: object → version and hash at that time.
+#[derive(Default)]
+struct Settled {
+    known: HashMap<(&'static str, Key), (u64, String)>,
+    /// When so many are known, those that are no more as they were are forgotten.
+    most: usize,
+}
+
+/// So many may be known that are no more.
+const MOST_SETTLED: usize = 1000;
+
+impl Settled {
+    /// The object of a kind was left as it is. `is_so` says whether one of that kind is still at this version.
+    fn insert(
+        &mut self,
+        kind: &'static str,
+        key: Key,
+        what: (u64, String),
+        is_so: impl Fn(&Key, u64) -> bool,
+    ) {
+        if self.known.len() >= self.most.max(MOST_SETTLED) {
+            self.known.retain(|(of, key), (version, _)| *of != kind || is_so(key, *version));
+            // Seldom enough that it costs nothing for each.
+            self.most = self.known.len() * 2;
+        }
+        self.known.insert((kind, key), what);
+    }
+}
+
 /// Writes children of one controller.
 pub struct ChildWriter {
     client: Client,
-    /// Applies that changed nothing: object → version and hash at that time.
-    settled: Mutex<HashMap<(&'static str, Key), (u64, String)>>,
+    settled: Mutex<Settled>,
 }
 
 impl ChildWriter {
@@ -334,7 +362,7 @@ impl ChildWriter {
         Arc::new(Self { client, settled: Mutex::default() })
     }
 
-    fn settled(&self) -> std::sync::MutexGuard<'_, HashMap<(&'static str, Key), (u64, String)>> {
+    fn settled(&self) -> std::sync::MutexGuard<'_, Settled> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -361,7 +389,7 @@ impl ChildWriter {
             }
             Some(live) => {
                 let known = || {
-                    self.settled().get(&(store.kind, key.clone()))
+                    self.settled().known.get(&(store.kind, key.clone()))
                         == Some(&(live.version, hash.clone()))
                 };
                 let lacks_content = matches!(live.value.content, Content::None);
@@ -386,13 +414,16 @@ impl ChildWriter {
         let reply = reply.map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let (_, entry) = super::reflector::entry::<Child<K>>(reply);
         if let Some(live) = live.filter(|live| live.version == entry.version) {
-            self.settled().insert((store.kind, key.clone()), (entry.version, hash));
+            let is_so = |key: &Key, version: u64| {
+                store.get(key).is_some_and(|entry| entry.version == version)
+            };
+            self.settled().insert(store.kind, key.clone(), (entry.version, hash), is_so);
             if matches!(live.value.content, Content::None) {
                 // The store has no room for what the reply shows.
                 return Ok(Brought::Ours(Arc::new(entry)));
             }
         } else {
-            self.settled().remove(&(store.kind, key.clone()));
+            self.settled().known.remove(&(store.kind, key.clone()));
         }
         Ok(Brought::Ours(store.wrote(key, entry)))
     }
@@ -439,6 +470,23 @@ mod tests {
         let meta = json!({"name": "agent-a-1", "namespace": "team", "labels": meta::labels(Kind::Agent, "a"), "annotations": {}});
         let map = json!({"metadata": meta, "immutable": true, "data": {"k": text, "empty": ""}});
         meta::with_hash(serde_json::from_value(map).expect("a ConfigMap"))
+    }
+
+    #[test]
+    fn a13_what_is_known_of_objects_that_are_gone_is_forgotten() {
+        let mut settled = Settled::default();
+        let key = |number: u64| Key::new("team", name(number));
+        // One after the other comes and goes; ten stay.
+        for number in 0..100_000 {
+            let lives = |key: &Key, version: u64| version < 10 || key.name >= name(number);
+            settled.insert("Deployment", key(number), (number, String::new()), lives);
+            assert!(settled.known.len() <= MOST_SETTLED * 2);
+        }
+        assert!((0..10).all(|number| settled.known.contains_key(&("Deployment", key(number)))));
+    }
+
+    fn name(number: u64) -> String {
+        format!("d{number:06}")
     }
 
     #[test]

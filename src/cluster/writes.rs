@@ -19,8 +19,9 @@ use crate::fair::Fair;
 /// Writes on their way at once. Watches, lists and statuses need streams, too.
 const SLOTS: usize = 64;
 
-#[derive(Default)]
 struct State {
+    /// How many may be on their way at once.
+    slots: usize,
     fair: Fair,
     /// Who waits, by number.
     waiting: HashMap<String, oneshot::Sender<()>>,
@@ -30,7 +31,7 @@ struct State {
 impl State {
     /// Lets go whoever may.
     fn serve(&mut self) {
-        while let Some(namespace) = self.fair.next(SLOTS) {
+        while let Some(namespace) = self.fair.next(self.slots) {
             let Some(key) = self.fair.take(&namespace) else { return };
             if let Some(waiting) = self.waiting.remove(&key.name) {
                 // Who does not listen any more drops its ticket.
@@ -40,8 +41,7 @@ impl State {
     }
 }
 
-/// See the module.
-#[derive(Default)]
+/// See the module. The same shares serve whatever else many namespaces want at once.
 pub struct Writes(Mutex<State>);
 
 /// Leave for one write, until it is dropped.
@@ -56,7 +56,14 @@ impl Writes {
     /// Nothing is on its way.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::default()
+        Self::with(SLOTS)
+    }
+
+    /// The same with so many slots.
+    #[must_use]
+    pub fn with(slots: usize) -> Arc<Self> {
+        let (fair, waiting) = (Fair::default(), HashMap::new());
+        Arc::new(Self(Mutex::new(State { slots, fair, waiting, count: 0 })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -68,7 +68,7 @@ impl BuildSources {
         }
     }
 
-    /// The engine has read a commit of the GitSync of that name and uid, which wants these builds. With `errors` the
+    /// The engine has read a commit of this repository for the GitSync of that name and uid, which wants these builds. With `errors` the
     /// commit proves no absence, and what it does not hold stays as it was told before: as long as there is such a build
     /// among those that are `live`, and it came from the same repository.
     ///
@@ -77,6 +77,7 @@ impl BuildSources {
         &self,
         sync: &Key,
         uid: &str,
+        url: &str,
         builds: &[(String, SourceAt)],
         errors: bool,
         live: impl FnOnce() -> Vec<Key>,
@@ -92,16 +93,13 @@ impl BuildSources {
             .map(|(name, _)| name.clone())
             .collect();
         let mut live = Some(live);
-        let url = builds.first().map(|(_, source)| source.url.clone());
         let gone: Vec<_> = old.into_iter().filter(|(name, _)| !new.contains_key(name)).collect();
         let lives: HashSet<_> = match live.take_if(|_| errors && !gone.is_empty()) {
             Some(live) => live().into_iter().map(|key| key.name).collect(),
             None => HashSet::new(),
         };
         for (name, source) in gone {
-            // Without any build nothing says which repository it is.
-            let same = url.as_ref().is_none_or(|url| *url == source.url);
-            if same && lives.contains(&name) {
+            if url == source.url && lives.contains(&name) {
                 new.insert(name, source);
             } else {
                 changed.push(name);
@@ -144,10 +142,12 @@ mod tests {
     use super::*;
     use crate::api::Kind;
 
+    const URL: &str = "https://git.example";
+
     fn source(commit: &str) -> (String, SourceAt) {
         let source = SourceAt {
             sync: "main".into(),
-            url: "https://git.example".into(),
+            url: URL.into(),
             commit: commit.into(),
             subfolder_tree: None,
             paths: BTreeMap::new(),
@@ -182,10 +182,10 @@ mod tests {
         let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
         let (ours, theirs) = (mark("1", "main"), mark("2", "other"));
         assert_eq!(commit(&sources, &ours), "nothing");
-        sources.tell(&other, "2", &[source("b")], false, none);
+        sources.tell(&other, "2", URL, &[source("b")], false, none);
         assert_eq!(commit(&sources, &ours), "nothing", "that is not its owner");
-        sources.tell(&main, "1", &[source("a")], false, none);
-        sources.tell(&other, "2", &[source("c")], false, none);
+        sources.tell(&main, "1", URL, &[source("a")], false, none);
+        sources.tell(&other, "2", URL, &[source("c")], false, none);
         assert_eq!(commit(&sources, &ours), "a");
         assert_eq!(commit(&sources, &theirs), "c", "as soon as the mark says so");
         let far = Mark { sync_namespace: "far".into(), ..ours.clone() };
@@ -198,11 +198,11 @@ mod tests {
     #[test]
     fn b1_a_git_sync_that_was_made_anew_is_another_one() {
         let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
-        sources.tell(&main, "1", &[source("a")], false, none);
-        sources.tell(&main, "2", &[], true, none);
+        sources.tell(&main, "1", URL, &[source("a")], false, none);
+        sources.tell(&main, "2", URL, &[], true, none);
         assert_eq!(commit(&sources, &mark("1", "main")), "nothing");
         assert_eq!(commit(&sources, &mark("2", "main")), "not in Git", "nothing is inherited");
-        sources.tell(&main, "2", &[source("b")], false, none);
+        sources.tell(&main, "2", URL, &[source("b")], false, none);
         assert_eq!(commit(&sources, &mark("1", "main")), "nothing");
         assert_eq!(commit(&sources, &mark("2", "main")), "b");
     }
@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn b1_what_is_no_longer_wanted_is_forgotten_unless_the_commit_has_errors() {
         let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
-        sources.tell(&main, "1", &[source("a")], false, none);
-        sources.tell(&main, "1", &[], true, || vec![Key::new("team", "reviewer")]);
+        sources.tell(&main, "1", URL, &[source("a")], false, none);
+        sources.tell(&main, "1", URL, &[], true, || vec![Key::new("team", "reviewer")]);
         assert_eq!(commit(&sources, &mark("1", "main")), "a", "its file may be the broken one");
-        sources.tell(&main, "1", &[], false, none);
+        sources.tell(&main, "1", URL, &[], false, none);
         assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
     }
 
@@ -223,7 +223,7 @@ mod tests {
         let live = || vec![Key::new("team", "n0"), Key::new("team", "n99")];
         for number in 0..100 {
             let (_, source) = source("a");
-            sources.tell(&main, "1", &[(format!("n{number}"), source)], true, live);
+            sources.tell(&main, "1", URL, &[(format!("n{number}"), source)], true, live);
         }
         let kept = sources.write();
         let mut names: Vec<_> = kept[&main].builds.keys().cloned().collect();
@@ -235,10 +235,14 @@ mod tests {
     fn b1_what_came_from_another_repository_does_not_stay() {
         let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
         let live = || vec![Key::new("team", "reviewer")];
-        sources.tell(&main, "1", &[source("a")], false, live);
+        sources.tell(&main, "1", URL, &[source("a")], false, live);
         let (_, mut other) = source("b");
         other.url = "https://other.example".into();
-        sources.tell(&main, "1", &[("writer".into(), other)], true, live);
+        sources.tell(&main, "1", "https://other.example", &[("writer".into(), other)], true, live);
+        assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
+        // Nor when that one holds no build that can be read.
+        sources.tell(&main, "1", URL, &[source("a")], false, live);
+        sources.tell(&main, "1", "https://other.example", &[], true, live);
         assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
     }
 
@@ -257,15 +261,15 @@ mod tests {
             }
             names
         };
-        sources.tell(&main, "1", &[source("a")], false, left);
+        sources.tell(&main, "1", URL, &[source("a")], false, left);
         assert_eq!(heard().await, ["reviewer", "other"]);
-        sources.tell(&main, "1", &[source("a")], false, left);
+        sources.tell(&main, "1", URL, &[source("a")], false, left);
         assert_eq!(heard().await, [""; 0]);
-        sources.tell(&main, "1", &[source("b")], false, left);
+        sources.tell(&main, "1", URL, &[source("b")], false, left);
         assert_eq!(heard().await, ["reviewer"]);
-        sources.tell(&main, "1", &[], false, left);
+        sources.tell(&main, "1", URL, &[], false, left);
         assert_eq!(heard().await, ["reviewer"]);
-        sources.tell(&main, "2", &[source("b")], false, left);
+        sources.tell(&main, "2", URL, &[source("b")], false, left);
         assert_eq!(heard().await, ["reviewer", "other"]);
         sources.forget(&main);
         assert_eq!(heard().await, ["reviewer"]);

@@ -137,7 +137,7 @@ impl Source {
 
         let (mut tries, mut _reading) = (0, None);
         let (revision, found) = loop {
-            let slot = self.slots.ask().await;
+            let slot = self.slots.ask(&key.namespace).await;
             let start = Instant::now();
             let revision = remote.resolve().await?;
             drop(slot);
@@ -150,7 +150,7 @@ impl Source {
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }
-            _reading = Some(self.slots.read().await);
+            _reading = Some(self.slots.read(&key.namespace).await);
             let start = Instant::now();
             match remote.fetch(&revision).await {
                 Ok(()) => {

@@ -131,7 +131,8 @@ impl<'c> Team<'c> {
         };
         let sync = Key::new(self.namespace.as_str(), "team");
         // With errors: what the others were told before stays.
-        controller.sources.tell(&sync, SYNC, &[(name.to_owned(), source)], true, Vec::new);
+        let (url, builds) = (source.url.clone(), [(name.to_owned(), source)]);
+        controller.sources.tell(&sync, SYNC, &url, &builds, true, Vec::new);
     }
 
     async fn status(&self, name: &str) -> AgentBuildStatus {
@@ -295,6 +296,26 @@ async fn b01_b08_builds_wait_for_tekton_and_each_key_runs_once() {
     team.until("reviewer", "the next key waits", |s| s.phase == Some(BuildPhase::Pending)).await;
     install_tekton(&cluster);
     team.until("reviewer", "it builds again", |s| s.phase == Some(BuildPhase::Building)).await;
+}
+
+#[tokio::test]
+async fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
+    let cluster = Cluster::start().await;
+    install_templates(&cluster);
+    install_tekton(&cluster);
+    let team = Team::new(&cluster).await;
+    team.apply_build("reviewer", &json!({}));
+    let controller = team.start();
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let building =
+        team.until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
+    // Its delete is held.
+    let sync = Key::new(team.namespace.as_str(), "team");
+    controller.sources.tell(&sync, SYNC, "https://git.example.com/team.git", &[], false, Vec::new);
+    team.end(&building.pipeline_run.expect("a run"), true).await;
+    let built =
+        team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
+    assert!(built.built_image.is_some());
 }
 
 #[tokio::test]

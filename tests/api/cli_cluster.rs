@@ -249,7 +249,10 @@ async fn c_plan_against_the_cluster_is_what_the_operator_then_does() {
     write("deep/agent.yaml", "kind: [unclosed");
     let (code, moved) = report(&[]);
     assert_eq!((code, actions(&moved)), (1, vec!["Quarantine Agent/helper".to_owned()]));
-    assert_eq!(moved["objects"][0]["note"], "stays as it is: deep/agent.yaml is broken");
+    assert_eq!(
+        moved["objects"][0]["note"],
+        "is kept at its last good definition: deep/agent.yaml is broken"
+    );
 
     // A plan reads, and that is all.
     let who = format!("system:serviceaccount:{}:reader", team.namespace);

@@ -171,6 +171,8 @@ async fn g22_a_sync_that_is_broken_for_ever_holds_nobody_up_for_ever() {
     team.request_of("one").await;
     let sync = held(&team, "one", 1).await;
     assert_eq!(ready(&sync).reason, "PruneWaiting");
+    let pending = sync.status.as_ref().and_then(|status| status.pending_prune.as_ref());
+    assert_eq!(pending.expect("held deletes").unread, ["GitSync two: b/x.yaml"]);
     approve(&team, "one", &digest(&sync)).await;
     eventually(SOON, "p is deleted", || async {
         (!team.models().await.contains(&"p".to_owned())).then_some(())

@@ -65,7 +65,7 @@ pub struct BuildSource {
 pub struct GitSyncSource {}
 
 /// Where the image goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildOutput {
     /// Registry host, with a port when needed. Default: the operator's `--internal-registry`.
@@ -75,9 +75,10 @@ pub struct BuildOutput {
     /// Name of the image in the registry.
     #[schemars(length(min = 1, max = 200), regex(pattern = r"^[a-z0-9]+([._/-][a-z0-9]+)*$"))]
     pub image: String,
-    /// Tag; `{commit}` and `{short}` are replaced. Default `{short}`.
+    /// Tag; `{commit}` and `{short}` are replaced. Not `cvk-…`: these name images by what they are made of. Default `{short}`.
     #[serde(default = "default_tag")]
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_{][A-Za-z0-9_.{}-]*$"))]
+    #[x_kube(validation = Rule::new("!self.startsWith('cvk-')").message("tag must not begin with cvk-, by which images are found by what they are made of"))]
     pub tag: String,
     /// Push over plain HTTP. Default false.
     #[serde(default)]

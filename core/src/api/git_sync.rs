@@ -358,7 +358,7 @@ pub struct Quarantined {
 pub struct PendingPrune {
     /// Names the objects that were held when it was made. It stays while some of them remain and no other joins.
     pub digest: String,
-    /// How many objects wait now; 0 when all of them were protected or deleted by hand meanwhile.
+    /// How many objects wait now; 0 while all that is left is protected, and while others are asked whether they want some.
     pub count: i64,
     /// `Kind/name`, at most 100.
     pub objects: Vec<String>,
@@ -377,24 +377,25 @@ pub struct PendingPrune {
     /// Objects that were held under an earlier digest and that nobody has approved: the same digits of their uids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_before: Vec<String>,
-    /// The GitSyncs and kinds that could not be read when the digest was made, and of which it therefore is not known whether
-    /// they need the objects. An approval of the digest is given in spite of these, and of no others.
+    /// The GitSyncs, with the files that they cannot read, and the kinds that could not be read until the digest was made, and of
+    /// which it therefore is not known whether they need the objects. An approval of the digest is given in spite of these,
+    /// and of no others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }
 
-/// An approved prune that is not finished yet.
+/// An approved prune: remembered until what it was given for is gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovedPrune {
     /// The digest that was approved.
     pub digest: String,
-    /// What the approval was given for: the commit and the spec.
+    /// What the approval was given for: the commit, the path and the generation of the spec.
     pub input_key: String,
     /// The objects that it was given for: the first 12 hex digits of each uid.
     #[serde(default)]
     pub uids: Vec<String>,
-    /// The GitSyncs and kinds that could not be read, in spite of which it was given.
+    /// The GitSyncs, with their files, and the kinds that could not be read, in spite of which it was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
 }

@@ -543,3 +543,19 @@ fn g7_nothing_hides_behind_a_nul() {
     assert_eq!(places(&catalog), ["f.yaml:9:1 CVK0001"]);
     assert!(catalog.broken_paths.contains("f.yaml"));
 }
+
+#[test]
+fn g10_a_tag_that_names_images_by_what_they_are_made_of_is_refused_at_its_place() {
+    let build = |tag: &str| {
+        format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata: {{name: b}}\nspec:\n  source: {{gitSync: {{}}}}\n  output:\n    image: i\n    tag: {tag}\n"
+        )
+    };
+    for tag in ["v1", "'{short}'", "v-cvk-1"] {
+        assert_eq!(load(&[("b.yaml", &build(tag))]).problems, [], "{tag}");
+    }
+    let problems = load(&[("b.yaml", &build("cvk-latest"))]).problems;
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert_eq!((problem.line, problem.column), (Some(8), Some(10)), "{problem:?}");
+    assert!(problem.message.contains("must not begin with cvk-"), "{}", problem.message);
+}

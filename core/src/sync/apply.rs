@@ -14,7 +14,7 @@ use super::drift::{Drift, drift};
 use super::machine::effect::{Call, Reply};
 use super::machine::io::{Io, Slot};
 use super::pieces::Pieces;
-use super::plan::{Plan, Settled, Settling, Update, Victim};
+use super::plan::{Claim, Plan, Settled, Settling, Update, Victim, claim};
 use super::rights::Rejection;
 use crate::api::{Mark, ObjectId, keys};
 use crate::cluster::account::Account;
@@ -91,6 +91,8 @@ pub struct Writer<'a> {
     pub go_on: &'a (dyn Fn() -> bool + Sync),
     /// Whether what proved that its deletes are wanted still does. Asked before each delete.
     pub absent: &'a (dyn Fn() -> bool + Sync),
+    /// Whether another GitSync with this mark is gone, or still leaves the object to this one. Asked before it is taken.
+    pub given: &'a (dyn Fn(&Mark, &ObjectId) -> bool + Sync),
     /// After this nothing is begun.
     pub until: Instant,
 }
@@ -98,19 +100,14 @@ pub struct Writer<'a> {
 /// What a reply showed: the version, and the spec's hash.
 type Seen = (u64, Option<SpecHash>);
 
-/// What an object says of whose it is and to whom it is to be handed over.
-type Claim = [Option<String>; 2];
-
 /// One write that is to be done.
 #[derive(Clone)]
 struct Job {
     id: ObjectId,
     want: Desired,
     mode: Mode,
-    /// Version of the live object that was planned with; 0 when there is none.
-    before: u64,
-    /// Whether it has no mark of this sync yet.
-    adopted: bool,
+    /// Without a mark of this sync: what the live object that was planned with said of whose it is.
+    adopted: Option<Claim>,
     /// Whether somebody changed it by hand.
     drifted: bool,
 }
@@ -121,14 +118,14 @@ fn jobs(desired: &DesiredSet, plan: &Plan) -> Vec<Job> {
     for id in &plan.create {
         if let Some(want) = desired.get(id).cloned() {
             let (mode, id) = (Mode::Create, id.clone());
-            jobs.push(Job { id, want, mode, before: 0, adopted: false, drifted: false });
+            jobs.push(Job { id, want, mode, adopted: None, drifted: false });
         }
     }
     for update in &plan.update {
         if let Some(want) = desired.get(&update.id).cloned() {
             let mode = Mode::Update { uid: update.uid.clone(), version: None };
-            let Update { id, version: before, adopted, drifted, .. } = update.clone();
-            jobs.push(Job { id, want, mode, before, adopted, drifted });
+            let Update { id, adopted, claim, drifted, .. } = update.clone();
+            jobs.push(Job { id, want, mode, adopted: adopted.then_some(claim), drifted });
         }
     }
     jobs.sort_by_key(|job| job.id.kind);
@@ -369,7 +366,7 @@ impl Writer<'_> {
         job: &Job,
         uid: &str,
     ) -> Result<Option<(u64, Seen)>, Failure> {
-        let Some((mut version, claim)) = self.version_now(job, uid) else { return Ok(None) };
+        let Some(mut version) = self.version_now(job, uid) else { return Ok(None) };
         let (mut first, mut last) = (Some(slot), String::new());
         for _ in 0..UPDATE_TRIES {
             let slot = if let Some(slot) = first.take() {
@@ -379,7 +376,7 @@ impl Writer<'_> {
                 if self.is_late() || !(self.go_on)() {
                     break;
                 }
-                match self.look_again(slot, job, uid, &claim).await? {
+                match self.look_again(slot, job, uid).await? {
                     Some(newer) => version = newer,
                     None => return Ok(None),
                 }
@@ -412,29 +409,22 @@ impl Writer<'_> {
         Err(Failure::Transient(last))
     }
 
-    /// The version at which an object is to be changed, as the store shows it at this moment, and what makes it ours.
-    fn version_now(&self, job: &Job, uid: &str) -> Option<(u64, Claim)> {
+    /// The version at which an object is to be changed, as the store shows it at this moment.
+    fn version_now(&self, job: &Job, uid: &str) -> Option<u64> {
         let key = Key::new(&self.sync.namespace, &job.id.name);
         let live = self.stores.managed(job.id.kind).live(&key)?;
-        let ours = if job.adopted {
-            // It has no mark of ours: what the plan has judged is this very version.
-            live.version() == job.before
-        } else {
-            mark(&live, &job.id, self.sync).is_some_and(|mark| mark.sync_uid == self.sync.uid)
+        let ours = match &job.adopted {
+            Some(judged) => self.may_adopt(&job.id, &claim(&live), judged),
+            None => {
+                mark(&live, &job.id, self.sync).is_some_and(|mark| mark.sync_uid == self.sync.uid)
+            }
         };
         let free = ours && live.uid() == uid && !live.facts().deleting && !is_paused(&live);
-        let said = |key: &str| live.facts().annotations.get(key).map(str::to_owned);
-        free.then(|| (live.version(), [said(keys::OWNER), said(keys::ADOPT_BY)]))
+        free.then(|| live.version())
     }
 
     /// The same after it has changed, as the server shows it.
-    async fn look_again(
-        &self,
-        slot: Slot,
-        job: &Job,
-        uid: &str,
-        claim: &Claim,
-    ) -> Result<Option<u64>, Failure> {
+    async fn look_again(&self, slot: Slot, job: &Job, uid: &str) -> Result<Option<u64>, Failure> {
         let live = match self.object(slot, Call::Get { id: job.id.clone() }).await {
             Ok(live) => live,
             Err(error) if error.is_gone() => return Ok(None),
@@ -443,13 +433,25 @@ impl Writer<'_> {
         let paused = annotation(&live, keys::RECONCILE) == Some(keys::DISABLED);
         let going = live.metadata.deletion_timestamp.is_some();
         let said = |key: &str| annotation(&live, key).map(str::to_owned);
-        let ours = if job.adopted {
-            live.metadata.uid.as_deref() == Some(uid)
-                && [said(keys::OWNER), said(keys::ADOPT_BY)] == *claim
-        } else {
-            self.is_ours(&live, &job.id, uid)
+        let ours = match &job.adopted {
+            Some(judged) => {
+                let claim = [said(keys::OWNER), said(keys::ADOPT_BY)];
+                live.metadata.uid.as_deref() == Some(uid) && self.may_adopt(&job.id, &claim, judged)
+            }
+            None => self.is_ours(&live, &job.id, uid),
         };
         Ok(version_of(&live).filter(|_| ours && !going && !paused))
+    }
+
+    /// Whether an object without a mark of ours may be taken: nobody has laid claim to it since that was planned, and whoever
+    /// gives it still does. Its version does not matter: statuses change it all the time.
+    fn may_adopt(&self, id: &ObjectId, claim: &Claim, judged: &Claim) -> bool {
+        let SyncRef { namespace, name, .. } = self.sync;
+        let giver = claim[0]
+            .as_deref()
+            .and_then(Mark::parse)
+            .filter(|mark| mark.names(id.kind, namespace, &id.name) && mark.sync_name != *name);
+        claim == judged && giver.is_none_or(|mark| (self.given)(&mark, id))
     }
 
     /// Whether that is the object with this uid, and carries exactly the mark of this sync.

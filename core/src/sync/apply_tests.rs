@@ -100,6 +100,7 @@ impl Story {
             atomic: self.atomic,
             go_on: &|| true,
             absent: &|| true,
+            given: &|_, _| true,
             until: io.now() + LONGEST,
         };
         let mut settled = Settled::new();

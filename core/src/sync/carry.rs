@@ -22,7 +22,7 @@ use super::status::Carried;
 use crate::api::git_sync::{
     ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
 };
-use crate::api::{Kind, ObjectId, keys};
+use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::definition::diagnostic;
@@ -37,8 +37,6 @@ pub(super) struct Carry {
     pub outcome: Outcome,
     /// Writes that the server refused before and that were not sent again.
     pub blocked: usize,
-    /// Deletes of the plan that were not begun.
-    pub postponed: usize,
     pub carried: Carried,
     pub approved: Option<ApprovedPrune>,
     pub problems: Vec<Problem>,
@@ -74,19 +72,17 @@ impl Engine {
         let since = state.since(loaded);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
-        let others = self.siblings.view(key, since, &self.stores.git_syncs);
+        let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.clone());
         let pending = state.pending.get_or_insert(shown).clone();
         let approval = subject.annotation(keys::APPROVE_PRUNE);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
-        let input_key = format!("{} {generation}", loaded.input_key);
         let latch_key = latch_key(&loaded.revision.commit, &sync.spec.path, *generation);
         let approved = status.and_then(|status| status.approved_prune.as_ref());
         let mut made = plan(&Inputs {
             sync: &reference,
-            input_key: &input_key,
             latch_key: &latch_key,
             desired: &loaded.measure,
             live: &live,
@@ -132,7 +128,9 @@ impl Engine {
         // Whether or not the status can say so at once.
         state.pending = Some(pending.clone());
         // What others see at this moment may not be shown here, unless somebody has approved just that.
-        let known = made.released.as_ref().map(|released| released.unread.clone());
+        let known = made.released.as_ref();
+        let known = known.filter(|released| brake::names_all(released, &made.prune));
+        let known = known.map(|released| released.unread.clone());
         let failing = || failing(&self.stores, known.as_deref());
         carried.unseen = failing().filter(|_| !made.prune.is_empty());
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
@@ -181,6 +179,7 @@ impl Engine {
         };
         // Another GitSync may want by now what this plan deletes, and a kind that fails may hide that.
         let absent = || self.news() == told && failing().is_none();
+        let given = |mark: &Mark, id: &ObjectId| self.still_gives(mark, id, key);
         let account = self.writer(state, subject, made.is_settled()).await;
         if account.is_ok() {
             self.prepare_end_of(subject, &made, blocked).await?;
@@ -199,6 +198,7 @@ impl Engine {
                     atomic,
                     go_on: &current,
                     absent: &absent,
+                    given: &given,
                     until: io.now() + LONGEST,
                 };
                 let work = apply(&writer, &loaded.measure, &made, settled, pieces);
@@ -224,6 +224,10 @@ impl Engine {
             view.board.look(id, &reference, &loaded.measure, &live, &state.settled);
         }
         let counts = view.board.counts().clone();
+        let approved = made.released.clone().filter(|approved| {
+            let left = brake::left(&reference, &loaded.measure, &live, &view.board);
+            approved.uids.iter().any(|uid| left.contains(uid))
+        });
         state.view = Some(view);
         for (id, drift) in &outcome.drifts {
             if let Some(want) = loaded.measure.get(id) {
@@ -261,14 +265,12 @@ impl Engine {
             &fought,
         ));
         diagnostic::sort(&mut problems);
-        let approved = made.released.clone();
         Ok(Carry {
             plan: made,
             recalled,
             pending,
             outcome,
             blocked,
-            postponed,
             carried,
             approved,
             problems,
@@ -306,6 +308,13 @@ impl Engine {
         view
     }
 
+    /// Whether a GitSync of this mark is gone, or leaves the object to this one.
+    fn still_gives(&self, mark: &Mark, id: &ObjectId, me: &Key) -> bool {
+        let giver = Key::new(&*mark.sync_namespace, &*mark.sync_name);
+        let lives = self.stores.git_syncs.get(&giver).is_some_and(|e| e.uid == mark.sync_uid);
+        !lives || (giver.namespace == me.namespace && self.siblings.gives(&giver, id, &me.name))
+    }
+
     /// Asks these GitSyncs of the namespace to look at their remotes, and hears of the next look of those for whom
     /// deletes wait.
     fn ask(
@@ -318,8 +327,12 @@ impl Engine {
         since: Seq,
     ) {
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
-            self.siblings.ask(&other, key, since);
+            self.siblings.ask(&other, key, since, io.now());
             self.wake(io, vec![other]);
+        }
+        // It may not want it any more before it has taken it.
+        for (_, taker) in &made.given {
+            self.siblings.wait(&Key::new(&key.namespace, taker), key);
         }
         if made.held.is_some() || !asked.is_empty() {
             for other in others.mute() {
@@ -363,7 +376,7 @@ pub(super) fn consult(
     let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
     let shown = pending.map(|pending| pending.digest.as_str());
     let new = made.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
-    let new = new && !brake::is_latched(pending, latch_key);
+    let new = new && !brake::is_shown(pending, latch_key);
     if made.prune.is_empty() && made.given.is_empty() && !contested && !new {
         return Vec::new();
     }
@@ -372,7 +385,7 @@ pub(super) fn consult(
         // It may be about to give these up.
         made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !asked.contains(s)));
         // It may want some of these.
-        made.held.take_if(|_| new);
+        made.unheard = made.held.take_if(|_| new);
     }
     asked
 }
@@ -392,6 +405,10 @@ fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods)] // some time
+
+    use std::time::Instant;
+
     use kube::core::DeserializeGuard;
     use serde_json::json;
 
@@ -431,7 +448,8 @@ mod tests {
             let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
             let _nobody = siblings.tell(&Key::new("team", "other"), told);
         }
-        let others = siblings.view(&Key::new("team", "main"), Seq::default(), &store);
+        let others =
+            siblings.view(&Key::new("team", "main"), Seq::default(), Instant::now(), &store);
         assert_eq!(others.unread().is_some(), told == Some(true));
         consult(&others, made, pending.as_ref(), "k")
     }

@@ -132,7 +132,7 @@ impl Engine {
                 && told.polled > newest.found
         });
         let Some(told) = told else {
-            self.siblings.ask(other, me, newest.found);
+            self.siblings.ask(other, me, newest.found, io.now());
             self.wake(io, vec![other.clone()]);
             return Some("has not looked at its remote since");
         };

@@ -18,6 +18,7 @@ use super::order::Seq;
 use super::plan::{Others, Plan, Settled, Victim};
 use super::problems::{Refused, write_problems};
 use super::rights::{Refusal, retry_after};
+use super::siblings::GIVE_UP;
 use super::state::State;
 use super::status::Report;
 use super::tell::unready;
@@ -260,7 +261,7 @@ impl Engine {
         let since = *state.ended.get_or_insert_with(Seq::next);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
-        let others = self.siblings.view(key, since, &self.stores.git_syncs);
+        let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
         let live = self.space(&key.namespace).all();
         let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
         if victims.is_empty() && given.is_empty() {
@@ -308,7 +309,7 @@ impl Engine {
         // As before any delete: nobody else of this namespace may want it.
         let mut asked = Vec::new();
         for other in &others.unknown {
-            self.siblings.ask(other, key, since);
+            self.siblings.ask(other, key, since, io.now());
             self.wake(io, vec![other.clone()]);
             asked.push(other.name.clone());
         }
@@ -327,7 +328,8 @@ impl Engine {
         if let Some(waits) = waits {
             let what = format!("{count} object(s) are to be deleted");
             let words = (Said::Deleting, what.as_str(), waits.as_str());
-            return self.say(state, subject, &live, words, &[], retry_after(subject)).await;
+            let wait = retry_after(subject).min(GIVE_UP);
+            return self.say(state, subject, &live, words, &[], wait).await;
         }
         for taker in self.siblings.give(key, &given) {
             self.wake(io, vec![Key::new(&key.namespace, taker)]);
@@ -359,6 +361,8 @@ impl Engine {
             atomic: false,
             go_on: &current,
             absent: &absent,
+            // It takes nothing.
+            given: &|_, _| false,
             until: io.now() + LONGEST,
         };
         let mut undeleted = BTreeMap::new();

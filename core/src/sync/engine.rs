@@ -12,7 +12,7 @@ use super::machine::effect::{Call, Effect, Event, Reply};
 use super::machine::io::Io;
 use super::machine::{Ended, Moved};
 use super::rights::{Rules, retry_after};
-use super::siblings::Siblings;
+use super::siblings::{GIVE_UP, Siblings};
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
@@ -196,10 +196,15 @@ impl Engine {
             self.forget(io, &key);
             return Ok(Next::Forget);
         };
+        let sync = entry.value.object();
+        if entry.value.facts.deleting || sync.as_ref().is_none_or(|sync| sync.spec.suspend) {
+            // It will not look: whoever waits for that is to see it.
+            self.wake(io, self.siblings.take_waiters(&key));
+        }
         if entry.value.facts.deleting {
             return self.end(io, &key, &entry).await;
         }
-        let Some(sync) = entry.value.object() else {
+        let Some(sync) = sync else {
             return self.unreadable(io, &key, &entry).await;
         };
         let state = self.state(&key, &entry.uid);
@@ -357,7 +362,6 @@ impl Engine {
             pending,
             outcome,
             blocked,
-            postponed,
             carried,
             approved,
             problems,
@@ -425,13 +429,6 @@ impl Engine {
         });
         let untold = std::mem::take(&mut state.untold);
         let done = told_with(not_arrived(untold, last), done);
-        let unfinished = outcome.stopped
-            || !outcome.undeleted.is_empty()
-            || !outcome.failures.is_empty()
-            || outcome.left + outcome.taken > 0
-            || postponed > 0
-            || carried.refusal.is_some()
-            || !plan.terminating.is_empty();
         // What is not any more what was planned with is planned anew, whether or not the change alone starts a plan.
         let retry =
             carried.transient > 0 || (carried.undeleted > 0 && !waiting) || outcome.taken > 0;
@@ -451,7 +448,7 @@ impl Engine {
             counts: Some(&counts),
             no_delete_due: plan.due <= outcome.pruned,
             failed: outcome.failures.len() + blocked,
-            approved: approved.filter(|_| unfinished),
+            approved,
             pending: pending.clone(),
             recalled,
             done: done.clone(),
@@ -495,6 +492,9 @@ impl Engine {
         let mut wait = fought.map_or(until_poll, |fought| fought.min(until_poll));
         if carried.unseen.is_some() {
             wait = wait.min(LOOK_AGAIN);
+        }
+        if !carried.asked.is_empty() {
+            wait = wait.min(GIVE_UP);
         }
         if carried.refusal.is_some() || state.denied_until.is_some() {
             wait = wait.min(retry_after(subject));

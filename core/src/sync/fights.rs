@@ -128,7 +128,8 @@ mod tests {
     }
 
     fn changed(drifted: bool) -> Plan {
-        let update = Update { id: id(), uid: "u".into(), version: 1, adopted: false, drifted };
+        let (claim, uid) = ([None, None], "u".into());
+        let update = Update { id: id(), uid, version: 1, adopted: false, claim, drifted };
         Plan { update: vec![update], ..Plan::default() }
     }
 

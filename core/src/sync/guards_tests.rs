@@ -141,6 +141,7 @@ fn with_writer<T>(
         atomic: false,
         go_on: &|| true,
         absent,
+        given: &|mark, _| mark.sync_uid != "keeps",
         until: io.now() + LONGEST,
     };
     let pass = Pass::new(io.clone(), work(&writer));
@@ -154,7 +155,9 @@ fn updated(
 ) -> Result<Option<u64>, Failure> {
     let mode = Mode::Update { uid: "u".into(), version: None };
     let want = Desired::new(definition(&id(), 2));
-    let job = Job { id: id(), want, mode, before: 7, adopted, drifted: false };
+    // What the plan has seen: an object that another sync gives.
+    let adopted = adopted.then(|| [Some("t/team/other/ModelAPI/team/a".to_owned()), None]);
+    let job = Job { id: id(), want, mode, adopted, drifted: false };
     with_writer(server, shown, &|| true, |writer| {
         async move {
             let slot = writer.io.slot().await;
@@ -215,9 +218,40 @@ fn g14_an_object_that_was_paused_taken_or_replaced_after_the_plan_is_not_written
         let server = Server::new(replies);
         assert_eq!(updated(&server, Some(object(7, 1, given)), true), written);
     }
+    // Whatever its status says by now.
+    let server = Server::new(vec![(200, object(9, 2, same))]);
+    assert_eq!(updated(&server, Some(object(8, 1, given)), true), Ok(Some(8)));
+    assert_eq!(server.asked(), ["PATCH u/8"], "one request, and no round of conflicts");
+    let kept: fn(&mut Value) = |meta| {
+        meta["annotations"][keys::OWNER] = json!("keeps/team/other/ModelAPI/team/a");
+    };
+    let elsewhere: fn(&mut Value) = |meta| {
+        meta["annotations"][keys::OWNER] = json!("t/team/other/ModelAPI/team/a");
+        meta["annotations"][keys::ADOPT_BY] = json!("third");
+    };
+    for claimed in [kept, elsewhere, same] {
+        let server = Server::new(Vec::new());
+        let taken = updated(&server, Some(object(8, 1, claimed)), true);
+        assert_eq!(taken, Ok(None), "not as planned");
+        assert_eq!(server.asked(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn g22_an_object_that_its_giver_keeps_after_all_is_not_taken() {
+    // What the plan has seen is still there, but the other sync does not give it any more.
+    let claim = [Some("keeps/team/other/ModelAPI/team/a".to_owned()), None];
     let server = Server::new(Vec::new());
-    assert_eq!(updated(&server, Some(object(8, 1, given)), true), Ok(None), "not as planned");
-    assert_eq!(server.asked(), Vec::<String>::new());
+    with_writer(&server, None, &|| true, |writer| {
+        async move {
+            assert!(!writer.may_adopt(&id(), &claim, &claim));
+            let vanished = [Some("r/team/main/ModelAPI/team/a".to_owned()), None];
+            assert!(writer.may_adopt(&id(), &vanished, &vanished), "of this name");
+            let copied = [Some("keeps/team/other/ModelAPI/team/b".to_owned()), None];
+            assert!(writer.may_adopt(&id(), &copied, &copied), "a copied mark counts for nothing");
+        }
+        .boxed()
+    });
 }
 
 #[test]

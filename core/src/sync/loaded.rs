@@ -113,6 +113,12 @@ impl Loaded {
         self.coordinates.same_place(&Coordinates::of(spec))
     }
 
+    /// The repository that it was read from.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.coordinates.url
+    }
+
     /// The same after a commit that was read later; what that had errors in itself stays unknown.
     #[must_use]
     pub fn after(&self, before: &Self) -> Self {

@@ -11,6 +11,8 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+#[cfg(test)]
+mod asked_tests;
 pub mod board;
 mod carry;
 pub mod depends;

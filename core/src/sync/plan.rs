@@ -30,10 +30,8 @@ pub struct Settling {
 pub struct Inputs<'a> {
     /// For whom.
     pub sync: &'a SyncRef,
-    /// What the desired set was made from: commit, path, values of variables, and generation of the spec.
-    pub input_key: &'a str,
-    /// The same without the values of variables, which change nothing of what is wanted but its content: for as long as this
-    /// stays, what was held stays held.
+    /// Commit, path and generation of the spec: for as long as this stays, what was held stays held, and what was approved
+    /// approved. Values of variables change nothing of what is wanted but its content.
     pub latch_key: &'a str,
     /// What the commit wants, and what is kept of earlier ones ([`Desired::kept`]).
     pub desired: &'a DesiredSet,
@@ -156,6 +154,15 @@ pub struct Conflict {
     pub sibling: Option<String>,
 }
 
+/// What an object says of whose it is and to whom it is to be handed over.
+pub type Claim = [Option<String>; 2];
+
+/// What a live object says of that.
+#[must_use]
+pub fn claim(live: &Live) -> Claim {
+    [keys::OWNER, keys::ADOPT_BY].map(|key| annotation(live, key).map(str::to_owned))
+}
+
 /// An object to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
@@ -167,6 +174,8 @@ pub struct Update {
     pub version: u64,
     /// Whether it comes from a vanished GitSync or from a person (`adopt-by`).
     pub adopted: bool,
+    /// What it says of whose it is, if it is adopted.
+    pub claim: Claim,
     /// Whether it was applied as it is wanted, and somebody changed it since.
     pub drifted: bool,
 }
@@ -186,8 +195,12 @@ pub struct Plan {
     pub prune: Vec<Victim>,
     /// Deletes that wait for an approval, or for a commit without errors.
     pub held: Option<Held>,
-    /// Whether an approval released `prune`: it is remembered until done.
+    /// The same before others are asked whether they want some of them: it is not shown yet.
+    pub unheard: Option<Held>,
+    /// What somebody has approved: it is remembered until that is gone, whether or not it goes now.
     pub released: Option<ApprovedPrune>,
+    /// See [`brake::left`]; known when something is held or approved.
+    pub left: BTreeSet<String>,
     /// Wanted objects of others.
     pub conflicts: Vec<Conflict>,
     /// Ours, and wanted by a younger GitSync of the namespace, too, by name.
@@ -207,7 +220,7 @@ pub struct Plan {
     pub orphans: Vec<ObjectId>,
     /// How many live objects carry our mark.
     pub marked: usize,
-    /// How many of those are being deleted already.
+    /// How many of those are being deleted already, and not wanted.
     pub going: usize,
     /// How many deletes the commit asks for, whatever becomes of them.
     pub due: usize,
@@ -343,7 +356,10 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     if inputs.failure_policy == FailurePolicy::Atomic && faulty {
         plan.wait();
     }
-    if inputs.prune.enabled && !victims.is_empty() {
+    if inputs.approved.is_some() || inputs.pending.is_some() {
+        plan.left = brake::left(inputs.sync, inputs.desired, inputs.live, inputs.board);
+    }
+    if inputs.prune.enabled {
         plan.due = victims.len();
         brake::hold(&mut plan, victims, inputs);
     }
@@ -374,7 +390,6 @@ fn bring(
         plan.marked += 1;
     }
     if live.facts().deleting {
-        plan.going += usize::from(!adopted);
         plan.terminating.push(id.clone());
     } else if is_paused(live) {
         plan.paused.push(id.clone());
@@ -399,7 +414,9 @@ fn change(
         return;
     }
     let (uid, version) = (live.uid().to_owned(), live.version());
-    plan.update.push(Update { id: id.clone(), uid, version, adopted, drifted });
+    let claim = if adopted { claim(live) } else { Claim::default() };
+    let id = id.clone();
+    plan.update.push(Update { id, uid, version, adopted, claim, drifted });
 }
 
 /// Whether an object of ours that differs was applied as it is wanted, and changed since. What it says itself, anybody can

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::board::Board;
-use super::desired::{Desired, DesiredSet, SyncRef, input_key, latch_key};
+use super::desired::{Desired, DesiredSet, SyncRef, latch_key};
 use super::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, plan};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 use crate::cluster::live::{Live, Ours, Stores, hash_json};
 use crate::cluster::store::Key;
 use crate::definition::Catalog;
-use crate::definition::variables::Variables;
 
 /// A live object.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,8 +73,6 @@ pub struct Preview<'a> {
     pub commit: Option<&'a str>,
     /// The definitions and their problems.
     pub catalog: &'a Catalog,
-    /// The values of the variables that they were read with.
-    pub variables: Option<&'a Variables>,
     /// What they want.
     pub desired: &'a DesiredSet,
     /// While they have errors: objects that the commit before wanted and these do not, with the file that wanted them.
@@ -90,12 +87,10 @@ impl Preview<'_> {
     /// The plan that the operator would make, by the same function.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        let Self { sync, commit, catalog, variables, desired, last_paths, live, others } = self;
+        let Self { sync, commit, catalog, desired, last_paths, live, others } = self;
         let meta = &sync.metadata;
         let namespace = meta.namespace.clone().unwrap_or_default();
         let generation = meta.generation.unwrap_or_default();
-        let key = input_key(commit.unwrap_or("none"), &sync.spec.path, *variables);
-        let input_key = format!("{key} {generation}");
         let latch_key = latch_key(commit.unwrap_or("none"), &sync.spec.path, generation);
         let set = live_set(&namespace, live);
         let settled = settled(desired, live);
@@ -107,7 +102,6 @@ impl Preview<'_> {
         };
         plan(&Inputs {
             sync: &reference,
-            input_key: &input_key,
             latch_key: &latch_key,
             desired,
             live: &set,

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -16,9 +17,14 @@ use super::plan::{Others, Rival, Unproven};
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key, Store};
+use crate::definition::diagnostic::printable;
 
-/// How many are named in one sentence.
+/// How many are named in one sentence, and how many files of one GitSync.
 const MOST_NAMED: usize = 5;
+/// Longest path that is named.
+const MOST_PATH: usize = 512;
+/// After this long without an answer, a GitSync that was asked to look at its remote cannot be read.
+pub const GIVE_UP: Duration = Duration::from_secs(60);
 
 /// What a GitSync has told of itself.
 #[derive(Clone)]
@@ -38,6 +44,14 @@ pub struct Told {
 /// Objects that a GitSync and another one both want, by their keys; held from both sides.
 type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 
+/// A question that is not answered yet.
+struct Asked {
+    /// After which place in the order of things the look has to begin.
+    since: Seq,
+    /// When it was asked first.
+    at: Instant,
+}
+
 #[derive(Default)]
 struct Inner {
     told: BTreeMap<Key, Told>,
@@ -47,8 +61,8 @@ struct Inner {
     contested: Contested,
     /// How often a GitSync of a namespace has told of another commit.
     news: BTreeMap<String, u64>,
-    /// Who is asked to look at its remote at once, and after which place in the order of things that look has to begin.
-    asked: BTreeMap<Key, Seq>,
+    /// Who is asked to look at its remote at once.
+    asked: BTreeMap<Key, Asked>,
     /// Who waits for a look of another one.
     waiters: BTreeMap<Key, BTreeSet<Key>>,
 }
@@ -119,7 +133,7 @@ impl Siblings {
         // Two commits are long to compare: that is done without the lock.
         let mut change = differing(before.as_ref(), new.as_ref());
         let mut inner = self.lock();
-        if inner.asked.get(key).is_some_and(|since| told.polled > *since) {
+        if inner.asked.get(key).is_some_and(|asked| told.polled > asked.since) {
             inner.asked.remove(key);
         }
         let known = inner.told.insert(key.clone(), told);
@@ -155,22 +169,39 @@ impl Siblings {
         self.lock().gives.get(key).is_some_and(|gives| gives.values().all(|to| to == taker))
     }
 
-    /// What a GitSync leaves to others now. Returns the names of those that hear of something new.
+    /// Whether a GitSync leaves an object to this one.
+    #[must_use]
+    pub fn gives(&self, key: &Key, id: &ObjectId, taker: &str) -> bool {
+        self.lock().gives.get(key).and_then(|gives| gives.get(id)).is_some_and(|to| to == taker)
+    }
+
+    /// What a GitSync leaves to others now. Returns the names of those that hear of something new: also that nobody else is
+    /// left to whom it gives.
     #[must_use]
     pub fn give(&self, key: &Key, gives: &[(ObjectId, String)]) -> Vec<String> {
         let gives: BTreeMap<_, _> = gives.iter().cloned().collect();
+        let takers = |gives: &BTreeMap<ObjectId, String>| -> BTreeSet<String> {
+            gives.values().cloned().collect()
+        };
+        let (new, all) = (gives.clone(), takers(&gives));
         let mut inner = self.lock();
         let old = if gives.is_empty() {
             inner.gives.remove(key)
         } else {
-            inner.gives.insert(key.clone(), gives.clone())
+            inner.gives.insert(key.clone(), gives)
         }
         .unwrap_or_default();
-        let new = gives.iter().filter(|(id, to)| old.get(id) != Some(to));
-        let mut takers: Vec<_> = new.map(|(_, to)| to.clone()).collect();
-        takers.sort();
-        takers.dedup();
-        takers
+        if takers(&old) != all {
+            return all.into_iter().collect();
+        }
+        let new = new.into_iter().filter(|(id, to)| old.get(id) != Some(to));
+        new.map(|(_, to)| to).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// A GitSync does not look at its remote now, whoever asks. Returns those that waited for it: they see why.
+    #[must_use]
+    pub fn take_waiters(&self, key: &Key) -> Vec<Key> {
+        self.lock().waiters.remove(key).into_iter().flatten().collect()
     }
 
     /// A GitSync is gone. Returns those that waited for it.
@@ -198,11 +229,11 @@ impl Siblings {
     }
 
     /// The same, and that look is to be at once, unless one that began after `since` is on its way.
-    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq) {
+    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq, now: Instant) {
         self.wait(whom, waiter);
         let mut inner = self.lock();
-        let asked = inner.asked.entry(whom.clone()).or_default();
-        *asked = since.max(*asked);
+        let asked = inner.asked.entry(whom.clone()).or_insert(Asked { since, at: now });
+        asked.since = since.max(asked.since);
     }
 
     /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
@@ -211,9 +242,15 @@ impl Siblings {
         self.lock().asked.contains_key(key)
     }
 
-    /// The others of the namespace, as seen by `key`. A look of theirs counts if it began after `since`.
+    /// The others of the namespace, as seen by `key` at this moment. A look of theirs counts if it began after `since`.
     #[must_use]
-    pub fn view<'a>(&self, key: &Key, since: Seq, syncs: &'a Store<Managed<GitSync>>) -> View<'a> {
+    pub fn view<'a>(
+        &self,
+        key: &Key,
+        since: Seq,
+        now: Instant,
+        syncs: &'a Store<Managed<GitSync>>,
+    ) -> View<'a> {
         let mut view = View {
             me: key.name.clone(),
             syncs,
@@ -250,7 +287,10 @@ impl Siblings {
                         && Some(told.generation) == entry.value.facts.generation)
             });
             // It was to look when it was suspended: what it knows was not enough then.
-            let unheard = suspended && inner.asked.contains_key(&other);
+            let asked = inner.asked.get(&other);
+            let unheard = suspended && asked.is_some();
+            let hangs =
+                asked.is_some_and(|asked| now.saturating_duration_since(asked.at) >= GIVE_UP);
             match fresh {
                 Some(told) if !told.failed && !unheard => {
                     if let Some(gives) = inner.gives.get(&other) {
@@ -259,15 +299,18 @@ impl Siblings {
                 }
                 Some(_) => view.failed.push(other.clone()),
                 // Since the operator started it has not been read, and it will not be.
-                None if suspended || entry.value.object().is_none() => {
+                None if suspended || hangs || entry.value.object().is_none() => {
                     view.failed.push(other.clone());
                 }
                 None => view.unknown.push(other.clone()),
             }
             // What stands in a file that it cannot read may be anything, an object that has just moved there among them.
             let hidden = fresh.and_then(|told| told.loaded.as_ref());
-            if let Some(file) = hidden.and_then(|hidden| hidden.catalog.broken_paths.first()) {
-                view.broken.push((other.clone(), file.clone()));
+            let files = hidden.map(|hidden| &hidden.catalog.broken_paths);
+            if let Some(files) = files.filter(|files| !files.is_empty()) {
+                let all = files.len() > MOST_NAMED || files.iter().any(|f| f.len() > MOST_PATH);
+                let files = files.iter().take(if all { 1 } else { MOST_NAMED }).cloned().collect();
+                view.broken.push(Broken { sync: other.clone(), files, all });
             }
             let rivals = contested.and_then(|all| all.get(&other)).filter(|_| !suspended);
             let older = matches!((age(&entry), &my_age), (Some(its), Some(mine)) if its < *mine);
@@ -303,8 +346,18 @@ pub struct View<'a> {
     pub unknown: Vec<Key>,
     /// Those whose last look failed.
     pub failed: Vec<Key>,
-    /// Those that have looked and cannot read all of their files, each with the first of these.
-    pub broken: Vec<(Key, String)>,
+    /// Those that have looked and cannot read all of their files.
+    broken: Vec<Broken>,
+}
+
+/// A GitSync that cannot read some of its files.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Broken {
+    sync: Key,
+    /// These, or the first of them.
+    files: Vec<String>,
+    /// Whether there are more than are worth naming.
+    all: bool,
 }
 
 impl View<'_> {
@@ -312,7 +365,15 @@ impl View<'_> {
     #[must_use]
     pub fn unproven(&self) -> Unproven {
         let mut unread: Vec<_> =
-            self.mute().map(|other| format!("GitSync {}", other.name)).collect();
+            self.failed.iter().map(|other| format!("GitSync {}", other.name)).collect();
+        for Broken { sync, files, all } in &self.broken {
+            if *all {
+                unread.push(format!("GitSync {}", sync.name));
+            } else {
+                let file = |file: &String| format!("GitSync {}: {}", sync.name, printable(file));
+                unread.extend(files.iter().map(file));
+            }
+        }
         unread.sort_unstable();
         unread.dedup();
         Unproven { unread, reason: self.unread().unwrap_or_default() }
@@ -323,9 +384,10 @@ impl View<'_> {
     pub fn unread(&self) -> Option<String> {
         let failed =
             self.failed.iter().map(|other| format!("GitSync {} cannot be read", other.name));
-        let broken = self.broken.iter();
-        let broken =
-            broken.map(|(other, file)| format!("GitSync {} cannot read {file}", other.name));
+        let broken = self.broken.iter().map(|Broken { sync, files, .. }| {
+            let file = files.first().map(|file| printable(file)).unwrap_or_default();
+            format!("GitSync {} cannot read {file}", sync.name)
+        });
         let all: Vec<_> = failed.chain(broken).collect();
         let more = all.len().saturating_sub(MOST_NAMED);
         let named = all.get(..MOST_NAMED).unwrap_or(&all).join(", ");
@@ -337,7 +399,7 @@ impl View<'_> {
 
     /// Those that cannot tell what they want.
     pub fn mute(&self) -> impl Iterator<Item = &Key> {
-        self.failed.iter().chain(self.broken.iter().map(|(other, _)| other))
+        self.failed.iter().chain(self.broken.iter().map(|broken| &broken.sync))
     }
 }
 

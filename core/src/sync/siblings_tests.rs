@@ -1,3 +1,5 @@
+#![allow(clippy::disallowed_methods)] // a point to count from
+
 use kube::core::DeserializeGuard;
 
 use super::*;
@@ -72,7 +74,7 @@ fn g22_a_look_counts_when_it_began_after_the_commit_was_found_and_with_the_spec_
     let asked = |told: Option<Told>| {
         let siblings = Siblings::default();
         let _nobody = told.map(|told| siblings.tell(&other, told));
-        let view = siblings.view(&main, found, &store);
+        let view = siblings.view(&main, found, Instant::now(), &store);
         (view.unknown.len(), view.failed.len())
     };
     assert_eq!(asked(None), (1, 0), "it has told nothing");
@@ -101,7 +103,7 @@ fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
     let siblings = Siblings::default();
     let told = Told { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
     let _nobody = siblings.tell(&other, told);
-    let view = siblings.view(&main, Seq::default(), &store);
+    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven(), Unproven::default());
     for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
         assert_eq!(view.wanted_by(&id(name)).as_deref(), by, "{name}");
@@ -117,7 +119,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     }
     let rival = |older: bool, younger: bool| {
         let store = live(&[MAIN, ("older", 100, older), ("younger", 300, younger)]);
-        let view = siblings.view(&main, Seq::default(), &store);
+        let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
         assert_eq!(view.wanted_by(&id).as_deref(), Some("older"), "it is not deleted");
         view.contested().remove(&id).map(|rival| (rival.name, rival.older))
     };
@@ -126,24 +128,27 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     assert_eq!(rival(true, true), None);
     // One that has not been read and will not be: nobody knows what it wants.
     let store = live(&[MAIN, ("silent", 100, true)]);
-    let view = siblings.view(&main, Seq::default(), &store);
+    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     let names: Vec<_> = view.failed.iter().map(|key| key.name.clone()).collect();
     assert_eq!((names, view.unknown.len()), (vec!["silent".to_owned()], 0));
     // Nor of one whose remote was away, and which was suspended for that.
     let away = Told { loaded: None, failed: true, ..told(&[].into(), 1) };
     let _nobody = siblings.tell(&Key::new("team", "silent"), away);
-    let view = siblings.view(&main, Seq::default(), &store);
+    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!((view.failed.len(), view.unknown.len()), (1, 0));
     // Also if it had been read once: nobody knows what has come since.
     let away = Told { failed: true, ..told(&["a"].into(), 1) };
     let _nobody = siblings.tell(&Key::new("team", "silent"), away);
-    let view = siblings.view(&main, Seq::default(), &store);
+    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven().unread, ["GitSync silent"]);
     // Nor of one that was to look again when it was suspended.
     let _nobody = siblings.tell(&Key::new("team", "silent"), told(&["a"].into(), 1));
-    assert_eq!(siblings.view(&main, Seq::default(), &store).unproven(), Unproven::default());
-    siblings.ask(&Key::new("team", "silent"), &main, Seq::next());
-    let view = siblings.view(&main, Seq::default(), &store);
+    assert_eq!(
+        siblings.view(&main, Seq::default(), Instant::now(), &store).unproven(),
+        Unproven::default()
+    );
+    siblings.ask(&Key::new("team", "silent"), &main, Seq::next(), Instant::now());
+    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven().unread, ["GitSync silent"]);
 }
 
@@ -194,8 +199,10 @@ fn g22_a_file_that_another_sync_cannot_read_may_hold_anything() {
             let siblings = Siblings::default();
             let told = Told { loaded: Some(loaded.clone()), failed, ..told(&BTreeSet::new(), 1) };
             let _nobody = siblings.tell(&Key::new("team", "other"), told);
-            let unproven = siblings.view(&main, Seq::default(), &store).unproven();
-            assert_eq!(unproven.unread, ["GitSync other"]);
+            let unproven = siblings.view(&main, Seq::default(), Instant::now(), &store).unproven();
+            let file = "GitSync other: b/p.yaml";
+            let whole = failed.then_some("GitSync other");
+            assert_eq!(unproven.unread, whole.into_iter().chain([file]).collect::<Vec<_>>());
             assert!(unproven.reason.contains("cannot read b/p.yaml"), "{}", unproven.reason);
             assert_eq!(unproven.reason.contains("GitSync other cannot be read"), failed);
         }
@@ -208,11 +215,63 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     let late = told(&BTreeSet::new(), 1);
-    siblings.ask(&key, &Key::new("team", "main"), since);
+    siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
     let _woken = siblings.tell(&key, early);
     assert!(siblings.is_asked(&key), "it looks once more");
     // Asked again while the look is on its way.
-    siblings.ask(&key, &Key::new("team", "main"), since);
+    siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
     let _woken = siblings.tell(&key, late);
     assert!(!siblings.is_asked(&key));
+}
+
+#[test]
+fn g22_the_last_of_several_takers_hears_that_it_is_alone() {
+    let (siblings, giver) = (Siblings::default(), Key::new("team", "main"));
+    let gift = |name: &str, to: &str| (ObjectId::new(Kind::ModelAPI, name), to.to_owned());
+    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")]), ["b", "d"]);
+    assert!(!siblings.gives_only_to(&giver, "b"));
+    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")]), [""; 0], "no news");
+    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d"), gift("e", "d")]), ["d"]);
+    assert_eq!(siblings.give(&giver, &[gift("a", "b")]), ["b"], "the other one has taken its own");
+    assert!(siblings.gives_only_to(&giver, "b"));
+    assert_eq!(siblings.give(&giver, &[]), [""; 0]);
+}
+
+#[test]
+fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
+    let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+    let store = live(&[MAIN, ("other", 100, false)]);
+    let (siblings, start) = (Siblings::default(), Instant::now());
+    let early = told(&BTreeSet::new(), 1);
+    let since = Seq::next();
+    siblings.ask(&other, &main, since, start);
+    // Asked again, and by a look that began too early: it has not answered yet.
+    siblings.ask(&other, &main, since, start + GIVE_UP / 2);
+    let _woken = siblings.tell(&other, early);
+    let view =
+        |seconds: u64| siblings.view(&main, since, start + Duration::from_secs(seconds), &store);
+    assert_eq!((view(59).unknown.len(), view(59).failed.len()), (1, 0));
+    assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 1));
+    let _woken = siblings.tell(&other, told(&BTreeSet::new(), 1));
+    assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 0));
+}
+
+#[test]
+fn g22_broken_files_are_named_unless_they_are_many() {
+    let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+    let store = live(&[MAIN, ("other", 100, false)]);
+    for (count, named) in [(1, 1), (5, 5), (6, 0)] {
+        let mut catalog = Catalog::default();
+        catalog.broken_paths.extend((0..count).map(|n| format!("b/{n}.yaml")));
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
+        let siblings = Siblings::default();
+        let told = Told { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
+        let _nobody = siblings.tell(&other, told);
+        let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
+        let files: Vec<_> = (0..named).map(|n| format!("GitSync other: b/{n}.yaml")).collect();
+        let expected = if named == 0 { vec!["GitSync other".to_owned()] } else { files };
+        assert_eq!(view.unproven().unread, expected);
+        assert!(view.unproven().reason.contains("GitSync other cannot read b/0.yaml"));
+    }
 }

@@ -236,7 +236,6 @@ fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
         sync: &cluster.sync,
         commit: commit.as_deref(),
         catalog,
-        variables: loaded.context.variables.as_ref(),
         desired: &desired,
         last_paths: &last_paths,
         live: &cluster.live,
@@ -297,8 +296,8 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
     }));
     entries.extend(plan.quarantined.iter().map(|(id, file)| {
         let note = match file {
-            Some(file) => format!("stays as it is: {file} is broken"),
-            None => "stays as it is: it may come from a broken file".into(),
+            Some(file) => format!("is kept at its last good definition: {file} is broken"),
+            None => "is kept at its last good definition: it may come from a broken file".into(),
         };
         (id, entry(id, Action::Quarantine).noted(note))
     }));

@@ -68,7 +68,7 @@ pub enum Action {
     Delete,
     /// It exists and belongs to somebody else.
     Conflict,
-    /// Its file is broken: it stays as it is.
+    /// Its file is broken: it is kept at its last good definition.
     Quarantine,
     /// Another GitSync wants it: it is left to that one.
     HandOver,

@@ -20,6 +20,13 @@ const VERSION: &str = "convoke build key 1";
 pub struct BuildKey(String);
 
 impl BuildKey {
+    /// A key as a status says it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let valid = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        valid.then(|| Self(text.to_owned()))
+    }
+
     /// All 64 hex digits.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -132,6 +132,17 @@ impl Reconciler for Controller {
         let source = match mark.map_or(Told::Nothing, |mark| self.sources.of(&mark)) {
             Told::Source(source) => source,
             told => {
+                let old = build.status.clone().unwrap_or_default();
+                if let Some((build_key, run_name)) = status::under_way(&old)
+                    && let Some(run) = self.run(&key, &entry.uid, &build_key, run_name, &state)
+                    && let Some(registry) = self.registry(&build.spec)
+                {
+                    let repository = pipeline_run::repository(&build.spec, &registry);
+                    let (key_of, decision) = (&build_key, Decision::Show(&run.value));
+                    let found =
+                        Found::Key { key: key_of, run_name, repository: &repository, decision };
+                    return self.say(&key, &entry, &build, &found, state.builder()).await;
+                }
                 let read = told == Told::NotInGit;
                 let found = if read { Found::NotInGit } else { Found::SourcePending };
                 return self.say(&key, &entry, &build, &found, state.builder()).await;
@@ -179,6 +190,25 @@ fn is_applied(entry: &Entry<Managed<AgentBuild>>, source: &SourceAt) -> bool {
 }
 
 impl Controller {
+    fn registry(&self, spec: &AgentBuildSpec) -> Option<String> {
+        spec.output.registry.clone().or_else(|| self.internal_registry.clone())
+    }
+
+    /// The run of this name, if it is of this build and key.
+    #[allow(clippy::unused_self)] // as the other steps
+    fn run(
+        &self,
+        key: &Key,
+        uid: &str,
+        build_key: &BuildKey,
+        name: &str,
+        state: &State,
+    ) -> Option<Arc<Entry<run::Run>>> {
+        let State::Available(runs) = state else { return None };
+        let run = runs.get(&Key::new(key.namespace.as_str(), name))?;
+        status::is_ours(&run.value, uid, build_key).then_some(run)
+    }
+
     /// Steps "resolve" and "validate".
     async fn want(
         &self,
@@ -186,9 +216,7 @@ impl Controller {
         spec: &AgentBuildSpec,
         source: &SourceAt,
     ) -> Result<Result<Wanted, Problem>, CallError> {
-        let Some(registry) =
-            spec.output.registry.clone().or_else(|| self.internal_registry.clone())
-        else {
+        let Some(registry) = self.registry(spec) else {
             let message =
                 "spec.output.registry is not set, and the operator has no --internal-registry"
                     .into();

@@ -83,6 +83,14 @@ pub fn is_ours(run: &Run, uid: &str, key: &BuildKey) -> bool {
     run.owner_uid.as_deref() == Some(uid) && run.key.as_deref() == Some(key.as_str())
 }
 
+/// What was being built when its source was last known, and the name of its run: that ends, whether or not a commit still holds
+/// the build.
+#[must_use]
+pub fn under_way(status: &AgentBuildStatus) -> Option<(BuildKey, &str)> {
+    let key = status.build_key.as_deref().filter(|_| status.phase == Some(BuildPhase::Building));
+    Some((BuildKey::parse(key?)?, status.pipeline_run.as_deref()?))
+}
+
 /// What a reconcile has found out.
 #[derive(Debug)]
 pub enum Found<'a> {

@@ -268,6 +268,22 @@ fn a_restart_says_nothing_until_the_source_is_known_again() {
 }
 
 #[test]
+fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let running = run(&one, Outcome::Running);
+    let building = next(&empty, &one, Some(&running), Builder::Available, 1);
+    assert_eq!(under_way(&building), Some((one.clone(), running.name.as_str())));
+    for outcome in [built(), failed()] {
+        let ended = next(&building, &one, Some(&run(&one, outcome)), Builder::Available, 2);
+        assert_eq!(under_way(&ended), None, "what is known of it stays");
+    }
+    assert_eq!(under_way(&empty), None);
+    let odd = AgentBuildStatus { build_key: Some("../x".into()), ..building };
+    assert_eq!(under_way(&odd), None);
+}
+
+#[test]
 fn the_coordinate_comes_from_the_annotations() {
     let mut meta =
         ObjectMeta { namespace: Some("team".into()), name: Some("reviewer".into()), ..meta() };

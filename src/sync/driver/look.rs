@@ -66,7 +66,7 @@ impl Driver {
             source.start_anew(budgets);
         }
         let (mut stages, mut attempted) = (Stages::default(), None);
-        let slot = self.slots.ask().await;
+        let slot = self.slots.ask(&key.namespace).await;
         let values = variables::read(&self.client, &key.namespace, &sync.spec).await;
         drop(slot);
         let known = values.as_ref().ok().cloned().flatten();

@@ -175,7 +175,8 @@ impl Driver {
             live.map(|name| Key::new(&*key.namespace, name)).collect()
         };
         // Whose they are is seen when they are used: the mark on the object says it.
-        self.builds.tell(key, uid, &loaded.builds, loaded.catalog.has_errors(), live);
+        let errors = loaded.catalog.has_errors();
+        self.builds.tell(key, uid, loaded.url(), &loaded.builds, errors, live);
         let before = before.as_ref().map(|before| &before.desired);
         tell_agents(&self.wanted, key, before, &loaded.desired);
     }

@@ -113,13 +113,13 @@ impl Source {
         let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
                 // The remote may be the one that just did not answer.
-                let _slot = self.slots.ask().await;
+                let _slot = self.slots.ask(&key.namespace).await;
                 remote.fetch(&applied).await?;
                 remote.snapshot(&applied.commit, &wanted.path).await?
             }
             other => other?,
         };
-        let _slot = self.slots.read().await;
+        let _slot = self.slots.read(&key.namespace).await;
         self.take_in((applied, true), found, &snapshot, wanted, &context, key)
     }
 }

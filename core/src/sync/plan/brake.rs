@@ -1,24 +1,27 @@
 //! The brake: whether deletes go now, or wait for an approval.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
 use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
-use crate::sync::desired::hex;
+use crate::sync::board::{Board, Namespace, mark};
+use crate::sync::desired::{DesiredSet, SyncRef, hex};
 
 /// Objects that one approval releases: each is remembered in the status, which must stay small.
 pub const MOST_APPROVED: usize = 8000;
 /// Objects that are listed by name.
 const MOST_LISTED: usize = 100;
+/// Those that could not be read and are named in a sentence; all of them are in `status.pendingPrune.unread`.
+const MOST_NAMED: usize = 5;
 
 /// Decides whether the victims go now or wait.
 pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
     // Deletes run in reverse apply order: first what refers, then what is referred to.
     victims.sort_by(|a, b| b.id.cmp(&a.id));
-    let Released { gone, approved, mut rest, cut } = release(victims, inputs);
+    let Released { gone, approved, mut rest, cut } = release(victims, &plan.left, inputs);
     plan.released = approved;
     plan.prune = gone;
     if rest.is_empty() {
@@ -28,21 +31,31 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
         let reason = format!("one approval releases {MOST_APPROVED} deletes, these come next");
         cut.then_some((Cause::Brake, reason))
     };
-    let Some((cause, reason)) = why(plan, rest.len(), inputs).or_else(cut) else {
+    let Some((cause, mut reason)) = why(plan, rest.len(), inputs).or_else(cut) else {
         plan.prune.append(&mut rest);
         plan.prune.sort_by(|a, b| b.id.cmp(&a.id));
         return;
     };
-    let shown = shown(inputs).filter(|shown| {
+    let before = shown(inputs);
+    let shown = before.filter(|shown| {
         let uids = uids(&shown.uids);
         rest.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
             && covers(&shown.unread, inputs.unproven)
     });
-    let digest = match shown {
+    let (digest, unread) = if let Some(shown) = shown {
         // Some of those that were shown are left, and no other has joined.
-        Some(shown) => shown.digest.clone(),
-        None => digest(inputs, &rest),
+        (shown.digest.clone(), shown.unread.clone())
+    } else {
+        let unread = unread(before, inputs.unproven);
+        (digest(inputs, &rest, &unread), unread)
     };
+    let others = unread.iter().filter(|name| !inputs.unproven.unread.contains(name));
+    let others: Vec<_> = others.map(String::as_str).take(MOST_NAMED).collect();
+    if !others.is_empty() {
+        // Whoever says yes is to know in spite of whom.
+        let others = others.join(", ");
+        reason.push_str(&format!("; an approval also counts while this cannot be read: {others}"));
+    }
     plan.held = Some(Held { digest, cause, reason, victims: rest });
 }
 
@@ -50,7 +63,7 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
 struct Released {
     /// Those that it was given for.
     gone: Vec<Victim>,
-    /// To be remembered until they are gone.
+    /// To be remembered until what it was given for is gone, whether or not it counts now.
     approved: Option<ApprovedPrune>,
     /// All others.
     rest: Vec<Victim>,
@@ -60,17 +73,61 @@ struct Released {
 
 /// Whether somebody who said yes in spite of these knew all that cannot be read now.
 fn covers(unread: &[String], unproven: &Unproven) -> bool {
-    unproven.unread.iter().all(|name| unread.contains(name))
+    all_known(&unproven.unread, unread)
+}
+
+/// Who is known not to be read at all is known not to read one of its files.
+fn all_known(unread: &[String], known: &[String]) -> bool {
+    unread.iter().all(|name| {
+        let whole = name.split_once(": ").map(|(whole, _)| whole);
+        known.iter().any(|known| known == name || Some(known.as_str()) == whole)
+    })
+}
+
+/// What cannot be read, and what could not while these deletes were held: those who fail in turn make no digest after the other.
+fn unread(before: Option<&PendingPrune>, unproven: &Unproven) -> Vec<String> {
+    let before = before.iter().flat_map(|before| &before.unread);
+    let all: BTreeSet<_> = before.chain(&unproven.unread).cloned().collect();
+    all.into_iter().collect()
+}
+
+/// The parts of the uids of all objects of this sync that are there, not wanted and not being deleted: what was said of others
+/// is of no use any more.
+#[must_use]
+pub fn left(
+    sync: &SyncRef,
+    desired: &DesiredSet,
+    live: &dyn Namespace,
+    board: &Board,
+) -> BTreeSet<String> {
+    let unwanted = board.open().filter(|id| desired.get(id).is_none_or(|want| want.kept.is_some()));
+    let ours = unwanted.filter_map(|id| {
+        let live = live.get(id).filter(|live| !live.facts().deleting)?;
+        let ours = mark(&live, id, sync).is_some_and(|mark| mark.sync_uid == sync.uid);
+        ours.then(|| short(live.uid()))
+    });
+    ours.collect()
+}
+
+/// Whether all of these were approved.
+#[must_use]
+pub fn names_all(approved: &ApprovedPrune, victims: &[Victim]) -> bool {
+    let uids = uids(&approved.uids);
+    victims.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
 }
 
 /// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now.
-fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
-    let earlier = inputs.approved.filter(|earlier| {
-        earlier.input_key == inputs.input_key && covers(&earlier.unread, inputs.unproven)
+fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -> Released {
+    let remembered = inputs.approved.filter(|approved| {
+        approved.input_key == inputs.latch_key && approved.uids.iter().any(|uid| left.contains(uid))
     });
+    // It counts while all that cannot be read was known when it was given.
+    let earlier = remembered.filter(|earlier| covers(&earlier.unread, inputs.unproven));
     let said = inputs.approval;
     // A digest that was shown stands for its objects, whichever of them remain.
-    let shown = shown(inputs).filter(|shown| {
+    let shown = shown(inputs);
+    let unread = unread(shown, inputs.unproven);
+    let shown = shown.filter(|shown| {
         said == Some(shown.digest.as_str()) && covers(&shown.unread, inputs.unproven)
     });
     let known = uids(earlier.iter().flat_map(|earlier| &earlier.uids));
@@ -79,30 +136,33 @@ fn release(victims: Vec<Victim>, inputs: &Inputs<'_>) -> Released {
         let uid = short(&victim.uid);
         known.contains(uid.as_str()) || named.contains(uid.as_str())
     });
-    let (mut anew, mut cut) = (shown.is_some(), false);
-    if !rest.is_empty() && said.is_some_and(|said| said == digest(inputs, &rest)) {
-        anew = true;
+    let mut cut = false;
+    if !rest.is_empty() && said.is_some_and(|said| said == digest(inputs, &rest, &unread)) {
         // What is too much for one approval is held again, with a digest of its own.
         let later = rest.split_off(rest.len().min(MOST_APPROVED));
         gone.append(&mut rest);
         (rest, cut) = (later, true);
     }
     gone.sort_by(|a, b| b.id.cmp(&a.id));
-    let remember = || {
-        let Some(said) = said.filter(|_| anew) else { return earlier.cloned().unwrap_or_default() };
-        ApprovedPrune {
-            digest: said.to_owned(),
-            input_key: inputs.input_key.to_owned(),
-            uids: gone.iter().map(|victim| short(&victim.uid)).collect(),
-            // Those that the digest was shown with may be asked once more meanwhile, and be heard of again only then.
-            unread: match shown {
-                Some(shown) => shown.unread.clone(),
-                None => inputs.unproven.unread.clone(),
-            },
-        }
+    let all: Vec<_> = gone.iter().map(|victim| short(&victim.uid)).collect();
+    let is_new = |uid: &str| named.contains(uid) || !known.contains(uid);
+    let Some(said) = said.filter(|_| all.iter().any(|uid| is_new(uid))) else {
+        return Released { gone, approved: remembered.cloned(), rest, cut };
     };
-    let approved = (!gone.is_empty()).then(remember);
-    Released { gone, approved, rest, cut }
+    // Those that the digest was shown with may be asked once more meanwhile, and be heard of again only then.
+    let unread = shown.map_or(unread, |shown| shown.unread.clone());
+    // What was approved before stays so, but not in spite of others.
+    let before = remembered.filter(|before| all_known(&unread, &before.unread));
+    let before = before.map(|before| before.uids.as_slice()).unwrap_or_default();
+    let stays = |uid: &&String| is_new(uid) || before.contains(*uid);
+    let others = before.iter().filter(|uid| !all.contains(*uid));
+    let approved = ApprovedPrune {
+        digest: said.to_owned(),
+        input_key: inputs.latch_key.to_owned(),
+        uids: all.iter().filter(stays).chain(others).cloned().collect(),
+        unread,
+    };
+    Released { gone, approved: Some(approved), rest, cut }
 }
 
 /// Why so many victims wait, if they do.
@@ -139,15 +199,30 @@ fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)
     Some((cause, all.join("; also, ")))
 }
 
+/// Whether this was held for that commit and spec. What an older version has written does not say for what: then it counts
+/// until it is written anew.
+fn is_for(pending: &PendingPrune, latch_key: &str) -> bool {
+    pending.input_key == latch_key || pending.input_key.is_empty()
+}
+
 /// What is shown, if it was held for these inputs.
 fn shown<'a>(inputs: &Inputs<'a>) -> Option<&'a PendingPrune> {
-    inputs.pending.filter(|pending| pending.input_key == inputs.latch_key)
+    inputs.pending.filter(|p| is_for(p, inputs.latch_key) && !p.digest.is_empty())
 }
 
 /// Whether something is held for this commit and spec that nobody has approved.
 #[must_use]
 pub fn is_latched(pending: Option<&PendingPrune>, latch_key: &str) -> bool {
-    pending.is_some_and(|pending| pending.input_key == latch_key && pending.requires_approval)
+    pending.is_some_and(|pending| {
+        let legacy = pending.input_key.is_empty();
+        is_for(pending, latch_key) && (pending.requires_approval || legacy)
+    })
+}
+
+/// The same, and somebody could have approved it.
+#[must_use]
+pub fn is_shown(pending: Option<&PendingPrune>, latch_key: &str) -> bool {
+    is_latched(pending, latch_key) && pending.is_some_and(|pending| !pending.digest.is_empty())
 }
 
 fn uids<'a>(all: impl IntoIterator<Item = &'a String>) -> HashSet<&'a str> {
@@ -165,7 +240,7 @@ pub fn pending(
     latch_key: &str,
     unproven: &Unproven,
 ) -> Option<PendingPrune> {
-    let before = before.filter(|before| before.input_key == latch_key);
+    let before = before.filter(|before| is_for(before, latch_key));
     // All that was ever held, without what somebody has approved.
     let released = plan.released.as_ref();
     let approved = uids(released.iter().flat_map(|released| &released.uids));
@@ -173,8 +248,23 @@ pub fn pending(
     let named = before.iter().filter(|before| Some(before.digest.as_str()) != digest);
     let open = named.flat_map(|before| &before.uids);
     let open = open.chain(before.iter().flat_map(|before| &before.held_before));
-    let open: Vec<_> = open.filter(|uid| !approved.contains(uid.as_str())).cloned().collect();
+    let open = open.filter(|uid| !approved.contains(uid.as_str()) && plan.left.contains(*uid));
+    let mut open: Vec<_> = open.cloned().collect();
     let Some(held) = &plan.held else {
+        if let Some(unheard) = plan.unheard.as_ref().filter(|held| held.cause == Cause::Brake) {
+            // Whoever is asked may want some of them: so they are not shown yet, but they stay held.
+            let known: HashSet<_> = open.iter().cloned().collect();
+            let new = unheard.victims.iter().map(|victim| short(&victim.uid));
+            open.extend(new.filter(|uid| !known.contains(uid)));
+            open.truncate(MOST_APPROVED);
+            return Some(PendingPrune {
+                reason: unheard.reason.clone(),
+                input_key: latch_key.to_owned(),
+                requires_approval: true,
+                held_before: open,
+                ..PendingPrune::default()
+            });
+        }
         let before = before.filter(|before| before.requires_approval && !open.is_empty())?;
         let kept = PendingPrune { count: 0, objects: Vec::new(), ..before.clone() };
         if Some(before.digest.as_str()) != digest {
@@ -194,7 +284,10 @@ pub fn pending(
     let mut held_before: Vec<_> =
         open.into_iter().filter(|uid| requires_approval && !known.contains(uid.as_str())).collect();
     held_before.truncate(MOST_APPROVED);
-    let unread = same.map_or(&unproven.unread, |same| &same.unread);
+    let unread = match same {
+        Some(same) => same.unread.clone(),
+        None => unread(before.filter(|before| !before.digest.is_empty()), unproven),
+    };
     Some(PendingPrune {
         digest: held.digest.clone(),
         count: i64::try_from(held.victims.len()).unwrap_or(i64::MAX),
@@ -203,7 +296,7 @@ pub fn pending(
         input_key: latch_key.to_owned(),
         requires_approval,
         held_before,
-        unread: unread.iter().take(MOST_LISTED).cloned().collect(),
+        unread: unread.into_iter().take(MOST_LISTED).collect(),
         uids: named,
     })
 }
@@ -227,11 +320,11 @@ pub(super) fn limit(max: &IntOrString, base: usize) -> usize {
 }
 
 /// Names a set of deletes: sync, generation, input, what cannot be read, and each object with its uid.
-fn digest(inputs: &Inputs<'_>, victims: &[Victim]) -> String {
-    let Inputs { sync, input_key, unproven, .. } = inputs;
+fn digest(inputs: &Inputs<'_>, victims: &[Victim], unread: &[String]) -> String {
+    let Inputs { sync, latch_key, .. } = inputs;
     let mut hash = Sha256::new();
-    hash.update(format!("{}\n{}\n{input_key}\n", sync.uid, sync.generation));
-    for name in &unproven.unread {
+    hash.update(format!("{}\n{}\n{latch_key}\n", sync.uid, sync.generation));
+    for name in unread {
         hash.update(format!("without {name}\n"));
     }
     let mut sorted: Vec<_> = victims.iter().collect();

@@ -182,7 +182,6 @@ impl World {
         let (live, sync) = (self.live(), sync());
         plan(&Inputs {
             sync: &sync,
-            input_key: self.input_key,
             latch_key: self.input_key,
             desired: &self.desired,
             live: &live,

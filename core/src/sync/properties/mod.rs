@@ -5,6 +5,7 @@
 //! [`repository`] is Git, [`cluster`] the API server, [`world`] what people and the operator do ([`steps`], [`look`]), [`oracle`] and
 //! [`kept`] what must hold of each plan. The oracle knows the truth (what a broken file hides, what a person was shown) and uses nothing
 //! of what it judges.
+#![allow(clippy::disallowed_methods)] // a point to count from
 
 mod cluster;
 mod kept;

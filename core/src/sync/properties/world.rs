@@ -247,11 +247,10 @@ impl World {
         let sync = &self.syncs[at];
         let input_key = sync.input_key().expect("loaded");
         let since = loaded.found.max(sync.edited).max(sync.said);
-        let others = self.siblings.view(&sync.key(), since, &self.store);
+        let others = self.siblings.view(&sync.key(), since, std::time::Instant::now(), &self.store);
         let unproven = others.unproven();
         let inputs = Inputs {
             sync: &sync.reference,
-            input_key: &input_key,
             latch_key: &input_key,
             desired: &loaded.measure,
             live: &live,
@@ -278,7 +277,7 @@ impl World {
         let raw = made.clone();
         let digest = |held: &Option<Held>| held.as_ref().map(|held| held.digest.clone());
         let shown = sync.pending.as_ref().map(|pending| pending.digest.clone());
-        let latched = brake::is_latched(sync.pending.as_ref(), &input_key);
+        let latched = brake::is_shown(sync.pending.as_ref(), &input_key);
         let asked = consult(&others, &mut made, sync.pending.as_ref(), &input_key);
         let heard = asked.is_empty();
         let pending = brake::pending(sync.pending.as_ref(), &made, &input_key, &unproven);
@@ -312,6 +311,7 @@ impl World {
         self.note_applied(at);
         let sync = &mut self.syncs[at];
         let total = board.counts().values().map(|count| count.total).sum();
+        let there = brake::left(&sync.reference, &loaded.measure, &live, &board);
         sync.view = Some((board, references, loaded));
         sync.last = Some(raw.clone());
         if left == writes {
@@ -322,9 +322,9 @@ impl World {
             } else {
                 sync.base = sync.base.or(Some(raw.marked));
             }
-            let postponed = unproven && !raw.prune.is_empty();
-            let unfinished = postponed || !made.terminating.is_empty();
-            sync.approved = made.released.clone().filter(|_| unfinished);
+            let remains =
+                |approved: &ApprovedPrune| approved.uids.iter().any(|u| there.contains(u));
+            sync.approved = made.released.clone().filter(remains);
             let whole = !unproven && made.held.is_none() && raw.given.is_empty();
             if whole && made.terminating.is_empty() && raw.conflicts.is_empty() && !errors {
                 sync.whole = Some(sync.head);

@@ -5,10 +5,10 @@
 //! [`oracle`] states what users may rely on and shares no code with the machine. A scenario is a list of steps, each with dice of
 //! its own, so a failing one is made shorter by leaving steps out, and printed with how to repeat it.
 
-mod operator;
+pub(super) mod operator;
 mod oracle;
 mod people;
-mod server;
+pub(super) mod server;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -323,8 +323,9 @@ impl Oracle {
                 continue;
             }
             // Somebody has said yes although the other one could not be read.
-            let unread = format!("GitSync {other}");
-            let knew = covering.iter().any(|digest| digest.unread.contains(&unread));
+            let (unread, file) = (format!("GitSync {other}"), format!("GitSync {other}: "));
+            let knows = |name: &String| *name == unread || name.starts_with(&file);
+            let knew = covering.iter().any(|digest| digest.unread.iter().any(knows));
             if knew && !(has_read && *legible) {
                 *counts.entry("delete in spite of somebody unread").or_default() += 1;
                 continue;

@@ -1,0 +1,364 @@
+//! Who waits for whom among the GitSyncs of a namespace: scripts over the machine, with the stores, the operator and the small
+//! API server of the simulation. Nothing happens by chance, and time passes only when a script says so.
+#![allow(clippy::disallowed_methods)] // a point to count from
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::core::DeserializeGuard;
+use serde_json::{Value, json};
+
+use super::loaded::Loaded;
+use super::properties::definition;
+use super::simulation::operator::Operator;
+use super::simulation::server::{Name, Server};
+use super::state::{Answer, SourceFailure};
+use crate::api::git_sync::{GitSyncStatus, PendingPrune, Stages};
+use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::live::Managed;
+use crate::cluster::view;
+use crate::definition::Catalog;
+use crate::git::Revision;
+
+struct Script {
+    server: Server,
+    operator: Operator,
+    now: Instant,
+    /// What each GitSync has read last.
+    read: BTreeMap<String, Arc<Loaded>>,
+    commits: usize,
+}
+
+fn id(name: &str) -> ObjectId {
+    ObjectId::new(Kind::ModelAPI, name)
+}
+
+fn of_sync(name: &str) -> Name {
+    Name::Sync(name.to_owned())
+}
+
+impl Script {
+    /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
+    fn new(others: &[&str], wants: &[&str], most: usize) -> Self {
+        let (mut server, now) = (Server::default(), Instant::now());
+        for name in ["one"].iter().chain(others) {
+            let sync = json!({
+                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"url": "https://git.example", "path": name, "interval": "10h", "retryInterval": "10h",
+                    "prune": {"maxDeletions": most}},
+            });
+            server.make(&of_sync(name), sync);
+        }
+        let operator = Operator::new(&server, now, 1);
+        let read = BTreeMap::new();
+        let mut script = Self { server, operator, now, read, commits: 0 };
+        script.run();
+        for other in others {
+            script.finds(other, &[], &[]);
+        }
+        script.finds("one", wants, &[]);
+        assert_eq!(script.ready("one"), "True: Succeeded");
+        assert_eq!(script.objects(), wants);
+        script
+    }
+
+    /// All that needs no look and no time to speak of.
+    fn run(&mut self) {
+        for _ in 0..10_000 {
+            self.operator.at(self.now);
+            self.operator.begin();
+            let mut some = false;
+            for name in self.operator.active.clone() {
+                loop {
+                    let (asked, more) = self.operator.pull(&name);
+                    let asked = asked.map(|flying| (flying.number, flying.call.clone()));
+                    if let Some((number, call)) = asked {
+                        self.operator.flying.pop();
+                        let reply = self.server.answer(&call);
+                        self.operator.machine.reply(&name, number, reply);
+                        some = true;
+                    }
+                    if !more {
+                        break;
+                    }
+                }
+            }
+            for watch in 0..3 {
+                while self.operator.show(&self.server, watch) {
+                    some = true;
+                }
+            }
+            let due = self.operator.next_due();
+            // What others change is looked at a moment later.
+            if let Some(due) = due.filter(|due| *due <= self.now + Duration::from_millis(600)) {
+                self.now = self.now.max(due) + Duration::from_millis(1);
+            } else if !some {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(due) = self.operator.next_due().filter(|due| *due <= until) {
+            self.now = self.now.max(due) + Duration::from_millis(1);
+            self.run();
+        }
+        self.now = until;
+        self.run();
+    }
+
+    /// Whether a look of this one is under way.
+    fn looks(&self, name: &str) -> bool {
+        self.operator.looks.contains_key(name)
+    }
+
+    /// Somebody asks a GitSync to look at its remote.
+    fn asks(&mut self, name: &str) {
+        self.commits += 1;
+        let said = self.commits.to_string();
+        self.annotate(&of_sync(name), keys::REQUESTED_AT, &said);
+        assert!(self.looks(name));
+    }
+
+    fn answers(&mut self, name: &str, loaded: Option<Arc<Loaded>>, changed: bool) {
+        let look = &self.operator.looks[name].look;
+        let failure = loaded.is_none().then(|| SourceFailure {
+            reason: "GitUnreachable",
+            message: "the remote does not answer".into(),
+            terminal: false,
+        });
+        let loaded = loaded.or_else(|| self.read.get(name).cloned());
+        let answer = Answer {
+            question: look.question.clone(),
+            attempted: loaded.as_ref().map(|loaded| loaded.revision.clone()),
+            stages: Stages::default(),
+            changed,
+            failure,
+            loaded: loaded.clone(),
+            recalled: None,
+        };
+        self.read.extend(loaded.map(|loaded| (name.to_owned(), loaded)));
+        self.operator.looked(name, Ok(answer));
+        self.run();
+    }
+
+    /// The look that is under way finds a commit that wants these, with broken files.
+    fn finds(&mut self, name: &str, wants: &[&str], broken: &[&str]) {
+        let spec = self.operator.looks[name].look.sync.spec.clone();
+        let mut catalog = Catalog::default();
+        for name in wants {
+            catalog.definitions.insert(id(name), definition(&id(name), 1));
+        }
+        catalog.broken_paths.extend(broken.iter().map(|path| (*path).to_owned()));
+        self.commits += 1;
+        let commit = format!("{:040x}", self.commits);
+        let before = self.read.get(name).cloned();
+        let mut loaded = Loaded::of(&spec, &commit, catalog, before.as_deref());
+        loaded.revision = Revision { commit, name: "main".into() };
+        self.answers(name, Some(Arc::new(loaded)), true);
+    }
+
+    /// It finds nothing new.
+    fn finds_the_same(&mut self, name: &str) {
+        let same = self.read[name].clone();
+        self.answers(name, Some(same), false);
+    }
+
+    fn fails(&mut self, name: &str) {
+        self.answers(name, None, false);
+    }
+
+    fn edit(&mut self, name: &Name, change: impl FnOnce(&mut Value)) {
+        self.server.edit(name, change);
+        self.run();
+    }
+
+    fn annotate(&mut self, name: &Name, key: &str, value: &str) {
+        self.edit(name, |object| object["metadata"]["annotations"][key] = json!(value));
+    }
+
+    fn approve(&mut self) {
+        let digest = self.pending().expect("held deletes").digest;
+        self.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &digest);
+    }
+
+    fn status(&self, name: &str) -> GitSyncStatus {
+        let sync = self.server.get(&of_sync(name)).expect("a GitSync");
+        serde_json::from_value(sync["status"].clone()).expect("a status")
+    }
+
+    fn pending(&self) -> Option<PendingPrune> {
+        self.status("one").pending_prune
+    }
+
+    fn ready(&self, name: &str) -> String {
+        let conditions = self.status(name).conditions;
+        let ready = conditions.into_iter().find(|c| c.type_ == "Ready").expect("Ready");
+        format!("{}: {}", ready.status, ready.reason)
+    }
+
+    fn objects(&self) -> Vec<&str> {
+        self.server.objects().map(|(id, _)| id.name.as_str()).collect()
+    }
+}
+
+const ALL: [&str; 8] = ["a", "b", "c", "d", "e", "x", "y", "z"];
+
+/// One that has found a commit without the last objects, and asks the other one whether it wants them.
+fn asking(less: &[&str], others: &[&str], most: usize) -> Script {
+    let mut script = Script::new(others, &ALL, most);
+    script.asks("one");
+    let rest: Vec<_> = ALL.into_iter().filter(|name| !less.contains(name)).collect();
+    script.finds("one", &rest, &[]);
+    assert!(others.iter().all(|other| script.looks(other)));
+    assert_eq!(script.ready("one"), "Unknown: Progressing");
+    script
+}
+
+#[test]
+fn g12_what_is_too_much_stays_held_while_another_sync_is_still_asked() {
+    let mut script = asking(&["x", "y", "z"], &["two"], 2);
+    script.annotate(&Name::Object(id("x")), keys::PRUNE, keys::DISABLED);
+    script.finds_the_same("two");
+    assert_eq!(script.objects(), ALL, "two may go without an approval, and three were held");
+    let pending = script.pending().expect("held");
+    assert_eq!(
+        (pending.objects, pending.requires_approval),
+        (vec![id("z").to_string(), id("y").to_string()], true)
+    );
+    script.approve();
+    assert_eq!(script.objects(), ALL, "the other one is asked once more");
+    script.finds_the_same("two");
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "x"]);
+    // Nobody has said yes to x, which is let go of again.
+    assert_eq!(script.pending().map(|pending| pending.count), Some(0));
+    script.annotate(&Name::Object(id("x")), keys::PRUNE, "no");
+    assert_eq!(script.pending().expect("held").objects, [id("x").to_string()]);
+}
+
+#[test]
+fn g12_what_another_sync_turns_out_to_want_is_not_held_any_more() {
+    let mut script = asking(&["x", "y", "z"], &["two"], 2);
+    script.finds("two", &["x", "y", "z"], &[]);
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+    for name in ["one", "two"] {
+        assert_eq!(script.ready(name), "True: Succeeded");
+    }
+    assert_eq!(script.pending(), None);
+}
+
+#[test]
+fn g22_whoever_waits_for_a_look_sees_that_there_will_be_none() {
+    // Suspended: nobody knows what it wants.
+    let mut script = asking(&["x"], &["two"], 2);
+    script.edit(&of_sync("two"), |sync| sync["spec"]["suspend"] = json!(true));
+    assert_eq!(script.ready("one"), "False: PruneWaiting");
+    assert_eq!(script.pending().expect("held").unread, ["GitSync two"]);
+
+    // Being deleted: it wants nothing any more.
+    let mut script = asking(&["x"], &["two"], 2);
+    script.edit(&of_sync("two"), |sync| {
+        sync["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    });
+    script.server.delete(&of_sync("two"));
+    script.run();
+    assert_eq!(script.ready("one"), "True: Succeeded");
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+
+    // Of a spec that this version cannot read.
+    let mut script = asking(&["x"], &["two"], 2);
+    let mut sync = Value::clone(script.server.get(&of_sync("two")).expect("two"));
+    sync["spec"]["prune"]["maxDeletions"] = json!(3_000_000_000_u64);
+    sync["metadata"]["generation"] = json!(2);
+    sync["metadata"]["resourceVersion"] = json!("1000000");
+    let guard = serde_json::from_value::<DeserializeGuard<_>>(sync).expect("an object");
+    let (key, entry) = view::entry::<Managed<_>>(guard);
+    script.operator.stores.git_syncs.applied(key, entry);
+    script.run();
+    assert_eq!(script.ready("one"), "False: PruneWaiting");
+    assert_eq!(script.pending().expect("held").unread, ["GitSync two"]);
+}
+
+#[test]
+fn g22_a_sync_whose_look_never_ends_cannot_be_read_after_a_minute() {
+    let mut script = asking(&["x"], &["two"], 2);
+    script.pass(Duration::from_secs(50));
+    assert_eq!(script.ready("one"), "Unknown: Progressing");
+    script.pass(Duration::from_secs(15));
+    assert_eq!(script.ready("one"), "False: PruneWaiting");
+    let pending = script.pending().expect("held");
+    assert_eq!(pending.unread, ["GitSync two"]);
+    assert!(pending.reason.contains("GitSync two"), "{}", pending.reason);
+    assert_eq!(script.objects(), ALL);
+    // It may be held up for ever: somebody says so.
+    script.approve();
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+    assert_eq!((script.ready("one"), script.pending()), ("True: Succeeded".to_owned(), None));
+
+    // Or it answers after all.
+    let mut script = asking(&["x"], &["two"], 2);
+    script.pass(Duration::from_secs(65));
+    assert_eq!(script.ready("one"), "False: PruneWaiting");
+    script.finds("two", &["x"], &[]);
+    script.finds_the_same("one");
+    assert_eq!(
+        (script.ready("one"), script.objects()),
+        ("True: Succeeded".to_owned(), ALL.to_vec())
+    );
+}
+
+#[test]
+fn g12_an_approval_outlives_a_failed_look_of_another_sync() {
+    let mut script = asking(&["x", "y", "z"], &["three", "two"], 2);
+    script.finds_the_same("two");
+    script.finds_the_same("three");
+    assert_eq!(script.ready("one"), "False: PruneHeld");
+    script.approve();
+    script.finds_the_same("two");
+    script.fails("three");
+    assert_eq!(script.ready("one"), "False: PruneHeld");
+    assert_eq!(script.objects(), ALL, "nobody said yes in spite of three");
+    script.asks("three");
+    script.finds_the_same("three");
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e"], "somebody has approved these");
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g22_who_gives_something_away_sees_that_nobody_wants_it_any_more() {
+    let mut script = asking(&["x"], &["two"], 2);
+    // It has to hear the other one again before it takes it.
+    script.finds("two", &["x"], &[]);
+    assert_eq!(script.ready("one"), "False: HandingOver");
+    script.asks("two");
+    script.finds("two", &[], &[]);
+    assert_eq!(script.ready("one"), "True: Succeeded");
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+}
+
+#[test]
+fn g22_held_deletes_name_another_sync_and_its_broken_files() {
+    let mut script = asking(&["x"], &["two"], 2);
+    script.finds("two", &[], &["two/q.yaml", "two/p.yaml"]);
+    let pending = script.pending().expect("held");
+    assert_eq!(pending.unread, ["GitSync two: two/p.yaml", "GitSync two: two/q.yaml"]);
+    // Another file of it breaks between the look and the yes.
+    script.asks("two");
+    script.finds("two", &[], &["two/q.yaml", "two/r.yaml"]);
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &pending.digest);
+    if script.looks("two") {
+        script.finds_the_same("two");
+    }
+    assert_eq!(script.objects(), ALL);
+    assert_ne!(script.pending().expect("held").digest, pending.digest);
+    script.approve();
+    if script.looks("two") {
+        script.finds_the_same("two");
+    }
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+}
