@@ -3,10 +3,11 @@
 //! No redirect is followed, no proxy or netrc is read from the environment. A client belongs to one origin: what a name is
 //! judged for (the API server has a port) and what is asked cannot differ.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -28,7 +29,13 @@ pub struct Dialler(Arc<Inner>);
 struct Inner {
     policy: Policy,
     names: Box<dyn Lookup>,
+    /// The clients that are in use and trust only whom the machine trusts, by origin: each holds the machine's authorities and
+    /// connections of its own, half a mebibyte.
+    shared: Mutex<HashMap<Origin, Weak<reqwest::Client>>>,
 }
+
+/// Scheme, host and port, and what the client calls itself.
+type Origin = (String, Endpoint, String);
 
 impl fmt::Debug for Dialler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +73,11 @@ impl Dialler {
     /// A dialler with this policy and the system's resolver.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self(Arc::new(Inner { policy, names: Box::new(System) }))
+        Self::asking(policy, Box::new(System))
+    }
+
+    fn asking(policy: Policy, names: Box<dyn Lookup>) -> Self {
+        Self(Arc::new(Inner { policy, names, shared: Mutex::default() }))
     }
 
     /// Whether `http://` may be used.
@@ -88,6 +99,10 @@ impl Dialler {
         self.0.policy.host(&to)?;
         let roots = options.roots.map_or(Ok(Vec::new()), authorities)?;
         let own = !roots.is_empty();
+        let origin = (url.scheme().to_owned(), to, options.user_agent.to_owned());
+        if let Some(http) = self.shared().get(&origin).and_then(Weak::upgrade).filter(|_| !own) {
+            return Ok(Client { http, origin: url.clone() });
+        }
         let http = reqwest::Client::builder()
             .tls_certs_merge(roots)
             .user_agent(options.user_agent)
@@ -109,12 +124,22 @@ impl Dialler {
                 ),
                 reason => NetError::failed(&reason),
             })?;
+        let http = Arc::new(http);
+        if !own {
+            let mut shared = self.shared();
+            shared.retain(|_, client| client.strong_count() > 0);
+            shared.insert(origin, Arc::downgrade(&http));
+        }
         Ok(Client { http, origin: url.clone() })
+    }
+
+    fn shared(&self) -> MutexGuard<'_, HashMap<Origin, Weak<reqwest::Client>>> {
+        self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The addresses of a name that may be dialled.
     async fn resolve(&self, to: &Endpoint) -> Result<Vec<SocketAddr>, NetError> {
-        let Inner { policy, names } = &*self.0;
+        let Inner { policy, names, .. } = &*self.0;
         let found = match names.addresses(&to.host).await {
             Ok(found) => found,
             Err(error) if is_temporary(&error) => {
@@ -142,7 +167,7 @@ impl Dialler {
     /// Where the API server is now, of what can be reached at the port that is about to be dialled; `found` are the
     /// addresses of the host.
     async fn api_servers(&self, to: &Endpoint, found: &[SocketAddr]) -> Vec<SocketAddr> {
-        let Inner { policy, names } = &*self.0;
+        let Inner { policy, names, .. } = &*self.0;
         let mut addresses = policy.known_api_servers();
         let same_port = policy.api_servers.iter().filter(|server| server.port == to.port);
         for server in same_port.filter(|server| server.address().is_none()) {
@@ -162,7 +187,7 @@ impl Dialler {
 /// A client of one origin.
 #[derive(Debug, Clone)]
 pub struct Client {
-    http: reqwest::Client,
+    http: Arc<reqwest::Client>,
     origin: Url,
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::sync::Mutex;
 
 use super::*;
 
@@ -43,7 +42,7 @@ impl Lookup for Arc<Names> {
 }
 
 fn dialler(policy: Policy, names: &Arc<Names>) -> Dialler {
-    Dialler(Arc::new(Inner { policy, names: Box::new(Arc::clone(names)) }))
+    Dialler::asking(policy, Box::new(Arc::clone(names)))
 }
 
 /// A place to connect to where nobody answers: only who comes is seen.
@@ -204,7 +203,7 @@ async fn o11_name_servers_that_do_not_answer_are_told_apart() {
         ("failed to lookup address information: No address associated with hostname", false),
     ] {
         let names = Box::new(Silent(words));
-        let dialler = Dialler(Arc::new(Inner { policy: Policy::default(), names }));
+        let dialler = Dialler::asking(Policy::default(), names);
         let error = dialler.resolve(&Endpoint::new("git.test", 443)).await.unwrap_err();
         assert_eq!(matches!(error, NetError::Failed { .. }), temporary, "{words}: {error}");
     }
@@ -288,4 +287,21 @@ fn o11_nobody_else_makes_connections() {
     }
     assert!(seen > 100, "only {seen} files");
     assert!(found.is_empty(), "these dial without the policy: {found:#?}");
+}
+
+#[tokio::test]
+async fn p14_clients_of_one_origin_are_one_while_it_is_in_use() {
+    let dialler = Dialler::new(Policy { insecure: true, ..Policy::default() });
+    let client = |url: &str| {
+        let options = ClientOptions { user_agent: "convoke", roots: None };
+        dialler.client(&Url::parse(url).unwrap(), options).unwrap().http
+    };
+    let one = client("https://git.example/team/a.git");
+    assert!(Arc::ptr_eq(&one, &client("https://git.example/team/b.git")));
+    for other in ["http://git.example/a", "https://git.example:8443/a", "https://other.example/a"] {
+        assert!(!Arc::ptr_eq(&one, &client(other)), "{other}");
+    }
+    drop(one);
+    let _other = client("https://third.example/");
+    assert_eq!(dialler.shared().len(), 1, "what nobody uses is not kept");
 }

@@ -172,7 +172,7 @@ impl FromStr for AddressRange {
 }
 
 /// A host and a port, as a URL has them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// An address or a name, in lower case, without brackets and final dot.
     pub host: String,
