@@ -11,8 +11,8 @@ use crate::numbers;
 use crate::process::Operator;
 use crate::stage::Outcome;
 
-/// How long it may take until nothing is written any more.
-const DEADLINE: Duration = Duration::from_secs(2400);
+/// How long it may take until nothing is written any more: with all controllers 10,000 agents need half an hour.
+const DEADLINE: Duration = Duration::from_secs(5400);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// A busy operator is not quiet, even when it writes nothing: more than that share of a core.

@@ -13,11 +13,11 @@ use crate::support::{AuditMark, AuditRecord};
 use crate::whole::stages;
 
 /// One-file changes in one run.
-const CHANGES: usize = 3;
+pub const CHANGES: usize = 3;
 
 /// P2 and P7: time and CPU time of a one-file change, several times.
 pub async fn one_file(run: &mut Running<'_>, report: &mut Report) -> Outcome<()> {
-    let floor = Floor::new(run).await?;
+    let floor = Floor::new(&run.stage).await?;
     for number in 0..CHANGES {
         // The controllers work for the floor's agent, too.
         run.quiet().await?;
@@ -31,7 +31,7 @@ pub async fn one_file(run: &mut Running<'_>, report: &mut Report) -> Outcome<()>
         let until_ready = run.operator.cpu_ms_since(&mark);
         run.quiet().await?;
         let all = run.operator.cpu_ms_since(&mark) - idle_ms * began.elapsed().as_secs_f64();
-        let floor = floor.measure(run, index, revision).await?;
+        let floor = floor.measure(&run.stage, index, revision).await?;
         if run.stage.options.wants(&["P2"]) {
             let key = run.stage.key("P2", "one changed file");
             let row = report.add(key, "ms", ms, Some(floor));
@@ -85,15 +85,14 @@ impl Reading {
 }
 
 /// What a one-file change needs: reading it, and applying one object.
-struct Floor {
+pub struct Floor {
     reading: Reading,
     namespace: String,
 }
 
 impl Floor {
     /// A clone, and an agent in a namespace of its own.
-    async fn new(run: &Running<'_>) -> Outcome<Self> {
-        let stage = &run.stage;
+    pub async fn new(stage: &Stage<'_>) -> Outcome<Self> {
         let reading = Reading::new(stage, "floor.git")?;
         let namespace = stage.cluster.namespace("floor").await;
         let call = Call::apply(&namespace, stage.fleet.manifest(0, 1, &namespace), true);
@@ -102,8 +101,7 @@ impl Floor {
     }
 
     /// The change that the operator has just synced, done by hand. Milliseconds.
-    async fn measure(&self, run: &Running<'_>, index: usize, revision: usize) -> Outcome<f64> {
-        let stage = &run.stage;
+    pub async fn measure(&self, stage: &Stage<'_>, index: usize, revision: usize) -> Outcome<f64> {
         let read = self.reading.measure(stage)?;
         let mut manifest = stage.fleet.manifest(index, revision, &self.namespace);
         manifest["metadata"]["name"] = Fleet::name(0).into();

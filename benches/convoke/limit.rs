@@ -30,8 +30,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// A server-side apply, as Convoke sends it. `create`: it must not exist yet.
-    pub fn apply(namespace: &str, mut manifest: Value, create: bool) -> Self {
+    /// A server-side apply of an agent, as Convoke sends it. `create`: it must not exist yet.
+    pub fn apply(namespace: &str, manifest: Value, create: bool) -> Self {
+        Self::apply_to(&agents(namespace), "convoke-sync", manifest, create)
+    }
+
+    /// The same of any object, in the collection at that path, by that field manager.
+    pub fn apply_to(collection: &str, manager: &str, mut manifest: Value, create: bool) -> Self {
         if create {
             manifest["metadata"]["resourceVersion"] = "1".into();
         }
@@ -39,8 +44,7 @@ impl Call {
         Self {
             method: Method::PATCH,
             path: format!(
-                "{}/{name}?&fieldManager=convoke-sync&force=true&fieldValidation=Strict",
-                agents(namespace)
+                "{collection}/{name}?&fieldManager={manager}&force=true&fieldValidation=Strict"
             ),
             content_type: "application/apply-patch+yaml",
             body: manifest.to_string().into_bytes(),
@@ -89,11 +93,16 @@ impl Call {
         }
     }
 
-    /// A delete.
+    /// A delete of an agent.
     pub fn delete(namespace: &str, name: &str) -> Self {
+        Self::delete_from(&agents(namespace), name)
+    }
+
+    /// A delete of any object, in the collection at that path.
+    pub fn delete_from(collection: &str, name: &str) -> Self {
         Self {
             method: Method::DELETE,
-            path: format!("{}/{name}", agents(namespace)),
+            path: format!("{collection}/{name}"),
             content_type: "application/json",
             body: br#"{"propagationPolicy":"Background"}"#.to_vec(),
         }

@@ -5,9 +5,12 @@
 
 mod api_server;
 mod change;
+mod children;
 mod life;
 mod limit;
 mod limits;
+mod managed_fields;
+mod many_syncs;
 mod numbers;
 mod options;
 mod process;
@@ -23,7 +26,7 @@ mod whole;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use options::{Controllers, Options};
+use options::{Controllers, Options, Run};
 use report::Report;
 use repository::Fleet;
 use serde_json::{Value, json};
@@ -84,23 +87,27 @@ async fn measure(options: &Options) -> ExitCode {
     if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All runs of all sizes; whether all could be measured.
+/// All runs; whether all could be measured.
 async fn runs(options: &Options, plateau: &mut Plateau, report: &mut Report) -> bool {
     let (began, mut complete) = (Instant::now(), true);
+    let step = |what: &str| say(began, &format!("  {what}"));
     for number in 0..options.runs {
-        for &size in &options.sizes {
-            for &controllers in &options.controllers {
-                if !options.applies(size, controllers) {
-                    continue;
+        let first = number == 0;
+        for run in options.plan(first) {
+            say(began, &format!("run {} of {}: {run}", number + 1, options.runs));
+            let measured = match run {
+                Run::Agents(size, controllers) => {
+                    scenario(options, size, controllers, first, plateau, report, &step).await
                 }
-                let name = format!("{size} agents, controllers {}", controllers.as_str());
-                say(began, &format!("run {} of {}: {name}", number + 1, options.runs));
-                let run = scenario(options, size, controllers, number == 0, plateau, report, began);
-                if let Err(error) = run.await {
-                    complete = false;
-                    say(began, &format!("FAILED: {name}: {error}"));
-                    report.note(format!("not measured to the end: {name}: {error}"));
+                Run::Children(size) => children::scenario(options, size, report, &step).await,
+                Run::Syncs(syncs, controllers) => {
+                    many_syncs::scenario(options, syncs, controllers, plateau, report, &step).await
                 }
+            };
+            if let Err(error) = measured {
+                complete = false;
+                say(began, &format!("FAILED: {run}: {error}"));
+                report.note(format!("not measured to the end: {run}: {error}"));
             }
         }
     }
@@ -125,21 +132,15 @@ async fn scenario(
     first: bool,
     plateau: &mut Plateau,
     report: &mut Report,
-    began: Instant,
+    step: &dyn Fn(&str),
 ) -> Outcome<()> {
-    let step = |what: &str| say(began, &format!("  {what}"));
-    let mut stage = Stage::start(options, size, controllers).await?;
+    let mut stage = Stage::start(options, Fleet::new(size, options), controllers).await?;
     stage.first = first;
     let creation = [Options::creation(size)];
     let mut limits = None;
     if options.wants(&["P1", "P1b", "P3", "P4"]) {
         step("the limit");
-        if plateau.is_none() {
-            let namespace = stage.cluster.namespace("plateau").await;
-            stage.api.quiet(None).await?;
-            *plateau = Some(stage.limit.plateau(Fleet::new(1000, options), &namespace).await?);
-        }
-        stage.workers = plateau.as_ref().map_or(16, |(workers, _)| *workers);
+        find_workers(&mut stage, plateau).await?;
         let measured = limits::limits(&stage).await?;
         if options.wants(&creation) && limits::compares_kubectl(&stage) {
             step("kubectl");
@@ -153,7 +154,8 @@ async fn scenario(
     if options.wants(&["P6"]) {
         whole::memory(&run, "peak after creation", report)?;
     }
-    whole::same_manifests(&mut run).await?;
+    whole::same_manifests(&run.stage, &run.stage.namespace).await?;
+    run.quiet().await?;
     if options.wants(&["P5"]) {
         step("nothing changed");
         change::nothing(&mut run, report).await?;
@@ -189,6 +191,18 @@ async fn scenario(
     Ok(())
 }
 
+/// The limit's workers on this stage: found on the first one that needs them.
+async fn find_workers(stage: &mut Stage<'_>, plateau: &mut Plateau) -> Outcome<()> {
+    if plateau.is_none() {
+        let namespace = stage.cluster.namespace("plateau").await;
+        stage.api.quiet(None).await?;
+        let fleet = Fleet::new(1000, stage.options);
+        *plateau = Some(stage.limit.plateau(fleet, &namespace).await?);
+    }
+    stage.workers = plateau.as_ref().map_or(16, |(workers, _)| *workers);
+    Ok(())
+}
+
 fn say(began: Instant, text: &str) {
     eprintln!("{:>5} s  {text}", began.elapsed().as_secs());
 }
@@ -208,6 +222,7 @@ fn about(options: &Options, plateau: &Plateau) -> Value {
         "machine": format!("{cores} cores ({cpu}), {memory}, load {}", load.split(' ').next().unwrap_or("?")),
         "measurements": options.ids,
         "sizes": options.sizes,
+        "gitSyncs": options.syncs,
         "runs": options.runs,
         "filesPerFolder": options.files_per_folder,
         "instructionsBytes": options.bytes,

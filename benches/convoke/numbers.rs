@@ -27,9 +27,41 @@ pub fn ratio(values: &[f64], limits: &[f64]) -> Option<f64> {
 
 /// `VmHWM` of `/proc/<pid>/status` in MiB: the most memory that the process ever had resident.
 pub fn peak_mib(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    status_mib(status, "VmHWM:")
+}
+
+/// `VmRSS` of `/proc/<pid>/status` in MiB: the memory that the process has resident now.
+pub fn resident_mib(status: &str) -> Option<f64> {
+    status_mib(status, "VmRSS:")
+}
+
+fn status_mib(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u32 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(f64::from(kib) / 1024.0)
+}
+
+/// MiB that the operator may have resident with all controllers and that many agents (P6).
+pub fn most_mib(agents: usize) -> Option<f64> {
+    match agents {
+        ..=1000 => Some(50.0),
+        ..=5000 => Some(90.0),
+        ..=10_000 => Some(150.0),
+        _ => None,
+    }
+}
+
+/// MiB that it may have resident with that many GitSyncs (P14): without controllers for up to 1,000 of them; with all
+/// of them what the agents may take, and 50 KiB a GitSync.
+pub fn most_mib_with_syncs(syncs: usize, agents: usize, controllers: bool) -> Option<f64> {
+    // Thousands at most.
+    #[allow(clippy::cast_precision_loss)]
+    let for_syncs = syncs as f64 * 50.0 / 1024.0;
+    if controllers {
+        most_mib(agents).map(|most| most + for_syncs)
+    } else {
+        (syncs <= 1000).then_some(120.0)
+    }
 }
 
 /// CPU time of one thread in nanoseconds: the first number of `/proc/<pid>/task/<tid>/schedstat`.

@@ -1,5 +1,6 @@
 //! (pure) What to measure, as the command line says it.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Everything that can be measured, with what it is.
@@ -12,9 +13,11 @@ pub const MEASUREMENTS: &[(&str, &str)] = &[
     ("P5", "requests of a sync with nothing changed"),
     ("P6", "peak memory of the operator"),
     ("P7", "CPU time of a one-file change"),
+    ("P8", "new agents pushed to all their children there (sizes up to 1,000)"),
     ("P9", "edit by hand to reverted"),
     ("P10", "restart: ready, settled, writes"),
     ("P11", "idle: writes and CPU"),
+    ("P14", "many GitSyncs in one repository: first sync, idle, memory, disk, one change"),
 ];
 
 /// Which controllers the operator runs.
@@ -55,8 +58,10 @@ pub struct Options {
     pub bytes: usize,
     /// How long no write may happen before a step starts.
     pub quiet: Duration,
-    /// How long P11 looks on.
+    /// How long P11 looks on; P14 twice that.
     pub idle: Duration,
+    /// Number of GitSyncs of P14.
+    pub syncs: usize,
 }
 
 impl Default for Options {
@@ -71,6 +76,7 @@ impl Default for Options {
             bytes: 600,
             quiet: Duration::from_secs(5),
             idle: Duration::from_secs(60),
+            syncs: 1000,
         }
     }
 }
@@ -97,6 +103,7 @@ impl Options {
                 "--bytes" => options.bytes = number(&argument, &value()?)?,
                 "--quiet" => options.quiet = seconds(&argument, &value()?)?,
                 "--idle" => options.idle = seconds(&argument, &value()?)?,
+                "--syncs" => options.syncs = number(&argument, &value()?)?,
                 id if MEASUREMENTS.iter().any(|(known, _)| *known == id) => ids.push(id.to_owned()),
                 other if other.starts_with('-') => return Err(format!("unknown option {other}")),
                 other => {
@@ -124,13 +131,58 @@ impl Options {
         if size > 1000 { "P1b" } else { "P1" }
     }
 
-    /// Whether anything is measured at this size with these controllers.
-    pub fn applies(&self, size: usize, controllers: Controllers) -> bool {
+    /// Whether anything but P8 is measured at this size with these controllers.
+    fn applies(&self, size: usize, controllers: Controllers) -> bool {
         let each = ["P2", "P3", "P4", "P5", "P6", "P7"];
         let all = ["P9", "P10", "P11"];
         self.wants(&[Self::creation(size)])
             || self.wants(&each)
             || (controllers == Controllers::All && self.wants(&all))
+    }
+
+    /// What is run, each on a control plane of its own; what takes longest is run only once.
+    pub fn plan(&self, first: bool) -> Vec<Run> {
+        let mut plan = Vec::new();
+        for &size in &self.sizes {
+            for &controllers in &self.controllers {
+                if self.applies(size, controllers) {
+                    plan.push(Run::Agents(size, controllers));
+                }
+                // The API server needs the longer for a Service the more there are.
+                if self.wants(&["P8"]) && controllers == Controllers::All && size <= 1000 {
+                    plan.push(Run::Children(size));
+                }
+            }
+        }
+        if first && self.wants(&["P14"]) {
+            plan.extend(self.controllers.iter().map(|&c| Run::Syncs(self.syncs, c)));
+        }
+        plan
+    }
+}
+
+/// What is run on one control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// That many agents of one GitSync: all but P8 and P14.
+    Agents(usize, Controllers),
+    /// P8: that many agents and their children.
+    Children(usize),
+    /// P14: that many GitSyncs.
+    Syncs(usize, Controllers),
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agents(size, controllers) => {
+                write!(f, "{size} agents, controllers {}", controllers.as_str())
+            }
+            Self::Children(size) => write!(f, "children of {size} agents"),
+            Self::Syncs(syncs, controllers) => {
+                write!(f, "{syncs} GitSyncs, controllers {}", controllers.as_str())
+            }
+        }
     }
 }
 

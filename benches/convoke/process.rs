@@ -122,9 +122,20 @@ impl Operator {
 
     /// The most memory that it ever had resident, in MiB.
     pub fn peak_mib(&self) -> Outcome<f64> {
+        let (path, text) = self.status()?;
+        numbers::peak_mib(&text).ok_or(format!("{path}: no VmHWM"))
+    }
+
+    /// The memory that it has resident now, in MiB.
+    pub fn resident_mib(&self) -> Outcome<f64> {
+        let (path, text) = self.status()?;
+        numbers::resident_mib(&text).ok_or(format!("{path}: no VmRSS"))
+    }
+
+    fn status(&self) -> Outcome<(String, String)> {
         let path = format!("/proc/{}/status", self.pid());
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        numbers::peak_mib(&text).ok_or(format!("{path}: no VmHWM"))
+        Ok((path, text))
     }
 
     /// The CPU time of each of its threads, now.

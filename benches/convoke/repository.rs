@@ -26,6 +26,19 @@ impl Fleet {
         Self { size, files_per_folder: options.files_per_folder, bytes: options.bytes }
     }
 
+    /// A fleet in folders of another size, one for each of several GitSyncs.
+    pub fn in_folders_of(files_per_folder: usize, size: usize, options: &Options) -> Self {
+        Self { size, files_per_folder, bytes: options.bytes }
+    }
+
+    /// The model as an object, for namespaces whose repository does not have it.
+    pub fn model_manifest() -> Value {
+        json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "metadata": {"name": MODEL},
+            "spec": {"mode": "External", "external": {"url": "https://models.example.com/v1"}},
+        })
+    }
+
     /// Path and content of the model's file. It runs elsewhere, so agents wait for nothing.
     pub fn model() -> (&'static str, &'static str) {
         (
@@ -42,7 +55,12 @@ impl Fleet {
 
     /// Where its file is.
     pub fn path(&self, index: usize) -> String {
-        format!("agents/team-{:03}/{}.yaml", index / self.files_per_folder, Self::name(index))
+        format!("{}/{}.yaml", Self::folder(index / self.files_per_folder), Self::name(index))
+    }
+
+    /// A folder of agents, by its number.
+    pub fn folder(number: usize) -> String {
+        format!("agents/team-{number:03}")
     }
 
     /// Description of an agent: what P9 changes by hand.

@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
     /// Starts a control plane, makes and serves the repository with nothing but the model in it.
     pub async fn start(
         options: &'a Options,
-        size: usize,
+        fleet: Fleet,
         controllers: Controllers,
     ) -> Outcome<Self> {
         let cluster = Cluster::start().await;
@@ -104,7 +104,7 @@ impl<'a> Stage<'a> {
         Ok(Self {
             options,
             controllers,
-            fleet: Fleet::new(size, options),
+            fleet,
             first: true,
             cluster,
             api,
@@ -127,6 +127,14 @@ impl<'a> Stage<'a> {
         Key { id, what: what.to_owned(), objects: self.fleet.size, controllers: self.controllers }
     }
 
+    /// Writes and deletes files of the repository, and pushes; gives the commit.
+    pub fn commit(&self, message: &str, write: &[(String, String)], delete: &[String]) -> String {
+        let write: Vec<_> =
+            write.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let delete: Vec<_> = delete.iter().map(String::as_str).collect();
+        self.repo.change(message, &write, &delete)
+    }
+
     /// A folder for files of the run.
     pub fn dir(&self) -> &std::path::Path {
         self.dir.path()
@@ -142,17 +150,23 @@ impl<'a> Stage<'a> {
         Duration::from_millis(120_000 + 60 * self.fleet.size as u64)
     }
 
-    /// Starts the operator, creates the GitSync, and waits until its first commit (the model alone) is applied and
-    /// everything is quiet.
-    pub async fn begin(self) -> Outcome<Running<'a>> {
+    /// Starts the operator, with these arguments besides the usual ones, and waits until it is ready.
+    pub async fn operator(&self, more: &[&str]) -> Outcome<Operator> {
         self.api.quiet(None).await?;
         let controllers = format!("--controllers={}", self.controllers.as_str());
         // An operator takes 10,000 files of a repository unless it is told otherwise.
         let files = format!("--git-max-files={}", self.fleet.size + 10_000);
         let flags = ["--allow-insecure-git", "--single-tenant", "--leader-elect=false"];
-        let args = [&flags[..], &[controllers.as_str(), files.as_str()]].concat();
+        let args = [&flags[..], &[controllers.as_str(), files.as_str()], more].concat();
         let operator = Operator::start(&binary(), &self.kubeconfig, self.dir(), &args)?;
         operator.ready(Duration::from_secs(30)).await?;
+        Ok(operator)
+    }
+
+    /// Starts the operator, creates the GitSync, and waits until its first commit (the model alone) is applied and
+    /// everything is quiet.
+    pub async fn begin(self) -> Outcome<Running<'a>> {
+        let operator = self.operator(&[]).await?;
         let syncs: Api<GitSync> = Api::namespaced(self.client.clone(), &self.namespace);
         let object = json!({
             "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": SYNC},
@@ -166,7 +180,7 @@ impl<'a> Stage<'a> {
         let commit = self.repo.head();
         let (watch, syncs) = follow(syncs);
         let mut running = Running { syncs, _watch: watch, operator, stage: self, idle_ms: 0.0 };
-        running.wait(|sync| applied(sync, &commit)).await?;
+        running.wait(|sync| applied(sync) == Some(commit.as_str())).await?;
         running.quiet().await?;
         Ok(running)
     }
@@ -224,21 +238,19 @@ impl Running<'_> {
         write: &[(String, String)],
         delete: &[String],
     ) -> Outcome<(f64, GitSync)> {
-        let write: Vec<_> =
-            write.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        let delete: Vec<_> = delete.iter().map(String::as_str).collect();
-        let commit = self.stage.repo.change(message, &write, &delete);
+        let commit = self.stage.commit(message, write, delete);
         let (began, _) = self.wake().await?;
-        let (ended, sync) = self.wait(|sync| applied(sync, &commit)).await?;
+        let (ended, sync) = self.wait(|sync| applied(sync) == Some(commit.as_str())).await?;
         Ok((millis(ended - began), sync))
     }
 }
 
-/// Whether the commit is applied, and the GitSync says so.
-fn applied(sync: &GitSync, commit: &str) -> bool {
-    let Some(status) = &sync.status else { return false };
-    status.last_applied_revision.as_ref().is_some_and(|revision| revision.ends_with(commit))
-        && status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+/// The commit that is applied, if the GitSync says so.
+pub fn applied(sync: &GitSync) -> Option<&str> {
+    let status = sync.status.as_ref()?;
+    let ready = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+    let (_, commit) = status.last_applied_revision.as_ref()?.rsplit_once(':')?;
+    ready.then_some(commit)
 }
 
 /// Milliseconds with their fractions.

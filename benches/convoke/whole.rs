@@ -7,10 +7,11 @@ use serde_json::Value;
 use crate::change::Reading;
 use crate::limit::Call;
 use crate::limits::{Limits, pruned};
+use crate::numbers::most_mib;
 use crate::options::{Controllers, Options};
 use crate::report::{Goal, Report, Row};
 use crate::repository::Fleet;
-use crate::stage::{Outcome, Running, millis};
+use crate::stage::{Outcome, Running, Stage, millis};
 
 /// P1 and P1b: all agents are new. Always done, as everything else needs them.
 pub async fn create(
@@ -33,12 +34,9 @@ pub async fn create(
 /// P6: the peak after the agents were created and their children settled.
 pub fn memory(run: &Running<'_>, what: &str, report: &mut Report) -> Outcome<()> {
     let row = report.add(run.stage.key("P6", what), "MiB", run.operator.peak_mib()?, None);
-    row.goal = match (run.stage.fleet.size, run.stage.controllers) {
-        (_, Controllers::None) => Goal::Nothing,
-        (..=1000, _) => Goal::Value(50.0),
-        (..=5000, _) => Goal::Value(90.0),
-        (..=10_000, _) => Goal::Value(150.0),
-        _ => Goal::Nothing,
+    row.goal = match run.stage.controllers {
+        Controllers::None => Goal::Nothing,
+        Controllers::All => most_mib(run.stage.fleet.size).map_or(Goal::Nothing, Goal::Value),
     };
     Ok(())
 }
@@ -96,18 +94,15 @@ pub fn stages(row: &mut Row, sync: &GitSync) {
     }
 }
 
-/// Makes sure that the limit writes what Convoke writes: one agent of each, compared on the server.
-pub async fn same_manifests(run: &mut Running<'_>) -> Outcome<()> {
-    let stage = &run.stage;
+/// Makes sure that the limit writes what Convoke writes: one agent of each, compared on the server. Convoke's are in
+/// that namespace. Controllers work for the limit's agent, too.
+pub async fn same_manifests(stage: &Stage<'_>, ours: &str) -> Outcome<()> {
     let namespace = stage.cluster.namespace("same").await;
     let call = Call::apply(&namespace, stage.fleet.manifest(0, 1, &namespace), true);
     stage.limit.run(vec![call], 1).await?;
     let name = Fleet::name(0);
-    let (theirs, ours) =
-        (agent(run, &namespace, &name).await?, agent(run, &stage.namespace, &name).await?);
+    let (theirs, ours) = (agent(stage, &namespace, &name).await?, agent(stage, ours, &name).await?);
     stage.limit.run(vec![Call::delete(&namespace, &name)], 1).await?;
-    // The controllers work for that agent, too.
-    run.quiet().await?;
     let keys = |object: &Value| {
         let map = object.pointer("/metadata/annotations").and_then(Value::as_object);
         map.map(|map| map.keys().cloned().collect::<Vec<_>>())
@@ -122,8 +117,8 @@ pub async fn same_manifests(run: &mut Running<'_>) -> Outcome<()> {
     Err(format!("the limit would write other objects than Convoke:\n{theirs}\n{ours}"))
 }
 
-async fn agent(run: &Running<'_>, namespace: &str, name: &str) -> Outcome<Value> {
-    let api: Api<convoke::api::Agent> = Api::namespaced(run.stage.client.clone(), namespace);
+async fn agent(stage: &Stage<'_>, namespace: &str, name: &str) -> Outcome<Value> {
+    let api: Api<convoke::api::Agent> = Api::namespaced(stage.client.clone(), namespace);
     let agent = api.get(name).await.map_err(|error| format!("agent {name}: {error}"))?;
     serde_json::to_value(agent).map_err(|error| error.to_string())
 }
