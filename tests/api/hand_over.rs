@@ -253,7 +253,10 @@ async fn g12_a_held_prune_stays_shown_after_a_start_while_another_sync_is_asked(
         if is == should { Ok(()) } else { Err(is) }
     })
     .await;
-    assert_eq!(status().await.pending_prune, None);
+    // That they are too many is remembered, and nothing is shown that could be approved.
+    let pending = status().await.pending_prune.expect("what is too much stays held");
+    assert_eq!((pending.count, pending.digest.as_str(), pending.objects.len()), (0, "", 0));
+    assert!(pending.requires_approval);
     gate.release();
     let wait = async |should: &[(String, i64, i64, i64)]| {
         eventually(SOON, "the history says so", || async {

@@ -1,5 +1,6 @@
 //! The planner's rules, one test a rule.
 
+mod approvals;
 mod atomic;
 mod brake;
 mod drift;
