@@ -17,7 +17,7 @@ use super::references::References;
 use super::rights::retry_after;
 use super::siblings;
 use super::space::Space;
-use super::state::{State, View};
+use super::state::{Plans, State, View};
 use super::status::Carried;
 use crate::api::git_sync::{
     ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
@@ -58,25 +58,25 @@ impl Engine {
         let reference = subject.reference();
         let live = self.space(&key.namespace);
         // A plan for this commit was carried out before: what is missing now was there, or could not be made.
-        let again = state.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
-        let first = state.view.is_none();
+        let again = state.plans.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
+        let first = state.plans.view.is_none();
         let mut view = self.look_around(state, &reference, loaded, &live);
         // A commit that is found already may have been written in part, before the operator started.
-        if first && !state.waiting && subject.was_applied_whole(&loaded.revision) {
+        if first && !state.waits.waiting && subject.was_applied_whole(&loaded.revision) {
             view.board.trust(&loaded.desired);
         }
         // While the newest commit waits for others, what is wrong with it is said already.
-        let said = state.loaded.as_ref().filter(|_| state.waiting).unwrap_or(loaded);
+        let said = state.remote.loaded.as_ref().filter(|_| state.waits.waiting).unwrap_or(loaded);
         let mut problems = said.catalog.problems.clone();
         problems.extend(view.references.problems().cloned());
-        let since = state.since(loaded);
+        let since = state.bar.since(loaded);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
         let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.clone());
-        let pending = state.pending.get_or_insert(shown).clone();
+        let pending = state.latch.get_or_insert(shown).clone();
         let approval = subject.annotation(keys::APPROVE_PRUNE);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let latch_key = latch_key(&loaded.revision.commit, &sync.spec.path, *generation);
@@ -102,21 +102,21 @@ impl Engine {
             unproven: &unproven,
             prune_base: status.and_then(GitSyncStatus::prune_base),
             others: &others,
-            settled: &state.settled,
+            settled: &state.plans.settled,
         });
-        let recalled = state.recalled.as_ref().is_some_and(|old| Arc::ptr_eq(old, loaded));
+        let recalled = state.waits.recalled.as_ref().is_some_and(|old| Arc::ptr_eq(old, loaded));
         if recalled {
             // It was applied once, perhaps for another spec.
             made.undo_only();
         }
-        state.try_denied_again(retry_after(subject), io.now());
+        state.plans.try_denied_again(retry_after(subject), io.now());
         // What the server refused is not sent again until its content changes or somebody asks.
-        let blocked = leave_refused(&mut made, &loaded.measure, &mut state.refused);
+        let blocked = leave_refused(&mut made, &loaded.measure, &mut state.plans.refused);
         let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
         if atomic && blocked > 0 {
             made.wait();
         }
-        let fought = state.fights.hold(&mut made, &loaded.measure, io.now());
+        let fought = state.plans.fights.hold(&mut made, &loaded.measure, io.now());
         let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
         let mut carried = Carried { asked, ..Carried::default() };
         self.ask(io, key, &others, &carried.asked, &made, since);
@@ -126,7 +126,7 @@ impl Engine {
             brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
         };
         // Whether or not the status can say so at once.
-        state.pending = Some(pending.clone());
+        state.latch = Some(pending.clone());
         // What others see at this moment may not be shown here, unless somebody has approved just that.
         let known = made.released.as_ref();
         let known = known.filter(|released| brake::names_all(released, &made.prune));
@@ -134,13 +134,13 @@ impl Engine {
         let failing = || failing(&self.stores, known.as_deref());
         carried.unseen = failing().filter(|_| !made.prune.is_empty());
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
-        carried.unanswered = state.generation != *generation;
+        carried.unanswered = state.remote.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
         let deletes_wait = blocked > 0
             || !fought.is_empty()
             || carried.unanswered
-            || state.source_error.is_some()
-            || state.waiting
+            || state.remote.source_error.is_some()
+            || state.waits.waiting
             || !carried.asked.is_empty()
             || carried.unseen.is_some();
         let postponed = if deletes_wait { std::mem::take(&mut made.prune).len() } else { 0 };
@@ -150,10 +150,11 @@ impl Engine {
         for taker in self.siblings.give(key, &gives) {
             self.wake(io, vec![Key::new(&key.namespace, taker)]);
         }
-        let mut stages = Stages { plan_ms: io.millis_since(plan_start), ..state.stages.clone() };
+        let mut stages =
+            Stages { plan_ms: io.millis_since(plan_start), ..state.remote.stages.clone() };
 
         // What is known is not lost with a request that fails.
-        state.view = Some(view);
+        state.plans.view = Some(view);
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
         if made.released.is_some() && approved != made.released.as_ref() {
@@ -167,7 +168,7 @@ impl Engine {
         }
 
         let apply_start = io.now();
-        let newer = state.has_news();
+        let newer = state.remote.has_news();
         let current = || {
             if newer() {
                 return false;
@@ -188,7 +189,7 @@ impl Engine {
             Ok(account) if !made.is_settled() => {
                 io.tell(Effect::Writing(true));
                 let slow = Self::slow_report(state, subject, loaded, &made);
-                let State { settled, pieces, .. } = state;
+                let Plans { settled, pieces, .. } = &mut state.plans;
                 let writer = Writer {
                     io,
                     account: account.as_ref(),
@@ -211,7 +212,7 @@ impl Engine {
             }
         };
         stages.apply_ms = io.millis_since(apply_start);
-        let Some(mut view) = state.view.take() else { return Err(EngineError::Stuck) };
+        let Some(mut view) = state.plans.view.take() else { return Err(EngineError::Stuck) };
         for id in &outcome.written {
             if let Some(want) = loaded.measure.get(id) {
                 view.board.wrote(id, want);
@@ -221,34 +222,37 @@ impl Engine {
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
         for id in own.chain(&self.touched.peek(key)) {
-            view.board.look(id, &reference, &loaded.measure, &live, &state.settled);
+            view.board.look(id, &reference, &loaded.measure, &live, &state.plans.settled);
         }
         let counts = view.board.counts().clone();
         let approved = made.released.clone().filter(|approved| {
             let left = brake::left(&reference, &loaded.measure, &live, &view.board);
             approved.uids.iter().any(|uid| left.contains(uid))
         });
-        state.view = Some(view);
+        state.plans.view = Some(view);
         for (id, drift) in &outcome.drifts {
             if let Some(want) = loaded.measure.get(id) {
-                state.fights.reverted(id, &want.applied, drift.to_string(), io.now());
+                state.plans.fights.reverted(id, &want.applied, drift.to_string(), io.now());
             }
         }
         for id in made.create.iter().filter(|id| again && live.get(id).is_some()) {
             if let Some(want) = loaded.measure.get(id) {
                 let who = "deleted by somebody".to_owned();
-                state.fights.reverted(id, &want.applied, who, io.now());
+                state.plans.fights.reverted(id, &want.applied, who, io.now());
             }
         }
         for (id, failure) in &outcome.failures {
             match (failure, loaded.measure.get(id)) {
                 (Failure::Refused(rejection), Some(want)) => {
-                    state.refused.insert(id.clone(), (want.applied.clone(), rejection.clone()));
+                    state
+                        .plans
+                        .refused
+                        .insert(id.clone(), (want.applied.clone(), rejection.clone()));
                 }
                 _ => carried.transient += 1,
             }
         }
-        state.try_denied_again(retry_after(subject), io.now());
+        state.plans.try_denied_again(retry_after(subject), io.now());
         carried.undeleted = outcome.undeleted.len();
         carried.left = outcome.left + outcome.taken;
         carried.wait = fought.iter().map(|fought| fought.wait).min();
@@ -261,7 +265,7 @@ impl Engine {
             &loaded.measure,
             &made,
             &outcome,
-            &state.refused,
+            &state.plans.refused,
             &fought,
         ));
         diagnostic::sort(&mut problems);
@@ -289,9 +293,9 @@ impl Engine {
     ) -> View {
         let key = Key::new(&*sync.namespace, &*sync.name);
         let exists = |id: &ObjectId| live.get(id).is_some();
-        let Some(mut view) = state.view.take() else {
+        let Some(mut view) = state.plans.view.take() else {
             self.touched.follow(&key);
-            let board = Board::new(sync, &loaded.measure, live, &state.settled);
+            let board = Board::new(sync, &loaded.measure, live, &state.plans.settled);
             let mut references = References::default();
             references.check_all(&loaded.catalog, &exists);
             return View { board, references, loaded: loaded.clone() };
@@ -300,7 +304,7 @@ impl Engine {
         let before = std::mem::replace(&mut view.loaded, loaded.clone());
         let differing = changes(&before.measure, &loaded.measure);
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
-            view.board.look(id, sync, &loaded.measure, live, &state.settled);
+            view.board.look(id, sync, &loaded.measure, live, &state.plans.settled);
         }
         let differing = changes(&before.desired, &loaded.desired);
         let commits = (&before.catalog, &loaded.catalog);
@@ -393,8 +397,8 @@ pub(super) fn consult(
 /// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which
 /// the other one is not Ready.
 fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(ObjectId, String)> {
-    let newest = state.loaded.as_ref().filter(|newest| {
-        state.waiting && state.source_error.is_none() && !newest.catalog.has_errors()
+    let newest = state.remote.loaded.as_ref().filter(|newest| {
+        state.waits.waiting && state.remote.source_error.is_none() && !newest.catalog.has_errors()
     });
     let Some(newest) = newest else { return Vec::new() };
     let gone = changes(&loaded.desired, &newest.desired).into_iter();

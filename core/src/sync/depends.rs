@@ -48,21 +48,21 @@ impl Engine {
                 if known { None } else { self.unmet(subject, &newest) }
             })
         };
-        state.waiting = waits.is_some();
+        state.waits.waiting = waits.is_some();
         if waits.is_some() {
             let spec = &subject.sync.spec;
             let answers = |old: &Option<Arc<Loaded>>| old.clone().filter(|old| old.answers(spec));
-            let before = answers(&state.released).or_else(|| answers(&state.recalled));
+            let before = answers(&state.waits.released).or_else(|| answers(&state.waits.recalled));
             return Turn { loaded: before, waits };
         }
-        if !state.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
-            let (uid, before) = (subject.entry.uid.clone(), state.released.clone());
+        if !state.waits.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
+            let (uid, before) = (subject.entry.uid.clone(), state.waits.released.clone());
             let published = Published { uid, before, loaded: newest.clone() };
             subject.io.tell(Effect::Publish(Box::new(published)));
-            state.released = Some(newest.clone());
+            state.waits.released = Some(newest.clone());
         }
-        state.released_for = subject.generation;
-        state.recalled = None;
+        state.waits.released_for = subject.generation;
+        state.waits.recalled = None;
         Turn { loaded: Some(newest), waits: None }
     }
 
@@ -147,7 +147,8 @@ impl Engine {
 /// commits are about other folders.
 fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
     let same = |old: &Arc<Loaded>| old.input_key == newest.input_key || wants_the_same(old, newest);
-    state.released_for == subject.generation && state.released.as_ref().is_some_and(same)
+    state.waits.released_for == subject.generation
+        && state.waits.released.as_ref().is_some_and(same)
 }
 
 /// Whether two commits want the same objects, and images of the same sources. (pure)

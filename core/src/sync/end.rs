@@ -258,14 +258,14 @@ impl Engine {
         }
 
         let reference = subject.reference();
-        let since = *state.ended.get_or_insert_with(Seq::next);
+        let since = *state.end.ended.get_or_insert_with(Seq::next);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
         let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
         let live = self.space(&key.namespace).all();
         let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
         if victims.is_empty() && given.is_empty() {
-            let since = *state.parting.get_or_insert_with(|| io.now());
+            let since = *state.end.parting.get_or_insert_with(|| io.now());
             let waited = io.now().saturating_duration_since(since);
             if let Some(left) = patience(ending.len(), waited) {
                 let what = format!("being deleted: {}", keepers(&ending));
@@ -275,23 +275,23 @@ impl Engine {
             if !ending.is_empty() {
                 let note = format!(
                     "{} object(s) were deleted; {}, and are not waited for any longer",
-                    state.parted,
+                    state.end.parted,
                     keepers(&ending)
                 );
                 return over(false, "Deleted", note);
             }
             let note = match kept.as_slice() {
-                [] => format!("{} object(s) were deleted", state.parted),
+                [] => format!("{} object(s) were deleted", state.end.parted),
                 [first, ..] => format!(
                     "{} object(s) were deleted; {} stay, because they say {}: disabled; first: {first}",
-                    state.parted,
+                    state.end.parted,
                     kept.len(),
                     keys::PRUNE
                 ),
             };
             return over(true, "Deleted", note);
         }
-        state.parting = None;
+        state.end.parting = None;
         let count = victims.len() + given.len();
 
         let account = match self.writer(state, subject, false).await {
@@ -368,7 +368,7 @@ impl Engine {
         let mut undeleted = BTreeMap::new();
         for victim in victims.iter().take(BATCH) {
             match writer.prune(victim).await {
-                Ok(Pruned::Gone) => state.parted += 1,
+                Ok(Pruned::Gone) => state.end.parted += 1,
                 Ok(Pruned::Taken) => {}
                 // How far it is is told first.
                 Ok(Pruned::Late) => break,
@@ -380,7 +380,7 @@ impl Engine {
             }
         }
         if undeleted.is_empty() {
-            state.attempts = 0;
+            state.plans.attempts = 0;
             // What is handed over comes back by the watch.
             // The watch shows in a moment what is on its way.
             let wait = if victims.is_empty() { retry_after(subject) } else { ECHO };
@@ -398,8 +398,8 @@ impl Engine {
             &Refused::new(),
             &[],
         );
-        state.attempts = state.attempts.saturating_add(1);
-        let wait = io.jitter(delay(state.attempts)).min(retry_after(subject));
+        state.plans.attempts = state.plans.attempts.saturating_add(1);
+        let wait = io.jitter(delay(state.plans.attempts)).min(retry_after(subject));
         self.say(state, subject, &live, (reason, &what, "trying again"), &problems, wait).await
     }
 

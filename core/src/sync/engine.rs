@@ -107,8 +107,8 @@ impl<'a> Subject<'a> {
     /// A report that knows nothing but a verdict.
     pub(super) fn blank(&self, verdict: Verdict, state: &State) -> Report<'static> {
         Report {
-            attempted: state.attempted.as_ref().map(ToString::to_string),
-            handled: state.request.clone(),
+            attempted: state.remote.attempted.as_ref().map(ToString::to_string),
+            handled: state.remote.request.clone(),
             ..Report::of(self.generation, verdict, self.io.time())
         }
     }
@@ -276,7 +276,7 @@ impl Engine {
 
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Ended {
         let io = subject.io;
-        state.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE));
+        state.bar.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE));
         if !subject.sync.spec.suspend {
             // Whatever it may write itself: others may wait to hear what it wants.
             self.look(state, subject);
@@ -298,7 +298,8 @@ impl Engine {
         }
 
         // A spec that names other files is answered by a look for it, and by nothing older.
-        let loaded = state.loaded.clone().filter(|loaded| loaded.answers(&subject.sync.spec));
+        let loaded =
+            state.remote.loaded.clone().filter(|loaded| loaded.answers(&subject.sync.spec));
         if let Some(loaded) = loaded {
             let newest = loaded.clone();
             let turn = self.turn(state, subject, loaded);
@@ -311,11 +312,15 @@ impl Engine {
                 // Before the first commit is applied there is nothing to watch.
                 report.blind = subject.last_applied().is_some();
                 self.tell(subject, report).await?;
-                return Ok(Next::After(state.until_poll(io.now())));
+                return Ok(Next::After(state.remote.until_poll(io.now())));
             }
         }
-        let failure = state.source_error.clone().filter(|_| state.generation == subject.generation);
-        let verdict = match (failure, state.polling()) {
+        let failure = state
+            .remote
+            .source_error
+            .clone()
+            .filter(|_| state.remote.generation == subject.generation);
+        let verdict = match (failure, state.remote.polling()) {
             (Some(failure), _) => {
                 let mut said =
                     unready(Reason::Source(failure.reason), &failure.message, failure.terminal);
@@ -334,15 +339,15 @@ impl Engine {
                 said
             }
         };
-        let polling = state.polling().is_some();
+        let polling = state.remote.polling().is_some();
         let seen = subject.status().and_then(|status| status.observed_generation);
         // After a restart of the operator nothing is known for a moment, and nothing is worth telling.
         if !verdict.reason.is(Said::Progressing) || seen != Some(subject.generation) {
             let mut report = subject.blank(verdict, state);
-            report.blind = state.source_error.is_some();
+            report.blind = state.remote.source_error.is_some();
             self.tell(subject, report).await?;
         }
-        Ok(Next::After(if polling { PATIENCE } else { state.until_poll(io.now()) }))
+        Ok(Next::After(if polling { PATIENCE } else { state.remote.until_poll(io.now()) }))
     }
 
     /// Brings the namespace where a commit wants it, and tells: the newest that was read whole, or while that `waits`
@@ -372,7 +377,7 @@ impl Engine {
         if outcome.stopped && writes == 0 {
             return Ok(Next::After(Duration::ZERO));
         }
-        let asked = state.polling().filter(|_| carried.unanswered && plan.is_settled());
+        let asked = state.remote.polling().filter(|_| carried.unanswered && plan.is_settled());
         if asked
             .is_some_and(|question| io.now().saturating_duration_since(question.began) < PATIENCE)
         {
@@ -383,7 +388,7 @@ impl Engine {
         let revision = loaded.revision.to_string();
         let waiting = waits.is_some();
         let mut said = waits.unwrap_or_else(|| verdict(&revision, &problems, &plan, &carried));
-        if let Some(failure) = state.source_error.as_ref().filter(|_| !carried.unanswered) {
+        if let Some(failure) = state.remote.source_error.as_ref().filter(|_| !carried.unanswered) {
             said = unready(Reason::Source(failure.reason), &failure.message, failure.terminal);
             said.reconciling = !failure.terminal;
         }
@@ -405,7 +410,7 @@ impl Engine {
         let other =
             |h: &HistoryEntry| h.revision != revision || (h.outcome != result.as_str() && !applied);
         let news = writes > 0
-            || !state.untold.is_empty()
+            || !state.telling.untold.is_empty()
             || (!waiting
                 && !said.reason.is(Said::Progressing)
                 && last.is_none_or(|h| other(h) || (said.ready && h.outcome != result.as_str())));
@@ -415,8 +420,8 @@ impl Engine {
             subject: loaded.info.subject.clone(),
             outcome: result,
             counts: (outcome.created, outcome.updated, outcome.pruned),
-            duration_ms: io.millis_since(state.started.unwrap_or(began)),
-            trigger: state.trigger,
+            duration_ms: io.millis_since(state.telling.started.unwrap_or(began)),
+            trigger: state.telling.trigger,
         });
         let event = news.then(|| {
             tracing::info!(object = %key, revision, outcome = result.as_str(), created = outcome.created,
@@ -427,7 +432,7 @@ impl Engine {
             );
             (said.ready, said.reason, note)
         });
-        let untold = std::mem::take(&mut state.untold);
+        let untold = std::mem::take(&mut state.telling.untold);
         let done = told_with(not_arrived(untold, last), done);
         // What is not any more what was planned with is planned anew, whether or not the change alone starts a plan.
         let retry =
@@ -437,9 +442,10 @@ impl Engine {
         let report = Report {
             generation: *generation,
             verdict: said,
-            attempted: state.attempted.as_ref().map(ToString::to_string),
+            attempted: state.remote.attempted.as_ref().map(ToString::to_string),
             revision: Some(revision),
             handled: state
+                .remote
                 .request
                 .clone()
                 .filter(|_| finished || (outcome.left == 0 && !outcome.stopped)),
@@ -473,22 +479,22 @@ impl Engine {
         self.tell_drift(subject, &outcome.drifts);
         if let Err(error) = written {
             // It is said with what is said next.
-            state.untold = done;
-            let more = state.untold.len().saturating_sub(MOST_UNTOLD);
-            state.untold.drain(..more);
+            state.telling.untold = done;
+            let more = state.telling.untold.len().saturating_sub(MOST_UNTOLD);
+            state.telling.untold.drain(..more);
             return Err(error);
         }
-        state.pending = Some(pending);
+        state.latch = Some(pending);
         if outcome.stopped {
             return Ok(Next::After(Duration::ZERO));
         }
 
         if finished {
-            state.trigger = Trigger::Cluster;
-            state.started = None;
+            state.telling.trigger = Trigger::Cluster;
+            state.telling.started = None;
         }
-        state.attempts = if retry { state.attempts.saturating_add(1) } else { 0 };
-        let until_poll = state.until_poll(io.now());
+        state.plans.attempts = if retry { state.plans.attempts.saturating_add(1) } else { 0 };
+        let until_poll = state.remote.until_poll(io.now());
         let mut wait = fought.map_or(until_poll, |fought| fought.min(until_poll));
         if carried.unseen.is_some() {
             wait = wait.min(LOOK_AGAIN);
@@ -496,11 +502,11 @@ impl Engine {
         if !carried.asked.is_empty() {
             wait = wait.min(GIVE_UP);
         }
-        if carried.refusal.is_some() || state.denied_until.is_some() {
+        if carried.refusal.is_some() || state.plans.denied_until.is_some() {
             wait = wait.min(retry_after(subject));
         }
         if retry {
-            wait = wait.min(io.jitter(delay(state.attempts)));
+            wait = wait.min(io.jitter(delay(state.plans.attempts)));
         } else if outcome.left > 0 {
             // The next piece.
             wait = Duration::ZERO;

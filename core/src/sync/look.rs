@@ -88,22 +88,22 @@ impl Engine {
 
     /// Gives up the look that is under way; the next one begins as soon as it may.
     pub(super) fn stop_looking(&self, state: &mut State, subject: &Subject<'_>) {
-        if state.polling().is_some() {
+        if state.remote.polling().is_some() {
             subject.io.tell(Effect::StopLooking);
         }
         if let Some(looking) = self.looks.lock().get_mut(&subject.key.name) {
             looking.slot = None;
         }
-        state.stop_looking();
+        state.remote.stop_looking();
     }
 
     /// Takes in what a look at the remote found, and begins another one if it is time.
     pub(super) fn look(&self, state: &mut State, subject: &Subject<'_>) {
         let Subject { io, key, entry, sync, generation } = subject;
-        if let Some(answer) = state.take_answer() {
+        if let Some(answer) = state.remote.take_answer() {
             self.learn(state, subject, answer);
         }
-        if let Some(question) = state.polling() {
+        if let Some(question) = state.remote.polling() {
             let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MOST_TIMEOUT);
             if io.now().saturating_duration_since(question.began) < timeout + HANGS {
                 return;
@@ -113,12 +113,16 @@ impl Engine {
             tracing::warn!(object = %key, "a look at the remote does not end: it is given up");
             self.stop_looking(state, subject);
             let failure = SourceFailure::from(SourceError::Hangs);
-            self.learn(state, subject, Answer::failed(question, failure, state.loaded.clone()));
+            self.learn(
+                state,
+                subject,
+                Answer::failed(question, failure, state.remote.loaded.clone()),
+            );
         }
         let request = subject.annotation(keys::REQUESTED_AT);
         let asked = self.siblings.is_asked(key).then_some(Trigger::Sibling);
         let asked = self.looks.trigger(&key.name).or(asked);
-        let Some(trigger) = state.due(*generation, request, asked, io.now()) else { return };
+        let Some(trigger) = state.remote.due(*generation, request, asked, io.now()) else { return };
         let question = Question {
             trigger,
             generation: *generation,
@@ -128,16 +132,16 @@ impl Engine {
         };
         // If the look ends without an answer, it is begun again.
         let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
-        state.next_poll = Some(io.now() + io.jitter(retry));
-        let last = state.source_error.as_ref().map(|failure| failure.reason);
+        state.remote.next_poll = Some(io.now() + io.jitter(retry));
+        let last = state.remote.source_error.as_ref().map(|failure| failure.reason);
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
-        let waits = !sync.spec.depends_on.is_empty() && state.released.is_none();
+        let waits = !sync.spec.depends_on.is_empty() && state.waits.released.is_none();
         // What nothing needs any more is not remembered beside the next commit.
         let (board, space) =
-            (state.view.as_ref().map(|view| &view.board), self.space(&key.namespace));
-        let needless = state.loaded.as_ref().map(|loaded| loaded.needless(board, &space));
+            (state.plans.view.as_ref().map(|view| &view.board), self.space(&key.namespace));
+        let needless = state.remote.loaded.as_ref().map(|loaded| loaded.needless(board, &space));
         tracing::debug!(object = %key, uid = entry.uid, trigger = trigger.as_str(), "looking at the remote");
-        self.looks.began(&key.name, question.at, state.poll(question.clone()));
+        self.looks.began(&key.name, question.at, state.remote.poll(question.clone()));
         io.tell(Effect::Look(Box::new(Look {
             sync: (*sync).clone(),
             question,
@@ -146,13 +150,13 @@ impl Engine {
             before: subject.last_applied(),
             has_objects: self.has_objects(state, subject),
             applied: subject.applied_before(),
-            last: subject.last_applied().filter(|_| waits && state.recalled.is_none()),
+            last: subject.last_applied().filter(|_| waits && state.waits.recalled.is_none()),
         })));
     }
 
     /// Whether some object carries the mark of this GitSync.
     fn has_objects(&self, state: &State, subject: &Subject<'_>) -> bool {
-        if let Some(view) = &state.view {
+        if let Some(view) = &state.plans.view {
             return view.board.ours().next().is_some();
         }
         let (sync, space) = (subject.reference(), self.space(&subject.key.namespace));
@@ -169,37 +173,37 @@ impl Engine {
         let Subject { io, key, entry, sync, .. } = subject;
         self.looks.ended(&key.name, answer.question.at);
         let Answer { question, attempted, stages, changed, failure, loaded, recalled } = answer;
-        state.trigger = question.trigger;
-        state.started = Some(question.began);
-        state.generation = question.generation;
+        state.telling.trigger = question.trigger;
+        state.telling.started = Some(question.began);
+        state.remote.generation = question.generation;
         if attempted.is_some() {
-            state.attempted = attempted;
+            state.remote.attempted = attempted;
         }
         if changed {
-            state.attempts = 0;
-            state.stages = stages;
+            state.plans.attempts = 0;
+            state.remote.stages = stages;
         }
         // A new look is also a new try of what the server refused: a policy or a CRD may have changed.
         if question.trigger != Trigger::Sibling {
-            state.refused.clear();
+            state.plans.refused.clear();
         }
         if question.trigger == Trigger::Request {
-            state.fights.forget();
+            state.plans.fights.forget();
         }
         let interval =
             if failure.is_some() { &sync.spec.retry_interval } else { &sync.spec.interval };
         let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
-        state.next_poll = Some(io.now() + io.jitter(interval));
-        state.request = question.request;
-        state.loaded = loaded;
-        state.recalled = recalled.or(state.recalled.take());
-        state.source_error = failure;
+        state.remote.next_poll = Some(io.now() + io.jitter(interval));
+        state.remote.request = question.request;
+        state.remote.loaded = loaded;
+        state.waits.recalled = recalled.or(state.waits.recalled.take());
+        state.remote.source_error = failure;
         let told = Told {
             uid: entry.uid.clone(),
             generation: question.generation,
             polled: question.at,
-            loaded: state.loaded.clone(),
-            failed: state.source_error.is_some(),
+            loaded: state.remote.loaded.clone(),
+            failed: state.remote.source_error.is_some(),
         };
         self.wake(io, self.siblings.tell(key, told));
     }

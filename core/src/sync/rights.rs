@@ -11,7 +11,7 @@ use super::engine::{Engine, Subject};
 use super::loaded::parse_duration;
 use super::machine::effect::{Call, Reply};
 use super::machine::io::Io;
-use super::state::State;
+use super::state::{Plans, State};
 use super::words::Said;
 use crate::api::Kind;
 use crate::cluster::account::Account;
@@ -77,16 +77,16 @@ impl Engine {
         let name = subject.sync.spec.service_account_name.as_deref();
         let account = self.rules.account(&subject.key.namespace, name)?;
         let Some(account) = account else { return Ok(None) };
-        let known = state.account.as_ref() == Some(&account);
+        let known = state.plans.account.as_ref() == Some(&account);
         if known && idle {
             return Ok(Some(account));
         }
-        state.account = None;
+        state.plans.account = None;
         self.find(subject.io, &account).await?;
         if !known {
             self.try_out(subject.io, &account).await?;
         }
-        state.account = Some(account.clone());
+        state.plans.account = Some(account.clone());
         Ok(Some(account))
     }
 
@@ -144,7 +144,7 @@ pub(super) fn retry_after(subject: &Subject<'_>) -> Duration {
     parse_duration(&subject.sync.spec.retry_interval).unwrap_or(Duration::from_secs(30))
 }
 
-impl State {
+impl Plans {
     /// Forgets what was refused for a missing right, when it is time to try again.
     pub(super) fn try_denied_again(&mut self, after: Duration, now: Instant) {
         if self.denied_until.is_some_and(|until| until <= now) {

@@ -108,10 +108,9 @@ pub struct View {
     pub loaded: Arc<Loaded>,
 }
 
-/// See the module.
-pub struct State {
-    /// UID of the GitSync: one of the same name made anew starts from nothing.
-    pub uid: String,
+/// What is known of the remote, and when it is looked at.
+#[derive(Default)]
+pub struct Remote {
     poll: Option<Poll>,
     /// The newest commit that was read whole.
     pub loaded: Option<Arc<Loaded>>,
@@ -125,6 +124,34 @@ pub struct State {
     pub source_error: Option<SourceFailure>,
     /// Newest commit that was tried.
     pub attempted: Option<Revision>,
+    /// Timings of the last commit that was read.
+    pub stages: Stages,
+}
+
+/// Since when the spec and the approval are what they are: what other GitSyncs found earlier counts for no delete.
+pub struct Bar {
+    /// The spec that was seen last, by its generation.
+    spec: (i64, Seq),
+    /// The approval that was seen last.
+    approval: (Option<String>, Seq),
+}
+
+/// Whether a commit waits for other GitSyncs (`dependsOn`), and what is brought about meanwhile.
+#[derive(Default)]
+pub struct Waits {
+    /// The newest commit that did not have to wait.
+    pub released: Option<Arc<Loaded>>,
+    /// For which generation of the spec it did not.
+    pub released_for: i64,
+    /// What an operator that ran before this one has applied, while nothing is released.
+    pub recalled: Option<Arc<Loaded>>,
+    /// Whether the newest commit waits.
+    pub waiting: bool,
+}
+
+/// What plans keep for the next one.
+#[derive(Default)]
+pub struct Plans {
     /// Writes that changed nothing.
     pub settled: Settled,
     /// Plans with failed writes, in a row.
@@ -141,75 +168,69 @@ pub struct State {
     pub denied_until: Option<Instant>,
     /// As whom the last plan was written, if that was no trouble.
     pub account: Option<Account>,
-    /// The newest commit that did not have to wait for other GitSyncs.
-    pub released: Option<Arc<Loaded>>,
-    /// For which generation of the spec it did not.
-    pub released_for: i64,
-    /// What an operator that ran before this one has applied, while nothing is released.
-    pub recalled: Option<Arc<Loaded>>,
-    /// Whether the newest commit waits for other GitSyncs.
-    pub waiting: bool,
-    /// The deletes that are held and shown; `None` before that is known from the status.
-    #[allow(clippy::option_option)] // said in the line above
-    pub pending: Option<Option<PendingPrune>>,
-    /// The spec that was seen last, by its generation, and since when.
-    spec: (i64, Seq),
-    /// The approval that was seen last, and since when.
-    approval: (Option<String>, Seq),
-    /// Since when the GitSync is known to be deleted.
+}
+
+/// How far the end of a GitSync has come.
+#[derive(Default)]
+pub struct End {
+    /// Since when it is known to be deleted.
     pub ended: Option<Seq>,
     /// Since when nothing but what others keep is left of it.
     pub parting: Option<Instant>,
     /// How many objects were deleted because of that.
     pub parted: usize,
+}
+
+/// What there is to tell.
+pub struct Telling {
     /// What was done and could not be told.
     pub untold: Vec<Done>,
     /// What started the work that is being done.
     pub trigger: Trigger,
-    /// Timings of the last commit that was read.
-    pub stages: Stages,
     /// When the work that is being done began.
     pub started: Option<Instant>,
+}
+
+/// See the module. Each part is of one step.
+pub struct State {
+    /// UID of the GitSync: one of the same name made anew starts from nothing.
+    pub uid: String,
+    /// The look at the remote.
+    pub remote: Remote,
+    /// What others must have looked after.
+    pub bar: Bar,
+    /// Waiting for other GitSyncs.
+    pub waits: Waits,
+    /// Planning and writing.
+    pub plans: Plans,
+    /// The deletes that are held and shown; `None` before that is known from the status.
+    #[allow(clippy::option_option)] // said in the line above
+    pub latch: Option<Option<PendingPrune>>,
+    /// The end of the GitSync.
+    pub end: End,
+    /// The status.
+    pub telling: Telling,
 }
 
 impl State {
     /// Nothing known yet.
     #[must_use]
     pub fn new(uid: &str) -> Self {
+        let (trigger, started) = (Trigger::Start, None);
         Self {
             uid: uid.to_owned(),
-            poll: None,
-            loaded: None,
-            next_poll: None,
-            generation: 0,
-            request: None,
-            source_error: None,
-            attempted: None,
-            settled: Settled::new(),
-            attempts: 0,
-            pieces: Pieces::default(),
-            view: None,
-            refused: Refused::new(),
-            fights: Fights::default(),
-            denied_until: None,
-            account: None,
-            released: None,
-            recalled: None,
-            released_for: 0,
-            waiting: false,
-            pending: None,
-            spec: (0, Seq::next()),
-            approval: (None, Seq::next()),
-            ended: None,
-            parting: None,
-            parted: 0,
-            untold: Vec::new(),
-            trigger: Trigger::Start,
-            stages: Stages::default(),
-            started: None,
+            remote: Remote::default(),
+            bar: Bar { spec: (0, Seq::next()), approval: (None, Seq::next()) },
+            waits: Waits::default(),
+            plans: Plans::default(),
+            latch: None,
+            end: End::default(),
+            telling: Telling { untold: Vec::new(), trigger, started },
         }
     }
+}
 
+impl Bar {
     /// Takes note of the spec and of the approval that the GitSync has now.
     pub fn note(&mut self, generation: i64, approval: Option<&str>) {
         if self.spec.0 != generation {
@@ -226,7 +247,9 @@ impl State {
     pub fn since(&self, loaded: &Loaded) -> Seq {
         loaded.found.max(self.spec.1).max(self.approval.1)
     }
+}
 
+impl Remote {
     /// Why the remote is to be looked at now, if it is.
     #[must_use]
     pub fn due(
@@ -315,15 +338,15 @@ mod tests {
     #[test]
     fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
         let mut state = State::new("u");
-        state.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
+        state.remote.loaded = Some(Arc::new(commit(None, &[("a", "a.yaml")], false)));
         let (trigger, request) = (Trigger::Request, Some("now".to_owned()));
         let (began, at) = (Instant::now(), Seq::next());
-        let slot = state.poll(Question { trigger, generation: 7, request, began, at });
-        let news = state.has_news();
-        assert!(!news() && state.take_answer().is_none(), "it is under way");
+        let slot = state.remote.poll(Question { trigger, generation: 7, request, began, at });
+        let news = state.remote.has_news();
+        assert!(!news() && state.remote.take_answer().is_none(), "it is under way");
         *slot.lock().expect("lock") = Some(Err(SourceError::Panicked));
         assert!(news(), "a plan that is being carried out stops");
-        let answer = state.take_answer().expect("an answer");
+        let answer = state.remote.take_answer().expect("an answer");
         let failure = answer.failure.expect("a failure");
         assert_eq!((failure.reason, failure.terminal), ("InternalError", false));
         assert!(failure.message.contains("bug of Convoke; hint: revert"), "{}", failure.message);
@@ -331,7 +354,7 @@ mod tests {
         assert_eq!(answer.question.request.as_deref(), Some("now"));
         assert!(answer.loaded.is_some(), "what was read before");
         assert!(
-            state.polling().is_none() && state.take_answer().is_none(),
+            state.remote.polling().is_none() && state.remote.take_answer().is_none(),
             "the next look may begin"
         );
     }

@@ -77,7 +77,7 @@ impl Engine {
     ) -> Option<Report<'static>> {
         let mut conditions = subject.status().into_iter().flat_map(|status| &status.conditions);
         let ready = conditions.find(|condition| condition.type_ == "Ready");
-        let wrong = state.waiting || state.source_error.is_some();
+        let wrong = state.waits.waiting || state.remote.source_error.is_some();
         if wrong || ready.is_some_and(|ready| ready.status != "True") {
             return None;
         }
