@@ -125,8 +125,11 @@ impl Engine {
         } else {
             brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
         };
-        // Whether or not the status can say so at once.
-        state.latch = Some(pending.clone());
+        let approves = made.released.is_some() && approved != made.released.as_ref();
+        if !approves {
+            // Whether or not the status can say so at once.
+            state.latch = Some(pending.clone());
+        }
         // What others see at this moment may not be shown here, unless somebody has approved just that.
         let known = made.released.as_ref();
         let known = known.filter(|released| brake::names_all(released, &made.prune));
@@ -157,7 +160,7 @@ impl Engine {
         state.plans.view = Some(view);
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
-        if made.released.is_some() && approved != made.released.as_ref() {
+        if approves {
             let released = made.released.clone();
             self.write_status(subject, |old| {
                 let mut status = old.cloned().unwrap_or_default();
@@ -165,6 +168,8 @@ impl Engine {
                 status
             })
             .await?;
+            // What is approved is held until that is remembered.
+            state.latch = Some(pending.clone());
         }
 
         let apply_start = io.now();
@@ -303,6 +308,9 @@ impl Engine {
         let touched = self.touched.take(&key);
         let before = std::mem::replace(&mut view.loaded, loaded.clone());
         let differing = changes(&before.measure, &loaded.measure);
+        for (id, _) in differing.iter().filter(|(id, _)| loaded.measure.get(id).is_none()) {
+            state.plans.settled.remove(id);
+        }
         for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
             view.board.look(id, sync, &loaded.measure, live, &state.plans.settled);
         }
@@ -331,8 +339,9 @@ impl Engine {
         since: Seq,
     ) {
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
-            self.siblings.ask(&other, key, since, io.now());
-            self.wake(io, vec![other]);
+            if self.siblings.ask(&other, key, since, io.now()) {
+                self.wake(io, vec![other]);
+            }
         }
         // It may not want it any more before it has taken it.
         for (_, taker) in &made.given {

@@ -132,8 +132,9 @@ impl Engine {
                 && told.polled > newest.found
         });
         let Some(told) = told else {
-            self.siblings.ask(other, me, newest.found, io.now());
-            self.wake(io, vec![other.clone()]);
+            if self.siblings.ask(other, me, newest.found, io.now()) {
+                self.wake(io, vec![other.clone()]);
+            }
             return Some("has not looked at its remote since");
         };
         let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());

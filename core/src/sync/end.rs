@@ -309,8 +309,9 @@ impl Engine {
         // As before any delete: nobody else of this namespace may want it.
         let mut asked = Vec::new();
         for other in &others.unknown {
-            self.siblings.ask(other, key, since, io.now());
-            self.wake(io, vec![other.clone()]);
+            if self.siblings.ask(other, key, since, io.now()) {
+                self.wake(io, vec![other.clone()]);
+            }
             asked.push(other.name.clone());
         }
         for other in others.mute() {

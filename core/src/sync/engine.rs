@@ -452,7 +452,7 @@ impl Engine {
             problems: Some(&problems),
             plan: Some(&plan),
             counts: Some(&counts),
-            no_delete_due: plan.due <= outcome.pruned,
+            no_delete_due: plan.proves_its_size(outcome.pruned),
             failed: outcome.failures.len() + blocked,
             approved,
             pending: pending.clone(),
@@ -464,6 +464,9 @@ impl Engine {
             silent: None,
             now: io.time(),
         };
+        // Until it is told: this pass may be given up just now. It is said with what is said next.
+        let more = done.len().saturating_sub(MOST_UNTOLD);
+        state.telling.untold = done[more..].to_vec();
         let written = self.tell(subject, report).await;
         // What waited for the commit to be applied may go on.
         io.tell(Effect::Writing(false));
@@ -477,13 +480,8 @@ impl Engine {
             })));
         }
         self.tell_drift(subject, &outcome.drifts);
-        if let Err(error) = written {
-            // It is said with what is said next.
-            state.telling.untold = done;
-            let more = state.telling.untold.len().saturating_sub(MOST_UNTOLD);
-            state.telling.untold.drain(..more);
-            return Err(error);
-        }
+        written?;
+        state.telling.untold.clear();
         state.latch = Some(pending);
         if outcome.stopped {
             return Ok(Next::After(Duration::ZERO));

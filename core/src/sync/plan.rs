@@ -232,6 +232,14 @@ impl Plan {
     pub fn is_settled(&self) -> bool {
         self.create.is_empty() && self.update.is_empty() && self.prune.is_empty()
     }
+
+    /// Whether all objects that there are count as what there is, once so many of them were deleted: a percentage of deletes is
+    /// of that. As long as some are kept only because of a file that cannot be read, they may be due in a moment, and what a
+    /// commit creates beside them must not raise what it may delete.
+    #[must_use]
+    pub fn proves_its_size(&self, pruned: usize) -> bool {
+        self.due <= pruned && self.quarantined.is_empty()
+    }
 }
 
 impl Plan {

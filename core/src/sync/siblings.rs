@@ -48,8 +48,8 @@ type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 struct Asked {
     /// After which place in the order of things the look has to begin.
     since: Seq,
-    /// When it was asked first.
-    at: Instant,
+    /// When it was asked first; `None` while it will not look.
+    at: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -201,7 +201,12 @@ impl Siblings {
     /// A GitSync does not look at its remote now, whoever asks. Returns those that waited for it: they see why.
     #[must_use]
     pub fn take_waiters(&self, key: &Key) -> Vec<Key> {
-        self.lock().waiters.remove(key).into_iter().flatten().collect()
+        let mut inner = self.lock();
+        if let Some(asked) = inner.asked.get_mut(key) {
+            // Its time to answer begins anew when it looks again.
+            asked.at = None;
+        }
+        inner.waiters.remove(key).into_iter().flatten().collect()
     }
 
     /// A GitSync is gone. Returns those that waited for it.
@@ -228,12 +233,18 @@ impl Siblings {
         self.lock().waiters.entry(whom.clone()).or_default().insert(waiter.clone());
     }
 
-    /// The same, and that look is to be at once, unless one that began after `since` is on its way.
-    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq, now: Instant) {
+    /// The same, and that look is to be at once, unless one that began after `since` is on its way. Returns whether that is news
+    /// for it: two that wait for each other must not wake each other all the time.
+    #[must_use]
+    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq, now: Instant) -> bool {
         self.wait(whom, waiter);
         let mut inner = self.lock();
-        let asked = inner.asked.entry(whom.clone()).or_insert(Asked { since, at: now });
+        let known =
+            inner.asked.get(whom).is_some_and(|asked| asked.at.is_some() && asked.since >= since);
+        let asked = inner.asked.entry(whom.clone()).or_insert(Asked { since, at: None });
+        asked.at.get_or_insert(now);
         asked.since = since.max(asked.since);
+        !known
     }
 
     /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
@@ -289,8 +300,9 @@ impl Siblings {
             // It was to look when it was suspended: what it knows was not enough then.
             let asked = inner.asked.get(&other);
             let unheard = suspended && asked.is_some();
-            let hangs =
-                asked.is_some_and(|asked| now.saturating_duration_since(asked.at) >= GIVE_UP);
+            let hangs = asked
+                .and_then(|asked| asked.at)
+                .is_some_and(|at| now.saturating_duration_since(at) >= GIVE_UP);
             match fresh {
                 Some(told) if !told.failed && !unheard => {
                     if let Some(gives) = inner.gives.get(&other) {

@@ -147,7 +147,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
         siblings.view(&main, Seq::default(), Instant::now(), &store).unproven(),
         Unproven::default()
     );
-    siblings.ask(&Key::new("team", "silent"), &main, Seq::next(), Instant::now());
+    let _ = siblings.ask(&Key::new("team", "silent"), &main, Seq::next(), Instant::now());
     let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven().unread, ["GitSync silent"]);
 }
@@ -215,11 +215,11 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     let late = told(&BTreeSet::new(), 1);
-    siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
+    let _ = siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
     let _woken = siblings.tell(&key, early);
     assert!(siblings.is_asked(&key), "it looks once more");
     // Asked again while the look is on its way.
-    siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
+    let _ = siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
     let _woken = siblings.tell(&key, late);
     assert!(!siblings.is_asked(&key));
 }
@@ -244,14 +244,19 @@ fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
     let (siblings, start) = (Siblings::default(), Instant::now());
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
-    siblings.ask(&other, &main, since, start);
+    assert!(siblings.ask(&other, &main, since, start));
     // Asked again, and by a look that began too early: it has not answered yet.
-    siblings.ask(&other, &main, since, start + GIVE_UP / 2);
+    assert!(!siblings.ask(&other, &main, since, start + GIVE_UP / 2), "it is asked already");
     let _woken = siblings.tell(&other, early);
     let view =
         |seconds: u64| siblings.view(&main, since, start + Duration::from_secs(seconds), &store);
     assert_eq!((view(59).unknown.len(), view(59).failed.len()), (1, 0));
     assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 1));
+    // It was suspended meanwhile: its minute begins when it can look again.
+    let _woken = siblings.take_waiters(&other);
+    assert!(siblings.ask(&other, &main, since, start + Duration::from_secs(3600)));
+    assert_eq!((view(3659).unknown.len(), view(3659).failed.len()), (1, 0));
+    assert_eq!((view(3660).unknown.len(), view(3660).failed.len()), (0, 1));
     let _woken = siblings.tell(&other, told(&BTreeSet::new(), 1));
     assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 0));
 }

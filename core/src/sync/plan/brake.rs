@@ -155,11 +155,12 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
     let before = remembered.filter(|before| all_known(&unread, &before.unread));
     let before = before.map(|before| before.uids.as_slice()).unwrap_or_default();
     let stays = |uid: &&String| is_new(uid) || before.contains(*uid);
-    let others = before.iter().filter(|uid| !all.contains(*uid));
+    // Those that are gone need none.
+    let others = before.iter().filter(|uid| !all.contains(*uid) && left.contains(*uid));
     let approved = ApprovedPrune {
         digest: said.to_owned(),
         input_key: inputs.latch_key.to_owned(),
-        uids: all.iter().filter(stays).chain(others).cloned().collect(),
+        uids: all.iter().filter(stays).chain(others).take(MOST_APPROVED).cloned().collect(),
         unread,
     };
     Released { gone, approved: Some(approved), rest, cut }
@@ -245,8 +246,8 @@ pub fn pending(
     let released = plan.released.as_ref();
     let approved = uids(released.iter().flat_map(|released| &released.uids));
     let digest = released.map(|released| released.digest.as_str());
-    let named = before.iter().filter(|before| Some(before.digest.as_str()) != digest);
-    let open = named.flat_map(|before| &before.uids);
+    // What a digest named and was not shown any more when somebody said yes to it is not approved.
+    let open = before.iter().flat_map(|before| &before.uids);
     let open = open.chain(before.iter().flat_map(|before| &before.held_before));
     let open = open.filter(|uid| !approved.contains(uid.as_str()) && plan.left.contains(*uid));
     let mut open: Vec<_> = open.cloned().collect();

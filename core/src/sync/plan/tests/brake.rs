@@ -250,8 +250,16 @@ fn g12_a_digest_that_was_shown_releases_those_of_its_objects_that_remain() {
     let plan = w.show();
     assert_eq!((pruned(&plan), held(&plan)), (vec!["z", "y"], vec![]));
     let released = plan.released.expect("remembered until it is done");
-    assert_eq!((released.digest, released.uids.len()), (digest, 2));
-    assert_eq!(w.pending, None, "nothing waits any more");
+    assert_eq!((&released.digest, released.uids.len()), (&digest, 2));
+    let pending = w.pending.as_ref().expect("x was not shown when somebody said yes");
+    assert_eq!((pending.count, pending.digest.as_str()), (0, ""));
+    w.approved = Some(released);
+    for name in ["y", "z"] {
+        w.live.remove(&id(name));
+    }
+    w.protect("x", "no");
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec![], vec!["x"]), "nobody has approved it");
 }
 
 #[test]

@@ -53,6 +53,19 @@ fn g13_what_is_quarantined_is_counted_as_such_and_brought_back_when_it_was_chang
 }
 
 #[test]
+fn g12_what_a_commit_creates_beside_broken_files_does_not_raise_what_it_may_delete() {
+    // Its file is broken, so b is kept and not due; it may be due in a moment.
+    let mut w = broken(true);
+    let plan = w.plan();
+    assert!(plan.due == 0 && !plan.proves_its_size(0));
+    (w.has_errors, w.broken) = (false, BTreeMap::new());
+    w.desired.remove(&id("b"));
+    let plan = w.plan();
+    assert_eq!((plan.due, plan.quarantined.len()), (1, 0));
+    assert!(!plan.proves_its_size(0) && plan.proves_its_size(1));
+}
+
+#[test]
 fn g13_a_later_definition_that_may_have_been_applied_is_not_taken_back() {
     let mut w = broken(false);
     edit(&mut w, "b");
