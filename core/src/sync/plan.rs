@@ -234,11 +234,11 @@ impl Plan {
     }
 
     /// Whether all objects that there are count as what there is, once so many of them were deleted: a percentage of deletes is
-    /// of that. As long as some are kept only because of a file that cannot be read, they may be due in a moment, and what a
-    /// commit creates beside them must not raise what it may delete.
+    /// of that. As long as some are kept only because of a file that cannot be read, or until another GitSync has taken them,
+    /// they may be due in a moment, and what a commit creates beside them must not raise what it may delete.
     #[must_use]
     pub fn proves_its_size(&self, pruned: usize) -> bool {
-        self.due <= pruned && self.quarantined.is_empty()
+        self.due <= pruned && self.quarantined.is_empty() && self.given.is_empty()
     }
 }
 
