@@ -45,8 +45,8 @@ fn status_mib(status: &str, name: &str) -> Option<f64> {
 pub fn most_mib(agents: usize) -> Option<f64> {
     match agents {
         ..=1000 => Some(50.0),
-        ..=5000 => Some(90.0),
-        ..=10_000 => Some(150.0),
+        1001..=5000 => Some(90.0),
+        5001..=10_000 => Some(150.0),
         _ => None,
     }
 }
