@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::limit::Call;
+use crate::limit::{Call, WORKERS};
 use crate::managed_fields::applied_by;
 use crate::options::{Controllers, Options};
 use crate::report::{Goal, Report};
@@ -24,9 +24,6 @@ use crate::stage::{Outcome, Running, Stage, applied, millis};
 use crate::support::{AuditMark, AuditRecord};
 use crate::whole::stages;
 
-/// Writes on their way at once for the limit: as many as the API server works on side by side, and more than the
-/// operator has.
-const WORKERS: usize = 48;
 /// How often the limit is measured; the best counts.
 const TRIES: usize = 2;
 /// Convoke's field manager of children.

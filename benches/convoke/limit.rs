@@ -20,6 +20,8 @@ const TRY: usize = 600;
 const GAIN: f64 = 1.05;
 /// Never more workers than that.
 const MOST: usize = 128;
+/// Workers where the plateau is not looked for (P8 and P14): beyond every plateau that was found on quiet machines.
+pub const WORKERS: usize = 48;
 
 /// One request, ready to be sent.
 pub struct Call {

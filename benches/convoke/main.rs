@@ -101,7 +101,7 @@ async fn runs(options: &Options, plateau: &mut Plateau, report: &mut Report) -> 
                 }
                 Run::Children(size) => children::scenario(options, size, report, &step).await,
                 Run::Syncs(syncs, controllers) => {
-                    many_syncs::scenario(options, syncs, controllers, plateau, report, &step).await
+                    many_syncs::scenario(options, syncs, controllers, report, &step).await
                 }
             };
             if let Err(error) = measured {
@@ -140,7 +140,12 @@ async fn scenario(
     let mut limits = None;
     if options.wants(&["P1", "P1b", "P3", "P4"]) {
         step("the limit");
-        find_workers(&mut stage, plateau).await?;
+        if plateau.is_none() {
+            let namespace = stage.cluster.namespace("plateau").await;
+            stage.api.quiet(None).await?;
+            *plateau = Some(stage.limit.plateau(Fleet::new(1000, options), &namespace).await?);
+        }
+        stage.workers = plateau.as_ref().map_or(16, |(workers, _)| *workers);
         let measured = limits::limits(&stage).await?;
         if options.wants(&creation) && limits::compares_kubectl(&stage) {
             step("kubectl");
@@ -188,18 +193,6 @@ async fn scenario(
             whole::prune(&mut run, limits, report).await?;
         }
     }
-    Ok(())
-}
-
-/// The limit's workers on this stage: found on the first one that needs them.
-async fn find_workers(stage: &mut Stage<'_>, plateau: &mut Plateau) -> Outcome<()> {
-    if plateau.is_none() {
-        let namespace = stage.cluster.namespace("plateau").await;
-        stage.api.quiet(None).await?;
-        let fleet = Fleet::new(1000, stage.options);
-        *plateau = Some(stage.limit.plateau(fleet, &namespace).await?);
-    }
-    stage.workers = plateau.as_ref().map_or(16, |(workers, _)| *workers);
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::change::{CHANGES, Floor};
-use crate::limit::{Call, Limit};
+use crate::limit::{Call, Limit, WORKERS};
 use crate::numbers::most_mib_with_syncs;
 use crate::options::{Controllers, Options};
 use crate::process::Operator;
@@ -23,7 +23,6 @@ use crate::report::{Goal, Key, Report};
 use crate::repository::Fleet;
 use crate::stage::{Outcome, Stage, applied, millis};
 use crate::whole::{same_manifests, stages};
-use crate::{Plateau, find_workers};
 
 /// Agents of one GitSync.
 const AGENTS: usize = 10;
@@ -35,14 +34,12 @@ pub async fn scenario(
     options: &Options,
     syncs: usize,
     controllers: Controllers,
-    plateau: &mut Plateau,
     report: &mut Report,
     step: &dyn Fn(&str),
 ) -> Outcome<()> {
     let fleet = Fleet::in_folders_of(AGENTS, syncs * AGENTS, options);
-    let mut stage = Stage::start(options, fleet, controllers).await?;
+    let stage = Stage::start(options, fleet, controllers).await?;
     step("the limit");
-    find_workers(&mut stage, plateau).await?;
     let mut namespaces = Vec::new();
     for _ in 0..syncs.div_ceil(IN_ONE) {
         namespaces.push(stage.cluster.namespace("team").await);
@@ -71,9 +68,9 @@ async fn create_limit(stage: &Stage<'_>, namespaces: &[String]) -> Outcome<f64> 
     for _ in 0..if stage.fleet.size <= 1000 { 3 } else { 1 } {
         let create = |i| Call::apply(of(i), stage.fleet.manifest(i, 1, of(i)), true);
         stage.api.quiet(None).await?;
-        best = best.min(millis(stage.limit.run(all().map(create).collect(), stage.workers).await?));
+        best = best.min(millis(stage.limit.run(all().map(create).collect(), WORKERS).await?));
         let delete = |i| Call::delete(of(i), &Fleet::name(i));
-        stage.limit.run(all().map(delete).collect(), stage.workers).await?;
+        stage.limit.run(all().map(delete).collect(), WORKERS).await?;
     }
     Ok(best)
 }
@@ -135,7 +132,7 @@ impl<'a> Crowd<'a> {
             let path = collection(namespace, "modelapis");
             Call::apply_to(&path, "bench", Fleet::model_manifest(), true)
         };
-        admin.run(namespaces.iter().map(model).collect(), stage.workers).await?;
+        admin.run(namespaces.iter().map(model).collect(), WORKERS).await?;
         let store = stage.dir().join("store");
         let argument = format!("--data-dir={}", store.display());
         let operator = stage.operator(&[&argument]).await?;
@@ -174,7 +171,7 @@ impl<'a> Crowd<'a> {
         let creates = (0..self.syncs).map(create).collect();
         self.stage.api.quiet(None).await?;
         let began = Instant::now();
-        admin.run(creates, self.stage.workers).await?;
+        admin.run(creates, WORKERS).await?;
         let created = millis(began.elapsed());
         let ended = self.all_have(&commit).await?;
         let row = report.add(self.key("first sync"), "ms", millis(ended - began), Some(limit));
