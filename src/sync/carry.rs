@@ -319,8 +319,7 @@ impl Engine {
         since: Seq,
     ) {
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
-            self.siblings.ask(&other, key, since);
-            self.wake(io, vec![other]);
+            self.ask_to_look(io, &other, key, since);
         }
         if made.held.is_some() || !asked.is_empty() {
             for other in others.mute() {

@@ -133,8 +133,7 @@ impl Engine {
                 && told.polled > newest.found
         });
         let Some(told) = told else {
-            self.siblings.ask(other, me, newest.found);
-            self.wake(io, vec![other.clone()]);
+            self.ask_to_look(io, other, me, newest.found);
             return Some("has not looked at its remote since");
         };
         let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());

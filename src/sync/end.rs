@@ -308,8 +308,7 @@ impl Engine {
         // As before any delete: nobody else of this namespace may want it.
         let mut asked = Vec::new();
         for other in &others.unknown {
-            self.siblings.ask(other, key, since);
-            self.wake(io, vec![other.clone()]);
+            self.ask_to_look(io, other, key, since);
             asked.push(other.name.clone());
         }
         for other in others.mute() {

@@ -11,6 +11,7 @@ use super::look::Looks;
 use super::machine::effect::{Call, Effect, Event, Reply};
 use super::machine::io::Io;
 use super::machine::{Ended, Moved};
+use super::order::Seq;
 use super::rights::{Rules, retry_after};
 use super::siblings::Siblings;
 use super::source::Loaded;
@@ -137,7 +138,7 @@ impl Engine {
         }
     }
 
-    fn states(&self) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
+    pub(super) fn states(&self) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,6 +170,13 @@ impl Engine {
     pub(super) fn wake(&self, io: &Io, keys: Vec<Key>) {
         for key in keys {
             io.tell(Effect::Wake(key.name, Duration::ZERO));
+        }
+    }
+
+    /// Asks another GitSync to look at its remote. One that is asked already is not woken again.
+    pub(super) fn ask_to_look(&self, io: &Io, other: &Key, me: &Key, since: Seq) {
+        if self.siblings.ask(other, me, since) {
+            self.wake(io, vec![other.clone()]);
         }
     }
 

@@ -137,6 +137,13 @@ impl Siblings {
         wake
     }
 
+    /// The same, before a pass has taken it in: whoever waits for it is woken by that one.
+    pub fn hear(&self, key: &Key, told: Told) {
+        for waiter in self.tell(key, told) {
+            self.wait(key, &waiter);
+        }
+    }
+
     /// What a GitSync told last.
     #[must_use]
     pub fn told(&self, key: &Key) -> Option<Told> {
@@ -197,18 +204,38 @@ impl Siblings {
         self.lock().waiters.entry(whom.clone()).or_default().insert(waiter.clone());
     }
 
-    /// The same, and that look is to be at once, unless one that began after `since` is on its way.
-    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq) {
+    /// The same, and that look is to be at once, unless one that began after `since` is on its way. Returns whether that is
+    /// news: two that wait for each other are not to wake each other again and again.
+    #[must_use]
+    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq) -> bool {
         self.wait(whom, waiter);
         let mut inner = self.lock();
         let asked = inner.asked.entry(whom.clone()).or_default();
+        let news = since > *asked;
         *asked = since.max(*asked);
+        news
     }
 
     /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
     #[must_use]
     pub fn is_asked(&self, key: &Key) -> bool {
         self.lock().asked.contains_key(key)
+    }
+
+    /// Of whom something is kept, for tests.
+    #[cfg(test)]
+    pub fn names(&self) -> Vec<(&'static str, Vec<String>)> {
+        let inner = self.lock();
+        let of = |keys: Vec<&Key>| keys.into_iter().map(|key| key.name.clone()).collect();
+        let waiters = inner.waiters.iter().flat_map(|(whom, all)| all.iter().chain([whom]));
+        let contested = inner.contested.values().flat_map(BTreeMap::keys);
+        vec![
+            ("what is told", of(inner.told.keys().collect())),
+            ("what is given", of(inner.gives.keys().collect())),
+            ("what is asked", of(inner.asked.keys().collect())),
+            ("who waits", of(waiters.collect())),
+            ("what is contested", of(inner.contested.keys().chain(contested).collect())),
+        ]
     }
 
     /// The others of the namespace, as seen by `key`. A look of theirs counts if it began after `since`.

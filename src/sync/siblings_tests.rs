@@ -142,7 +142,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     // Nor of one that was to look again when it was suspended.
     let _nobody = siblings.tell(&Key::new("team", "silent"), told(&["a"].into(), 1));
     assert_eq!(siblings.view(&main, Seq::default(), &store).unproven(), Unproven::default());
-    siblings.ask(&Key::new("team", "silent"), &main, Seq::next());
+    assert!(siblings.ask(&Key::new("team", "silent"), &main, Seq::next()));
     let view = siblings.view(&main, Seq::default(), &store);
     assert_eq!(view.unproven().unread, ["GitSync silent"]);
 }
@@ -208,11 +208,37 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     let late = told(&BTreeSet::new(), 1);
-    siblings.ask(&key, &Key::new("team", "main"), since);
+    let _new = siblings.ask(&key, &Key::new("team", "main"), since);
     let _woken = siblings.tell(&key, early);
     assert!(siblings.is_asked(&key), "it looks once more");
     // Asked again while the look is on its way.
-    siblings.ask(&key, &Key::new("team", "main"), since);
+    let _new = siblings.ask(&key, &Key::new("team", "main"), since);
     let _woken = siblings.tell(&key, late);
     assert!(!siblings.is_asked(&key));
+}
+
+#[test]
+fn g22_a_question_that_stands_wakes_nobody_again() {
+    let (siblings, [one, two]) = (Siblings::default(), ["one", "two"].map(|n| Key::new("team", n)));
+    let since = Seq::next();
+    assert!(siblings.ask(&one, &two, since));
+    assert!(!siblings.ask(&one, &two, since), "two that wait for each other would never rest");
+    assert!(siblings.ask(&one, &two, Seq::next()), "an older look is not enough any more");
+    let _woken = siblings.tell(&one, told(&BTreeSet::new(), 0));
+    assert!(siblings.ask(&one, &two, Seq::next()));
+}
+
+#[test]
+fn g22_what_a_look_has_read_is_known_before_a_pass_takes_it_in() {
+    let (siblings, [one, two]) = (Siblings::default(), ["one", "two"].map(|n| Key::new("team", n)));
+    let store = live(&[("one", 1, false), ("two", 2, false)]);
+    let _first = siblings.tell(&one, told(&BTreeSet::new(), 0));
+    siblings.wait(&one, &two);
+    let (news, found) = (siblings.news("team"), told(&BTreeSet::from(["a"]), 1));
+    siblings.hear(&one, found.clone());
+    assert!(siblings.news("team") > news, "a delete that is about to be sent is not");
+    let id = ObjectId::new(Kind::ModelAPI, "a");
+    let view = siblings.view(&two, Seq::default(), &store);
+    assert_eq!(view.wanted_by(&id).as_deref(), Some("one"));
+    assert_eq!(siblings.tell(&one, found), [two], "whoever waits is woken when it is taken in");
 }
