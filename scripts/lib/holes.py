@@ -1,7 +1,8 @@
 """Puts holes back that the engine once had, one at a time, and says after how many scenarios the simulation finds each.
 
-Each is a patch in tests/holes. One that does not apply any more, or that is not found, is a failure. The patches are
-applied to a copy of the newest commit in a temporary folder, and compiled into a folder of their own below the target folder.
+Each is a patch in tests/holes. One that does not apply any more, or that is not found, is a failure. A patch whose first line is
+`held by: TEST` is not looked for by the simulation, which cannot show it: that test of the library has to fail with it instead; the
+lines below say why. The patches are applied to a copy of the newest commit in a temporary folder, and compiled into a folder of their own below the target folder.
 
 usage: holes.py [PART OF A NAME]...
 """
@@ -14,12 +15,22 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# The rarest hole that is found needs a quarter of these; docs/testing.md says which are not found yet.
-SCENARIOS = 10_000
+# Up to the first one that fails without a hole; docs/testing.md says how many each needs.
+SCENARIOS = 1_500
+CAMPAIGN = "no_scenario_deletes_without_proof"
 
 
 def run(command, **more):
     return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+
+
+def judged(test, said):
+    """What came of a test that is to fail."""
+    if re.search(r"^test .*" + re.escape(test) + r".* FAILED$", said, re.M):
+        return True, f"held by {test}"
+    if re.search(r"^test result: ok\. [1-9]", said, re.M):
+        return False, f"{test} does not notice it"
+    return False, f"{test} did not run:\n" + said[-2000:]
 
 
 def find(copy, patch, target):
@@ -29,10 +40,14 @@ def find(copy, patch, target):
         return False, f"does not apply any more: {applied.stderr.strip()}"
     environment = dict(os.environ, CARGO_TARGET_DIR=str(target), RUST_BACKTRACE="0")
     environment.update(SIMULATION_SEED="1", SIMULATION_COUNT=str(SCENARIOS))
-    command = ["cargo", "test", "--locked", "--lib", "simulation", "--", "--nocapture"]
-    test = run(command, cwd=copy, env=environment)
-    said = test.stdout + test.stderr
+    held = re.match(r"held by: (\S+)\n", patch.read_text())
+    test = held[1] if held else CAMPAIGN
+    command = ["cargo", "test", "--locked", "--lib", test, "--", "--nocapture"]
+    ended = run(command, cwd=copy, env=environment)
+    said = ended.stdout + ended.stderr
     run(["git", "-C", copy, "checkout", "--quiet", "."])
+    if held:
+        return judged(test, said)
     after = re.search(r"failed after (\d+) scenarios", said)
     why = re.search(r"fails without the steps.*\n(.*)", said)
     if after and why:

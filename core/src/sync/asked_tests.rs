@@ -51,7 +51,7 @@ impl Script {
             });
             server.make(&of_sync(name), sync);
         }
-        let operator = Operator::new(&server, now, 1);
+        let operator = Operator::new(&server, now, 1, 48);
         let read = BTreeMap::new();
         let mut script = Self { server, operator, now, read, commits: 0 };
         script.run();
@@ -70,13 +70,13 @@ impl Script {
             self.operator.at(self.now);
             self.operator.begin();
             let mut some = false;
-            for name in self.operator.active.clone() {
+            for name in self.operator.active.keys().cloned().collect::<Vec<_>>() {
                 loop {
                     let (asked, more) = self.operator.pull(&name);
-                    let asked = asked.map(|flying| (flying.number, flying.call.clone()));
+                    let asked = asked.map(|flying| (flying.number, flying.asked.call.clone()));
                     if let Some((number, call)) = asked {
                         self.operator.flying.pop();
-                        let reply = self.server.answer(&call);
+                        let reply = self.server.answer(None, &call);
                         self.operator.machine.reply(&name, number, reply);
                         some = true;
                     }

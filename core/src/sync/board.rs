@@ -149,6 +149,12 @@ impl Board {
         Some(Some(known) == want.fingerprint())
     }
 
+    /// All that is remembered, for tests.
+    #[cfg(test)]
+    pub(super) fn ids(&self) -> impl Iterator<Item = &ObjectId> {
+        self.seen.keys()
+    }
+
     /// The same without what was applied before this moment.
     #[cfg(test)]
     pub(super) fn of_now(&self) -> Self {

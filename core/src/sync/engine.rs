@@ -137,7 +137,9 @@ impl Engine {
         }
     }
 
-    fn states(&self) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
+    pub(super) fn states(
+        &self,
+    ) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

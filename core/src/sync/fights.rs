@@ -102,6 +102,12 @@ impl Fights {
         fight.who = who;
     }
 
+    /// The objects that are fought over, for tests.
+    #[cfg(test)]
+    pub fn ids(&self) -> impl Iterator<Item = &ObjectId> {
+        self.0.keys()
+    }
+
     /// Somebody asks for a sync: everything is tried again at once.
     pub fn forget(&mut self) {
         self.0.clear();

@@ -15,6 +15,7 @@ use super::source_error::SourceError;
 use super::state::{Answer, Question, Slot, SourceFailure, State};
 use super::words::Trigger;
 use crate::api::{ObjectId, keys};
+use crate::cluster::store::Key;
 
 /// How long a look may take beyond what the spec gives to one answer of the remote: hundreds of others may have their turn first.
 const HANGS: Duration = Duration::from_secs(30 * 60);
@@ -25,8 +26,18 @@ struct Looking {
     /// Since when something has changed that only a look can tell of. It stands until a look that began later has ended.
     variables: Option<Seq>,
     folder: Option<Seq>,
-    /// The look that is under way, by its place in the order of things.
-    slot: Option<(Seq, Slot)>,
+    /// The look that is under way.
+    slot: Option<Open>,
+}
+
+/// A look that is under way.
+struct Open {
+    /// Its place in the order of things.
+    at: Seq,
+    /// UID and generation of the GitSync that it is for.
+    of: (String, i64),
+    /// Where its answer is put.
+    slot: Slot,
 }
 
 /// The same for all GitSyncs of a namespace, by their names.
@@ -55,8 +66,8 @@ impl Looks {
         looking.variables.map(|_| Trigger::Variables).or(folder)
     }
 
-    fn began(&self, name: &str, at: Seq, slot: Slot) {
-        self.lock().entry(name.to_owned()).or_default().slot = Some((at, slot));
+    fn began(&self, name: &str, look: Open) {
+        self.lock().entry(name.to_owned()).or_default().slot = Some(look);
     }
 
     /// A look that began there has read what had changed until then.
@@ -70,20 +81,36 @@ impl Looks {
         }
     }
 
+    /// Of whom something is kept, for tests.
+    #[cfg(test)]
+    pub(super) fn names(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
     pub(super) fn forget(&self, name: &str) {
         self.lock().remove(name);
     }
 }
 
 impl Engine {
-    /// A look at a remote has ended. Its answer is taken in by the next pass, and stops what is being written.
+    /// A look at a remote has ended. Its answer is taken in by the next pass, and stops what is being written. The others know at
+    /// once what it wants: they may be about to delete just that.
     pub(super) fn looked(&self, name: &str, at: Seq, found: Found) {
-        let mut all = self.looks.lock();
-        let slot =
-            all.get_mut(name).and_then(|looking| looking.slot.take_if(|(began, _)| *began == at));
-        if let Some((_, slot)) = slot {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-        }
+        let open = {
+            let mut all = self.looks.lock();
+            all.get_mut(name).and_then(|looking| looking.slot.take_if(|open| open.at == at))
+        };
+        let Some(Open { of: (uid, generation), slot, .. }) = open else { return };
+        let key = Key::new(&*self.namespace, name);
+        let (loaded, failed) = match &found {
+            Ok(answer) => (answer.loaded.clone(), answer.failure.is_some()),
+            Err(_) => {
+                let told = self.siblings.told(&key).filter(|told| told.uid == uid);
+                (told.and_then(|told| told.loaded), true)
+            }
+        };
+        self.siblings.hear(&key, Told { uid, generation, polled: at, loaded, failed });
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     }
 
     /// Gives up the look that is under way; the next one begins as soon as it may.
@@ -141,7 +168,8 @@ impl Engine {
             (state.plans.view.as_ref().map(|view| &view.board), self.space(&key.namespace));
         let needless = state.remote.loaded.as_ref().map(|loaded| loaded.needless(board, &space));
         tracing::debug!(object = %key, uid = entry.uid, trigger = trigger.as_str(), "looking at the remote");
-        self.looks.began(&key.name, question.at, state.remote.poll(question.clone()));
+        let (at, slot) = (question.at, state.remote.poll(question.clone()));
+        self.looks.began(&key.name, Open { at, of: (entry.uid.clone(), *generation), slot });
         io.tell(Effect::Look(Box::new(Look {
             sync: (*sync).clone(),
             question,

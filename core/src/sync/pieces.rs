@@ -44,6 +44,12 @@ impl Pieces {
         self.accepted.insert(id, applied);
     }
 
+    /// Whether nothing is known, for tests.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.failed.is_empty() && self.accepted.is_empty()
+    }
+
     /// A plan was carried out, or cut short.
     pub fn end(&mut self, outcome: &Outcome) {
         if outcome.left == 0 {

@@ -151,6 +151,13 @@ impl Siblings {
         wake
     }
 
+    /// The same, before a pass has taken it in: whoever waits for it is woken by that one.
+    pub fn hear(&self, key: &Key, told: Told) {
+        for waiter in self.tell(key, told) {
+            self.wait(key, &waiter);
+        }
+    }
+
     /// What a GitSync told last.
     #[must_use]
     pub fn told(&self, key: &Key) -> Option<Told> {
@@ -251,6 +258,22 @@ impl Siblings {
     #[must_use]
     pub fn is_asked(&self, key: &Key) -> bool {
         self.lock().asked.contains_key(key)
+    }
+
+    /// Of whom something is kept, for tests.
+    #[cfg(test)]
+    pub fn names(&self) -> Vec<(&'static str, Vec<String>)> {
+        let inner = self.lock();
+        let of = |keys: Vec<&Key>| keys.into_iter().map(|key| key.name.clone()).collect();
+        let waiters = inner.waiters.iter().flat_map(|(whom, all)| all.iter().chain([whom]));
+        let contested = inner.contested.values().flat_map(BTreeMap::keys);
+        vec![
+            ("what is told", of(inner.told.keys().collect())),
+            ("what is given", of(inner.gives.keys().collect())),
+            ("what is asked", of(inner.asked.keys().collect())),
+            ("who waits", of(waiters.collect())),
+            ("what is contested", of(inner.contested.keys().chain(contested).collect())),
+        ]
     }
 
     /// The others of the namespace, as seen by `key` at this moment. A look of theirs counts if it began after `since`.

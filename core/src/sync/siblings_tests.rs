@@ -280,3 +280,18 @@ fn g22_broken_files_are_named_unless_they_are_many() {
         assert!(view.unproven().reason.contains("GitSync other cannot read b/0.yaml"));
     }
 }
+
+#[test]
+fn g22_what_a_look_has_read_is_known_before_a_pass_takes_it_in() {
+    let (siblings, [one, two]) = (Siblings::default(), ["one", "two"].map(|n| Key::new("team", n)));
+    let store = live(&[("one", 1, false), ("two", 2, false)]);
+    let _first = siblings.tell(&one, told(&BTreeSet::new(), 0));
+    siblings.wait(&one, &two);
+    let (news, found) = (siblings.news("team"), told(&BTreeSet::from(["a"]), 1));
+    siblings.hear(&one, found.clone());
+    assert!(siblings.news("team") > news, "a delete that is about to be sent is not");
+    let id = ObjectId::new(Kind::ModelAPI, "a");
+    let view = siblings.view(&two, Seq::default(), Instant::now(), &store);
+    assert_eq!(view.wanted_by(&id).as_deref(), Some("one"));
+    assert_eq!(siblings.tell(&one, found), [two], "whoever waits is woken when it is taken in");
+}

@@ -21,8 +21,21 @@ impl Space<'_> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static EXAMINED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many objects were looked at in this thread, for tests.
+#[cfg(test)]
+pub fn examined() -> usize {
+    EXAMINED.get()
+}
+
 impl Namespace for Space<'_> {
     fn get(&self, id: &ObjectId) -> Option<Live> {
+        #[cfg(test)]
+        EXAMINED.set(EXAMINED.get() + 1);
         self.stores.managed(id.kind).live(&Key::new(self.namespace, &*id.name))
     }
 

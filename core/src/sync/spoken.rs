@@ -94,6 +94,12 @@ impl Spoken {
         Some(said.sent.clone())
     }
 
+    /// Of whom it is known, for tests.
+    #[cfg(test)]
+    pub fn names(&self) -> Vec<String> {
+        self.lock().keys().map(|key| key.name.clone()).collect()
+    }
+
     /// The GitSync is gone.
     pub fn forget(&self, key: &Key) {
         self.lock().remove(key);

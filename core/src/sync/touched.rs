@@ -60,6 +60,12 @@ impl Touched {
         self.lock().get(sync).cloned().unwrap_or_default()
     }
 
+    /// For whom changes are kept, for tests.
+    #[cfg(test)]
+    pub fn names(&self) -> Vec<String> {
+        self.lock().keys().map(|key| key.name.clone()).collect()
+    }
+
     /// What has changed since this was asked before.
     #[must_use]
     pub fn take(&self, sync: &Key) -> BTreeSet<ObjectId> {

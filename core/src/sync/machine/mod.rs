@@ -115,6 +115,18 @@ impl Machine {
         self.engine.changed(name, what);
     }
 
+    /// What decides, for tests.
+    #[cfg(test)]
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The GitSyncs with passes that are not over, or that have left something to be done; for tests.
+    #[cfg(test)]
+    pub(super) fn left_over(&self) -> Vec<&String> {
+        self.passes.keys().chain(self.left.keys()).collect()
+    }
+
     /// Whether nothing is kept and nothing under way.
     #[must_use]
     pub fn is_empty(&self) -> bool {

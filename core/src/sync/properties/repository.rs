@@ -1,7 +1,8 @@
-//! A small Git: files with definitions, two folders that are followed by one GitSync each, and what a loader makes of
+//! A small Git: files with definitions, folders that are followed by one GitSync each, and what a loader makes of
 //! them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -11,10 +12,9 @@ use crate::api::{Kind, ObjectId};
 use crate::definition::references::Reference;
 use crate::definition::{Catalog, Definition, Offers};
 use crate::packed::Family;
-use crate::sync::desired::Desired;
 
-/// The folders that the two GitSyncs follow.
-pub const FOLDERS: [&str; 2] = ["m/", "o/"];
+/// The folders that GitSyncs follow.
+pub const FOLDERS: [&str; 3] = ["m/", "o/", "t/"];
 /// The names of objects: the later ones are Agents.
 pub const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "x", "y", "z"];
 
@@ -96,16 +96,13 @@ impl Tree {
     }
 
     /// The files of a folder.
-    pub fn below<'a>(
-        &'a self,
-        folder: &str,
-    ) -> impl Iterator<Item = (&'a String, &'a File)> + use<'a> {
-        let folder = folder.to_owned();
-        self.files.iter().filter(move |(path, _)| path.starts_with(&folder))
+    pub fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a String, &'a File)> {
+        let all = self.files.range::<str, _>((Bound::Included(folder), Bound::Unbounded));
+        all.take_while(move |(path, _)| path.starts_with(folder))
     }
 
     /// The file of a folder that holds an object.
-    pub fn file_of(&self, folder: &str, id: &ObjectId) -> Option<(&String, &File)> {
+    pub fn file_of<'a>(&'a self, folder: &'a str, id: &ObjectId) -> Option<(&'a String, &'a File)> {
         self.below(folder).find(|(_, file)| file.objects.contains_key(id))
     }
 
@@ -178,11 +175,6 @@ impl Definitions {
             })
         };
         self.0.entry((id.clone(), path.to_owned(), content)).or_insert_with(fresh).clone()
-    }
-
-    /// What a definition is applied as.
-    pub fn wanted(&self, id: &ObjectId, path: &str, content: usize) -> Desired {
-        Desired::new(self.0[&(id.clone(), path.to_owned(), content)].clone())
     }
 
     /// What a loader makes of a folder.

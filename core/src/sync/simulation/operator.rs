@@ -1,33 +1,33 @@
 //! An operator: the machine of one namespace over the production stores, the requests that are on their way, the looks at the
 //! remote, and what watches have shown it so far. Dropping it kills it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::NAMESPACE;
 use super::server::{Name, Server, Shown};
 use crate::api::{Agent, GitSync, Kind, ModelAPI};
 use crate::cluster::live::{Managed, Ours, Stores};
-use crate::cluster::store::{Entry, Key, Store};
+use crate::cluster::store::{Entry, Health, Key, Store};
 use crate::cluster::view;
 use crate::next::{Next, delay};
 use crate::sync::engine::Engine;
 use crate::sync::listen::{Sink, listen};
 use crate::sync::loaded::Loaded;
-use crate::sync::machine::Machine;
-use crate::sync::machine::effect::{Call, Effect, Look, Replied};
+use crate::sync::machine::effect::{Effect, Found, Look, Replied, Request};
 use crate::sync::machine::io::{Now, Step};
+use crate::sync::machine::{Machine, Moved};
 use crate::sync::rights::Rules;
 use crate::sync::spoken::Spoken;
 use crate::sync::touched::Touched;
 
-/// Requests in flight at once.
-const SLOTS: usize = 4;
 /// Every GitSync is looked at again after this time, whatever the watch says.
 const RESYNC: Duration = Duration::from_secs(600);
 
@@ -35,9 +35,17 @@ const RESYNC: Duration = Duration::from_secs(600);
 pub struct Flying {
     pub sync: String,
     pub number: u64,
-    pub call: Call,
+    /// By which pass of all.
+    pub pass: u64,
+    pub asked: Request,
     /// What the server has answered, once it has.
     pub reply: Option<Replied>,
+}
+
+/// A request that nobody waits for any more.
+pub struct Orphaned {
+    pub sync: String,
+    pub asked: Request,
 }
 
 /// A look on its way.
@@ -45,14 +53,18 @@ pub struct Looking {
     pub look: Look,
     /// The commit that the remote has shown, once it has.
     pub seen: Option<usize>,
+    /// Whether it never ends by itself.
+    pub hangs: bool,
 }
 
 /// What a watch still has to show, and whether it is down.
 #[derive(Default)]
 pub struct Watch {
     /// How much of the server's log it has shown.
-    cursor: usize,
+    pub cursor: usize,
     pub is_down: bool,
+    /// Whether it was down for so long that its kind is called silent.
+    pub is_silent: bool,
 }
 
 /// The kinds whose watches fail apart.
@@ -65,9 +77,10 @@ pub struct Operator {
     /// When each GitSync is looked at again.
     due: Arc<Mutex<BTreeMap<String, Instant>>>,
     clock: Arc<Mutex<Instant>>,
-    /// The passes that are under way.
-    pub active: BTreeSet<String>,
-    failures: BTreeMap<String, u32>,
+    /// The passes that are under way, and which of all passes each is.
+    pub active: BTreeMap<String, u64>,
+    passes: u64,
+    pub failures: BTreeMap<String, u32>,
     pub flying: Vec<Flying>,
     pub looks: BTreeMap<String, Looking>,
     /// What the source of each GitSync keeps: its uid, and the commit that it has read last.
@@ -75,9 +88,15 @@ pub struct Operator {
     pub watches: [Watch; 3],
     /// How many looks have begun.
     pub looked: BTreeMap<String, usize>,
+    /// How many looks that hang were given up.
+    pub given_up: usize,
+    /// Requests in flight at once, for each GitSync.
+    pub slots: usize,
+    /// How often something in the stores has changed.
+    changes: Arc<AtomicU64>,
 }
 
-fn watch_of(name: &Name) -> usize {
+pub fn watch_of(name: &Name) -> usize {
     match name {
         Name::Sync(_) => 0,
         Name::Object(id) if id.kind == Kind::Agent => 2,
@@ -86,8 +105,9 @@ fn watch_of(name: &Name) -> usize {
 }
 
 fn entry<K: Ours>(object: &Value) -> (Key, Entry<Managed<K>>) {
-    let object = K::deserialize(object).expect("it parses");
-    view::entry::<Managed<K>>(DeserializeGuard(Ok(object)))
+    let parsed = K::deserialize(object).map(|object| DeserializeGuard(Ok(object)));
+    let parsed = parsed.or_else(|_| DeserializeGuard::deserialize(object));
+    view::entry::<Managed<K>>(parsed.expect("its metadata parses"))
 }
 
 fn show<K: Ours>(store: &Store<Managed<K>>, shown: &Shown) {
@@ -119,7 +139,7 @@ fn list<K: Ours>(store: &Store<Managed<K>>, objects: &[Arc<Value>]) {
 
 impl Operator {
     /// An operator that starts at this time; its first lists show what the server has.
-    pub fn new(server: &Server, now: Instant, seed: u64) -> Self {
+    pub fn new(server: &Server, now: Instant, seed: u64, slots: usize) -> Self {
         let stores = Stores::new();
         let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
         let due = Arc::new(Mutex::new(BTreeMap::<String, Instant>::new()));
@@ -133,6 +153,16 @@ impl Operator {
                 *known = at.min(*known);
             }
         });
+        let changes = Arc::new(AtomicU64::new(0));
+        macro_rules! counted {
+            ($($store:ident)*) => {$(
+                let count = changes.clone();
+                stores.$store.on_change(move |_| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
+            )*};
+        }
+        counted!(git_syncs model_apis agents);
         let time = clock.clone();
         listen(&stores, &touched, &spoken, move || *time.lock().expect("lock"), &sink);
         let rules = Rules {
@@ -146,13 +176,17 @@ impl Operator {
             stores,
             due,
             clock,
-            active: BTreeSet::new(),
+            active: BTreeMap::new(),
+            passes: 0,
             failures: BTreeMap::new(),
             flying: Vec::new(),
             looks: BTreeMap::new(),
             read: BTreeMap::new(),
             watches: Default::default(),
             looked: BTreeMap::new(),
+            given_up: 0,
+            slots,
+            changes,
         };
         for watch in 0..WATCHES.len() {
             operator.relist(server, watch);
@@ -200,45 +234,102 @@ impl Operator {
         true
     }
 
-    /// A watch fails, or works again.
-    pub fn fail(&mut self, server: &Server, watch: usize, down: bool, now: Instant) {
-        self.watches[watch].is_down = down;
-        let health = match watch {
+    /// How often something in the stores has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    fn health(&self, watch: usize) -> &Health {
+        match watch {
             0 => &self.stores.git_syncs.health,
             1 => &self.stores.model_apis.health,
             _ => &self.stores.agents.health,
-        };
+        }
+    }
+
+    /// Whether a watch has shown all that there is.
+    pub fn has_shown(&self, server: &Server, watch: usize) -> bool {
+        let Watch { cursor, is_down, .. } = self.watches[watch];
+        !is_down && server.log[cursor..].iter().all(|shown| watch_of(&shown.name) != watch)
+    }
+
+    /// A watch fails, or works again.
+    pub fn fail(&mut self, server: &Server, watch: usize, down: bool, now: Instant) {
+        (self.watches[watch].is_down, self.watches[watch].is_silent) = (down, false);
         if down {
-            health.failed("cut off", now, self.now().time);
+            self.health(watch).failed("cut off", now, self.now().time);
         } else {
-            health.works();
+            self.health(watch).works();
             self.relist(server, watch);
         }
     }
 
-    /// Begins the passes that are due.
-    pub fn begin(&mut self) {
-        let now = self.now();
-        let due: Vec<_> = {
-            let due = self.due.lock().expect("lock");
-            let ready =
-                due.iter().filter(|(_, at)| **at <= now.instant).map(|(name, _)| name.clone());
-            ready.filter(|name| !self.active.contains(name)).collect()
-        };
-        for name in due {
-            self.due.lock().expect("lock").remove(&name);
-            let _pass = self.machine.begin(&name, now);
-            self.active.insert(name);
+    /// Watches that are down are tried again, in vain; whether a kind has fallen silent.
+    pub fn still_fails(&mut self, now: Instant) -> bool {
+        let mut falls = false;
+        for watch in 0..WATCHES.len() {
+            if self.watches[watch].is_down {
+                self.health(watch).failed("cut off", now, self.now().time);
+                let silent = self.health(watch).silence().is_some();
+                falls |= silent && !self.watches[watch].is_silent;
+                self.watches[watch].is_silent = silent;
+            }
         }
+        falls
+    }
+
+    /// Begins the passes that are due; gives their names.
+    pub fn begin(&mut self) -> Vec<String> {
+        let now = self.now();
+        let mut ready = Vec::new();
+        self.due.lock().expect("lock").retain(|name, at| {
+            let begins = *at <= now.instant && !self.active.contains_key(name);
+            if begins {
+                ready.push(name.clone());
+            }
+            !begins
+        });
+        for name in &ready {
+            self.passes += 1;
+            let _pass = self.machine.begin(name, now);
+            self.active.insert(name.clone(), self.passes);
+        }
+        ready
+    }
+
+    /// A pass is dropped: nobody waits any more for what it has asked for. Gives what has not arrived yet.
+    pub fn drop_pass(&mut self, name: &str) -> Vec<Orphaned> {
+        self.machine.ended(name);
+        self.active.remove(name);
+        self.fails(name);
+        let (mine, others) = self.flying.drain(..).partition(|flying| flying.sync == name);
+        self.flying = others;
+        let mine: Vec<Flying> = mine;
+        let open = mine.into_iter().filter(|flying| flying.reply.is_none());
+        open.map(|Flying { sync, asked, .. }| Orphaned { sync, asked }).collect()
+    }
+
+    /// A pass has failed: it is tried again.
+    fn fails(&mut self, name: &str) {
+        let failures = self.failures.entry(name.to_owned()).or_default();
+        let after = delay(*failures);
+        *failures += 1;
+        self.wake(name, after);
+    }
+
+    /// Something besides objects has changed for a GitSync.
+    pub fn moved(&mut self, name: &str, what: Moved) {
+        self.machine.changed(name, what);
+        self.wake(name, Duration::ZERO);
     }
 
     /// When something is due that is not under way.
     pub fn next_due(&self) -> Option<Instant> {
         let due = self.due.lock().expect("lock");
-        due.iter().filter(|(name, _)| !self.active.contains(*name)).map(|(_, at)| *at).min()
+        due.iter().filter(|(name, _)| !self.active.contains_key(*name)).map(|(_, at)| *at).min()
     }
 
-    fn wake(&self, name: &str, after: Duration) {
+    pub fn wake(&self, name: &str, after: Duration) {
         let at = self.now().instant + after;
         let mut due = self.due.lock().expect("lock");
         let known = due.entry(name.to_owned()).or_insert(at);
@@ -248,17 +339,22 @@ impl Operator {
     /// Asks a pass what is to be done, and takes note of it. Gives the request, if it is one; whether there is more.
     pub fn pull(&mut self, name: &str) -> (Option<&Flying>, bool) {
         let mine = self.flying.iter().filter(|flying| flying.sync == name).count();
-        match self.machine.next(name, self.now(), mine < SLOTS) {
+        match self.machine.next(name, self.now(), mine < self.slots) {
             Step::Do(Effect::Request(number, request)) => {
-                let sync = name.to_owned();
-                self.flying.push(Flying { sync, number, call: request.call, reply: None });
+                let (sync, pass) = (name.to_owned(), self.active.get(name).copied());
+                let pass = pass.unwrap_or_default();
+                self.flying.push(Flying { sync, number, pass, asked: request, reply: None });
                 return (self.flying.last(), true);
             }
             Step::Do(Effect::Look(look)) => {
                 *self.looked.entry(name.to_owned()).or_default() += 1;
-                self.looks.insert(name.to_owned(), Looking { look: *look, seen: None });
+                self.looks
+                    .insert(name.to_owned(), Looking { look: *look, seen: None, hangs: false });
             }
-            Step::Do(Effect::StopLooking) => drop(self.looks.remove(name)),
+            Step::Do(Effect::StopLooking) => {
+                let looking = self.looks.remove(name);
+                self.given_up += usize::from(looking.is_some_and(|looking| looking.hangs));
+            }
             Step::Do(Effect::Wake(other, after)) => self.wake(&other, after),
             Step::Do(Effect::Forget) => {
                 self.looks.remove(name);
@@ -275,12 +371,7 @@ impl Operator {
                         let after = if let Next::After(after) = next { after } else { RESYNC };
                         self.wake(name, after);
                     }
-                    Err(_) => {
-                        let failures = self.failures.entry(name.to_owned()).or_default();
-                        let after = delay(*failures);
-                        *failures += 1;
-                        self.wake(name, after);
-                    }
+                    Err(_) => self.fails(name),
                 }
                 return (None, false);
             }
@@ -290,11 +381,16 @@ impl Operator {
 
     /// The GitSync as the operator knows it.
     pub fn sync(&self, name: &str) -> Option<Arc<GitSync>> {
-        self.stores.git_syncs.get(&Key::new(NAMESPACE, name))?.value.object()
+        self.entry(name)?.value.object()
+    }
+
+    /// The same, also of one that does not parse.
+    pub fn entry(&self, name: &str) -> Option<Arc<Entry<Managed<GitSync>>>> {
+        self.stores.git_syncs.get(&Key::new(NAMESPACE, name))
     }
 
     /// The look of a GitSync has ended.
-    pub fn looked(&mut self, name: &str, found: crate::sync::machine::effect::Found) {
+    pub fn looked(&mut self, name: &str, found: Found) {
         let Some(Looking { look, .. }) = self.looks.remove(name) else { return };
         self.machine.looked(name, look.question.at, found);
         self.wake(name, Duration::ZERO);

@@ -1,11 +1,11 @@
-//! What people do: in Git, by hand in the cluster, with GitSyncs; and what breaks.
+//! What people do: in Git, by hand in the cluster, with GitSyncs.
 
 use serde_json::{Value, json};
 
-use super::operator::WATCHES;
-use super::server::{Name, annotation, is_deleting};
-use super::{SYNCS, Sim, sync};
+use super::server::{Name, annotation};
+use super::{Sim, sync};
 use crate::api::{ObjectId, keys};
+use crate::sync::machine::Moved;
 use crate::sync::properties::repository::{FOLDERS, File, Health, NAMES, Tree, id, spec};
 
 impl Sim {
@@ -15,11 +15,11 @@ impl Sim {
 
     /// Somebody pushes.
     pub(super) fn in_git(&mut self) {
-        let (folder, number, what) =
-            (self.dice.of(&FOLDERS), self.dice.roll(4), self.dice.roll(18));
+        let folders = &FOLDERS[..self.syncs.len()];
+        let (folder, number, what) = (self.dice.of(folders), self.dice.roll(4), self.dice.roll(18));
         let path = format!("{folder}f{}.yaml", self.dice.roll(3));
         let new = format!("{folder}n{}.yaml", self.dice.roll(6));
-        let other = self.dice.of(&FOLDERS);
+        let other = self.dice.of(folders);
         let (id, mut tree) = (self.any(), self.trees[self.head].clone());
         self.say(|| format!("git {what}: {id} {number} {path} {new} {other}"));
         let of = |tree: &Tree| tree.file_of(folder, &id).map(|(path, _)| path.clone());
@@ -61,7 +61,7 @@ impl Sim {
             // Many at once.
             16 => {
                 for name in NAMES {
-                    let path = format!("{}f{}.yaml", self.dice.of(&FOLDERS), self.dice.roll(3));
+                    let path = format!("{}f{}.yaml", self.dice.of(folders), self.dice.roll(3));
                     let one = super::people::id(name);
                     tree.remove(&one);
                     tree.put(&path, one, number);
@@ -79,15 +79,23 @@ impl Sim {
         }
     }
 
-    fn edit(&mut self, name: &Name, change: impl FnOnce(&mut Value)) {
+    pub(super) fn edit(&mut self, name: &Name, change: impl FnOnce(&mut Value)) {
+        let before = self.server.version;
         self.server.edit(name, change);
-        if let Name::Object(id) = name {
-            self.oracle.by_hand(id);
+        self.touched(name, before);
+    }
+
+    /// Somebody has done something to an object, if that has changed it.
+    fn touched(&mut self, name: &Name, before: u64) {
+        if let Name::Object(id) = name
+            && self.server.version != before
+        {
+            self.oracle.by_hand(id, self.server.log.len());
         }
         self.observe();
     }
 
-    fn annotate(&mut self, name: &Name, key: &str, value: Option<&str>) {
+    pub(super) fn annotate(&mut self, name: &Name, key: &str, value: Option<&str>) {
         self.edit(name, |object| {
             if let Some(value) = value {
                 object["metadata"]["annotations"][key] = json!(value);
@@ -97,12 +105,10 @@ impl Sim {
         });
     }
 
-    fn delete(&mut self, name: &Name) {
+    pub(super) fn delete(&mut self, name: &Name) {
+        let before = self.server.version;
         self.server.delete(name);
-        if let Name::Object(id) = name {
-            self.oracle.by_hand(id);
-        }
-        self.observe();
+        self.touched(name, before);
     }
 
     /// Somebody has `kubectl`.
@@ -144,6 +150,7 @@ impl Sim {
                 if let Some(mark) = mark.filter(|_| what == 7) {
                     annotations[keys::OWNER] = json!(mark);
                 }
+                let before = self.server.version;
                 self.server.make(
                     &name,
                     json!({
@@ -152,11 +159,10 @@ impl Sim {
                         "spec": spec(&one, number),
                     }),
                 );
-                self.oracle.by_hand(&one);
-                self.observe();
+                self.touched(&name, before);
             }
             8 => {
-                let whom = [None, Some("main"), Some("other"), Some("nobody")][number];
+                let whom = [None, Some("main"), Some("other"), Some("third")][number];
                 self.annotate(&name, keys::ADOPT_BY, whom);
             }
             9 => {
@@ -174,8 +180,9 @@ impl Sim {
     /// Somebody edits a GitSync.
     pub(super) fn user(&mut self) {
         let (at, number, what) =
-            (self.dice.roll(SYNCS.len()), self.dice.roll(4), self.dice.roll(14));
-        let (sync_name, path, created) = SYNCS[at];
+            (self.dice.roll(self.syncs.len()), self.dice.roll(4), self.dice.roll(24));
+        let (sync_name, path, created) = self.syncs[at];
+        let (next, _, _) = self.syncs[(at + 1) % self.syncs.len()];
         self.say(|| format!("user {what}: {sync_name} {number}"));
         let name = Name::Sync(sync_name.into());
         match what {
@@ -208,6 +215,32 @@ impl Sim {
                 let policy = if number % 2 == 0 { "Delete" } else { "Orphan" };
                 self.edit(&name, |sync| sync["spec"]["deletionPolicy"] = json!(policy));
             }
+            11 | 12 => {
+                let on = if number == 0 { json!([]) } else { json!([{"name": next}]) };
+                self.edit(&name, |sync| sync["spec"]["dependsOn"] = on);
+            }
+            13 | 14 => {
+                let account = if number == 0 { json!(null) } else { json!("robot") };
+                self.edit(&name, |sync| sync["spec"]["serviceAccountName"] = account);
+            }
+            // It does not parse any more, or does again.
+            15 | 16 => {
+                let interval = if number < 2 { json!(5) } else { json!("1m") };
+                self.edit(&name, |sync| sync["spec"]["interval"] = interval);
+            }
+            17 => {
+                let path = if number < 2 { path } else { self.dice.of(&FOLDERS) };
+                self.edit(&name, |sync| sync["spec"]["path"] = json!(path));
+            }
+            18 => {
+                let what = if number < 2 { Moved::Variables } else { Moved::Folder };
+                self.count("folder or variables change");
+                self.operator.moved(sync_name, what);
+            }
+            19 => {
+                let drift = if number < 3 { "Report" } else { "Correct" };
+                self.edit(&name, |sync| sync["spec"]["drift"] = json!(drift));
+            }
             // Deleted, or made anew.
             _ => {
                 if self.server.get(&name).is_none() {
@@ -221,7 +254,7 @@ impl Sim {
         }
     }
 
-    fn approve(&mut self, sync: &str, digest: &str) {
+    pub(super) fn approve(&mut self, sync: &str, digest: &str) {
         self.count("approval");
         self.say(|| format!("approves {digest} of {sync}"));
         self.tick += 1;
@@ -232,9 +265,9 @@ impl Sim {
     /// Approves all that is held; whether there was something new.
     pub(super) fn approve_all(&mut self) -> bool {
         let mut some = false;
-        for (name, _, _) in SYNCS {
+        for (name, _, _) in self.syncs {
             let Some(digest) = self.oracle.shown(name) else { continue };
-            let sync = self.server.get(&Name::Sync(name.into()));
+            let sync = self.server.get(&Name::Sync((*name).into()));
             let said = sync.and_then(|sync| annotation(sync, keys::APPROVE_PRUNE)) == Some(&digest);
             if !said {
                 self.approve(name, &digest);
@@ -242,103 +275,5 @@ impl Sim {
             }
         }
         some
-    }
-
-    /// Something breaks.
-    pub(super) fn fault(&mut self) {
-        let (what, watch) = (self.dice.roll(6), self.dice.roll(WATCHES.len()));
-        self.say(|| format!("fault {what} {watch}"));
-        match what {
-            0 | 1 => self.crash(),
-            2 | 3 => {
-                let down = !self.operator.watches[watch].is_down;
-                self.count(if down { "watch fails" } else { "watch works again" });
-                self.operator.fail(&self.server, watch, down, self.now);
-            }
-            4 => {
-                self.count("watch lost its place");
-                self.operator.relist(&self.server, watch);
-            }
-            _ => {
-                let refuses = self.server.refuses.is_none();
-                self.server.refuses = refuses.then(|| "https://2.example".to_owned());
-            }
-        }
-    }
-
-    /// People mend what is broken and let go of what they hold up.
-    pub(super) fn calm(&mut self) {
-        self.say(|| "calm".into());
-        self.server.refuses = None;
-        for watch in 0..WATCHES.len() {
-            if self.operator.watches[watch].is_down {
-                self.operator.fail(&self.server, watch, false, self.now);
-            }
-        }
-        let mut tree = self.trees[self.head].clone();
-        tree.mend();
-        // What both folders want is one of the two's.
-        for name in NAMES {
-            let one = id(name);
-            if tree.means(FOLDERS[0], &one) && tree.means(FOLDERS[1], &one) {
-                for (path, file) in &mut tree.files {
-                    if path.starts_with(FOLDERS[1]) {
-                        file.objects.remove(&one);
-                    }
-                }
-            }
-        }
-        tree.mend();
-        self.push(tree);
-        for (name, path, created) in SYNCS {
-            let name = Name::Sync(name.into());
-            let Name::Sync(text) = &name else { continue };
-            let fresh = sync(text, path, created);
-            match self.server.get(&name) {
-                Some(old) if is_deleting(old) => {
-                    // It comes to its end first.
-                    self.edit(&name, |sync| sync["spec"]["deletionPolicy"] = json!("Orphan"));
-                }
-                Some(_) => {
-                    let spec = fresh["spec"].clone();
-                    self.edit(&name, |sync| sync["spec"] = spec);
-                }
-                None => {}
-            }
-        }
-        self.drain();
-        for (name, path, created) in SYNCS {
-            let name = Name::Sync(name.into());
-            if self.server.get(&name).is_none() {
-                let Name::Sync(text) = &name else { continue };
-                self.server.make(&name, sync(text, path, created));
-                self.observe();
-            }
-        }
-        let live: Vec<_> = self.server.objects().map(|(id, _)| id.clone()).collect();
-        for one in live {
-            let name = Name::Object(one.clone());
-            let ours = |object: &Value| {
-                SYNCS.iter().any(|(sync, _, _)| {
-                    let live = self.server.get(&Name::Sync((*sync).into()));
-                    let uid = live.map(|live| live["metadata"]["uid"].as_str().unwrap_or_default());
-                    let uid = uid.unwrap_or_default();
-                    let mark = format!("{uid}/team/{sync}/{}/team/{}", one.kind, one.name);
-                    annotation(object, keys::OWNER) == Some(&*mark)
-                })
-            };
-            let strange = self.server.get(&name).is_some_and(|object| !ours(object));
-            self.edit(&name, |object| {
-                object["metadata"]["finalizers"] = json!([]);
-                if let Some(all) = object["metadata"]["annotations"].as_object_mut() {
-                    for key in [keys::RECONCILE, keys::PRUNE, keys::ADOPT_BY] {
-                        all.remove(key);
-                    }
-                }
-            });
-            if strange {
-                self.delete(&name);
-            }
-        }
     }
 }

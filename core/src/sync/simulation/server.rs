@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kube::core::DynamicObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails, StatusSummary};
+use kube::core::{DynamicObject, TypeMeta};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::NAMESPACE;
 use crate::api::{ObjectId, keys};
+use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
 use crate::cluster::write::{Deleted, Mode};
 use crate::sync::machine::effect::{Call, Replied, Reply};
@@ -33,6 +36,23 @@ pub struct Shown {
     pub uid: String,
 }
 
+/// What a ServiceAccount misses.
+#[derive(Default)]
+pub struct Rights {
+    /// It does not exist.
+    pub no_account: bool,
+    /// The operator may not act as it.
+    pub no_acting: bool,
+    /// It may not do this.
+    pub no_verb: Option<&'static str>,
+}
+
+impl Rights {
+    pub fn are_missing(&self) -> bool {
+        self.no_account || self.no_acting || self.no_verb.is_some()
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Server {
@@ -45,6 +65,8 @@ pub struct Server {
     pub log: Vec<Shown>,
     /// Content that the server refuses: part of a URL.
     pub refuses: Option<String>,
+    /// What those miss who act as the ServiceAccount.
+    pub rights: Rights,
     uids: u64,
 }
 
@@ -61,12 +83,16 @@ pub fn is_deleting(object: &Value) -> bool {
 }
 
 fn failure(code: u16, message: &str, uid: bool) -> CallError {
+    failure_of("", code, message, uid)
+}
+
+fn failure_of(kind: &str, code: u16, message: &str, uid: bool) -> CallError {
     let (reason, empty) = (String::new(), String::new());
     let cause = StatusCause { reason, message: empty, field: "metadata.uid".into() };
     let details = StatusDetails {
         name: "some".into(),
         group: String::new(),
-        kind: String::new(),
+        kind: kind.to_owned(),
         uid: String::new(),
         causes: if uid { vec![cause] } else { Vec::new() },
         retry_after_seconds: 0,
@@ -87,10 +113,44 @@ pub fn overloaded() -> CallError {
     failure(503, "overloaded", false)
 }
 
+/// Many writes change the count of a quota at once, and this one was not the first.
+pub fn quota_in_conflict() -> CallError {
+    failure_of("resourcequotas", 409, "the quota has been modified", false)
+}
+
+/// The quota is used up.
+pub fn quota_exceeded() -> CallError {
+    failure(
+        403,
+        "objects is forbidden: exceeded quota: most, requested: 1, used: 9, limited: 9",
+        false,
+    )
+}
+
+/// The verb of a request that needs the rights of the account.
+fn verb(call: &Call) -> Option<&'static str> {
+    match call {
+        Call::Rehearse { .. } | Call::Apply { .. } | Call::ReplaceSpec { .. } => Some("patch"),
+        Call::Delete { .. } => Some("delete"),
+        Call::Get { .. } => Some("get"),
+        Call::TryAccount => Some("create"),
+        _ => None,
+    }
+}
+
 #[allow(clippy::unnecessary_wraps)] // as all answers
 fn object(value: &Value) -> Replied {
-    let object: DynamicObject = serde_json::from_value(value.clone()).expect("an object");
-    Ok(Reply::Object(Box::new(object)))
+    // As it would be parsed, without doing so: that takes long.
+    let mut data = value.clone();
+    let metadata = ObjectMeta::deserialize(&value["metadata"]).expect("metadata");
+    let types = TypeMeta {
+        api_version: text(value, "/apiVersion").to_owned(),
+        kind: text(value, "/kind").to_owned(),
+    };
+    if let Some(data) = data.as_object_mut() {
+        data.retain(|key, _| !matches!(&**key, "apiVersion" | "kind" | "metadata"));
+    }
+    Ok(Reply::Object(Box::new(DynamicObject { types: Some(types), metadata, data })))
 }
 
 impl Server {
@@ -179,8 +239,33 @@ impl Server {
         });
     }
 
+    /// Whether somebody may ask that.
+    pub fn allows(&self, account: Option<&Account>, call: &Call) -> bool {
+        self.permits(account, call).is_ok()
+    }
+
+    fn permits(&self, account: Option<&Account>, call: &Call) -> Result<(), CallError> {
+        let (Some(account), Some(verb)) = (account, verb(call)) else { return Ok(()) };
+        let Account { namespace, name, .. } = account;
+        let message = |who: &str, verb: &str, what: &str, group: &str| {
+            format!(
+                "{what} is forbidden: User \"system:serviceaccount:{who}\" cannot {verb} resource \"{what}\" in API group \"{group}\" in the namespace \"{namespace}\""
+            )
+        };
+        if self.rights.no_acting {
+            let message = message("convoke-system:convoke", "impersonate", "serviceaccounts", "");
+            return Err(failure(403, &message, false));
+        }
+        if self.rights.no_verb == Some(verb) {
+            let who = format!("{namespace}:{name}");
+            return Err(failure(403, &message(&who, verb, "agents", "convoke.dev"), false));
+        }
+        Ok(())
+    }
+
     /// What the server answers to a request, and does.
-    pub fn answer(&mut self, call: &Call) -> Replied {
+    pub fn answer(&mut self, account: Option<&Account>, call: &Call) -> Replied {
+        self.permits(account, call)?;
         match call {
             Call::Rehearse { id, manifest, mode } => {
                 self.judged(id, manifest, mode).map(|_| Reply::Done)
@@ -237,6 +322,7 @@ impl Server {
                 new["metadata"]["finalizers"] = json!(finalizers);
                 object(&self.store(&name, new))
             }
+            Call::FindAccount(_) if self.rights.no_account => Err(failure(404, "not found", false)),
             Call::FindAccount(_) | Call::FindNamespace => Ok(Reply::Found { deleting: false }),
             Call::TryAccount => Ok(Reply::Done),
         }

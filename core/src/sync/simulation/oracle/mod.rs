@@ -1,0 +1,334 @@
+//! What users may rely on, judged by the truth: what the files at the remote mean, what the API server holds, what a person was
+//! shown and has said yes to. It shares no code with the machine; of the operator it sees what its stores show.
+//!
+//! [`deletes`] and [`brake`] judge deletes, [`writes`] all other writes, [`honest`] what is said, [`rest`] how it ends.
+
+mod brake;
+mod deletes;
+mod files;
+mod honest;
+mod rest;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use self::brake::{Moment, Shown};
+pub use self::files::mark_of;
+use self::files::{ALL, Said, folder_of, said};
+use super::operator::{Operator, WATCHES};
+use super::server::{Name, Server, is_deleting, text};
+use super::{Counts, SYNCS, commit};
+use crate::api::ObjectId;
+use crate::dice::Dice;
+use crate::sync::machine::effect::{Call, Request};
+use crate::sync::properties::repository::{Health, Tree};
+
+/// A digest that was shown.
+#[derive(Debug, Clone)]
+struct Digest {
+    /// By which GitSync: its uid.
+    of: String,
+    /// What it was shown for.
+    key: String,
+    /// Of which objects.
+    uids: BTreeSet<String>,
+    /// In spite of whom.
+    unread: BTreeSet<String>,
+}
+
+/// What a look that is under way has seen: the commit, when, and of which spec and folder.
+#[derive(Debug, Clone)]
+struct Sees {
+    head: usize,
+    tick: u64,
+    generation: i64,
+    folder: String,
+}
+
+/// What an operator's looks at the remote have told it of a GitSync.
+#[derive(Debug, Clone, Default)]
+struct Looked {
+    sees: Option<Sees>,
+    /// The commit that was read last, and when the remote first showed it.
+    found: Option<(usize, u64)>,
+    /// In which folder.
+    folder: String,
+    /// When the remote showed what the last good look has read.
+    seen: Option<u64>,
+    /// For which spec the last look was, whether or not it failed.
+    answered: i64,
+    /// Whether the last look failed.
+    failed: bool,
+    /// Whether the commit has errors, and what was wanted before it could not be read.
+    lost: bool,
+}
+
+/// A pass of a GitSync.
+#[derive(Default)]
+struct Pass {
+    number: u64,
+    began: u64,
+    /// Of which spec.
+    generation: Option<i64>,
+    /// How much each watch had shown when it began.
+    shown: [usize; WATCHES.len()],
+    /// What the stores have shown meanwhile, each time that something had changed.
+    moments: Vec<Moment>,
+    /// The objects that were deleted, by uid.
+    deleted: BTreeSet<String>,
+}
+
+/// Who has written an object last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// This pass of the operator.
+    Pass(u64),
+    /// A pass that nobody goes on with.
+    Late,
+    /// A person.
+    Person,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Oracle {
+    /// Since when a GitSync has wanted an object all the time, or hidden it: by its name.
+    wanted: BTreeMap<(String, ObjectId), (u64, bool)>,
+    /// What decides about that.
+    observed: (usize, Vec<(String, i64, bool)>),
+    /// The GitSyncs that there were, by uid: their names, and where their end stands in the log of the server.
+    gone: BTreeMap<String, (String, usize)>,
+    /// When a GitSync was deleted.
+    deleted: BTreeMap<String, u64>,
+    looked: BTreeMap<String, Looked>,
+    /// How many looks have ended.
+    news: u64,
+    /// In which file this operator has read an object last, and what it was there.
+    files: BTreeMap<(String, ObjectId), (String, usize)>,
+    digests: BTreeMap<String, Digest>,
+    /// What is shown of each GitSync now.
+    pending: BTreeMap<String, String>,
+    /// What was approved, and when.
+    approved: BTreeMap<(String, String), u64>,
+    /// What was held and needs an approval: by uid of the GitSync and what it was held for.
+    held: BTreeMap<(String, String), BTreeSet<String>>,
+    /// What was changed by hand since the operator wrote it.
+    by_hand: BTreeSet<ObjectId>,
+    /// What this operator has applied last of an object: for whom, and what says what it was.
+    applied: BTreeMap<ObjectId, (String, String)>,
+    /// Who has written each object last, and where that stands in the log of the server.
+    written: BTreeMap<ObjectId, (usize, Writer)>,
+    /// What the stores showed last, and what may be wanted; and of what state that is.
+    shown_last: Option<(u64, Shown)>,
+    others_last: Option<(u64, Rc<BTreeSet<(usize, ObjectId)>>)>,
+    /// The pass of each GitSync that is under way, or was the last one.
+    passes: BTreeMap<String, Pass>,
+    /// What this operator has said last of each GitSync.
+    said: BTreeMap<String, Value>,
+    /// The GitSyncs whose status was written last by somebody who is no more.
+    late: BTreeSet<String>,
+    /// The commits that a GitSync with dependsOn may apply: by uid and commit.
+    released: BTreeSet<(String, usize)>,
+}
+
+/// A request in a few words.
+pub fn short(call: &Call) -> String {
+    match call {
+        Call::Rehearse { id, .. } => format!("rehearse {id}"),
+        Call::Apply { id, mode, manifest } => {
+            let spec = manifest["spec"].to_string();
+            format!("apply {id} {mode:?} {}", spec.get(..60).unwrap_or(&spec))
+        }
+        Call::ReplaceSpec { id, version, .. } => format!("replace the spec of {id} at {version}"),
+        Call::Get { id } => format!("get {id}"),
+        Call::Delete { id, version, .. } => format!("delete {id} at {version}"),
+        Call::GetSync { .. } => "get itself".into(),
+        Call::Status { status, .. } => {
+            let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+            let said = ready.map(|c| format!("{} {}: {}", c.status, c.reason, c.message));
+            let pending =
+                status.pending_prune.as_ref().map(|p| (&p.digest, &p.objects, &p.input_key));
+            let base = status.prune_base;
+            format!("status {} {pending:?} base {base:?}", said.unwrap_or_default())
+        }
+        Call::Finalizers { finalizers, .. } => format!("finalizers {finalizers:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Oracle {
+    /// The truth is now this.
+    pub fn observe(&mut self, tick: u64, server: &Server, (head, tree): (usize, &Tree)) {
+        let state = |(name, _, _): &(&str, &str, &str)| {
+            let sync = server.get(&Name::Sync((*name).into()));
+            sync.map_or_else(Default::default, |sync| {
+                let generation = sync["metadata"]["generation"].as_i64().unwrap_or_default();
+                (text(sync, "/metadata/uid").to_owned(), generation, is_deleting(sync))
+            })
+        };
+        let observed = (head, SYNCS.iter().map(state).collect::<Vec<_>>());
+        if self.observed == observed {
+            return;
+        }
+        self.news += 1;
+        for ((name, _, _), (was, is)) in SYNCS.iter().zip(self.observed.1.iter().zip(&observed.1)) {
+            if was.0 != is.0 {
+                // Another one of the same name: nothing is known of it.
+                self.gone.insert(was.0.clone(), ((*name).to_owned(), server.log.len()));
+                self.looked.remove(*name);
+                self.files.retain(|(whose, _), _| whose != name);
+                self.pending.remove(*name);
+                self.applied.retain(|_, (whose, _)| whose != name);
+            }
+        }
+        self.observed = observed;
+        for (name, _, _) in SYNCS {
+            let sync = server.get(&Name::Sync(name.into()));
+            let alive = sync.filter(|sync| !is_deleting(sync));
+            match sync {
+                Some(sync) if is_deleting(sync) => {
+                    self.deleted.entry(name.into()).or_insert(tick);
+                }
+                _ => drop(self.deleted.remove(name)),
+            }
+            for object in ALL.iter() {
+                let says = alive.map_or(Said::Nothing, |sync| said(tree, folder_of(sync), object));
+                let key = (name.to_owned(), object.clone());
+                if says == Said::Nothing {
+                    self.wanted.remove(&key);
+                } else {
+                    let legible = matches!(says, Said::Wanted(_));
+                    let known = self.wanted.entry(key).or_insert((tick, legible));
+                    // Legible all the time, or hidden for a while.
+                    known.1 &= legible;
+                }
+            }
+        }
+    }
+
+    /// Another operator knows nothing.
+    pub fn restarted(&mut self) {
+        self.files.clear();
+        self.applied.clear();
+        self.looked.clear();
+        self.passes.clear();
+        (self.shown_last, self.others_last) = (None, None);
+        self.said.clear();
+    }
+
+    /// Somebody has changed an object; so much stands in the log of the server now.
+    pub fn by_hand(&mut self, id: &ObjectId, log: usize) {
+        self.by_hand.insert(id.clone());
+        self.written.insert(id.clone(), (log, Writer::Person));
+    }
+
+    /// A pass begins.
+    pub fn begins(&mut self, name: &str, tick: u64, operator: &Operator) {
+        let shown = [0, 1, 2].map(|watch: usize| operator.watches[watch].cursor);
+        let number = operator.active.get(name).copied().unwrap_or_default();
+        let generation = operator.entry(name).and_then(|entry| entry.value.facts.generation);
+        let pass = Pass { number, began: tick, generation, shown, ..Pass::default() };
+        self.passes.insert(name.to_owned(), pass);
+    }
+
+    /// A remote has shown a commit to a look.
+    pub fn looks(&mut self, name: &str, (head, tick): (usize, u64), of: (i64, String)) {
+        let (generation, folder) = of;
+        let looked = self.looked.entry(name.to_owned()).or_default();
+        looked.sees = Some(Sees { head, tick, generation, folder });
+    }
+
+    /// That look has ended: whether nothing is known of what was before it; or in vain.
+    pub fn looked(&mut self, name: &str, ended: Option<bool>, trees: &[Tree]) {
+        let looked = self.looked.entry(name.to_owned()).or_default();
+        let Some(Sees { head, tick, generation, folder }) = looked.sees.take() else { return };
+        self.news += 1;
+        looked.answered = generation;
+        looked.failed = ended.is_none();
+        let Some(lost) = ended else { return };
+        looked.seen = Some(tick);
+        looked.folder.clone_from(&folder);
+        looked.lost = lost;
+        for object in ALL.iter() {
+            let good = trees[head]
+                .below(&folder)
+                .find(|(_, file)| file.health == Health::Good && file.objects.contains_key(object));
+            if let Some((path, file)) = good {
+                let content = file.objects[object];
+                self.files.insert((name.to_owned(), object.clone()), (path.clone(), content));
+            }
+        }
+        if looked.found.is_none_or(|(old, _)| old != head) {
+            looked.found = Some((head, tick));
+        }
+    }
+
+    /// What a person can approve of a GitSync now.
+    pub fn shown(&self, sync: &str) -> Option<String> {
+        self.pending.get(sync).cloned()
+    }
+
+    pub fn any_digest(&self, dice: &mut Dice) -> Option<String> {
+        let all: Vec<_> = self.digests.keys().collect();
+        (!all.is_empty()).then(|| all[dice.roll(all.len())].clone())
+    }
+
+    pub fn approve(&mut self, tick: u64, sync: &str, digest: &str) {
+        self.approved.insert((sync.to_owned(), digest.to_owned()), tick);
+    }
+
+    /// The approvals of a GitSync, by its name and uid, for these inputs that cover an object.
+    fn covering<'a>(
+        &'a self,
+        (name, of): (&'a str, &'a str),
+        key: &'a str,
+        uid: &'a str,
+    ) -> impl Iterator<Item = &'a Digest> + 'a {
+        let part = files::part(uid);
+        let mine = self.approved.keys().filter(move |(whose, _)| whose == name);
+        let digests = mine.filter_map(|(_, digest)| self.digests.get(digest));
+        digests.filter(move |digest| {
+            digest.of == of && digest.key == key && digest.uids.contains(&part)
+        })
+    }
+
+    /// What a GitSync is held for and approved for now, as this operator knows it.
+    fn key(&self, name: &str, generation: i64, folder: &str) -> String {
+        let found = self.looked.get(name).and_then(|looked| looked.found);
+        format!("{} {folder} {generation}", commit(found.map_or(0, |(head, _)| head)))
+    }
+
+    /// The operator asks for this.
+    pub fn asked(
+        &mut self,
+        name: &str,
+        request: &Request,
+        operator: &Operator,
+        truth: (&Server, &[Tree]),
+        counts: &mut Counts,
+    ) {
+        self.as_whom(name, request, operator);
+        match &request.call {
+            Call::Delete { id, uid, .. } => {
+                self.deletes(name, (id, uid), operator, truth.1, counts);
+                if let Some(pass) = self.passes.get_mut(name) {
+                    pass.deleted.insert(uid.clone());
+                }
+            }
+            Call::Apply { id, manifest, .. } => {
+                self.applies(name, (id, manifest), operator, truth, counts);
+            }
+            Call::ReplaceSpec { id, .. } | Call::Rehearse { id, .. } => {
+                let suspended = operator.sync(name).is_some_and(|sync| sync.spec.suspend);
+                assert!(!suspended, "{name} is suspended and writes {id}");
+            }
+            Call::Status { uid, status, .. } => {
+                self.tells(name, (uid, status), operator, truth, counts);
+            }
+            _ => {}
+        }
+    }
+}
