@@ -127,7 +127,12 @@ async fn g12_what_is_held_stays_held_whatever_shrinks_the_list_and_over_a_restar
     approve(&team, "main", &shown).await;
     let sync = team.wait_ready("True").await;
     assert_eq!(team.models().await, ["a", "b", "c", "d", "w", "x"]);
-    assert_eq!(sync.status.expect("a status").pending_prune, None);
+    // It was not shown with w and x any more: nobody has approved them.
+    let pending = sync.status.and_then(|status| status.pending_prune).expect("w and x stay held");
+    assert_eq!((pending.count, pending.digest.as_str(), pending.held_before.len()), (0, "", 2));
+    annotate(&team, "w", keys::PRUNE, "no").await;
+    held(&team, "main", 1).await;
+    assert_eq!(team.models().await, ["a", "b", "c", "d", "w", "x"]);
 }
 
 const MARKER: &str = "<<<<<<< HEAD\n=======\n>>>>>>> other\n";

@@ -371,7 +371,7 @@ fn sources(folder: &std::path::Path) -> String {
 fn the_tests_that_the_guide_names_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = std::fs::read_to_string(root.join("docs/from-flux.md")).expect("the guide");
-    let all = sources(&root.join("tests")) + &sources(&root.join("src"));
+    let all = ["tests", "src", "core/src"].map(|folder| sources(&root.join(folder))).concat();
     let is_name = |text: &str| {
         text.matches('_').count() > 2
             && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
