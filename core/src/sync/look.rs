@@ -102,12 +102,11 @@ impl Engine {
         };
         let Some(Open { of: (uid, generation), slot, .. }) = open else { return };
         let key = Key::new(&*self.namespace, name);
-        let (loaded, failed) = match &found {
-            Ok(answer) => (answer.loaded.clone(), answer.failure.is_some()),
-            Err(_) => {
-                let told = self.siblings.told(&key).filter(|told| told.uid == uid);
-                (told.and_then(|told| told.loaded), true)
-            }
+        let (loaded, failed) = if let Ok(answer) = &found {
+            (answer.loaded.clone(), answer.failure.is_some())
+        } else {
+            let told = self.siblings.told(&key).filter(|told| told.uid == uid);
+            (told.and_then(|told| told.loaded), true)
         };
         self.siblings.hear(&key, Told { uid, generation, polled: at, loaded, failed });
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);

@@ -46,6 +46,7 @@ impl Pieces {
 
     /// Whether nothing is known, for tests.
     #[cfg(test)]
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.failed.is_empty() && self.accepted.is_empty()
     }

@@ -14,6 +14,9 @@
 //! | [`rest`], [`memory`] | what must hold when nothing is going on, and what may be kept then |
 //! | [`scripted`] | scenarios that are written out |
 
+#![allow(clippy::unused_self)] // rules are methods of the oracle, whether or not they need what it remembers
+#![allow(clippy::struct_field_names, clippy::nonminimal_bool)] // as they are said
+
 mod campaign;
 mod faults;
 mod memory;

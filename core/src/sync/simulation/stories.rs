@@ -93,7 +93,9 @@ impl Sim {
         self.fill(here);
         let going: Vec<_> = self.wanted_in(here).into_iter().take(1 + self.dice.roll(3)).collect();
         let mut tree = self.trees[self.head].clone();
-        going.iter().for_each(|id| tree.remove(id));
+        for id in &going {
+            tree.remove(id);
+        }
         self.push(tree.clone());
         let name = Name::Sync(self.syncs[at].0.into());
         self.annotate(&name, keys::REQUESTED_AT, Some(&format!("{}", self.tick)));
@@ -304,7 +306,7 @@ impl Sim {
             let number = 90 + self.dice.roll(4);
             self.edit(&Name::Object(one.clone()), |object| {
                 object["spec"] = crate::sync::properties::repository::spec(&one, number);
-                if number % 2 == 0 {
+                if number.is_multiple_of(2) {
                     object["metadata"]["annotations"][keys::APPLIED] = json!("touched");
                 }
             });

@@ -143,9 +143,8 @@ impl Oracle {
             if (*wanted > since || suspended) && !has_read(*wanted) {
                 continue;
             }
-            if has_read(*wanted) && *legible {
-                panic!("{name} deletes {id}, which {other} wants");
-            }
+            let wants = has_read(*wanted) && *legible;
+            assert!(!wants, "{name} deletes {id}, which {other} wants");
             let what = if *legible { "wants it" } else { "hides it" };
             spite(what);
         }
