@@ -280,8 +280,12 @@ class ImagesRun(unittest.TestCase):
         _, _, *answers = self.ask(address, "convert_time", asked, at_once=12)
         found = [answer["structuredContent"]["target"]["datetime"][11:16] for answer in answers]
         self.assertEqual(found, hours)
-        killed = self.in_pod("clock", "python", "-c", KILL, "/packages/bin/mcp-server-time")
-        self.assertEqual(killed.split(), ["killed"])
+        try:
+            killed = self.in_pod("clock", "python", "-c", KILL, "/packages/bin/mcp-server-time")
+            self.assertEqual(killed.split(), ["killed"])
+        except AssertionError as error:
+            # The container may end before the command, which is killed with it.
+            self.assertIn("exit code 137", str(error))
         self.assertEqual(self.end_of("clock")["exitCode"], 1)
         self.assertIn("/packages/bin/mcp-server-time ended with exit code -9", self.cluster.kubectl("logs", "clock"))
 

@@ -150,7 +150,7 @@ impl Engine {
         // An older commit gives nothing away either.
         let offered = offered(state, loaded, &others);
         let gives = if deletes_wait { offered } else { made.given.clone() };
-        for taker in self.siblings.give(key, &gives) {
+        for taker in self.siblings.give(key, &gives, state.remote.loaded.as_ref()) {
             self.wake(io, vec![Key::new(&key.namespace, taker)]);
         }
         let mut stages =

@@ -332,7 +332,7 @@ impl Engine {
             let wait = retry_after(subject).min(GIVE_UP);
             return self.say(state, subject, &live, words, &[], wait).await;
         }
-        for taker in self.siblings.give(key, &given) {
+        for taker in self.siblings.give(key, &given, None) {
             self.wake(io, vec![Key::new(&key.namespace, taker)]);
         }
 

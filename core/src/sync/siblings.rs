@@ -44,6 +44,35 @@ pub struct Told {
 /// Objects that a GitSync and another one both want, by their keys; held from both sides.
 type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 
+/// Objects that a GitSync leaves to others.
+#[derive(Default)]
+struct Gifts {
+    /// The names of the takers.
+    to: BTreeMap<ObjectId, String>,
+    /// The commit that does not need them; `None` for a GitSync that comes to its end.
+    of: Option<Arc<Loaded>>,
+}
+
+impl Gifts {
+    /// Those that stand, though the giver has read another commit since then.
+    fn standing(&self, told: Option<&Told>) -> BTreeMap<ObjectId, String> {
+        let mut standing = self.to.clone();
+        standing.retain(|id, _| self.stands(id, told));
+        standing
+    }
+
+    /// Whether what the giver has read since then does not want the object back.
+    fn stands(&self, id: &ObjectId, told: Option<&Told>) -> bool {
+        let (Some(of), Some(read)) = (&self.of, told.and_then(|told| told.loaded.as_ref())) else {
+            return true;
+        };
+        let wants = |loaded: &Loaded| {
+            loaded.desired.contains_key(id) || loaded.catalog.broken.contains_key(id)
+        };
+        Arc::ptr_eq(of, read) || wants(of) || !wants(read)
+    }
+}
+
 /// A question that is not answered yet.
 struct Asked {
     /// After which place in the order of things the look has to begin.
@@ -55,8 +84,7 @@ struct Asked {
 #[derive(Default)]
 struct Inner {
     told: BTreeMap<Key, Told>,
-    /// Objects that a GitSync leaves to others: by name of the taker.
-    gives: BTreeMap<Key, BTreeMap<ObjectId, String>>,
+    gives: BTreeMap<Key, Gifts>,
     /// What each and each other one of its namespace both want: changed when either has read another commit.
     contested: Contested,
     /// How often a GitSync of a namespace has told of another commit.
@@ -173,19 +201,26 @@ impl Siblings {
     /// Whether a GitSync leaves objects to this one and to no other.
     #[must_use]
     pub fn gives_only_to(&self, key: &Key, taker: &str) -> bool {
-        self.lock().gives.get(key).is_some_and(|gives| gives.values().all(|to| to == taker))
+        self.lock().gives.get(key).is_some_and(|gives| gives.to.values().all(|to| to == taker))
     }
 
     /// Whether a GitSync leaves an object to this one.
     #[must_use]
     pub fn gives(&self, key: &Key, id: &ObjectId, taker: &str) -> bool {
-        self.lock().gives.get(key).and_then(|gives| gives.get(id)).is_some_and(|to| to == taker)
+        let inner = self.lock();
+        let Some(gives) = inner.gives.get(key) else { return false };
+        gives.to.get(id).is_some_and(|to| to == taker) && gives.stands(id, inner.told.get(key))
     }
 
-    /// What a GitSync leaves to others now. Returns the names of those that hear of something new: also that nobody else is
-    /// left to whom it gives.
+    /// What a GitSync leaves to others now, because this commit does not need it. Returns the names of those that hear of
+    /// something new: also that nobody else is left to whom it gives.
     #[must_use]
-    pub fn give(&self, key: &Key, gives: &[(ObjectId, String)]) -> Vec<String> {
+    pub fn give(
+        &self,
+        key: &Key,
+        gives: &[(ObjectId, String)],
+        of: Option<&Arc<Loaded>>,
+    ) -> Vec<String> {
         let gives: BTreeMap<_, _> = gives.iter().cloned().collect();
         let takers = |gives: &BTreeMap<ObjectId, String>| -> BTreeSet<String> {
             gives.values().cloned().collect()
@@ -195,9 +230,10 @@ impl Siblings {
         let old = if gives.is_empty() {
             inner.gives.remove(key)
         } else {
-            inner.gives.insert(key.clone(), gives)
+            inner.gives.insert(key.clone(), Gifts { to: gives, of: of.cloned() })
         }
-        .unwrap_or_default();
+        .unwrap_or_default()
+        .to;
         if takers(&old) != all {
             return all.into_iter().collect();
         }
@@ -309,7 +345,7 @@ impl Siblings {
             if entry.value.facts.deleting {
                 // It wants nothing any more, but may still be giving away.
                 if let Some(gives) = inner.gives.get(&other) {
-                    view.gives.insert(other.name.clone(), gives.clone());
+                    view.gives.insert(other.name.clone(), gives.to.clone());
                 }
                 continue;
             }
@@ -329,7 +365,7 @@ impl Siblings {
             match fresh {
                 Some(told) if !told.failed && !unheard => {
                     if let Some(gives) = inner.gives.get(&other) {
-                        view.gives.insert(other.name.clone(), gives.clone());
+                        view.gives.insert(other.name.clone(), gives.standing(Some(told)));
                     }
                 }
                 Some(_) => view.failed.push(other.clone()),

@@ -228,13 +228,20 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
 fn g22_the_last_of_several_takers_hears_that_it_is_alone() {
     let (siblings, giver) = (Siblings::default(), Key::new("team", "main"));
     let gift = |name: &str, to: &str| (ObjectId::new(Kind::ModelAPI, name), to.to_owned());
-    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")]), ["b", "d"]);
+    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")], None), ["b", "d"]);
     assert!(!siblings.gives_only_to(&giver, "b"));
-    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")]), [""; 0], "no news");
-    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d"), gift("e", "d")]), ["d"]);
-    assert_eq!(siblings.give(&giver, &[gift("a", "b")]), ["b"], "the other one has taken its own");
+    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")], None), [""; 0], "no news");
+    assert_eq!(
+        siblings.give(&giver, &[gift("a", "b"), gift("c", "d"), gift("e", "d")], None),
+        ["d"]
+    );
+    assert_eq!(
+        siblings.give(&giver, &[gift("a", "b")], None),
+        ["b"],
+        "the other one has taken its own"
+    );
     assert!(siblings.gives_only_to(&giver, "b"));
-    assert_eq!(siblings.give(&giver, &[]), [""; 0]);
+    assert_eq!(siblings.give(&giver, &[], None), [""; 0]);
 }
 
 #[test]
@@ -294,4 +301,41 @@ fn g22_what_a_look_has_read_is_known_before_a_pass_takes_it_in() {
     let view = siblings.view(&two, Seq::default(), Instant::now(), &store);
     assert_eq!(view.wanted_by(&id).as_deref(), Some("one"));
     assert_eq!(siblings.tell(&one, found), [two], "whoever waits is woken when it is taken in");
+}
+
+#[test]
+fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
+    let (giver, taker) = (Key::new("team", "main"), Key::new("team", "other"));
+    let store = live(&[MAIN, ("other", 100, false)]);
+    let (siblings, id) = (Siblings::default(), ObjectId::new(Kind::ModelAPI, "a"));
+    let gives = || {
+        let view = siblings.view(&taker, Seq::default(), Instant::now(), &store);
+        let seen = view.gives.get("main").is_some_and(|gives| gives.contains_key(&id));
+        let now = siblings.gives(&giver, &id, "other");
+        assert_eq!(seen, now, "a plan and the write of it");
+        now
+    };
+    let read = |wants: &[&'static str], round| {
+        let told = told(&wants.iter().copied().collect(), round);
+        siblings.hear(&giver, told.clone());
+        told.loaded
+    };
+    let without = read(&["b"], 1);
+    let gift = [(id.clone(), "other".to_owned())];
+    assert_eq!(siblings.give(&giver, &gift, without.as_ref()), ["other"]);
+    assert!(gives());
+    // It has read another commit, and no pass has planned with it yet.
+    read(&["a", "b"], 2);
+    assert!(!gives(), "it is wanted again");
+    read(&["b"], 3);
+    assert!(gives());
+    // The younger one of two that want it leaves it to the older one, whatever it reads.
+    let both = read(&["a"], 4);
+    assert_eq!(siblings.give(&giver, &gift, both.as_ref()), [""; 0]);
+    read(&["a", "b"], 5);
+    assert!(gives());
+    // So does one that comes to its end.
+    assert_eq!(siblings.give(&giver, &gift, None), [""; 0]);
+    read(&["a"], 6);
+    assert!(gives());
 }

@@ -49,9 +49,12 @@ impl Sim {
             self.count("look failed");
         }
         let (found, lost) = self.found(&name, fails);
+        let head = found.loaded.as_ref().map(|loaded| number(&loaded.revision.commit));
         self.say(|| {
             let how = if fails { " in vain" } else { "" };
-            format!("{name} has looked{how}{}", if lost { ", and has forgotten" } else { "" })
+            let knows = head.map_or("nothing".to_owned(), |head| format!("commit {head}"));
+            let lost = if lost { ", and has forgotten what was before" } else { "" };
+            format!("{name} has looked{how}, and knows {knows}{lost}")
         });
         self.oracle.looked(&name, (!fails).then_some(lost), &self.trees);
         self.operator.looked(&name, Ok(found));

@@ -24,7 +24,7 @@ use super::{Counts, SYNCS, commit};
 use crate::api::ObjectId;
 use crate::dice::Dice;
 use crate::sync::machine::effect::{Call, Request};
-use crate::sync::properties::repository::{Health, Tree};
+use crate::sync::properties::repository::Tree;
 
 /// A digest that was shown.
 #[derive(Debug, Clone)]
@@ -58,6 +58,8 @@ struct Looked {
     folder: String,
     /// When the remote showed what the last good look has read.
     seen: Option<u64>,
+    /// How many looks had ended when that one had.
+    ended: u64,
     /// For which spec the last look was, whether or not it failed.
     answered: i64,
     /// Whether the last look failed.
@@ -70,7 +72,6 @@ struct Looked {
 #[derive(Default)]
 struct Pass {
     number: u64,
-    began: u64,
     /// Of which spec.
     generation: Option<i64>,
     /// How much each watch had shown when it began.
@@ -106,6 +107,8 @@ pub struct Oracle {
     looked: BTreeMap<String, Looked>,
     /// How many looks have ended.
     news: u64,
+    /// How many had when a GitSync asked for the last write of an object.
+    knowing: BTreeMap<(String, ObjectId), u64>,
     /// In which file this operator has read an object last, and what it was there.
     files: BTreeMap<(String, ObjectId), (String, usize)>,
     digests: BTreeMap<String, Digest>,
@@ -214,6 +217,7 @@ impl Oracle {
         self.files.clear();
         self.applied.clear();
         self.looked.clear();
+        self.knowing.clear();
         self.passes.clear();
         (self.shown_last, self.others_last) = (None, None);
         self.said.clear();
@@ -226,11 +230,11 @@ impl Oracle {
     }
 
     /// A pass begins.
-    pub fn begins(&mut self, name: &str, tick: u64, operator: &Operator) {
+    pub fn begins(&mut self, name: &str, operator: &Operator) {
         let shown = [0, 1, 2].map(|watch: usize| operator.watches[watch].cursor);
         let number = operator.active.get(name).copied().unwrap_or_default();
         let generation = operator.entry(name).and_then(|entry| entry.value.facts.generation);
-        let pass = Pass { number, began: tick, generation, shown, ..Pass::default() };
+        let pass = Pass { number, generation, shown, ..Pass::default() };
         self.passes.insert(name.to_owned(), pass);
     }
 
@@ -250,14 +254,12 @@ impl Oracle {
         looked.failed = ended.is_none();
         let Some(lost) = ended else { return };
         looked.seen = Some(tick);
+        looked.ended = self.news;
         looked.folder.clone_from(&folder);
         looked.lost = lost;
         for object in ALL.iter() {
-            let good = trees[head]
-                .below(&folder)
-                .find(|(_, file)| file.health == Health::Good && file.objects.contains_key(object));
-            if let Some((path, file)) = good {
-                let content = file.objects[object];
+            let Said::Wanted(content) = said(&trees[head], &folder, object) else { continue };
+            if let Some((path, _)) = trees[head].file_of(&folder, object) {
                 self.files.insert((name.to_owned(), object.clone()), (path.clone(), content));
             }
         }
@@ -319,6 +321,7 @@ impl Oracle {
                 }
             }
             Call::Apply { id, manifest, .. } => {
+                self.knowing.insert((name.to_owned(), id.clone()), self.news);
                 self.applies(name, (id, manifest), operator, truth, counts);
             }
             Call::ReplaceSpec { id, .. } | Call::Rehearse { id, .. } => {

@@ -114,7 +114,10 @@ impl Oracle {
                     Some((_, content)) => is(*content),
                     None => before(),
                 };
-                assert!(good, "{name} writes {id} not as it was wanted last");
+                assert!(
+                    good,
+                    "{name} writes {id} not as it was wanted last: {last:?}, found {found:?}"
+                );
             }
             Some((head, says)) => {
                 let own = id.name.len() > 1;
@@ -227,14 +230,12 @@ impl Oracle {
         if ends || suspended || place(taker) < place(from) {
             return;
         }
-        let seen = self.looked.get(from).and_then(|looked| looked.seen);
+        // What its last look has read was known to all when this was asked for.
+        let knew = self.knowing.get(&(taker.to_owned(), id.clone())).copied().unwrap_or_default();
+        let looked = self.looked.get(from).filter(|looked| looked.ended <= knew);
         let wanted = self.wanted.get(&(from.to_owned(), id.clone()));
-        if let (Some((since, true)), Some(seen)) = (wanted, seen) {
-            let before = self.passes.get(from).is_some_and(|pass| pass.began >= *since);
-            assert!(
-                *since > seen || !before,
-                "{taker} takes {id} from {from}, which wants it and is older"
-            );
+        if let (Some((since, true)), Some(seen)) = (wanted, looked.and_then(|l| l.seen)) {
+            assert!(*since > seen, "{taker} takes {id} from {from}, which wants it and is older");
         }
     }
 
