@@ -1,20 +1,27 @@
 //! What the operator asked of the API server, exactly: the server's own audit log.
 //!
-//! The server writes a record before its client has the reply, so a count taken after a call holds that call. Only
+//! The server writes a record before its client has the reply, so a count taken after a call holds that call. Others may see
+//! what a request did before its record is written: what counts since a mark was received by the server after it. Only
 //! requests of ServiceAccounts outside kube-system are recorded: fixture operators, not the harness itself.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// A place in the audit log; see [`super::Cluster::audit_mark`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AuditMark(u64);
+pub struct AuditMark {
+    /// Where the log ended.
+    at: u64,
+    /// When that was.
+    time: Timestamp,
+}
 
 impl AuditMark {
     /// Before everything.
-    pub const START: Self = Self(0);
+    pub const START: Self = Self { at: 0, time: Timestamp::UNIX_EPOCH };
 }
 
 /// One request.
@@ -40,6 +47,8 @@ pub struct AuditRecord {
     pub name: String,
     /// HTTP status of the reply.
     pub code: u16,
+    /// When the server received it.
+    received: Timestamp,
 }
 
 impl AuditRecord {
@@ -82,23 +91,26 @@ impl AuditRecord {
                 .and_then(Value::as_u64)
                 .and_then(|code| u16::try_from(code).ok())
                 .unwrap_or(0),
+            received: text("/requestReceivedTimestamp").parse().ok()?,
         })
     }
 }
 
 /// The end of the log, now. The file appears with the first record.
 pub(super) fn end(log: &Path) -> AuditMark {
-    AuditMark(std::fs::metadata(log).map_or(0, |meta| meta.len()))
+    let at = std::fs::metadata(log).map_or(0, |meta| meta.len());
+    AuditMark { at, time: Timestamp::now() }
 }
 
-/// All whole records after `since`.
+/// All whole records of requests that the server received after `since`.
 pub(super) fn read(log: &Path, since: AuditMark) -> Vec<AuditRecord> {
     let Ok(mut file) = std::fs::File::open(log) else { return Vec::new() };
     let mut text = String::new();
-    file.seek(SeekFrom::Start(since.0)).expect("seek in the audit log");
+    file.seek(SeekFrom::Start(since.at)).expect("seek in the audit log");
     file.read_to_string(&mut text).expect("read the audit log");
     text.split_inclusive('\n')
         .filter(|line| line.ends_with('\n'))
         .map(|line| AuditRecord::parse(line).unwrap_or_else(|| panic!("no audit record: {line}")))
+        .filter(|record| record.received >= since.time)
         .collect()
 }

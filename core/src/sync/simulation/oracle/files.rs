@@ -31,6 +31,14 @@ pub fn said(tree: &Tree, folder: &str, id: &ObjectId) -> Said {
     }
 }
 
+/// What anybody can read of an object, whatever else a file may hide that nobody can: its file, and what it is there.
+pub fn legible<'a>(tree: &'a Tree, folder: &'a str, id: &ObjectId) -> Option<(&'a str, usize)> {
+    let files = tree.below(folder).filter(|(_, file)| file.objects.contains_key(id));
+    let mut seen = files.filter(|(_, file)| file.health != Health::Unknown);
+    let (path, file) = seen.next().filter(|(_, file)| file.health == Health::Good)?;
+    seen.next().is_none().then(|| (path.as_str(), file.objects[id]))
+}
+
 /// Whether a folder has something that nobody can read, or that is said twice; or nothing at all.
 pub fn has_errors(tree: &Tree, folder: &str) -> bool {
     let mut nothing = true;

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use self::brake::{Moment, Shown};
 pub use self::files::mark_of;
-use self::files::{ALL, Said, folder_of, said};
+use self::files::{ALL, Said, folder_of, legible, said};
 use super::operator::{Operator, WATCHES};
 use super::server::{Name, Server, is_deleting, text};
 use super::{Counts, SYNCS, commit};
@@ -258,9 +258,8 @@ impl Oracle {
         looked.folder.clone_from(&folder);
         looked.lost = lost;
         for object in ALL.iter() {
-            let Said::Wanted(content) = said(&trees[head], &folder, object) else { continue };
-            if let Some((path, _)) = trees[head].file_of(&folder, object) {
-                self.files.insert((name.to_owned(), object.clone()), (path.clone(), content));
+            if let Some((path, content)) = legible(&trees[head], &folder, object) {
+                self.files.insert((name.to_owned(), object.clone()), (path.to_owned(), content));
             }
         }
         if looked.found.is_none_or(|(old, _)| old != head) {
