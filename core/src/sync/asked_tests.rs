@@ -201,6 +201,12 @@ impl Script {
         format!("{}: {}", ready.status, ready.reason)
     }
 
+    /// How often a GitSync has changed, its status among it.
+    fn said(&self, name: &str) -> usize {
+        let name = of_sync(name);
+        self.server.log.iter().filter(|shown| shown.name == name).count()
+    }
+
     fn objects(&self) -> Vec<&str> {
         self.server.objects().map(|(id, _)| id.name.as_str()).collect()
     }
@@ -233,6 +239,8 @@ fn g12_what_is_too_much_stays_held_while_another_sync_is_still_asked() {
     script.approve();
     assert_eq!(script.objects(), ALL, "the other one is asked once more");
     script.finds_the_same("two");
+    assert_eq!(script.objects(), ALL, "and it looks itself");
+    script.finds_the_same("one");
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "x"]);
     // Nobody has said yes to x, which is let go of again.
     assert_eq!(script.pending().map(|pending| pending.count), Some(0));
@@ -297,6 +305,7 @@ fn g22_a_sync_whose_look_never_ends_cannot_be_read_after_a_minute() {
     assert_eq!(script.objects(), ALL);
     // It may be held up for ever: somebody says so.
     script.approve();
+    script.finds_the_same("one");
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
     assert_eq!((script.ready("one"), script.pending()), ("True: Succeeded".to_owned(), None));
 
@@ -319,6 +328,7 @@ fn g12_an_approval_outlives_a_failed_look_of_another_sync() {
     script.finds_the_same("three");
     assert_eq!(script.ready("one"), "False: PruneHeld");
     script.approve();
+    script.finds_the_same("one");
     script.finds_the_same("two");
     // One of them is gone already.
     script.server.delete(&Name::Object(id("y")));
@@ -355,14 +365,88 @@ fn g22_held_deletes_name_another_sync_and_its_broken_files() {
     script.asks("two");
     script.finds("two", &[], &["two/q.yaml", "two/r.yaml"]);
     script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &pending.digest);
-    if script.looks("two") {
-        script.finds_the_same("two");
+    for name in ["one", "two"] {
+        if script.looks(name) {
+            script.finds_the_same(name);
+        }
     }
     assert_eq!(script.objects(), ALL);
     assert_ne!(script.pending().expect("held").digest, pending.digest);
     script.approve();
-    if script.looks("two") {
-        script.finds_the_same("two");
+    for name in ["one", "two"] {
+        if script.looks(name) {
+            script.finds_the_same(name);
+        }
     }
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+}
+
+/// One that holds x, y and z, and nothing beside it.
+fn holding() -> Script {
+    let mut script = Script::new(&[], &ALL, 2);
+    script.asks("one");
+    script.finds("one", &ALL[..5], &[]);
+    assert_eq!(script.ready("one"), "False: PruneHeld");
+    script
+}
+
+#[test]
+fn g12_what_the_newest_commit_wants_again_outlives_an_approval() {
+    let mut script = holding();
+    script.approve();
+    assert_eq!(script.objects(), ALL, "somebody may have taken it back in Git");
+    script.finds("one", &ALL, &[]);
+    assert_eq!(script.objects(), ALL);
+    assert_eq!((script.ready("one"), script.pending()), ("True: Succeeded".to_owned(), None));
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g12_an_approval_waits_for_a_look_that_began_after_it_and_for_no_other() {
+    let mut script = holding();
+    script.asks("one");
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL, "that look began before the approval");
+    let before = script.said("one");
+    script.fails("one");
+    assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));
+    assert_eq!(script.ready("one"), "False: GitUnreachable");
+    assert_eq!(script.said("one") - before, 1, "why it waits");
+    script.pass(Duration::from_secs(3600));
+    assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));
+    while !script.looks("one") {
+        script.pass(Duration::from_secs(600));
+    }
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL[..5], "somebody has approved these");
+    assert_eq!(script.ready("one"), "True: Succeeded");
+    script.pass(Duration::from_secs(8 * 3600));
+    assert!(!script.looks("one"), "there is nothing to look for before the interval");
+}
+
+#[test]
+fn g12_an_approval_costs_one_look_and_one_of_nothing_costs_none() {
+    let mut script = holding();
+    let before = script.said("one");
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL[..5]);
+    assert!(!script.looks("one"));
+    assert_eq!(script.said("one") - before, 3, "the annotation, the approval, what came of it");
+    assert_eq!(script.status("one").history[0].trigger, "Approval");
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, "of something else");
+    assert!(!script.looks("one"));
+}
+
+#[test]
+fn g12_a_sync_that_starts_with_an_approval_looks_once() {
+    let mut script = holding();
+    script.approve();
+    // Another operator goes on, and knows nothing but what the server has.
+    script.operator = Operator::new(&script.server, script.now, 2, 48);
+    script.run();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL[..5]);
+    assert!(!script.looks("one"));
 }

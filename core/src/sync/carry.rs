@@ -136,8 +136,12 @@ impl Engine {
         let known = known.map(|released| released.unread.clone());
         let failing = || failing(&self.stores, known.as_deref());
         carried.unseen = failing().filter(|_| !made.prune.is_empty());
+        // What somebody has approved may be wanted again by a commit that no look has found yet.
+        state.remote.owed = made.released.is_some()
+            && !made.prune.is_empty()
+            && state.bar.is_approved_after(state.remote.looked);
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
-        carried.unanswered = state.remote.generation != *generation;
+        carried.unanswered = state.remote.owed || state.remote.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
         let deletes_wait = blocked > 0
             || !fought.is_empty()
