@@ -342,19 +342,27 @@ impl Engine {
         made: &Plan,
         since: Seq,
     ) {
+        let mut news = false;
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
             if self.siblings.ask(&other, key, since, io.now()) {
-                self.wake(io, vec![other]);
+                self.wake(io, vec![other.clone()]);
             }
+            news |= self.siblings.is_news(&other, others);
         }
         // It may not want it any more before it has taken it.
         for (_, taker) in &made.given {
-            self.siblings.wait(&Key::new(&key.namespace, taker), key);
+            let taker = Key::new(&key.namespace, taker);
+            self.siblings.wait(&taker, key);
+            news |= self.siblings.is_news(&taker, others);
         }
         if made.held.is_some() || !asked.is_empty() {
             for other in others.mute() {
                 self.siblings.wait(other, key);
+                news |= self.siblings.is_news(other, others);
             }
+        }
+        if news {
+            self.wake(io, vec![key.clone()]);
         }
     }
 }
@@ -429,8 +437,11 @@ mod tests {
     use kube::core::DeserializeGuard;
     use serde_json::json;
 
+    use super::super::machine::drive::{io, start};
+    use super::super::machine::io::{Pass, Step};
     use super::super::order::Seq;
     use super::super::plan::{Cause, Conflict, Held, Victim};
+    use super::super::rights::Rules;
     use super::super::siblings::{Siblings, Told};
     use super::*;
     use crate::api::GitSync;
@@ -438,16 +449,8 @@ mod tests {
     use crate::cluster::store::Store;
     use crate::cluster::view;
 
-    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
-    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
-        let pending = shown.map(|digest| PendingPrune {
-            digest: digest.to_owned(),
-            // One that joins is shown at once where something needs an approval already.
-            requires_approval: digest == "d2",
-            input_key: "k".into(),
-            ..PendingPrune::default()
-        });
-        let store = Store::<Managed<GitSync>>::new("GitSync");
+    /// The GitSyncs `main` and `other`.
+    fn two(store: &Store<Managed<GitSync>>) {
         for name in ["main", "other"] {
             let object = json!({
                 "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
@@ -459,6 +462,19 @@ mod tests {
             let (key, entry) = view::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
             store.applied(key, entry);
         }
+    }
+
+    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
+    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
+        let pending = shown.map(|digest| PendingPrune {
+            digest: digest.to_owned(),
+            // One that joins is shown at once where something needs an approval already.
+            requires_approval: digest == "d2",
+            input_key: "k".into(),
+            ..PendingPrune::default()
+        });
+        let store = Store::<Managed<GitSync>>::new("GitSync");
+        two(&store);
         let siblings = Siblings::default();
         if let Some(failed) = told {
             let polled = Seq::next();
@@ -523,5 +539,38 @@ mod tests {
         let mut made = Plan { conflicts: vec![conflict(None)], ..holding() };
         assert_eq!(consulted(None, &mut made, Some("d1")), Vec::<String>::new());
         assert_eq!(made.conflicts.len(), 1);
+    }
+
+    #[test]
+    fn g22_a_look_that_ends_before_somebody_waits_for_it_is_not_missed() {
+        let rules = Rules {
+            single_tenant: true,
+            default_service_account: None,
+            operator_namespace: "convoke-system".into(),
+        };
+        let engine = Engine::new("team", Stores::new(), rules, Arc::default(), Arc::default());
+        two(&engine.stores.git_syncs);
+        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+        let tells = |failed| {
+            let polled = Seq::next();
+            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
+            engine.siblings.hear(&other, told);
+        };
+        for meanwhile in [false, true] {
+            tells(true);
+            let (start, since) = (start(), Seq::default());
+            let others =
+                engine.siblings.view(&main, since, start.instant, &engine.stores.git_syncs);
+            assert_eq!(others.mute().count(), 1);
+            if meanwhile {
+                // It can be read again, at the same commit.
+                tells(false);
+            }
+            let (io, made) = (io(start), holding());
+            let work = async { engine.ask(&io, &main, &others, &[], &made, since) };
+            let step = Pass::new(io.clone(), work).next(start, true);
+            let woken = matches!(step, Step::Do(Effect::Wake(name, _)) if name == "main");
+            assert_eq!(woken, meanwhile);
+        }
     }
 }
