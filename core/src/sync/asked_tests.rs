@@ -10,12 +10,15 @@ use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::loaded::Loaded;
+use super::machine::effect::Call;
+use super::plan::Settling;
 use super::properties::definition;
 use super::simulation::operator::Operator;
 use super::simulation::server::{Name, Server};
 use super::state::{Answer, SourceFailure};
 use crate::api::git_sync::{GitSyncStatus, PendingPrune, Stages};
 use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::call_error::CallError;
 use crate::cluster::live::Managed;
 use crate::cluster::view;
 use crate::definition::Catalog;
@@ -28,6 +31,10 @@ struct Script {
     /// What each GitSync has read last.
     read: BTreeMap<String, Arc<Loaded>>,
     commits: usize,
+    /// Status writes that never get there.
+    loses: Option<fn(&GitSyncStatus) -> bool>,
+    /// The pass whose status says this is dropped before it gets there; once.
+    drops: Option<fn(&GitSyncStatus) -> bool>,
 }
 
 fn id(name: &str) -> ObjectId {
@@ -53,7 +60,8 @@ impl Script {
         }
         let operator = Operator::new(&server, now, 1, 48);
         let read = BTreeMap::new();
-        let mut script = Self { server, operator, now, read, commits: 0 };
+        let (loses, drops) = (None, None);
+        let mut script = Self { server, operator, now, read, commits: 0, loses, drops };
         script.run();
         for other in others {
             script.finds(other, &[], &[]);
@@ -75,10 +83,19 @@ impl Script {
                     let (asked, more) = self.operator.pull(&name);
                     let asked = asked.map(|flying| (flying.number, flying.asked.call.clone()));
                     if let Some((number, call)) = asked {
-                        self.operator.flying.pop();
-                        let reply = self.server.answer(None, &call);
-                        self.operator.machine.reply(&name, number, reply);
                         some = true;
+                        let says = |what: fn(&GitSyncStatus) -> bool| matches!(&call, Call::Status { status, .. } if what(status));
+                        if self.drops.take_if(|what| says(*what)).is_some() {
+                            self.operator.drop_pass(&name);
+                            break;
+                        }
+                        self.operator.flying.pop();
+                        let reply = if self.loses.is_some_and(says) {
+                            Err(CallError::Deadline(Duration::ZERO))
+                        } else {
+                            self.server.answer(None, &call)
+                        };
+                        self.operator.machine.reply(&name, number, reply);
                     }
                     if !more {
                         break;
@@ -449,4 +466,66 @@ fn g12_a_sync_that_starts_with_an_approval_looks_once() {
     script.finds_the_same("one");
     assert_eq!(script.objects(), ALL[..5]);
     assert!(!script.looks("one"));
+}
+
+#[test]
+fn g12_what_is_approved_stays_held_until_the_approval_is_remembered() {
+    let mut script = holding();
+    script.loses = Some(|status| status.approved_prune.is_some());
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+    // Somebody takes the approval back, and protects one. Two may go without one, and three were held.
+    script.loses = None;
+    script.server.edit(&Name::Object(id("x")), |object| {
+        object["metadata"]["annotations"][keys::PRUNE] = json!(keys::DISABLED);
+    });
+    script.edit(&of_sync("one"), |sync| sync["metadata"]["annotations"] = json!({}));
+    script.pass(Duration::from_secs(600));
+    assert_eq!((script.objects(), script.ready("one")), (ALL.to_vec(), "False: PruneHeld".into()));
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g22_two_that_ask_each_other_do_not_wake_each_other_all_the_time() {
+    let mut script = Script::new(&["two"], &ALL, 2);
+    script.asks("two");
+    script.finds("two", &["p", "q"], &[]);
+    script.asks("one");
+    script.asks("two");
+    script.finds("one", &ALL[1..], &[]);
+    script.finds("two", &["q"], &[]);
+    assert!(script.looks("one") && script.looks("two"), "each waits for a look of the other one");
+    let before = script.operator.passes;
+    script.pass(Duration::from_secs(30));
+    assert!(script.operator.passes - before <= 12, "they wake each other");
+    script.finds_the_same("one");
+    script.finds_the_same("two");
+    assert_eq!(script.objects(), ["b", "c", "d", "e", "q", "x", "y", "z"]);
+}
+
+#[test]
+fn g18_what_was_done_is_told_by_the_next_pass_when_one_is_dropped() {
+    let mut script = Script::new(&[], &ALL[..5], 2);
+    script.asks("one");
+    script.drops = Some(|status| status.history.first().is_some_and(|last| last.created == 1));
+    script.finds("one", &ALL[..6], &[]);
+    assert!(script.drops.is_none(), "a pass was dropped while it told that");
+    let last = script.status("one").history.swap_remove(0);
+    assert_eq!((&*last.outcome, last.created), ("Applied", 1));
+}
+
+#[test]
+fn g8_what_is_settled_is_forgotten_with_what_is_not_wanted_any_more() {
+    let mut script = Script::new(&[], &ALL, 2);
+    let state = script.operator.machine.engine().states().get("one").cloned().expect("a state");
+    // Writes of these were found to change nothing.
+    let settling = Settling { applied: String::new(), spec_hash: None, version: 0 };
+    let settled = ["x", "y"].map(|name| (id(name), settling.clone()));
+    state.try_lock().expect("no pass").plans.settled.extend(settled);
+    script.asks("one");
+    script.finds("one", &["a", "b", "c", "d", "e", "y", "z"], &[]);
+    let left: Vec<_> = state.try_lock().expect("no pass").plans.settled.keys().cloned().collect();
+    assert_eq!(left, [id("y")]);
+    assert_eq!(script.ready("one"), "True: Succeeded");
 }
