@@ -2,7 +2,7 @@
 //! API server of the simulation. Nothing happens by chance, and time passes only when a script says so.
 #![allow(clippy::disallowed_methods)] // a point to count from
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::loaded::Loaded;
 use super::machine::effect::Call;
 use super::plan::Settling;
 use super::properties::definition;
+use super::simulation::NAMESPACE;
 use super::simulation::operator::Operator;
 use super::simulation::server::{Name, Server};
 use super::state::{Answer, SourceFailure};
@@ -20,6 +21,7 @@ use crate::api::git_sync::{GitSyncStatus, PendingPrune, Stages};
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::call_error::CallError;
 use crate::cluster::live::Managed;
+use crate::cluster::store::Key;
 use crate::cluster::view;
 use crate::definition::Catalog;
 use crate::git::Revision;
@@ -528,4 +530,30 @@ fn g8_what_is_settled_is_forgotten_with_what_is_not_wanted_any_more() {
     let left: Vec<_> = state.try_lock().expect("no pass").plans.settled.keys().cloned().collect();
     assert_eq!(left, [id("y")]);
     assert_eq!(script.ready("one"), "True: Succeeded");
+}
+
+#[test]
+fn g8_of_many_changes_none_is_kept_for_who_does_not_plan_and_none_is_missed() {
+    let mut script = Script::new(&["two"], &ALL[..3], 2);
+    script.edit(&of_sync("two"), |sync| sync["spec"]["suspend"] = json!(true));
+    for number in 0..1100 {
+        let name = format!("stranger-{number}");
+        let object = json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "metadata": {"name": name},
+            "spec": {"mode": "External", "external": {"url": "https://m.example"}},
+        });
+        script.server.make(&Name::Object(id(&name)), object);
+    }
+    script.server.delete(&Name::Object(id("a")));
+    script.run();
+    let engine = script.operator.machine.engine();
+    let two = Key::new(NAMESPACE, "two");
+    assert_eq!(engine.touched.peek(&two), None);
+    assert_eq!(engine.is_as_rebuilt("one"), Some(true));
+    assert_eq!(script.objects().len(), 1103, "what was deleted among them is made again");
+    script.edit(&of_sync("two"), |sync| sync["spec"]["suspend"] = json!(false));
+    script.finds_the_same("two");
+    let engine = script.operator.machine.engine();
+    assert_eq!(engine.touched.peek(&two), Some(BTreeSet::new()));
+    assert_eq!(engine.is_as_rebuilt("two"), Some(true));
 }

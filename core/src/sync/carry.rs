@@ -1,6 +1,6 @@
 //! Planning and writing: from what was read and what there is to what was done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
@@ -230,7 +230,9 @@ impl Engine {
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
-        for id in own.chain(&self.touched.peek(key)) {
+        let others = self.touched.peek(key);
+        let others = others.unwrap_or_else(|| everything(&view.board, &live));
+        for id in own.chain(&others) {
             view.board.look(id, &reference, &loaded.measure, &live, &state.plans.settled);
         }
         let counts = view.board.counts().clone();
@@ -310,6 +312,11 @@ impl Engine {
             return View { board, references, loaded: loaded.clone() };
         };
         let touched = self.touched.take(&key);
+        let missed = touched.is_none();
+        if missed {
+            self.touched.follow(&key);
+        }
+        let touched = touched.unwrap_or_else(|| everything(&view.board, live));
         let before = std::mem::replace(&mut view.loaded, loaded.clone());
         let differing = changes(&before.measure, &loaded.measure);
         for (id, _) in differing.iter().filter(|(id, _)| loaded.measure.get(id).is_none()) {
@@ -320,7 +327,12 @@ impl Engine {
         }
         let differing = changes(&before.desired, &loaded.desired);
         let commits = (&before.catalog, &loaded.catalog);
-        view.references.update(commits, &differing, touched.iter(), &exists);
+        if missed {
+            view.references = References::default();
+            view.references.check_all(&loaded.catalog, &exists);
+        } else {
+            view.references.update(commits, &differing, touched.iter(), &exists);
+        }
         view
     }
 
@@ -365,6 +377,12 @@ impl Engine {
             self.wake(io, vec![key.clone()]);
         }
     }
+}
+
+/// All that may have changed when changes were too many to be kept: what there is, and what the board knows of. The board
+/// stays, so what it knows of earlier writes is not lost.
+pub(super) fn everything(board: &Board, live: &dyn Namespace) -> BTreeSet<ObjectId> {
+    live.ids().into_iter().chain(board.ids().cloned()).collect()
 }
 
 /// What cannot be read, and may need what this commit does not want.
