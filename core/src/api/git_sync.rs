@@ -422,7 +422,7 @@ pub struct HistoryEntry {
     pub pruned: i64,
     /// From the first look at the remote to the last write, in milliseconds.
     pub duration_ms: i64,
-    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling`, `Variables` or `Folder`.
+    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling`, `Approval`, `Variables` or `Folder`.
     pub trigger: String,
     /// When it ended.
     pub time: Time,

@@ -2,7 +2,7 @@
 //! API server of the simulation. Nothing happens by chance, and time passes only when a script says so.
 #![allow(clippy::disallowed_methods)] // a point to count from
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,18 @@ use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
 use super::loaded::Loaded;
+use super::machine::effect::Call;
+use super::plan::Settling;
 use super::properties::definition;
+use super::simulation::NAMESPACE;
 use super::simulation::operator::Operator;
 use super::simulation::server::{Name, Server};
 use super::state::{Answer, SourceFailure};
 use crate::api::git_sync::{GitSyncStatus, PendingPrune, Stages};
 use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::call_error::CallError;
 use crate::cluster::live::Managed;
+use crate::cluster::store::Key;
 use crate::cluster::view;
 use crate::definition::Catalog;
 use crate::git::Revision;
@@ -28,6 +33,10 @@ struct Script {
     /// What each GitSync has read last.
     read: BTreeMap<String, Arc<Loaded>>,
     commits: usize,
+    /// Status writes that never get there.
+    loses: Option<fn(&GitSyncStatus) -> bool>,
+    /// The pass whose status says this is dropped before it gets there; once.
+    drops: Option<fn(&GitSyncStatus) -> bool>,
 }
 
 fn id(name: &str) -> ObjectId {
@@ -53,7 +62,8 @@ impl Script {
         }
         let operator = Operator::new(&server, now, 1, 48);
         let read = BTreeMap::new();
-        let mut script = Self { server, operator, now, read, commits: 0 };
+        let (loses, drops) = (None, None);
+        let mut script = Self { server, operator, now, read, commits: 0, loses, drops };
         script.run();
         for other in others {
             script.finds(other, &[], &[]);
@@ -75,10 +85,19 @@ impl Script {
                     let (asked, more) = self.operator.pull(&name);
                     let asked = asked.map(|flying| (flying.number, flying.asked.call.clone()));
                     if let Some((number, call)) = asked {
-                        self.operator.flying.pop();
-                        let reply = self.server.answer(None, &call);
-                        self.operator.machine.reply(&name, number, reply);
                         some = true;
+                        let says = |what: fn(&GitSyncStatus) -> bool| matches!(&call, Call::Status { status, .. } if what(status));
+                        if self.drops.take_if(|what| says(*what)).is_some() {
+                            self.operator.drop_pass(&name);
+                            break;
+                        }
+                        self.operator.flying.pop();
+                        let reply = if self.loses.is_some_and(says) {
+                            Err(CallError::Deadline(Duration::ZERO))
+                        } else {
+                            self.server.answer(None, &call)
+                        };
+                        self.operator.machine.reply(&name, number, reply);
                     }
                     if !more {
                         break;
@@ -201,6 +220,12 @@ impl Script {
         format!("{}: {}", ready.status, ready.reason)
     }
 
+    /// How often a GitSync has changed, its status among it.
+    fn said(&self, name: &str) -> usize {
+        let name = of_sync(name);
+        self.server.log.iter().filter(|shown| shown.name == name).count()
+    }
+
     fn objects(&self) -> Vec<&str> {
         self.server.objects().map(|(id, _)| id.name.as_str()).collect()
     }
@@ -233,6 +258,8 @@ fn g12_what_is_too_much_stays_held_while_another_sync_is_still_asked() {
     script.approve();
     assert_eq!(script.objects(), ALL, "the other one is asked once more");
     script.finds_the_same("two");
+    assert_eq!(script.objects(), ALL, "and it looks itself");
+    script.finds_the_same("one");
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "x"]);
     // Nobody has said yes to x, which is let go of again.
     assert_eq!(script.pending().map(|pending| pending.count), Some(0));
@@ -297,6 +324,7 @@ fn g22_a_sync_whose_look_never_ends_cannot_be_read_after_a_minute() {
     assert_eq!(script.objects(), ALL);
     // It may be held up for ever: somebody says so.
     script.approve();
+    script.finds_the_same("one");
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
     assert_eq!((script.ready("one"), script.pending()), ("True: Succeeded".to_owned(), None));
 
@@ -319,6 +347,7 @@ fn g12_an_approval_outlives_a_failed_look_of_another_sync() {
     script.finds_the_same("three");
     assert_eq!(script.ready("one"), "False: PruneHeld");
     script.approve();
+    script.finds_the_same("one");
     script.finds_the_same("two");
     // One of them is gone already.
     script.server.delete(&Name::Object(id("y")));
@@ -355,14 +384,176 @@ fn g22_held_deletes_name_another_sync_and_its_broken_files() {
     script.asks("two");
     script.finds("two", &[], &["two/q.yaml", "two/r.yaml"]);
     script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &pending.digest);
-    if script.looks("two") {
-        script.finds_the_same("two");
+    for name in ["one", "two"] {
+        if script.looks(name) {
+            script.finds_the_same(name);
+        }
     }
     assert_eq!(script.objects(), ALL);
     assert_ne!(script.pending().expect("held").digest, pending.digest);
     script.approve();
-    if script.looks("two") {
-        script.finds_the_same("two");
+    for name in ["one", "two"] {
+        if script.looks(name) {
+            script.finds_the_same(name);
+        }
     }
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+}
+
+/// One that holds x, y and z, and nothing beside it.
+fn holding() -> Script {
+    let mut script = Script::new(&[], &ALL, 2);
+    script.asks("one");
+    script.finds("one", &ALL[..5], &[]);
+    assert_eq!(script.ready("one"), "False: PruneHeld");
+    script
+}
+
+#[test]
+fn g12_what_the_newest_commit_wants_again_outlives_an_approval() {
+    let mut script = holding();
+    script.approve();
+    assert_eq!(script.objects(), ALL, "somebody may have taken it back in Git");
+    script.finds("one", &ALL, &[]);
+    assert_eq!(script.objects(), ALL);
+    assert_eq!((script.ready("one"), script.pending()), ("True: Succeeded".to_owned(), None));
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g12_an_approval_waits_for_a_look_that_began_after_it_and_for_no_other() {
+    let mut script = holding();
+    script.asks("one");
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL, "that look began before the approval");
+    let before = script.said("one");
+    script.fails("one");
+    assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));
+    assert_eq!(script.ready("one"), "False: GitUnreachable");
+    assert_eq!(script.said("one") - before, 1, "why it waits");
+    script.pass(Duration::from_secs(3600));
+    assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));
+    while !script.looks("one") {
+        script.pass(Duration::from_secs(600));
+    }
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL[..5], "somebody has approved these");
+    assert_eq!(script.ready("one"), "True: Succeeded");
+    script.pass(Duration::from_secs(8 * 3600));
+    assert!(!script.looks("one"), "there is nothing to look for before the interval");
+}
+
+#[test]
+fn g12_an_approval_costs_one_look_and_one_of_nothing_costs_none() {
+    let mut script = holding();
+    let before = script.said("one");
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL[..5]);
+    assert!(!script.looks("one"));
+    assert_eq!(script.said("one") - before, 3, "the annotation, the approval, what came of it");
+    assert_eq!(script.status("one").history[0].trigger, "Approval");
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, "of something else");
+    assert!(!script.looks("one"));
+}
+
+#[test]
+fn g12_a_sync_that_starts_with_an_approval_looks_once() {
+    let mut script = holding();
+    script.approve();
+    // Another operator goes on, and knows nothing but what the server has.
+    script.operator = Operator::new(&script.server, script.now, 2, 48);
+    script.run();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL[..5]);
+    assert!(!script.looks("one"));
+}
+
+#[test]
+fn g12_what_is_approved_stays_held_until_the_approval_is_remembered() {
+    let mut script = holding();
+    script.loses = Some(|status| status.approved_prune.is_some());
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+    // Somebody takes the approval back, and protects one. Two may go without one, and three were held.
+    script.loses = None;
+    script.server.edit(&Name::Object(id("x")), |object| {
+        object["metadata"]["annotations"][keys::PRUNE] = json!(keys::DISABLED);
+    });
+    script.edit(&of_sync("one"), |sync| sync["metadata"]["annotations"] = json!({}));
+    script.pass(Duration::from_secs(600));
+    assert_eq!((script.objects(), script.ready("one")), (ALL.to_vec(), "False: PruneHeld".into()));
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g22_two_that_ask_each_other_do_not_wake_each_other_all_the_time() {
+    let mut script = Script::new(&["two"], &ALL, 2);
+    script.asks("two");
+    script.finds("two", &["p", "q"], &[]);
+    script.asks("one");
+    script.asks("two");
+    script.finds("one", &ALL[1..], &[]);
+    script.finds("two", &["q"], &[]);
+    assert!(script.looks("one") && script.looks("two"), "each waits for a look of the other one");
+    let before = script.operator.passes;
+    script.pass(Duration::from_secs(30));
+    assert!(script.operator.passes - before <= 12, "they wake each other");
+    script.finds_the_same("one");
+    script.finds_the_same("two");
+    assert_eq!(script.objects(), ["b", "c", "d", "e", "q", "x", "y", "z"]);
+}
+
+#[test]
+fn g18_what_was_done_is_told_by_the_next_pass_when_one_is_dropped() {
+    let mut script = Script::new(&[], &ALL[..5], 2);
+    script.asks("one");
+    script.drops = Some(|status| status.history.first().is_some_and(|last| last.created == 1));
+    script.finds("one", &ALL[..6], &[]);
+    assert!(script.drops.is_none(), "a pass was dropped while it told that");
+    let last = script.status("one").history.swap_remove(0);
+    assert_eq!((&*last.outcome, last.created), ("Applied", 1));
+}
+
+#[test]
+fn g8_what_is_settled_is_forgotten_with_what_is_not_wanted_any_more() {
+    let mut script = Script::new(&[], &ALL, 2);
+    let state = script.operator.machine.engine().states().get("one").cloned().expect("a state");
+    // Writes of these were found to change nothing.
+    let settling = Settling { applied: String::new(), spec_hash: None, version: 0 };
+    let settled = ["x", "y"].map(|name| (id(name), settling.clone()));
+    state.try_lock().expect("no pass").plans.settled.extend(settled);
+    script.asks("one");
+    script.finds("one", &["a", "b", "c", "d", "e", "y", "z"], &[]);
+    let left: Vec<_> = state.try_lock().expect("no pass").plans.settled.keys().cloned().collect();
+    assert_eq!(left, [id("y")]);
+    assert_eq!(script.ready("one"), "True: Succeeded");
+}
+
+#[test]
+fn g8_of_many_changes_none_is_kept_for_who_does_not_plan_and_none_is_missed() {
+    let mut script = Script::new(&["two"], &ALL[..3], 2);
+    script.edit(&of_sync("two"), |sync| sync["spec"]["suspend"] = json!(true));
+    for number in 0..1100 {
+        let name = format!("stranger-{number}");
+        let object = json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "metadata": {"name": name},
+            "spec": {"mode": "External", "external": {"url": "https://m.example"}},
+        });
+        script.server.make(&Name::Object(id(&name)), object);
+    }
+    script.server.delete(&Name::Object(id("a")));
+    script.run();
+    let engine = script.operator.machine.engine();
+    let two = Key::new(NAMESPACE, "two");
+    assert_eq!(engine.touched.peek(&two), None);
+    assert_eq!(engine.is_as_rebuilt("one"), Some(true));
+    assert_eq!(script.objects().len(), 1103, "what was deleted among them is made again");
+    script.edit(&of_sync("two"), |sync| sync["spec"]["suspend"] = json!(false));
+    script.finds_the_same("two");
+    let engine = script.operator.machine.engine();
+    assert_eq!(engine.touched.peek(&two), Some(BTreeSet::new()));
+    assert_eq!(engine.is_as_rebuilt("two"), Some(true));
 }

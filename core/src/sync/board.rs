@@ -149,8 +149,7 @@ impl Board {
         Some(Some(known) == want.fingerprint())
     }
 
-    /// All that is remembered, for tests.
-    #[cfg(test)]
+    /// All of which something is remembered.
     pub(super) fn ids(&self) -> impl Iterator<Item = &ObjectId> {
         self.seen.keys()
     }

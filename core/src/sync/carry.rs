@@ -1,6 +1,6 @@
 //! Planning and writing: from what was read and what there is to what was done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
@@ -136,8 +136,12 @@ impl Engine {
         let known = known.map(|released| released.unread.clone());
         let failing = || failing(&self.stores, known.as_deref());
         carried.unseen = failing().filter(|_| !made.prune.is_empty());
+        // What somebody has approved may be wanted again by a commit that no look has found yet.
+        state.remote.owed = made.released.is_some()
+            && !made.prune.is_empty()
+            && state.bar.is_approved_after(state.remote.looked);
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
-        carried.unanswered = state.remote.generation != *generation;
+        carried.unanswered = state.remote.owed || state.remote.generation != *generation;
         // While the newest commit cannot be read, an older one proves no absence.
         let deletes_wait = blocked > 0
             || !fought.is_empty()
@@ -226,7 +230,9 @@ impl Engine {
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
-        for id in own.chain(&self.touched.peek(key)) {
+        let others = self.touched.peek(key);
+        let others = others.unwrap_or_else(|| everything(&view.board, &live));
+        for id in own.chain(&others) {
             view.board.look(id, &reference, &loaded.measure, &live, &state.plans.settled);
         }
         let counts = view.board.counts().clone();
@@ -306,6 +312,11 @@ impl Engine {
             return View { board, references, loaded: loaded.clone() };
         };
         let touched = self.touched.take(&key);
+        let missed = touched.is_none();
+        if missed {
+            self.touched.follow(&key);
+        }
+        let touched = touched.unwrap_or_else(|| everything(&view.board, live));
         let before = std::mem::replace(&mut view.loaded, loaded.clone());
         let differing = changes(&before.measure, &loaded.measure);
         for (id, _) in differing.iter().filter(|(id, _)| loaded.measure.get(id).is_none()) {
@@ -316,7 +327,12 @@ impl Engine {
         }
         let differing = changes(&before.desired, &loaded.desired);
         let commits = (&before.catalog, &loaded.catalog);
-        view.references.update(commits, &differing, touched.iter(), &exists);
+        if missed {
+            view.references = References::default();
+            view.references.check_all(&loaded.catalog, &exists);
+        } else {
+            view.references.update(commits, &differing, touched.iter(), &exists);
+        }
         view
     }
 
@@ -338,21 +354,35 @@ impl Engine {
         made: &Plan,
         since: Seq,
     ) {
+        let mut news = false;
         for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
             if self.siblings.ask(&other, key, since, io.now()) {
-                self.wake(io, vec![other]);
+                self.wake(io, vec![other.clone()]);
             }
+            news |= self.siblings.is_news(&other, others);
         }
         // It may not want it any more before it has taken it.
         for (_, taker) in &made.given {
-            self.siblings.wait(&Key::new(&key.namespace, taker), key);
+            let taker = Key::new(&key.namespace, taker);
+            self.siblings.wait(&taker, key);
+            news |= self.siblings.is_news(&taker, others);
         }
         if made.held.is_some() || !asked.is_empty() {
             for other in others.mute() {
                 self.siblings.wait(other, key);
+                news |= self.siblings.is_news(other, others);
             }
         }
+        if news {
+            self.wake(io, vec![key.clone()]);
+        }
     }
+}
+
+/// All that may have changed when changes were too many to be kept: what there is, and what the board knows of. The board
+/// stays, so what it knows of earlier writes is not lost.
+pub(super) fn everything(board: &Board, live: &dyn Namespace) -> BTreeSet<ObjectId> {
+    live.ids().into_iter().chain(board.ids().cloned()).collect()
 }
 
 /// What cannot be read, and may need what this commit does not want.
@@ -425,8 +455,11 @@ mod tests {
     use kube::core::DeserializeGuard;
     use serde_json::json;
 
+    use super::super::machine::drive::{io, start};
+    use super::super::machine::io::{Pass, Step};
     use super::super::order::Seq;
     use super::super::plan::{Cause, Conflict, Held, Victim};
+    use super::super::rights::Rules;
     use super::super::siblings::{Siblings, Told};
     use super::*;
     use crate::api::GitSync;
@@ -434,16 +467,8 @@ mod tests {
     use crate::cluster::store::Store;
     use crate::cluster::view;
 
-    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
-    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
-        let pending = shown.map(|digest| PendingPrune {
-            digest: digest.to_owned(),
-            // One that joins is shown at once where something needs an approval already.
-            requires_approval: digest == "d2",
-            input_key: "k".into(),
-            ..PendingPrune::default()
-        });
-        let store = Store::<Managed<GitSync>>::new("GitSync");
+    /// The GitSyncs `main` and `other`.
+    fn two(store: &Store<Managed<GitSync>>) {
         for name in ["main", "other"] {
             let object = json!({
                 "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
@@ -455,6 +480,19 @@ mod tests {
             let (key, entry) = view::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
             store.applied(key, entry);
         }
+    }
+
+    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
+    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
+        let pending = shown.map(|digest| PendingPrune {
+            digest: digest.to_owned(),
+            // One that joins is shown at once where something needs an approval already.
+            requires_approval: digest == "d2",
+            input_key: "k".into(),
+            ..PendingPrune::default()
+        });
+        let store = Store::<Managed<GitSync>>::new("GitSync");
+        two(&store);
         let siblings = Siblings::default();
         if let Some(failed) = told {
             let polled = Seq::next();
@@ -519,5 +557,38 @@ mod tests {
         let mut made = Plan { conflicts: vec![conflict(None)], ..holding() };
         assert_eq!(consulted(None, &mut made, Some("d1")), Vec::<String>::new());
         assert_eq!(made.conflicts.len(), 1);
+    }
+
+    #[test]
+    fn g22_a_look_that_ends_before_somebody_waits_for_it_is_not_missed() {
+        let rules = Rules {
+            single_tenant: true,
+            default_service_account: None,
+            operator_namespace: "convoke-system".into(),
+        };
+        let engine = Engine::new("team", Stores::new(), rules, Arc::default(), Arc::default());
+        two(&engine.stores.git_syncs);
+        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
+        let tells = |failed| {
+            let polled = Seq::next();
+            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
+            engine.siblings.hear(&other, told);
+        };
+        for meanwhile in [false, true] {
+            tells(true);
+            let (start, since) = (start(), Seq::default());
+            let others =
+                engine.siblings.view(&main, since, start.instant, &engine.stores.git_syncs);
+            assert_eq!(others.mute().count(), 1);
+            if meanwhile {
+                // It can be read again, at the same commit.
+                tells(false);
+            }
+            let (io, made) = (io(start), holding());
+            let work = async { engine.ask(&io, &main, &others, &[], &made, since) };
+            let step = Pass::new(io.clone(), work).next(start, true);
+            let woken = matches!(step, Step::Do(Effect::Wake(name, _)) if name == "main");
+            assert_eq!(woken, meanwhile);
+        }
     }
 }

@@ -317,6 +317,9 @@ impl Engine {
         for other in others.mute() {
             self.siblings.wait(other, key);
         }
+        if others.unknown.iter().chain(others.mute()).any(|o| self.siblings.is_news(o, &others)) {
+            self.wake(io, vec![Key::clone(key)]);
+        }
         let failing = self.stores.failing().join(", ");
         let failing =
             (!failing.is_empty()).then(|| format!("waiting until the API server shows {failing}"));

@@ -379,6 +379,10 @@ impl Engine {
         if outcome.stopped && writes == 0 {
             return Ok(Next::After(Duration::ZERO));
         }
+        if state.remote.owed && state.remote.polling().is_none() && plan.is_settled() {
+            // Nothing was done, and the next pass begins with a look.
+            return Ok(Next::After(Duration::ZERO));
+        }
         let asked = state.remote.polling().filter(|_| carried.unanswered && plan.is_settled());
         if asked
             .is_some_and(|question| io.now().saturating_duration_since(question.began) < PATIENCE)

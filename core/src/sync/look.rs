@@ -203,6 +203,8 @@ impl Engine {
         state.telling.trigger = question.trigger;
         state.telling.started = Some(question.began);
         state.remote.generation = question.generation;
+        // Whether another one is owed is for the next plan to say.
+        (state.remote.looked, state.remote.owed) = (question.at, false);
         if attempted.is_some() {
             state.remote.attempted = attempted;
         }

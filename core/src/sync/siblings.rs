@@ -89,6 +89,10 @@ struct Inner {
     contested: Contested,
     /// How often a GitSync of a namespace has told of another commit.
     news: BTreeMap<String, u64>,
+    /// When each was heard of last by those who waited for it: also that it has looked and found nothing new.
+    heard: BTreeMap<Key, Seq>,
+    /// When one has gone last.
+    gone: Seq,
     /// Who is asked to look at its remote at once.
     asked: BTreeMap<Key, Asked>,
     /// Who waits for a look of another one.
@@ -96,6 +100,12 @@ struct Inner {
 }
 
 impl Inner {
+    /// Those who wait for this one: they are to hear something of it.
+    fn take_waiters(&mut self, key: &Key) -> Vec<Key> {
+        self.heard.insert(key.clone(), Seq::next());
+        self.waiters.remove(key).into_iter().flatten().collect()
+    }
+
     /// Brings up to date what a GitSync and each other one of its namespace both want: `differing` is where what it wants
     /// differs from what it wanted before. Costs what changed, for each other one. Returns those for whom something changed.
     fn compare(&mut self, key: &Key, differing: &[(ObjectId, Change)]) -> Vec<Key> {
@@ -171,7 +181,7 @@ impl Siblings {
             change = differing(old.as_ref(), new.as_ref());
             before = old;
         }
-        let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
+        let mut wake = inner.take_waiters(key);
         if known.is_none() || before.as_ref().map(Arc::as_ptr) != new.as_ref().map(Arc::as_ptr) {
             *inner.news.entry(key.namespace.clone()).or_default() += 1;
             wake.extend(inner.compare(key, &change));
@@ -249,7 +259,7 @@ impl Siblings {
             // Its time to answer begins anew when it looks again.
             asked.at = None;
         }
-        inner.waiters.remove(key).into_iter().flatten().collect()
+        inner.take_waiters(key)
     }
 
     /// A GitSync is gone. Returns those that waited for it.
@@ -259,7 +269,8 @@ impl Siblings {
         inner.told.remove(key);
         inner.gives.remove(key);
         inner.asked.remove(key);
-        let mut wake: Vec<_> = inner.waiters.remove(key).into_iter().flatten().collect();
+        let mut wake = inner.take_waiters(key);
+        inner.gone = inner.heard.remove(key).unwrap_or_default();
         for (other, both) in inner.contested.remove(key).unwrap_or_default() {
             if let Some(theirs) = inner.contested.get_mut(&other) {
                 theirs.remove(key);
@@ -290,6 +301,14 @@ impl Siblings {
         !known
     }
 
+    /// Whether a GitSync was heard of since this view was taken: who waits for it was not woken, if that began only then.
+    /// Passes of one namespace run beside each other.
+    #[must_use]
+    pub fn is_news(&self, whom: &Key, view: &View<'_>) -> bool {
+        let inner = self.lock();
+        inner.gone > view.at || inner.heard.get(whom).is_some_and(|heard| *heard > view.at)
+    }
+
     /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
     #[must_use]
     pub fn is_asked(&self, key: &Key) -> bool {
@@ -307,6 +326,7 @@ impl Siblings {
             ("what is told", of(inner.told.keys().collect())),
             ("what is given", of(inner.gives.keys().collect())),
             ("what is asked", of(inner.asked.keys().collect())),
+            ("what was heard", of(inner.heard.keys().collect())),
             ("who waits", of(waiters.collect())),
             ("what is contested", of(inner.contested.keys().chain(contested).collect())),
         ]
@@ -330,6 +350,7 @@ impl Siblings {
             unknown: Vec::new(),
             failed: Vec::new(),
             broken: Vec::new(),
+            at: Seq::next(),
         };
         let inner = self.lock();
         let age = |entry: &Entry<Managed<GitSync>>| {
@@ -419,6 +440,8 @@ pub struct View<'a> {
     pub failed: Vec<Key>,
     /// Those that have looked and cannot read all of their files.
     broken: Vec<Broken>,
+    /// When this view was taken.
+    at: Seq,
 }
 
 /// A GitSync that cannot read some of its files.

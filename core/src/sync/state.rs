@@ -120,6 +120,10 @@ pub struct Remote {
     pub generation: i64,
     /// Value of `requestedAt` that was last acted on.
     pub request: Option<String>,
+    /// When the look began that has ended last.
+    pub looked: Seq,
+    /// Whether approved deletes wait for a look that begins after the approval.
+    pub owed: bool,
     /// Why the newest commit could not be read.
     pub source_error: Option<SourceFailure>,
     /// Newest commit that was tried.
@@ -247,6 +251,12 @@ impl Bar {
     pub fn since(&self, loaded: &Loaded) -> Seq {
         loaded.found.max(self.spec.1).max(self.approval.1)
     }
+
+    /// Whether the approval was changed after a look began there: what a commit wants again by then is not seen by it.
+    #[must_use]
+    pub fn is_approved_after(&self, looked: Seq) -> bool {
+        self.approval.1 > looked
+    }
 }
 
 impl Remote {
@@ -266,6 +276,8 @@ impl Remote {
             Some(Trigger::Request)
         } else if asked.is_some() {
             asked
+        } else if self.owed {
+            Some(Trigger::Approval)
         } else if next <= now {
             Some(if self.source_error.is_some() { Trigger::Retry } else { Trigger::Interval })
         } else {
@@ -323,6 +335,9 @@ impl Remote {
         if self.poll.is_some() {
             // Its answer wakes.
             return Duration::from_secs(10);
+        }
+        if self.owed {
+            return Duration::ZERO;
         }
         self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
     }

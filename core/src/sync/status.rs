@@ -410,7 +410,7 @@ pub struct Carried {
     pub wait: Option<Duration>,
     /// Why nothing at all could be written.
     pub refusal: Option<Refusal>,
-    /// Whether the remote has not answered since the spec was changed.
+    /// Whether the remote has not answered since the spec was changed, or since deletes were approved.
     pub unanswered: bool,
 }
 

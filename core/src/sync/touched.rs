@@ -6,7 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::api::ObjectId;
 use crate::cluster::store::Key;
 
-/// See the module. Bounded by the objects of a namespace, for each GitSync in it.
+/// Changes that are kept for one GitSync: one that does not plan takes none of them. Whoever misses some looks at everything.
+const MOST: usize = 1000;
+
+/// See the module. Bounded by [`MOST`], for each GitSync of a namespace.
 #[derive(Default)]
 pub struct Touched {
     objects: Mutex<BTreeMap<Key, BTreeSet<ObjectId>>>,
@@ -49,15 +52,19 @@ impl Touched {
 
     /// An object changed; whoever does not follow looks at everything when it begins.
     pub fn touch(&self, sync: &Key, id: &ObjectId) {
-        if let Some(ids) = self.lock().get_mut(sync) {
+        let mut all = self.lock();
+        if let Some(ids) = all.get_mut(sync) {
             ids.insert(id.clone());
+            if ids.len() > MOST {
+                all.remove(sync);
+            }
         }
     }
 
     /// The same as [`Self::take`], and the next call gives it again.
     #[must_use]
-    pub fn peek(&self, sync: &Key) -> BTreeSet<ObjectId> {
-        self.lock().get(sync).cloned().unwrap_or_default()
+    pub fn peek(&self, sync: &Key) -> Option<BTreeSet<ObjectId>> {
+        self.lock().get(sync).cloned()
     }
 
     /// For whom changes are kept, for tests.
@@ -66,10 +73,10 @@ impl Touched {
         self.lock().keys().map(|key| key.name.clone()).collect()
     }
 
-    /// What has changed since this was asked before.
+    /// What has changed since this was asked before; `None` when changes are not kept, or were too many.
     #[must_use]
-    pub fn take(&self, sync: &Key) -> BTreeSet<ObjectId> {
-        self.lock().get_mut(sync).map(std::mem::take).unwrap_or_default()
+    pub fn take(&self, sync: &Key) -> Option<BTreeSet<ObjectId>> {
+        self.lock().get_mut(sync).map(std::mem::take)
     }
 }
 
@@ -84,13 +91,13 @@ mod tests {
         let id = ObjectId::new(Kind::Agent, "a");
         touched.touch(&sync, &id);
         touched.follow(&sync);
-        assert!(touched.take(&sync).is_empty());
+        assert_eq!(touched.take(&sync), Some(BTreeSet::new()));
         touched.touch(&sync, &id);
         touched.follow(&sync);
-        assert_eq!(touched.take(&sync), BTreeSet::from([id.clone()]));
-        assert!(touched.take(&sync).is_empty());
+        assert_eq!(touched.take(&sync), Some(BTreeSet::from([id.clone()])));
+        assert_eq!(touched.take(&sync), Some(BTreeSet::new()));
         touched.forget(&sync);
         touched.touch(&sync, &id);
-        assert!(touched.take(&sync).is_empty());
+        assert_eq!(touched.take(&sync), None);
     }
 }

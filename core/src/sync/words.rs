@@ -43,6 +43,8 @@ words! {
         Interval,
         /// Another GitSync of the namespace waits for it.
         Sibling,
+        /// Somebody has approved deletes (`convoke.dev/approve-prune`).
+        Approval,
         /// The values that `spec.variables` names have changed.
         Variables,
         /// The folder that takes the place of the repository has changed.

@@ -7,6 +7,7 @@ use super::{NAMESPACE, Sim};
 use crate::api::ObjectId;
 use crate::cluster::store::Key;
 use crate::sync::board::{Board, Namespace};
+use crate::sync::carry::everything;
 use crate::sync::desired::SyncRef;
 use crate::sync::engine::Engine;
 use crate::sync::properties::repository::spec;
@@ -135,7 +136,7 @@ impl Engine {
     }
 
     /// Whether what is kept up to date object by object is what would be made anew; `None` when nothing is.
-    fn is_as_rebuilt(&self, name: &str) -> Option<bool> {
+    pub(in crate::sync) fn is_as_rebuilt(&self, name: &str) -> Option<bool> {
         let state = self.states().get(name).cloned()?;
         let state = state.try_lock()?;
         let (View { board, references, loaded }, key) =
@@ -146,13 +147,15 @@ impl Engine {
         let (sync, live) = (SyncRef { uid, namespace, name, generation }, self.space(NAMESPACE));
         let fresh = Board::new(&sync, &loaded.measure, &live, &state.plans.settled);
         let (mut board, touched) = (board.clone(), self.touched.peek(&key));
+        let missed = touched.is_none();
+        let touched = touched.unwrap_or_else(|| everything(&board, &live));
         for id in &touched {
             board.look(id, &sync, &loaded.measure, &live, &state.plans.settled);
         }
         let mut naive = References::default();
         naive.check_all(&loaded.catalog, &|id: &ObjectId| Namespace::get(&live, id).is_some());
         // What has just changed is looked at by the next plan.
-        let same = !touched.is_empty() || naive.problems().eq(references.problems());
+        let same = missed || !touched.is_empty() || naive.problems().eq(references.problems());
         Some(board.of_now() == fresh.of_now() && same)
     }
 }

@@ -79,7 +79,8 @@ pub struct Operator {
     clock: Arc<Mutex<Instant>>,
     /// The passes that are under way, and which of all passes each is.
     pub active: BTreeMap<String, u64>,
-    passes: u64,
+    /// How many have begun.
+    pub passes: u64,
     pub failures: BTreeMap<String, u32>,
     pub flying: Vec<Flying>,
     pub looks: BTreeMap<String, Looking>,

@@ -70,6 +70,25 @@ fn g12_two_approvals_cover_what_each_was_given_for_and_in_spite_of_whom() {
 }
 
 #[test]
+fn g12_an_approval_is_not_remembered_for_what_is_gone_when_another_one_joins_it() {
+    let mut w = world(&["a", "b"], &["a", "b", "x", "y", "z"]);
+    w.prune.max_deletions = IntOrString::Int(0);
+    for name in ["x", "z", "y"] {
+        // One after the other is approved, and then protected or gone.
+        let others: Vec<_> = ["x", "y", "z"].into_iter().filter(|other| *other != name).collect();
+        others.iter().for_each(|other| w.protect(other, "disabled"));
+        w.protect(name, "no");
+        w.approval = w.show().held.map(|held| held.digest);
+        w.approved = w.show().released;
+        if name == "z" {
+            w.live.get_mut(&id("z")).expect("z").uid = "made-anew".into();
+        }
+    }
+    let uids = w.approved.expect("approved").uids;
+    assert_eq!(uids, ["y", "x"].map(|name| brake::short(&format!("uid-of-{name}"))));
+}
+
+#[test]
 fn g12_what_is_held_is_forgotten_once_none_of_it_is_left() {
     let mut w = three_of_eight();
     w.show();
