@@ -45,6 +45,18 @@ impl Oracle {
             if of_those {
                 *counts.entry("held delete goes after its approval").or_default() += 1;
                 assert!(!covering.is_empty(), "{id} was held, and nobody has said yes");
+                // It may be wanted again since then.
+                let said_before = |digest: &&Digest| {
+                    let mine = self.approved.iter().filter(|((whose, _), _)| whose == name);
+                    mine.filter(|((_, said), _)| {
+                        self.digests.get(said).is_some_and(|of| std::ptr::eq(of, *digest))
+                    })
+                    .any(|(_, tick)| looked.seen.is_some_and(|seen| *tick < seen))
+                };
+                assert!(
+                    covering.iter().any(said_before),
+                    "{name} deletes {id}, and has not looked since somebody said yes"
+                );
             }
             if covering.is_empty() {
                 let errors = has_errors(tree, &sync.spec.path);

@@ -114,7 +114,7 @@ pub struct Oracle {
     digests: BTreeMap<String, Digest>,
     /// What is shown of each GitSync now.
     pending: BTreeMap<String, String>,
-    /// What was approved, and when.
+    /// What was approved, and when first.
     approved: BTreeMap<(String, String), u64>,
     /// What was held and needs an approval: by uid of the GitSync and what it was held for.
     held: BTreeMap<(String, String), BTreeSet<String>>,
@@ -278,7 +278,7 @@ impl Oracle {
     }
 
     pub fn approve(&mut self, tick: u64, sync: &str, digest: &str) {
-        self.approved.insert((sync.to_owned(), digest.to_owned()), tick);
+        self.approved.entry((sync.to_owned(), digest.to_owned())).or_insert(tick);
     }
 
     /// The approvals of a GitSync, by its name and uid, for these inputs that cover an object.
