@@ -562,5 +562,8 @@ fn classify(error: &CallError, mode: &Mode) -> Failure {
 #[path = "guards_tests.rs"]
 mod guards_tests;
 #[cfg(test)]
+#[path = "outcome_tests.rs"]
+mod outcome_tests;
+#[cfg(test)]
 #[path = "apply_tests.rs"]
 mod tests;

@@ -16,14 +16,14 @@ use super::*;
 use crate::api::Kind;
 
 /// Answers with these, in their order; then with a failure.
-struct Server {
+pub(super) struct Server {
     replies: Mutex<VecDeque<(u16, Value)>>,
     /// What it was asked: the method, and by what the request was judged (`uid/resourceVersion`; `-` where it says none).
     asked: Mutex<Vec<String>>,
 }
 
 impl Server {
-    fn new(replies: Vec<(u16, Value)>) -> Arc<Self> {
+    pub(super) fn new(replies: Vec<(u16, Value)>) -> Arc<Self> {
         Arc::new(Self { replies: Mutex::new(replies.into()), asked: Mutex::default() })
     }
 
@@ -61,12 +61,12 @@ impl Server {
         }
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(super) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("lock").clone()
     }
 }
 
-fn failure(code: u16) -> (u16, Value) {
+pub(super) fn failure(code: u16) -> (u16, Value) {
     let reason = if code == 409 { "Conflict" } else { "InternalError" };
     let details = json!({"name": "a", "kind": "modelapis"});
     (
@@ -76,7 +76,7 @@ fn failure(code: u16) -> (u16, Value) {
     )
 }
 
-fn gone() -> (u16, Value) {
+pub(super) fn gone() -> (u16, Value) {
     (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
 }
 
@@ -84,12 +84,12 @@ fn sync() -> SyncRef {
     SyncRef { uid: "s".into(), namespace: "team".into(), name: "main".into(), generation: 1 }
 }
 
-fn id() -> ObjectId {
+pub(super) fn id() -> ObjectId {
     ObjectId::new(Kind::ModelAPI, "a")
 }
 
 /// The object as the server has it at that version: as it was applied for `content`, with these changes to its metadata.
-fn object(version: u64, content: usize, change: impl FnOnce(&mut Value)) -> Value {
+pub(super) fn object(version: u64, content: usize, change: impl FnOnce(&mut Value)) -> Value {
     let mut object = Desired::new(definition(&id(), content)).manifest(&sync(), "c");
     object["metadata"]["namespace"] = json!("team");
     object["metadata"]["uid"] = json!("u");
@@ -98,7 +98,7 @@ fn object(version: u64, content: usize, change: impl FnOnce(&mut Value)) -> Valu
     object
 }
 
-fn same(_: &mut Value) {}
+pub(super) fn same(_: &mut Value) {}
 
 /// What others may do to an object between a plan and a write, each so that the object is not to be touched any more.
 fn interference() -> [(&'static str, fn(&mut Value)); 6] {
@@ -121,7 +121,7 @@ fn interference() -> [(&'static str, fn(&mut Value)); 6] {
 }
 
 /// A writer over a store that shows the object at version 7.
-fn with_writer<T>(
+pub(super) fn with_writer<T>(
     server: &Arc<Server>,
     shown: Option<Value>,
     absent: &(dyn Fn() -> bool + Sync),
