@@ -8,7 +8,7 @@ use super::{SYNCS, Sim};
 
 impl Sim {
     /// Whether nothing goes on and nothing is about to.
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         let operator = &self.operator;
         let soon = operator.next_due().is_some_and(|due| due <= self.now + Duration::from_secs(2));
         let shown = (0..WATCHES.len()).all(|watch| operator.has_shown(&self.server, watch));
@@ -30,9 +30,13 @@ impl Sim {
         if self.dice.one_in(3) {
             self.rebuilt();
         }
-        if self.faults || !self.dice.one_in(4) {
-            return;
+        if !self.faults && self.dice.one_in(4) {
+            self.says_all();
         }
+    }
+
+    /// While nothing goes on: who is Ready and is asked once more has nothing else to say.
+    pub(super) fn says_all(&mut self) {
         // Statuses that say something else may tell how long something lasts, or wait for others.
         let ready: Vec<_> = self.syncs.iter().filter(|(name, _, _)| self.is_ready(name)).collect();
         let before = self.server.version;

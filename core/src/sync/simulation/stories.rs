@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 
 use super::Sim;
+use super::operator::{Flying, Orphaned};
 use super::server::Name;
 use crate::api::{ObjectId, keys};
+use crate::sync::machine::effect::Call;
 use crate::sync::properties::repository::{FOLDERS, NAMES, id};
 
 impl Sim {
@@ -170,20 +172,43 @@ impl Sim {
 
     /// What a killed operator has said arrives when the next one has long said something else.
     fn killed_while_it_tells(&mut self, at: usize) {
+        let name = self.syncs[at].0;
         self.fill(FOLDERS[at]);
         self.in_git();
         self.ask_all();
-        for _ in 0..10 + self.dice.roll(60) {
-            if !self.micro() {
+        let tells = |flying: &Flying| {
+            flying.sync == name
+                && flying.reply.is_none()
+                && matches!(flying.asked.call, Call::Status { .. })
+        };
+        for _ in 0..200 {
+            if self.operator.flying.iter().any(tells) || !self.micro() {
                 break;
             }
         }
+        let flying = self.operator.flying.iter().find(|flying| tells(flying));
+        let told = flying.map(|Flying { sync, asked, .. }| Orphaned {
+            sync: sync.clone(),
+            asked: asked.clone(),
+        });
         self.crash();
-        let kept = std::mem::take(&mut self.late);
+        let mut kept = std::mem::take(&mut self.late);
+        if let Some(told) = told {
+            kept.retain(|late| !matches!(late.asked.call, Call::Status { .. }));
+            kept.push(told);
+        }
         self.calm_rights();
+        if self.dice.one_in(2) {
+            // By then the next one has something else to say.
+            self.in_git();
+            self.ask_all();
+        }
         self.lull();
         self.late = kept;
         self.lull();
+        if self.is_quiet() {
+            self.says_all();
+        }
     }
 
     fn calm_rights(&mut self) {
