@@ -58,7 +58,7 @@ impl Sim {
         }
     }
 
-    fn status(&self, name: &str) -> serde_json::Value {
+    pub(super) fn status(&self, name: &str) -> serde_json::Value {
         let sync = self.server.get(&Name::Sync(name.into()));
         sync.map(|sync| sync["status"].clone()).unwrap_or_default()
     }

@@ -1,5 +1,7 @@
 //! What belongs together of what people do, and comes at a bad moment: each single step would hardly ever meet the others.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::Sim;
@@ -206,7 +208,19 @@ impl Sim {
         self.lull();
         self.late = kept;
         self.lull();
-        if self.is_quiet() {
+        // Whoever was written over before is answered a moment later.
+        let until = self.now + Duration::from_secs(20);
+        while self.now < until && self.pass_time(until - self.now) {
+            self.lull();
+        }
+        let lives = self.operator.entry(name).is_some_and(|entry| !entry.value.facts.deleting);
+        if lives && self.is_quiet() {
+            let late = self.oracle.is_late(name).then(|| self.status(name));
+            self.operator.wake(name, Duration::ZERO);
+            self.drain();
+            let now = self.status(name);
+            let same = late.is_none_or(|late| late == now);
+            assert!(same, "what a killed operator said stood for {name}, and not {now:#}");
             self.says_all();
         }
     }
