@@ -76,7 +76,9 @@ fn g12_an_approval_is_not_remembered_for_what_is_gone_when_another_one_joins_it(
     for name in ["x", "z", "y"] {
         // One after the other is approved, and then protected or gone.
         let others: Vec<_> = ["x", "y", "z"].into_iter().filter(|other| *other != name).collect();
-        others.iter().for_each(|other| w.protect(other, "disabled"));
+        for other in &others {
+            w.protect(other, "disabled");
+        }
         w.protect(name, "no");
         w.approval = w.show().held.map(|held| held.digest);
         w.approved = w.show().released;
