@@ -9,6 +9,7 @@ use gix::ObjectId;
 use gix::objs::TreeRefIter;
 use gix::objs::tree::EntryMode;
 use gix::odb::HandleArc;
+use sha2::{Digest, Sha256};
 
 use super::error::printable;
 use super::snapshot::tree_bytes;
@@ -152,17 +153,22 @@ impl Table {
         })
     }
 
-    /// Whether two tables are the same but for what is behind one folder.
-    pub fn same_beside(&self, other: &Self, folder: &[u8]) -> bool {
-        fn rest<'a>(
-            table: &'a Table,
-            folder: &'a [u8],
-        ) -> impl Iterator<Item = (&'a [u8], &'a [u8], What)> {
-            let items = table.items();
-            let rest = items.filter(move |i| !(i.name == folder && i.what == What::Folder));
-            rest.map(|item| (item.name, item.id, item.what))
+    /// The same for two tables that are alike but for what is behind one folder.
+    pub fn digest_beside(&self, folder: &[u8]) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        for item in self.items().filter(|i| !(i.name == folder && i.what == What::Folder)) {
+            digest.update((item.name.len() as u64).to_le_bytes());
+            digest.update(item.name);
+            digest.update(item.id);
+            digest.update([match item.what {
+                What::Folder => 0,
+                What::Leaf(EntryKind::File) => 1,
+                What::Leaf(EntryKind::Symlink) => 2,
+                What::Leaf(EntryKind::Submodule) => 3,
+                What::Leaf(EntryKind::Odd) => 4,
+            }]);
         }
-        rest(self, folder).eq(rest(other, folder))
+        digest.finalize().into()
     }
 }
 

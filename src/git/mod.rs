@@ -237,7 +237,11 @@ impl Inner {
     fn fetch(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
         let current = self.store.current(&control.interrupt)?;
         let current = current.filter(|now| now.kind() == want.kind() && !now.is_damaged());
-        if let Some(now) = &current {
+        let open = match current.as_ref().map(|now| now.objects()).transpose() {
+            Err(GitError::CorruptData { .. }) => None,
+            open => open?,
+        };
+        if let (Some(now), Some(_open)) = (&current, &open) {
             if now.holds(&want) {
                 return Ok(());
             }
@@ -268,7 +272,7 @@ impl Inner {
         control: &Control,
     ) -> Result<(), GitError> {
         let staging = self.store.incoming()?.join("pack");
-        let pack = self.receive(want, Some(have), now.objects(), &staging, control)?;
+        let pack = self.receive(want, Some(have), now.objects()?, &staging, control)?;
         now.add(&pack, &want)?;
         if now.holds(&want) {
             return Ok(());
@@ -281,7 +285,7 @@ impl Inner {
         let nothing = gix::objs::find::Never;
         self.receive(want, None, nothing, &incoming.join("pack"), control)?;
         let new = self.store.replace(&incoming, &want)?;
-        snapshot::expect_commit(&new.objects(), &want)?;
+        snapshot::expect_commit(&new.objects()?, &want)?;
         if new.holds(&want) {
             return Ok(());
         }

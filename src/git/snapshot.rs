@@ -45,7 +45,8 @@ pub struct Snapshot {
     problems: Vec<TreeProblem>,
     changes: Option<TreeChanges>,
     file_bytes: u64,
-    objects: Mutex<HandleArc>,
+    /// Absent once it is [closed](Self::close), until something is read again.
+    objects: Mutex<Option<HandleArc>>,
     /// Absent for local repositories.
     generation: Option<Arc<Generation>>,
 }
@@ -65,7 +66,8 @@ impl Snapshot {
         interrupt: &AtomicBool,
         before: Option<&Self>,
     ) -> Result<Self, GitError> {
-        let result = Self::read_from(generation.objects(), commit, path, limits, interrupt, before);
+        let objects = generation.objects()?;
+        let result = Self::read_from(objects, commit, path, limits, interrupt, before);
         match result {
             Ok(mut snapshot) => {
                 snapshot.generation = Some(generation);
@@ -82,7 +84,7 @@ impl Snapshot {
 
     /// What is the same in the snapshot `before`, made with the same limits, is not read again.
     pub(super) fn read_from(
-        mut objects: HandleArc,
+        objects: HandleArc,
         commit: ObjectId,
         path: &str,
         limits: Limits,
@@ -90,7 +92,7 @@ impl Snapshot {
         before: Option<&Self>,
     ) -> Result<Self, GitError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        objects.set_pack_cache(|| Box::new(MemoryCappedHashmap::new(CACHE_BYTES)));
+        let objects = caching(objects);
         let (info, root) = read_commit(&objects, &commit)?;
         let (start, above) = descend(&objects, root, path)?;
         let before = before.filter(|before| before.path == path);
@@ -99,7 +101,7 @@ impl Snapshot {
             list(&objects, (start, path), limits, interrupt, folder)?;
         let changes = before.and_then(|before| {
             let entries = before.listing.changes(&listing)?;
-            let elsewhere = !same_elsewhere(&before.above, &above);
+            let elsewhere = before.above != above;
             Some(TreeChanges { since: before.number, entries, elsewhere })
         });
         Ok(Self {
@@ -113,7 +115,7 @@ impl Snapshot {
             problems,
             changes,
             file_bytes: limits.file_bytes,
-            objects: Mutex::new(objects),
+            objects: Mutex::new(Some(objects)),
             generation: None,
         })
     }
@@ -127,6 +129,13 @@ impl Snapshot {
     #[must_use]
     pub fn commit(&self) -> &CommitInfo {
         &self.commit
+    }
+
+    /// Closes the files of the store and gives up what was kept of them. What is read after that opens them again.
+    pub fn close(&self) {
+        if self.generation.is_some() {
+            *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// The id of whatever is at `path` in the commit (folder, file, link, submodule): the same id means the same content.
@@ -161,8 +170,14 @@ impl Snapshot {
         work: impl FnOnce(&HandleArc) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-            work(&objects)
+            let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+            if objects.is_none() {
+                // One without a generation is never closed.
+                let generation = self.generation.as_ref();
+                *objects = generation.map(|own| own.objects().map(caching)).transpose()?;
+            }
+            let objects = objects.as_ref();
+            work(objects.ok_or_else(|| GitError::corrupt("nothing to read from"))?)
         }))
         .unwrap_or_else(|_| Err(GitError::corrupt("an object cannot be decoded")));
         if let (Err(GitError::CorruptData { .. }), Some(generation)) = (&result, &self.generation) {
@@ -226,12 +241,10 @@ impl RepositoryTree for Snapshot {
     }
 }
 
-/// Whether nothing differs outside of the synced path.
-fn same_elsewhere(old: &[Above], new: &[Above]) -> bool {
-    let same = |(old, new): (&Above, &Above)| {
-        old.next == new.next && old.table.same_beside(&new.table, old.next.as_bytes())
-    };
-    old.len() == new.len() && old.iter().zip(new).all(same)
+/// Remembers what is needed again to decode others.
+fn caching(mut objects: HandleArc) -> HandleArc {
+    objects.set_pack_cache(|| Box::new(MemoryCappedHashmap::new(CACHE_BYTES)));
+    objects
 }
 
 fn unreadable(path: &str, error: &GitError) -> TreeError {
@@ -334,10 +347,12 @@ fn table(objects: &HandleArc, id: &ObjectId) -> Result<Option<Table>, GitError> 
 }
 
 /// A folder of the repository on the way to the synced path.
+#[derive(PartialEq, Eq)]
 struct Above {
-    table: Table,
     /// Name of the next one.
     next: String,
+    /// What else is in it: the folder itself may have thousands of entries, of which each GitSync below it would keep a copy.
+    beside: [u8; 32],
 }
 
 /// The tree at the synced path, and the folders above it.
@@ -363,7 +378,9 @@ fn descend(
             None => return missing(&table),
             Some((None, id)) => {
                 at = id;
-                above.extend(table.map(|table| Above { table, next: part.to_owned() }));
+                let beside = |table: Table| table.digest_beside(part.as_bytes());
+                let next = part.to_owned();
+                above.extend(table.map(beside).map(|beside| Above { next, beside }));
                 continue;
             }
             Some((Some(EntryKind::File), _)) if parts.peek().is_some() => return missing(&None),

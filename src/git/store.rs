@@ -7,13 +7,14 @@
 //! ```
 //! Every change is one rename, so a kill at any moment leaves either the old or the new state. What cannot be
 //! trusted (a failed checksum) or has grown too much (packs, bytes: gix cannot repack) is replaced by a fresh generation. An old one is
-//! deleted when its last snapshot is dropped.
+//! deleted when its last snapshot is dropped. The files are mapped only while somebody reads: what is mapped counts as memory of the
+//! process, and there is a store for each GitSync.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use gix::ObjectId;
 use gix::hash::Kind;
@@ -34,24 +35,37 @@ pub(super) struct Generation {
     dir: PathBuf,
     number: u64,
     kind: Kind,
-    objects: Arc<gix::odb::Store>,
+    /// Open while a handle of it is there.
+    objects: Mutex<Weak<gix::odb::Store>>,
     damaged: AtomicBool,
     retired: AtomicBool,
-    /// Above this many bytes of packs the next fetch starts anew.
-    disk_bytes: u64,
+    /// Bytes that one decoded object may take. Above this many bytes of packs the next fetch starts anew.
+    object_bytes: usize,
 }
 
 impl Generation {
-    fn open(dir: PathBuf, number: u64, kind: Kind, object_bytes: usize) -> io::Result<Self> {
-        let objects = open_objects(&dir, kind, Some(object_bytes))?;
+    fn new(dir: PathBuf, number: u64, kind: Kind, object_bytes: usize) -> Self {
         let (damaged, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        let disk_bytes = object_bytes as u64;
-        Ok(Self { dir, number, kind, objects, damaged, retired, disk_bytes })
+        Self { dir, number, kind, objects: Mutex::default(), damaged, retired, object_bytes }
     }
 
-    /// A view for one thread.
-    pub fn objects(&self) -> gix::odb::HandleArc {
-        self.objects.to_cache_arc()
+    /// A view for one thread. Whoever reads several times in a row keeps one meanwhile: the last one closes the files.
+    ///
+    /// # Errors
+    /// [`GitError::CorruptData`] when the folder is gone, otherwise [`GitError::StorageFailed`].
+    pub fn objects(&self) -> Result<gix::odb::HandleArc, GitError> {
+        let mut open = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let objects = match open.upgrade() {
+            Some(objects) => objects,
+            None if !self.dir.join("pack").is_dir() => {
+                self.mark_damaged();
+                return Err(GitError::corrupt("the store is gone"));
+            }
+            None => open_objects(&self.dir, self.kind, Some(self.object_bytes))
+                .map_err(|error| GitError::storage("open the store", &error))?,
+        };
+        *open = Arc::downgrade(&objects);
+        Ok(objects.to_cache_arc())
     }
 
     /// Which hash its ids are made with.
@@ -71,7 +85,7 @@ impl Generation {
 
     /// Whether the commit and its root tree are here. A pack is added whole, so all the rest is here, too.
     pub fn holds(&self, commit: &ObjectId) -> bool {
-        let objects = self.objects();
+        let Ok(objects) = self.objects() else { return false };
         let mut buffer = Vec::new();
         let Ok(Ok(tree)) = objects.find_commit_iter(commit, &mut buffer).map(|mut c| c.tree_id())
         else {
@@ -86,7 +100,7 @@ impl Generation {
         let size =
             |index: &PathBuf| fs::metadata(index.with_extension("pack")).map(|meta| meta.len());
         let bytes: u64 = indexes.iter().map(size).sum::<io::Result<u64>>().ok()?;
-        if self.is_damaged() || indexes.len() >= MAX_PACKS || bytes > self.disk_bytes {
+        if self.is_damaged() || indexes.len() >= MAX_PACKS || bytes > self.object_bytes as u64 {
             return None;
         }
         let text = fs::read_to_string(self.dir.join("tip")).ok()?;
@@ -182,10 +196,8 @@ impl Store {
         let mut adopted = None;
         for (number, kind, dir) in found {
             if adopted.is_none() && tidy(&dir).is_ok() && intact(&dir, kind, interrupt) {
-                adopted = Generation::open(dir.clone(), number, kind, self.object_bytes).ok();
-                if adopted.is_some() {
-                    continue;
-                }
+                adopted = Some(Generation::new(dir, number, kind, self.object_bytes));
+                continue;
             }
             if interrupt.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -226,10 +238,11 @@ impl Store {
             write_tip(incoming, tip)?;
             remove(&dir)?;
             fs::rename(incoming, &dir)?;
-            Generation::open(dir.clone(), number, kind, self.object_bytes)
+            Ok(())
         };
         match swap() {
-            Ok(new) => {
+            Ok(()) => {
+                let new = Generation::new(dir.clone(), number, kind, self.object_bytes);
                 if let Some(old) = old {
                     old.retired.store(true, Ordering::Relaxed);
                 }

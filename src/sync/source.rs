@@ -224,7 +224,10 @@ impl Source {
         };
         let before = self.loaded.as_deref();
         let desired = Loaded::desired(before, &catalog);
-        let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit)?;
+        let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit);
+        // All was read. The next commit is compared with the listing, which is in memory.
+        snapshot.close();
+        let builds = builds?;
         let variables = context.variables.clone();
         let coordinates = wanted;
         let reading =

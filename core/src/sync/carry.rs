@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
+use super::consult::consult;
 use super::desired::{Change, SyncRef, changes, latch_key};
 use super::engine::{Engine, EngineError, Subject};
 use super::loaded::Loaded;
 use super::machine::effect::Effect;
-use super::machine::io::Io;
-use super::order::Seq;
 use super::plan::{Inputs, Others, Plan, Unproven, brake, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
@@ -307,8 +306,7 @@ impl Engine {
         let Some(mut view) = state.plans.view.take() else {
             self.touched.follow(&key);
             let board = Board::new(sync, &loaded.measure, live, &state.plans.settled);
-            let mut references = References::default();
-            references.check_all(&loaded.catalog, &exists);
+            let references = References::of(&loaded.catalog, &exists);
             return View { board, references, loaded: loaded.clone() };
         };
         let touched = self.touched.take(&key);
@@ -328,8 +326,7 @@ impl Engine {
         let differing = changes(&before.desired, &loaded.desired);
         let commits = (&before.catalog, &loaded.catalog);
         if missed {
-            view.references = References::default();
-            view.references.check_all(&loaded.catalog, &exists);
+            view.references = References::of(&loaded.catalog, &exists);
         } else {
             view.references.update(commits, &differing, touched.iter(), &exists);
         }
@@ -341,41 +338,6 @@ impl Engine {
         let giver = Key::new(&*mark.sync_namespace, &*mark.sync_name);
         let lives = self.stores.git_syncs.get(&giver).is_some_and(|e| e.uid == mark.sync_uid);
         !lives || (giver.namespace == me.namespace && self.siblings.gives(&giver, id, &me.name))
-    }
-
-    /// Asks these GitSyncs of the namespace to look at their remotes, and hears of the next look of those for whom
-    /// deletes wait.
-    fn ask(
-        &self,
-        io: &Io,
-        key: &Key,
-        others: &siblings::View<'_>,
-        asked: &[String],
-        made: &Plan,
-        since: Seq,
-    ) {
-        let mut news = false;
-        for other in asked.iter().map(|name| Key::new(&key.namespace, name)) {
-            if self.siblings.ask(&other, key, since, io.now()) {
-                self.wake(io, vec![other.clone()]);
-            }
-            news |= self.siblings.is_news(&other, others);
-        }
-        // It may not want it any more before it has taken it.
-        for (_, taker) in &made.given {
-            let taker = Key::new(&key.namespace, taker);
-            self.siblings.wait(&taker, key);
-            news |= self.siblings.is_news(&taker, others);
-        }
-        if made.held.is_some() || !asked.is_empty() {
-            for other in others.mute() {
-                self.siblings.wait(other, key);
-                news |= self.siblings.is_news(other, others);
-            }
-        }
-        if news {
-            self.wake(io, vec![key.clone()]);
-        }
     }
 }
 
@@ -406,33 +368,6 @@ fn failing(stores: &Stores, known: Option<&[String]>) -> Option<String> {
     (!failing.is_empty()).then(|| failing.join(", "))
 }
 
-/// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
-/// plan what has to wait for them; gives the names of those that are to look at their remotes.
-///
-/// Held deletes that are shown already, or join those that are held for this commit, ask nobody until they are approved.
-pub(super) fn consult(
-    others: &siblings::View<'_>,
-    made: &mut Plan,
-    pending: Option<&PendingPrune>,
-    latch_key: &str,
-) -> Vec<String> {
-    let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
-    let shown = pending.map(|pending| pending.digest.as_str());
-    let new = made.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
-    let new = new && !brake::is_shown(pending, latch_key);
-    if made.prune.is_empty() && made.given.is_empty() && !contested && !new {
-        return Vec::new();
-    }
-    let asked: Vec<_> = others.unknown.iter().map(|other| other.name.clone()).collect();
-    if !asked.is_empty() {
-        // It may be about to give these up.
-        made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !asked.contains(s)));
-        // It may want some of these.
-        made.unheard = made.held.take_if(|_| new);
-    }
-    asked
-}
-
 /// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which
 /// the other one is not Ready.
 fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(ObjectId, String)> {
@@ -444,151 +379,4 @@ fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(
     gone.filter(|(_, change)| *change == Change::Gone)
         .filter_map(|(id, _)| others.wanted_by(&id).map(|other| (id, other)))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::disallowed_methods)] // some time
-
-    use std::time::Instant;
-
-    use kube::core::DeserializeGuard;
-    use serde_json::json;
-
-    use super::super::machine::drive::{io, start};
-    use super::super::machine::io::{Pass, Step};
-    use super::super::order::Seq;
-    use super::super::plan::{Cause, Conflict, Held, Victim};
-    use super::super::rights::Rules;
-    use super::super::siblings::{Siblings, Told};
-    use super::*;
-    use crate::api::GitSync;
-    use crate::cluster::live::Managed;
-    use crate::cluster::store::Store;
-    use crate::cluster::view;
-
-    /// The GitSyncs `main` and `other`.
-    fn two(store: &Store<Managed<GitSync>>) {
-        for name in ["main", "other"] {
-            let object = json!({
-                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
-                "metadata": {"name": name, "namespace": "team", "uid": name, "generation": 1,
-                    "creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "1"},
-                "spec": {"url": "https://git.example"},
-            });
-            let object = serde_json::from_value(object).expect("a GitSync");
-            let (key, entry) = view::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
-            store.applied(key, entry);
-        }
-    }
-
-    /// Who is asked about a plan with these held and released deletes beside the GitSync `other`, which has `told` this.
-    fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<String> {
-        let pending = shown.map(|digest| PendingPrune {
-            digest: digest.to_owned(),
-            // One that joins is shown at once where something needs an approval already.
-            requires_approval: digest == "d2",
-            input_key: "k".into(),
-            ..PendingPrune::default()
-        });
-        let store = Store::<Managed<GitSync>>::new("GitSync");
-        two(&store);
-        let siblings = Siblings::default();
-        if let Some(failed) = told {
-            let polled = Seq::next();
-            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
-            let _nobody = siblings.tell(&Key::new("team", "other"), told);
-        }
-        let others =
-            siblings.view(&Key::new("team", "main"), Seq::default(), Instant::now(), &store);
-        assert_eq!(others.unread().is_some(), told == Some(true));
-        consult(&others, made, pending.as_ref(), "k")
-    }
-
-    fn victim(name: &str) -> Victim {
-        Victim { id: ObjectId::new(Kind::Agent, name), uid: "u".into(), version: 1 }
-    }
-
-    fn holding() -> Plan {
-        let (digest, reason, victims) = ("d1".into(), "too many".into(), vec![victim("a")]);
-        Plan {
-            held: Some(Held { digest, cause: Cause::Brake, reason, victims }),
-            ..Plan::default()
-        }
-    }
-
-    #[test]
-    fn g12_what_is_held_and_shown_stays_shown_and_asks_nobody() {
-        for told in [None, Some(true), Some(false)] {
-            let mut made = holding();
-            for shown in ["d1", "d2"] {
-                assert_eq!(consulted(told, &mut made, Some(shown)), Vec::<String>::new());
-                assert_eq!(made, holding());
-            }
-        }
-        for shown in [Some("d0"), None] {
-            let mut made = holding();
-            assert_eq!(consulted(None, &mut made, shown), ["other"]);
-            assert_eq!(made.held, None, "the other one may want some");
-            for told in [true, false] {
-                let mut made = holding();
-                assert_eq!(consulted(Some(told), &mut made, shown), Vec::<String>::new());
-                assert_eq!(made, holding());
-            }
-        }
-    }
-
-    #[test]
-    fn g22_what_else_is_undecided_is_asked_beside_what_is_held() {
-        let id = ObjectId::new(Kind::Agent, "b");
-        let conflict = |sibling: Option<&str>| Conflict {
-            id: id.clone(),
-            owner: "somebody".into(),
-            sibling: sibling.map(str::to_owned),
-        };
-        let released = Plan { prune: vec![victim("b")], ..holding() };
-        let given = Plan { given: vec![(id.clone(), "other".into())], ..holding() };
-        let contested = Plan { conflicts: vec![conflict(Some("other"))], ..holding() };
-        for mut made in [released, given, contested] {
-            assert_eq!(consulted(None, &mut made, Some("d1")), ["other"]);
-            assert_eq!((made.held, made.conflicts), (holding().held, vec![]));
-        }
-        // What is nobody's of this namespace is a conflict whatever the others want.
-        let mut made = Plan { conflicts: vec![conflict(None)], ..holding() };
-        assert_eq!(consulted(None, &mut made, Some("d1")), Vec::<String>::new());
-        assert_eq!(made.conflicts.len(), 1);
-    }
-
-    #[test]
-    fn g22_a_look_that_ends_before_somebody_waits_for_it_is_not_missed() {
-        let rules = Rules {
-            single_tenant: true,
-            default_service_account: None,
-            operator_namespace: "convoke-system".into(),
-        };
-        let engine = Engine::new("team", Stores::new(), rules, Arc::default(), Arc::default());
-        two(&engine.stores.git_syncs);
-        let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
-        let tells = |failed| {
-            let polled = Seq::next();
-            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
-            engine.siblings.hear(&other, told);
-        };
-        for meanwhile in [false, true] {
-            tells(true);
-            let (start, since) = (start(), Seq::default());
-            let others =
-                engine.siblings.view(&main, since, start.instant, &engine.stores.git_syncs);
-            assert_eq!(others.mute().count(), 1);
-            if meanwhile {
-                // It can be read again, at the same commit.
-                tells(false);
-            }
-            let (io, made) = (io(start), holding());
-            let work = async { engine.ask(&io, &main, &others, &[], &made, since) };
-            let step = Pass::new(io.clone(), work).next(start, true);
-            let woken = matches!(step, Step::Do(Effect::Wake(name, _)) if name == "main");
-            assert_eq!(woken, meanwhile);
-        }
-    }
 }

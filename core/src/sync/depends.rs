@@ -14,6 +14,7 @@ use super::listen::Sink;
 use super::loaded::Loaded;
 use super::machine::effect::{Effect, Published};
 use super::machine::io::Io;
+use super::order::Seq;
 use super::state::State;
 use super::status::Verdict;
 use super::tell::unready;
@@ -125,6 +126,7 @@ impl Engine {
         if !live.is_ready() && !handing {
             return Some("is not Ready");
         }
+        let asked = Seq::next();
         // One push may concern both: it must have looked at its remote after this commit was found.
         let told = self.siblings.told(other).filter(|told| {
             told.uid == entry.uid
@@ -132,9 +134,9 @@ impl Engine {
                 && told.polled > newest.found
         });
         let Some(told) = told else {
-            if self.siblings.ask(other, me, newest.found, io.now()) {
-                self.wake(io, vec![other.clone()]);
-            }
+            let whom = std::slice::from_ref(other);
+            self.ask_to_look(io, whom, newest.found);
+            self.wait_for(io, me, whom, asked);
             return Some("has not looked at its remote since");
         };
         let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());

@@ -15,6 +15,7 @@ pub mod apply;
 mod asked_tests;
 pub mod board;
 mod carry;
+mod consult;
 pub mod depends;
 pub mod desired;
 mod drift;

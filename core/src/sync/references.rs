@@ -20,13 +20,14 @@ pub struct References {
 }
 
 impl References {
-    /// Checks every definition.
-    pub fn check_all(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
-        self.named.clear();
+    /// Those of a whole catalog.
+    pub fn of(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Self {
+        let mut all = Self::default();
         for definition in catalog.definitions.values() {
-            self.count(definition);
+            all.count(definition);
         }
-        self.check_again(catalog, exists);
+        all.check_again(catalog, exists);
+        all
     }
 
     fn check_again(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
@@ -179,8 +180,7 @@ mod tests {
         for seed in 1..300_u64 {
             let mut dice = Dice::new(seed);
             let (mut catalog, mut live) = (Catalog::default(), BTreeSet::new());
-            let mut kept = References::default();
-            kept.check_all(&catalog, &|_| false);
+            let mut kept = References::of(&catalog, &|_| false);
             for step in 0..30 {
                 let (old, mut touched) = (catalog.clone(), Vec::new());
                 for _ in 0..dice.roll(3) {
@@ -205,8 +205,7 @@ mod tests {
                 let differ = changes(&desired_set(&old), &desired_set(&catalog));
                 let exists = |id: &ObjectId| live.contains(id);
                 kept.update((&old, &catalog), &differ, touched.iter(), &exists);
-                let mut anew = References::default();
-                anew.check_all(&catalog, &exists);
+                let anew = References::of(&catalog, &exists);
                 assert_eq!(kept.found, anew.found, "seed {seed}, step {step}");
                 assert_eq!(kept.named, anew.named, "seed {seed}, step {step}");
             }
@@ -220,8 +219,7 @@ mod tests {
         let set = |catalog: &Catalog| desired_set(catalog);
         let (wants, wants_not) = (set(&with), set(&without));
         let mut live = BTreeSet::new();
-        let mut references = References::default();
-        references.check_all(&with, &|id| live.contains(id));
+        let mut references = References::of(&with, &|id| live.contains(id));
         assert_eq!(references.problems().count(), 0);
         // It leaves Git, and is not in the cluster.
         let gone = changes(&wants, &wants_not);

@@ -100,6 +100,10 @@ struct Inner {
 }
 
 impl Inner {
+    fn wait(&mut self, whom: &Key, waiter: &Key) {
+        self.waiters.entry(whom.clone()).or_default().insert(waiter.clone());
+    }
+
     /// Those who wait for this one: they are to hear something of it.
     fn take_waiters(&mut self, key: &Key) -> Vec<Key> {
         self.heard.insert(key.clone(), Seq::next());
@@ -191,8 +195,10 @@ impl Siblings {
 
     /// The same, before a pass has taken it in: whoever waits for it is woken by that one.
     pub fn hear(&self, key: &Key, told: Told) {
-        for waiter in self.tell(key, told) {
-            self.wait(key, &waiter);
+        let waiters = self.tell(key, told);
+        let mut inner = self.lock();
+        for waiter in waiters {
+            inner.wait(key, &waiter);
         }
     }
 
@@ -282,16 +288,19 @@ impl Siblings {
         wake
     }
 
-    /// Wakes `waiter` at the next look of `whom`.
-    pub fn wait(&self, whom: &Key, waiter: &Key) {
-        self.lock().waiters.entry(whom.clone()).or_default().insert(waiter.clone());
+    /// Wakes `waiter` at the next look of `whom`. Returns whether that one was heard of after `asked`, when it was looked up what is
+    /// known: of that nobody was told who did not wait yet, and passes of one namespace run beside each other.
+    #[must_use]
+    pub fn wait(&self, whom: &Key, waiter: &Key, asked: Seq) -> bool {
+        let mut inner = self.lock();
+        inner.wait(whom, waiter);
+        inner.gone > asked || inner.heard.get(whom).is_some_and(|heard| *heard > asked)
     }
 
-    /// The same, and that look is to be at once, unless one that began after `since` is on its way. Returns whether that is news
-    /// for it: two that wait for each other must not wake each other all the time.
+    /// A look of `whom` is to be at once, unless one that began after `since` is on its way. Returns whether that is news for it: two
+    /// that wait for each other must not wake each other all the time.
     #[must_use]
-    pub fn ask(&self, whom: &Key, waiter: &Key, since: Seq, now: Instant) -> bool {
-        self.wait(whom, waiter);
+    pub fn ask(&self, whom: &Key, since: Seq, now: Instant) -> bool {
         let mut inner = self.lock();
         let known =
             inner.asked.get(whom).is_some_and(|asked| asked.at.is_some() && asked.since >= since);
@@ -299,14 +308,6 @@ impl Siblings {
         asked.at.get_or_insert(now);
         asked.since = since.max(asked.since);
         !known
-    }
-
-    /// Whether a GitSync was heard of since this view was taken: who waits for it was not woken, if that began only then.
-    /// Passes of one namespace run beside each other.
-    #[must_use]
-    pub fn is_news(&self, whom: &Key, view: &View<'_>) -> bool {
-        let inner = self.lock();
-        inner.gone > view.at || inner.heard.get(whom).is_some_and(|heard| *heard > view.at)
     }
 
     /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
@@ -441,7 +442,7 @@ pub struct View<'a> {
     /// Those that have looked and cannot read all of their files.
     broken: Vec<Broken>,
     /// When this view was taken.
-    at: Seq,
+    pub at: Seq,
 }
 
 /// A GitSync that cannot read some of its files.

@@ -147,7 +147,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
         siblings.view(&main, Seq::default(), Instant::now(), &store).unproven(),
         Unproven::default()
     );
-    let _ = siblings.ask(&Key::new("team", "silent"), &main, Seq::next(), Instant::now());
+    let _ = siblings.ask(&Key::new("team", "silent"), Seq::next(), Instant::now());
     let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven().unread, ["GitSync silent"]);
 }
@@ -215,11 +215,11 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     let late = told(&BTreeSet::new(), 1);
-    let _ = siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
+    let _ = siblings.ask(&key, since, Instant::now());
     let _woken = siblings.tell(&key, early);
     assert!(siblings.is_asked(&key), "it looks once more");
     // Asked again while the look is on its way.
-    let _ = siblings.ask(&key, &Key::new("team", "main"), since, Instant::now());
+    let _ = siblings.ask(&key, since, Instant::now());
     let _woken = siblings.tell(&key, late);
     assert!(!siblings.is_asked(&key));
 }
@@ -251,9 +251,9 @@ fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
     let (siblings, start) = (Siblings::default(), Instant::now());
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
-    assert!(siblings.ask(&other, &main, since, start));
+    assert!(siblings.ask(&other, since, start));
     // Asked again, and by a look that began too early: it has not answered yet.
-    assert!(!siblings.ask(&other, &main, since, start + GIVE_UP / 2), "it is asked already");
+    assert!(!siblings.ask(&other, since, start + GIVE_UP / 2), "it is asked already");
     let _woken = siblings.tell(&other, early);
     let view =
         |seconds: u64| siblings.view(&main, since, start + Duration::from_secs(seconds), &store);
@@ -261,7 +261,7 @@ fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
     assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 1));
     // It was suspended meanwhile: its minute begins when it can look again.
     let _woken = siblings.take_waiters(&other);
-    assert!(siblings.ask(&other, &main, since, start + Duration::from_secs(3600)));
+    assert!(siblings.ask(&other, since, start + Duration::from_secs(3600)));
     assert_eq!((view(3659).unknown.len(), view(3659).failed.len()), (1, 0));
     assert_eq!((view(3660).unknown.len(), view(3660).failed.len()), (0, 1));
     let _woken = siblings.tell(&other, told(&BTreeSet::new(), 1));
@@ -293,7 +293,7 @@ fn g22_what_a_look_has_read_is_known_before_a_pass_takes_it_in() {
     let (siblings, [one, two]) = (Siblings::default(), ["one", "two"].map(|n| Key::new("team", n)));
     let store = live(&[("one", 1, false), ("two", 2, false)]);
     let _first = siblings.tell(&one, told(&BTreeSet::new(), 0));
-    siblings.wait(&one, &two);
+    assert!(!siblings.wait(&one, &two, Seq::next()));
     let (news, found) = (siblings.news("team"), told(&BTreeSet::from(["a"]), 1));
     siblings.hear(&one, found.clone());
     assert!(siblings.news("team") > news, "a delete that is about to be sent is not");

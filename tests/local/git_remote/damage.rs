@@ -112,3 +112,15 @@ async fn g03_a_file_that_could_not_be_read_is_read_again_at_the_next_poll() {
     assert!(!source.has_errors());
     assert_eq!(source.refresh().await, Ok(false));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g03_a_folder_that_somebody_deletes_is_fetched_anew() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", &source::model("a"))]);
+    let mut source = source::Reader::new(&world);
+    assert_eq!(source.refresh().await, Ok(true));
+    std::fs::remove_dir_all(world.store()).unwrap();
+    world.repo.commit("main", &[("b.yaml", &source::model("b"))]);
+    assert_eq!(source.refresh().await, Ok(true));
+    assert_eq!(source.objects(), ["a", "b"]);
+}

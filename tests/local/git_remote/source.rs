@@ -119,6 +119,32 @@ async fn c09_a_refresh_that_is_given_up_does_not_disturb_the_next_coordinates() 
     assert_eq!(reader.objects(), ["n"]);
 }
 
+/// Files of the world's store that are mapped into this process.
+fn mapped(world: &World) -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let store = world.store().to_string_lossy().into_owned();
+    maps.lines().filter(|line| line.contains(&store)).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p14_a_store_is_open_only_while_it_is_read() {
+    let world = World::new().await;
+    let mut reader = Reader::new(&world);
+    for name in ["a", "b"] {
+        world.repo.commit("main", &[(&format!("{name}.yaml"), &model(name))]);
+        assert_eq!(reader.refresh().await, Ok(true));
+        assert_eq!(mapped(&world), <[String; 0]>::default());
+    }
+    assert_eq!(reader.objects(), ["a", "b"]);
+
+    let snapshot = sync(&world.remote(), "").await.unwrap();
+    assert_eq!(content(&snapshot, "a.yaml"), model("a"));
+    assert_ne!(mapped(&world), <[String; 0]>::default());
+    snapshot.close();
+    assert_eq!(mapped(&world), <[String; 0]>::default());
+    assert_eq!(content(&snapshot, "b.yaml"), model("b"), "it opens again");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g6_the_operators_budgets_hold() {
     let world = World::new().await;

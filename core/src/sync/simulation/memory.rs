@@ -152,8 +152,8 @@ impl Engine {
         for id in &touched {
             board.look(id, &sync, &loaded.measure, &live, &state.plans.settled);
         }
-        let mut naive = References::default();
-        naive.check_all(&loaded.catalog, &|id: &ObjectId| Namespace::get(&live, id).is_some());
+        let exists = |id: &ObjectId| Namespace::get(&live, id).is_some();
+        let naive = References::of(&loaded.catalog, &exists);
         // What has just changed is looked at by the next plan.
         let same = missed || !touched.is_empty() || naive.problems().eq(references.problems());
         Some(board.of_now() == fresh.of_now() && same)
