@@ -46,6 +46,11 @@ RUN apt-get update -qq \
     && echo 'convoke:x:65532:' >> /etc/group
 COPY --from=binary --chmod=0755 /convoke /usr/local/bin/convoke
 ENV HOME=/tmp
+# How the C library gives memory back. An arena for each thread keeps what one fetch needed, for every thread that ever fetched: with
+# 1,000 GitSyncs that is more than all that is kept of them (docs/decisions/0019-one-arena.md).
+ENV MALLOC_ARENA_MAX=1
+ENV MALLOC_MMAP_THRESHOLD_=65536
+ENV MALLOC_TRIM_THRESHOLD_=131072
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/convoke"]
 ARG VERSION=0.1.0

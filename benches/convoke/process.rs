@@ -16,6 +16,14 @@ use crate::support::operator::{http_get, is_alive};
 const WATCHDOG: &str =
     r#"trap '' INT; "$@" >&2 & echo $!; while read -r _; do :; done; kill -9 $! 2>/dev/null; wait"#;
 
+/// What the image tells the C library about memory: what is measured is what ships.
+fn image_memory_settings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../../Dockerfile").lines();
+    lines
+        .filter_map(|line| line.strip_prefix("ENV ")?.split_once('='))
+        .filter(|(name, _)| name.starts_with("MALLOC_"))
+}
+
 /// The clock ticks of `/proc/<pid>/stat` are hundredths of a second on every Linux of today.
 const MS_PER_TICK: f64 = 10.0;
 
@@ -64,6 +72,7 @@ impl Operator {
             .arg(&self.binary)
             .arg("operator")
             .args(&self.args)
+            .envs(image_memory_settings())
             .env("KUBECONFIG", &self.kubeconfig)
             // What it keeps outlives it when it is killed.
             .env("TMPDIR", self.log.parent().unwrap_or(Path::new("/tmp")))
