@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -106,9 +108,11 @@ pub fn watch_of(name: &Name) -> usize {
 }
 
 fn entry<K: Ours>(object: &Value) -> (Key, Entry<Managed<K>>) {
-    let parsed = K::deserialize(object).map(|object| DeserializeGuard(Ok(object)));
-    let parsed = parsed.or_else(|_| DeserializeGuard::deserialize(object));
-    view::entry::<Managed<K>>(parsed.expect("its metadata parses"))
+    let parsed = K::deserialize(object).map_err(|error| InvalidObject {
+        error: error.to_string(),
+        metadata: ObjectMeta::deserialize(&object["metadata"]).expect("its metadata parses"),
+    });
+    view::entry::<Managed<K>>(DeserializeGuard(parsed))
 }
 
 fn show<K: Ours>(store: &Store<Managed<K>>, shown: &Shown) {
