@@ -2,6 +2,7 @@
 //! remote, and what watches have shown it so far. Dropping it kills it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ pub struct Flying {
     pub number: u64,
     /// By which pass of all.
     pub pass: u64,
-    pub asked: Request,
+    pub asked: Rc<Request>,
     /// What the server has answered, once it has.
     pub reply: Option<Replied>,
 }
@@ -47,7 +48,7 @@ pub struct Flying {
 /// A request that nobody waits for any more.
 pub struct Orphaned {
     pub sync: String,
-    pub asked: Request,
+    pub asked: Rc<Request>,
 }
 
 /// A look on its way.
@@ -348,7 +349,8 @@ impl Operator {
             Step::Do(Effect::Request(number, request)) => {
                 let (sync, pass) = (name.to_owned(), self.active.get(name).copied());
                 let pass = pass.unwrap_or_default();
-                self.flying.push(Flying { sync, number, pass, asked: request, reply: None });
+                let asked = Rc::new(request);
+                self.flying.push(Flying { sync, number, pass, asked, reply: None });
                 return (self.flying.last(), true);
             }
             Step::Do(Effect::Look(look)) => {
