@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
+use kube::core::{DeserializeGuard, DynamicObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -24,7 +24,8 @@ pub type SpecHash = [u8; 32];
 /// Hash of a JSON value; object keys are sorted (serde_json's map is a BTreeMap).
 #[must_use]
 pub fn hash_json(value: &serde_json::Value) -> SpecHash {
-    Sha256::digest(value.to_string().as_bytes()).into()
+    // Values have string keys: writing them cannot fail. Their `Display` takes several times as long.
+    Sha256::digest(serde_json::to_vec(value).unwrap_or_default()).into()
 }
 
 /// A kind of ours: gives access to its spec and conditions.
@@ -170,6 +171,23 @@ impl<K: Ours> Managed<K> {
     fn terms(&self) -> Vec<String> {
         self.terms.iter().map(str::to_owned).collect()
     }
+
+    /// What a store keeps of an object that the server has answered with. Nothing of it is copied.
+    #[must_use]
+    pub fn answered(object: DynamicObject) -> (Key, Entry<Self>) {
+        let DynamicObject { metadata, mut data, .. } = object;
+        if let Some(data) = data.as_object_mut() {
+            // The kind wants some; its own is read already.
+            data.insert("metadata".into(), serde_json::Map::new().into());
+        }
+        entry::<Self>(DeserializeGuard(match K::deserialize(data) {
+            Ok(mut object) => {
+                *object.meta_mut() = metadata;
+                Ok(object)
+            }
+            Err(error) => Err(InvalidObject { error: error.to_string(), metadata }),
+        }))
+    }
 }
 
 fn is_ready(object: &impl Ours) -> bool {
@@ -261,8 +279,8 @@ pub trait ManagedStore: Send + Sync {
     fn live(&self, key: &Key) -> Option<Live>;
     /// The names of all live objects of one namespace.
     fn names(&self, namespace: &str) -> Vec<String>;
-    /// The reply to a write of ours, as JSON. Gives the version and the spec's hash of just this reply.
-    fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>);
+    /// The reply to a write of ours. Gives the version and the spec's hash of just this reply.
+    fn answered(&self, object: DynamicObject) -> (u64, Option<SpecHash>);
     /// The reply to a delete of ours.
     fn deleted_uid(&self, key: &Key, uid: &str);
 }
@@ -276,16 +294,8 @@ impl<K: Ours> ManagedStore for Store<Managed<K>> {
         Store::names(self, namespace)
     }
 
-    fn wrote_json(&self, object: serde_json::Value) -> (u64, Option<SpecHash>) {
-        // The guard's way is long: it keeps a copy for the case that the object does not parse.
-        let object = match K::deserialize(&object) {
-            Ok(object) => DeserializeGuard(Ok(object)),
-            Err(_) => match serde_json::from_value(object) {
-                Ok(guarded) => guarded,
-                Err(_) => return (0, None),
-            },
-        };
-        let (key, entry) = entry::<Managed<K>>(object);
+    fn answered(&self, object: DynamicObject) -> (u64, Option<SpecHash>) {
+        let (key, entry) = Managed::<K>::answered(object);
         let seen = (entry.version, entry.value.facts.spec_hash);
         self.wrote(key, entry);
         seen

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream;
 use kube::core::DynamicObject;
+use serde_json::Value;
 
 use super::board::{is_paused, mark};
 use super::desired::{Desired, DesiredSet, SyncRef};
@@ -355,7 +356,7 @@ impl Writer<'_> {
     async fn create(&self, slot: Slot, job: &Job) -> Result<Seen, Failure> {
         let object = self.apply(slot, job, Mode::Create).await;
         let object = object.map_err(|error| classify(&error, &job.mode))?;
-        Ok(self.wrote(&job.id, &object))
+        Ok(self.wrote(&job.id, *object))
     }
 
     /// Changes an object that is still what was planned with: at the version that says so. Gives that version and what the
@@ -389,11 +390,12 @@ impl Writer<'_> {
             let mode = Mode::Update { uid: uid.to_owned(), version: Some(version) };
             let changed = match self.apply(slot, job, mode.clone()).await {
                 Ok(object) => {
-                    let seen = self.wrote(&job.id, &object);
+                    let replicas = object.data.pointer("/spec/replicas").cloned();
+                    let seen = self.wrote(&job.id, *object);
                     if seen.1 == Some(job.want.spec_hash) {
                         return Ok(Some((version, seen)));
                     }
-                    match self.replace_spec(job, &object, seen).await {
+                    match self.replace_spec(job, replicas, seen).await {
                         Ok(seen) => return Ok(Some((version, seen))),
                         Err(error) => error,
                     }
@@ -461,9 +463,8 @@ impl Writer<'_> {
     }
 
     /// Shows a reply to the store.
-    fn wrote(&self, id: &ObjectId, object: &DynamicObject) -> Seen {
-        let json = serde_json::to_value(object).unwrap_or_default();
-        self.stores.managed(id.kind).wrote_json(json)
+    fn wrote(&self, id: &ObjectId, object: DynamicObject) -> Seen {
+        self.stores.managed(id.kind).answered(object)
     }
 
     /// An apply says nothing about fields that others added and Git does not have, so the object still differs after
@@ -471,19 +472,18 @@ impl Writer<'_> {
     async fn replace_spec(
         &self,
         job: &Job,
-        live: &DynamicObject,
+        replicas: Option<Value>,
         seen: Seen,
     ) -> Result<Seen, CallError> {
         let mut spec = job.want.definition.spec.json();
         // An autoscaler's or a person's `kubectl scale` stands where Git says nothing.
-        let replicas = live.data.pointer("/spec/replicas");
         if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {
-            spec.entry("replicas").or_insert_with(|| replicas.clone());
+            spec.entry("replicas").or_insert(replicas);
         }
         let slot = self.io.slot().await;
         let call = Call::ReplaceSpec { id: job.id.clone(), version: seen.0, spec };
         let object = self.object(slot, call).await?;
-        Ok(self.wrote(&job.id, &object))
+        Ok(self.wrote(&job.id, *object))
     }
 
     /// One delete.

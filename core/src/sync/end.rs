@@ -177,7 +177,7 @@ impl Engine {
             let reply = match reply {
                 Err(error) if error.is_gone() => None,
                 Ok(Reply::Object(object)) if object.metadata.uid.as_deref() == Some(uid) => {
-                    serde_json::to_value(&object).and_then(serde_json::from_value).ok()
+                    Some(object)
                 }
                 Ok(_) => None,
                 Err(error) => return Err(EngineError::Finalizer(error)),
@@ -186,7 +186,7 @@ impl Engine {
                 store.deleted(key, uid);
                 return Ok(());
             };
-            let (_, seen) = crate::cluster::view::entry::<Managed<GitSync>>(reply);
+            let (_, seen) = Managed::<GitSync>::answered(*reply);
             let facts = &seen.value.facts;
             if facts.deleting && facts.finalizers.is_empty() {
                 // That was the last one: the server has deleted it with this write.

@@ -269,7 +269,7 @@ impl Engine {
             return Ok(Next::Settled);
         }
         let (name, uid) = (key.name.clone(), entry.uid.clone());
-        self.spoken.say(key, &uid, new.clone(), Some(old));
+        self.spoken.say(key, &uid, &new, Some(&old));
         match io.ask(None, Call::Status { name, uid, status: Box::new(new) }).await {
             Err(error) if !error.is_gone() => Err(EngineError::Status(error)),
             _ => Ok(Next::Settled),

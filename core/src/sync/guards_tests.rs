@@ -130,7 +130,8 @@ pub(super) fn with_writer<T>(
     let start = start();
     let (stores, sync, io) = (Stores::new(), sync(), io(start));
     if let Some(shown) = shown {
-        let _seen = stores.managed(Kind::ModelAPI).wrote_json(shown);
+        let shown = serde_json::from_value(shown).expect("an object");
+        let _seen = stores.managed(Kind::ModelAPI).answered(shown);
     }
     let writer = Writer {
         io: &io,

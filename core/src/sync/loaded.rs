@@ -167,8 +167,9 @@ impl Coordinates {
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
         let timeout = timeout.min(MOST_TIMEOUT);
-        let GitSyncSpec { url, path, ignore, variables, .. } = spec.clone();
-        Self { url, reference, path, ignore, variables, timeout }
+        let GitSyncSpec { url, path, ignore, variables, .. } = spec;
+        let (url, path, ignore) = (url.clone(), path.clone(), ignore.clone());
+        Self { url, reference, path, ignore, variables: variables.clone(), timeout }
     }
 
     /// Whether both name the same files; how long a fetch may take does not matter.

@@ -137,7 +137,7 @@ fn live_set(namespace: &str, live: &BTreeMap<ObjectId, LiveManifest>) -> BTreeMa
     live.iter()
         .filter_map(|(id, live)| {
             let store = stores.managed(id.kind);
-            store.wrote_json(live.object.clone());
+            store.answered(serde_json::from_value(live.object.clone()).ok()?);
             Some((id.clone(), store.live(&Key::new(namespace, &id.name))?))
         })
         .collect()

@@ -39,13 +39,19 @@ impl Spoken {
     }
 
     /// A status is about to be written over `shown`, or stands there already.
-    pub fn say(&self, key: &Key, uid: &str, sent: GitSyncStatus, shown: Option<GitSyncStatus>) {
+    pub fn say(&self, key: &Key, uid: &str, sent: &GitSyncStatus, shown: Option<&GitSyncStatus>) {
         let mut all = self.lock();
         if let Some(said) = all.get_mut(key).filter(|said| said.uid == uid) {
-            (said.sent, said.shown) = (sent, shown);
+            // Most of the time the same is said again.
+            if said.sent != *sent {
+                said.sent = sent.clone();
+            }
+            if said.shown.as_ref() != shown {
+                said.shown = shown.cloned();
+            }
         } else {
-            let said = Said { uid: uid.to_owned(), sent, shown, answers: 0, last: None };
-            all.insert(key.clone(), said);
+            let (uid, sent, shown) = (uid.to_owned(), sent.clone(), shown.cloned());
+            all.insert(key.clone(), Said { uid, sent, shown, answers: 0, last: None });
         }
     }
 
@@ -128,7 +134,7 @@ mod tests {
         let wait = |live: Option<&GitSyncStatus>| spoken.wait(&key, "u", live, now);
         assert_eq!(wait(Some(&late)), None, "nothing was said yet");
         // On its way, and whether or not it arrives.
-        spoken.say(&key, "u", b.clone(), Some(a.clone()));
+        spoken.say(&key, "u", &b, Some(&a));
         assert_eq!((wait(Some(&a)), wait(Some(&b))), (None, None));
         // The server leaves out what it does not know.
         let shown = status("b, as the server has it");
@@ -142,7 +148,7 @@ mod tests {
         assert_eq!(spoken.answer(&key, "u", Some(&late), now), Some(b.clone()));
         assert_eq!(spoken.answer(&key, "u", Some(&late), now), None, "once");
         // What was built on it, or could not be written over it, is accepted.
-        spoken.say(&key, "u", b.clone(), Some(late.clone()));
+        spoken.say(&key, "u", &b, Some(&late));
         assert_eq!(wait(Some(&late)), None);
         spoken.forget(&key);
         assert_eq!(wait(Some(&a)), None);
@@ -160,7 +166,7 @@ mod tests {
                 let wait = spoken.wait(&key, "u", Some(&theirs), now).expect("foreign");
                 if let Some(answer) = spoken.answer(&key, "u", Some(&theirs), now) {
                     assert_eq!((wait, answer), (Duration::ZERO, ours.clone()));
-                    spoken.say(&key, "u", ours.clone(), Some(theirs.clone()));
+                    spoken.say(&key, "u", &ours, Some(&theirs));
                     spoken.shown(&key, "u", Some(ours.clone()));
                     answers += 1;
                 } else {
@@ -169,7 +175,7 @@ mod tests {
             }
             answers
         };
-        spoken.say(&key, "u", ours.clone(), Some(ours.clone()));
+        spoken.say(&key, "u", &ours, Some(&ours));
         let hour = answers(start, 3600);
         assert!((10..80).contains(&hour), "{hour} in an hour");
         // Quiet for long, and it is answered at once again.

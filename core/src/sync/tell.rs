@@ -43,19 +43,17 @@ impl Engine {
         let sync = newest.as_ref().unwrap_or(sync);
         let new = make(sync.status.as_ref());
         let uid = &entry.uid;
-        self.spoken.say(key, uid, new.clone(), sync.status.clone());
+        self.spoken.say(key, uid, &new, sync.status.as_ref());
         if sync.status.as_ref() == Some(&new) {
             return Ok(());
         }
         let (name, status) = (key.name.clone(), Box::new(new));
         match io.ask(None, Call::Status { name, uid: uid.clone(), status }).await {
             Ok(Reply::Object(object)) => {
-                if let Ok(object) = serde_json::to_value(&object).and_then(serde_json::from_value) {
-                    let (key, entry) = crate::cluster::view::entry::<Managed<GitSync>>(object);
-                    let shown = entry.value.object().and_then(|object| object.status.clone());
-                    self.spoken.shown(&key, uid, shown);
-                    self.stores.git_syncs.wrote(key, entry);
-                }
+                let (key, entry) = Managed::<GitSync>::answered(*object);
+                let shown = entry.value.object().and_then(|object| object.status.clone());
+                self.spoken.shown(&key, uid, shown);
+                self.stores.git_syncs.wrote(key, entry);
                 Ok(())
             }
             Ok(_) => Ok(()),

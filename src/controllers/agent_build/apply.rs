@@ -62,7 +62,7 @@ pub async fn status(
     }
     match ssa::apply_status::<AgentBuild>(client, &key.namespace, &key.name, uid, new).await {
         Ok(object) => {
-            store.wrote_json(serde_json::to_value(&object).unwrap_or_default());
+            store.answered(object);
             Ok(())
         }
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),

@@ -2,12 +2,15 @@
 //! remote, and what watches have shown it so far. Dropping it kills it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,7 +40,7 @@ pub struct Flying {
     pub number: u64,
     /// By which pass of all.
     pub pass: u64,
-    pub asked: Request,
+    pub asked: Rc<Request>,
     /// What the server has answered, once it has.
     pub reply: Option<Replied>,
 }
@@ -45,7 +48,7 @@ pub struct Flying {
 /// A request that nobody waits for any more.
 pub struct Orphaned {
     pub sync: String,
-    pub asked: Request,
+    pub asked: Rc<Request>,
 }
 
 /// A look on its way.
@@ -106,9 +109,11 @@ pub fn watch_of(name: &Name) -> usize {
 }
 
 fn entry<K: Ours>(object: &Value) -> (Key, Entry<Managed<K>>) {
-    let parsed = K::deserialize(object).map(|object| DeserializeGuard(Ok(object)));
-    let parsed = parsed.or_else(|_| DeserializeGuard::deserialize(object));
-    view::entry::<Managed<K>>(parsed.expect("its metadata parses"))
+    let parsed = K::deserialize(object).map_err(|error| InvalidObject {
+        error: error.to_string(),
+        metadata: ObjectMeta::deserialize(&object["metadata"]).expect("its metadata parses"),
+    });
+    view::entry::<Managed<K>>(DeserializeGuard(parsed))
 }
 
 fn show<K: Ours>(store: &Store<Managed<K>>, shown: &Shown) {
@@ -344,7 +349,8 @@ impl Operator {
             Step::Do(Effect::Request(number, request)) => {
                 let (sync, pass) = (name.to_owned(), self.active.get(name).copied());
                 let pass = pass.unwrap_or_default();
-                self.flying.push(Flying { sync, number, pass, asked: request, reply: None });
+                let asked = Rc::new(request);
+                self.flying.push(Flying { sync, number, pass, asked, reply: None });
                 return (self.flying.last(), true);
             }
             Step::Do(Effect::Look(look)) => {

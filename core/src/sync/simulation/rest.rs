@@ -58,6 +58,12 @@ impl Sim {
         }
     }
 
+    /// What all statuses say.
+    fn statuses(&self) -> String {
+        let one = |(name, _, _): &(&str, _, _)| format!("\n{name}: {:#}", self.status(name));
+        self.syncs.iter().map(one).collect()
+    }
+
     pub(super) fn status(&self, name: &str) -> serde_json::Value {
         let sync = self.server.get(&Name::Sync(name.into()));
         sync.map(|sync| sync["status"].clone()).unwrap_or_default()
@@ -93,7 +99,7 @@ impl Sim {
             let more = approved || self.operator.next_due().is_some_and(soon);
             let Some(unrest) = unrest.or_else(|| more.then(String::new)) else { break };
             let goes_on = self.now < limit && self.pass_time(Duration::from_secs(700));
-            assert!(goes_on, "no rest: {unrest}");
+            assert!(goes_on, "no rest: {unrest}{}", self.statuses());
         }
         // From now on nobody writes, and looks happen at the interval only.
         let (version, looked) = (self.server.version, self.operator.looked.clone());

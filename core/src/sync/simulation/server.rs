@@ -141,16 +141,22 @@ fn verb(call: &Call) -> Option<&'static str> {
 #[allow(clippy::unnecessary_wraps)] // as all answers
 fn object(value: &Value) -> Replied {
     // As it would be parsed, without doing so: that takes long.
-    let mut data = value.clone();
     let metadata = ObjectMeta::deserialize(&value["metadata"]).expect("metadata");
     let types = TypeMeta {
         api_version: text(value, "/apiVersion").to_owned(),
         kind: text(value, "/kind").to_owned(),
     };
-    if let Some(data) = data.as_object_mut() {
-        data.retain(|key, _| !matches!(&**key, "apiVersion" | "kind" | "metadata"));
-    }
+    let rest = |(key, _): &(&String, _)| !matches!(&***key, "apiVersion" | "kind" | "metadata");
+    let rest = value.as_object().into_iter().flatten().filter(rest);
+    let data = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
     Ok(Reply::Object(Box::new(DynamicObject { types: Some(types), metadata, data })))
+}
+
+/// An object with another value of that field.
+fn with(object: &Value, field: &str, value: Value) -> Value {
+    let others = object.as_object().into_iter().flatten().filter(|(key, _)| *key != field);
+    let others = others.map(|(key, value)| (key.clone(), value.clone()));
+    others.chain([(field.to_owned(), value)]).collect()
 }
 
 impl Server {
@@ -276,9 +282,7 @@ impl Server {
             }
             Call::ReplaceSpec { id, version, spec } => {
                 let name = Name::Object(id.clone());
-                let old = self.at(&name, *version)?;
-                let mut new = Value::clone(&old);
-                new["spec"] = spec.clone();
+                let new = with(&*self.at(&name, *version)?, "spec", spec.clone());
                 object(&self.store(&name, new))
             }
             Call::Get { id } => self.read(&Name::Object(id.clone())),
@@ -304,9 +308,8 @@ impl Server {
                 if text(&old, "/metadata/uid") != uid {
                     return Err(failure(409, "another uid", true));
                 }
-                let mut new = Value::clone(&old);
-                new["status"] = serde_json::to_value(status).expect("a status");
-                object(&self.store(&name, new))
+                let status = serde_json::to_value(status).expect("a status");
+                object(&self.store(&name, with(&old, "status", status)))
             }
             Call::Finalizers { name, version, finalizers } => {
                 let name = Name::Sync(name.clone());

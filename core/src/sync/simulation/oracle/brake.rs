@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::files::{Said, has_errors, mark_of, said};
-use super::{Counts, Oracle, SYNCS};
+use super::{Counts, Oracle, SYNCS, key};
 use crate::api::{GitSync, Kind, ObjectId, keys};
 use crate::cluster::live::Live;
 use crate::cluster::store::Key;
@@ -25,8 +25,6 @@ pub struct Moment {
     shown: Shown,
     /// The GitSync as it was shown.
     sync: Arc<GitSync>,
-    /// For what an approval has to be given.
-    key: String,
     /// The commits that were found of the other GitSyncs, and the objects that were read of them.
     others: Rc<BTreeSet<(usize, ObjectId)>>,
     /// Whether all that this one depends on is there.
@@ -62,6 +60,12 @@ fn allowed(most: &IntOrString, of: usize) -> usize {
 }
 
 impl Moment {
+    /// For what an approval has to be given.
+    fn key(&self) -> String {
+        let generation = self.sync.metadata.generation.unwrap_or_default();
+        key(self.of.2, &self.sync.spec.path, generation)
+    }
+
     fn due(&self, name: &str, trees: &[Tree]) -> Due {
         let (uid, spec) = (self.sync.metadata.uid.as_deref().unwrap_or_default(), &self.sync.spec);
         let tree = self.of.2.and_then(|found| trees.get(found));
@@ -117,14 +121,12 @@ impl Oracle {
             _ => Rc::new(self.may_be_wanted(trees)),
         };
         self.others_last = Some((of.1, others.clone()));
-        let generation = sync.metadata.generation.unwrap_or_default();
         let released = sync.spec.depends_on.is_empty() || self.is_released(name, found, operator);
         if let (true, Some(found)) = (released, found) {
             self.released.insert((sync.metadata.uid.clone().unwrap_or_default(), found));
         }
-        let key = self.key(name, generation, &sync.spec.path);
         if let Some(pass) = self.passes.get_mut(name) {
-            pass.moments.push(Moment { of, shown, sync, key, others, released });
+            pass.moments.push(Moment { of, shown, sync, others, released });
         }
     }
 
@@ -157,8 +159,8 @@ impl Oracle {
         for moment in &pass.moments {
             let of = moment.sync.metadata.uid.as_deref().unwrap_or_default();
             let Due { due, going, base, most, errors, .. } = moment.due(name, trees);
-            let approved =
-                |uid: &String| self.covering((name, of), &moment.key, uid).next().is_some();
+            let key = moment.key();
+            let approved = |uid: &String| self.covering((name, of), &key, uid).next().is_some();
             let open = due.iter().filter(|uid| !approved(uid)).count();
             let all = due.len() + going >= base;
             fits |= open <= most && !all && !errors;

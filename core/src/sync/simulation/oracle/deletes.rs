@@ -1,7 +1,7 @@
 //! Deletes: nothing goes that somebody wants, hides, or was not asked about.
 
 use super::files::{has_errors, part};
-use super::{Counts, Digest, Looked, Oracle, SYNCS, WATCHES};
+use super::{Counts, Digest, Looked, Oracle, SYNCS, WATCHES, key};
 use crate::api::ObjectId;
 use crate::api::git_sync::DeletionPolicy;
 use crate::sync::properties::repository::Tree;
@@ -22,7 +22,7 @@ impl Oracle {
         let looked = self.looked.get(name).cloned().unwrap_or_default();
         let generation = sync.metadata.generation.unwrap_or_default();
         let of = sync.metadata.uid.clone().unwrap_or_default();
-        let key = self.key(name, generation, &sync.spec.path);
+        let key = key(looked.found.map(|(head, _)| head), &sync.spec.path, generation);
         let covering: Vec<_> = self.covering((name, &of), &key, uid).collect();
         assert!(!sync.spec.suspend, "{name} is suspended and deletes {id}");
         if sync.metadata.deletion_timestamp.is_some() {

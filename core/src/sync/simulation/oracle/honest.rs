@@ -6,12 +6,13 @@ use super::files::{Said, folder_of, has_errors, mark_of, meant, part, said};
 use super::{Counts, Digest, Oracle, Writer};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{ObjectId, keys};
+use crate::sync::machine::effect::Call;
 use crate::sync::properties::repository::{Tree, labels, spec};
 use crate::sync::simulation::operator::{Operator, watch_of};
 use crate::sync::simulation::server::{Name, Server, annotation, is_deleting, is_paused, text};
 
 impl Oracle {
-    /// The operator is about to say this.
+    /// The operator is about to say this; whether there is anybody of whom it says it.
     pub(super) fn tells(
         &mut self,
         name: &str,
@@ -19,11 +20,12 @@ impl Oracle {
         operator: &Operator,
         (server, trees): (&Server, &[Tree]),
         counts: &mut Counts,
-    ) {
+    ) -> bool {
         let live = server.get(&Name::Sync(name.to_owned()));
         // What is said of one that is no more comes to nothing.
-        let Some(live) = live.filter(|sync| text(sync, "/metadata/uid") == uid) else { return };
-        let now = serde_json::to_value(status).expect("a status");
+        let Some(live) = live.filter(|sync| text(sync, "/metadata/uid") == uid) else {
+            return false;
+        };
         let base = operator.sync(name).and_then(|sync| sync.status.as_ref()?.prune_base);
         self.base_grows(name, (base, status.prune_base), trees);
         let looked = self.looked.get(name);
@@ -39,7 +41,8 @@ impl Oracle {
             self.holds(name, trees, counts);
         }
         // What was said before and is only said again was judged before.
-        let again = self.said.get(name) == Some(&now);
+        let said = self.said.get(name).map(|request| &request.call);
+        let again = matches!(said, Some(Call::Status { status: said, .. }) if **said == *status);
         let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
         let ready = ready.is_some_and(|ready| ready.status == "True");
         if let Some(pending) = pending.filter(|_| !again) {
@@ -53,13 +56,16 @@ impl Oracle {
         }
         let suspended = status.conditions.iter().any(|c| c.type_ == "Suspended");
         let revision = status.last_applied_revision.as_deref().unwrap_or_default();
-        let same = live["status"]["conditions"] == now["conditions"]
-            && live["status"]["lastAppliedRevision"] == now["lastAppliedRevision"];
-        if ready && !suspended && !again && !same {
-            let problem = self.lie(name, (revision, &now), server, trees, true);
-            assert!(problem.is_none(), "{name} is Ready: {}", problem.unwrap_or_default());
+        if ready && !suspended && !again {
+            let now = serde_json::to_value(status).expect("a status");
+            let same = live["status"]["conditions"] == now["conditions"]
+                && live["status"]["lastAppliedRevision"] == now["lastAppliedRevision"];
+            if !same {
+                let problem = self.lie(name, (revision, &now), server, trees, true);
+                assert!(problem.is_none(), "{name} is Ready: {}", problem.unwrap_or_default());
+            }
         }
-        self.said.insert(name.to_owned(), now);
+        true
     }
 
     /// Whether a change of an object cannot have been known to the pass that is under way.

@@ -13,8 +13,6 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use serde_json::Value;
-
 use self::brake::{Moment, Shown};
 pub use self::files::mark_of;
 use self::files::{ALL, Said, folder_of, legible, said};
@@ -130,11 +128,16 @@ pub struct Oracle {
     /// The pass of each GitSync that is under way, or was the last one.
     passes: BTreeMap<String, Pass>,
     /// What this operator has said last of each GitSync.
-    said: BTreeMap<String, Value>,
+    said: BTreeMap<String, Rc<Request>>,
     /// The GitSyncs whose status was written last by somebody who is no more.
     late: BTreeSet<String>,
     /// The commits that a GitSync with dependsOn may apply: by uid and commit.
     released: BTreeSet<(String, usize)>,
+}
+
+/// What a GitSync is held for and approved for, when this commit was found of it.
+fn key(found: Option<usize>, folder: &str, generation: i64) -> String {
+    format!("{} {folder} {generation}", commit(found.unwrap_or_default()))
 }
 
 /// A request in a few words.
@@ -296,17 +299,11 @@ impl Oracle {
         })
     }
 
-    /// What a GitSync is held for and approved for now, as this operator knows it.
-    fn key(&self, name: &str, generation: i64, folder: &str) -> String {
-        let found = self.looked.get(name).and_then(|looked| looked.found);
-        format!("{} {folder} {generation}", commit(found.map_or(0, |(head, _)| head)))
-    }
-
     /// The operator asks for this.
     pub fn asked(
         &mut self,
         name: &str,
-        request: &Request,
+        request: &Rc<Request>,
         operator: &Operator,
         truth: (&Server, &[Tree]),
         counts: &mut Counts,
@@ -328,7 +325,9 @@ impl Oracle {
                 assert!(!suspended, "{name} is suspended and writes {id}");
             }
             Call::Status { uid, status, .. } => {
-                self.tells(name, (uid, status), operator, truth, counts);
+                if self.tells(name, (uid, status), operator, truth, counts) {
+                    self.said.insert(name.to_owned(), request.clone());
+                }
             }
             _ => {}
         }

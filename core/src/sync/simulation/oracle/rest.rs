@@ -76,7 +76,7 @@ impl Oracle {
                 || status["history"][0]["outcome"] != "Applied"
                 || status["observedGeneration"] != sync["metadata"]["generation"]
             {
-                return Some(format!("{name}: {status:#}"));
+                return Some(format!("{name} is not Ready, or not of the newest commit"));
             }
             let uid = text(sync, "/metadata/uid");
             let count = status["pendingPrune"]["count"].as_i64().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Oracle {
             let left =
                 lists.iter().find(|list| !status[**list].as_array().is_none_or(Vec::is_empty));
             if let Some(left) = left.or_else(|| waits.then_some(&"pendingPrune")) {
-                return Some(format!("{name} still tells of {left}: {status:#}"));
+                return Some(format!("{name} still tells of {left}"));
             }
             for (id, content) in tree.below(folder_of(sync)).flat_map(|(_, file)| &file.objects) {
                 let mark = mark_of(uid, name, id);
