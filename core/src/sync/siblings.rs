@@ -350,6 +350,7 @@ impl Siblings {
             contested: BTreeMap::new(),
             unknown: Vec::new(),
             failed: Vec::new(),
+            suspended: Vec::new(),
             broken: Vec::new(),
             at: Seq::next(),
         };
@@ -372,27 +373,35 @@ impl Siblings {
                 continue;
             }
             let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);
-            let suspended = entry.value.object().is_some_and(|sync| sync.spec.suspend);
+            let sync = entry.value.object();
+            let asleep = sync.as_ref().filter(|sync| sync.spec.suspend);
+            let suspended = asleep.is_some();
             let fresh = told.filter(|told| {
-                suspended
-                    || (told.polled > since
-                        && Some(told.generation) == entry.value.facts.generation)
+                let read = told.loaded.as_ref();
+                told.polled > since
+                    && (Some(told.generation) == entry.value.facts.generation
+                        // Suspending it has changed its spec, but not what it is to read.
+                        || asleep.is_some_and(|sync| read.is_some_and(|read| read.answers(&sync.spec))))
             });
-            // It was to look when it was suspended: what it knows was not enough then.
             let asked = inner.asked.get(&other);
-            let unheard = suspended && asked.is_some();
             let hangs = asked
                 .and_then(|asked| asked.at)
                 .is_some_and(|at| now.saturating_duration_since(at) >= GIVE_UP);
             match fresh {
-                Some(told) if !told.failed && !unheard => {
+                Some(told) if !told.failed => {
                     if let Some(gives) = inner.gives.get(&other) {
                         view.gives.insert(other.name.clone(), gives.standing(Some(told)));
                     }
                 }
                 Some(_) => view.failed.push(other.clone()),
-                // Since the operator started it has not been read, and it will not be.
-                None if suspended || hangs || entry.value.object().is_none() => {
+                // A commit since then may have given it anything, and it will not look.
+                None if suspended => {
+                    view.suspended.push(other.clone());
+                    if let (Some(gives), Some(_)) = (inner.gives.get(&other), told) {
+                        view.gives.insert(other.name.clone(), gives.standing(told));
+                    }
+                }
+                None if hangs || sync.is_none() => {
                     view.failed.push(other.clone());
                 }
                 None => view.unknown.push(other.clone()),
@@ -423,6 +432,7 @@ impl Siblings {
         // They come in no order, and statuses name them.
         view.unknown.sort_unstable();
         view.failed.sort_unstable();
+        view.suspended.sort_unstable();
         view.broken.sort_unstable();
         view
     }
@@ -439,6 +449,8 @@ pub struct View<'a> {
     pub unknown: Vec<Key>,
     /// Those whose last look failed.
     pub failed: Vec<Key>,
+    /// Those that have not looked, and will not until they are resumed.
+    suspended: Vec<Key>,
     /// Those that have looked and cannot read all of their files.
     broken: Vec<Broken>,
     /// When this view was taken.
@@ -459,8 +471,8 @@ impl View<'_> {
     /// Those of which it is not known what they want, although each was asked: their names, and why, for people.
     #[must_use]
     pub fn unproven(&self) -> Unproven {
-        let mut unread: Vec<_> =
-            self.failed.iter().map(|other| format!("GitSync {}", other.name)).collect();
+        let silent = self.failed.iter().chain(&self.suspended);
+        let mut unread: Vec<_> = silent.map(|other| format!("GitSync {}", other.name)).collect();
         for Broken { sync, files, all } in &self.broken {
             if *all {
                 unread.push(format!("GitSync {}", sync.name));
@@ -479,11 +491,13 @@ impl View<'_> {
     pub fn unread(&self) -> Option<String> {
         let failed =
             self.failed.iter().map(|other| format!("GitSync {} cannot be read", other.name));
+        let suspended = self.suspended.iter();
+        let suspended = suspended.map(|other| format!("GitSync {} is suspended", other.name));
         let broken = self.broken.iter().map(|Broken { sync, files, .. }| {
             let file = files.first().map(|file| printable(file)).unwrap_or_default();
             format!("GitSync {} cannot read {file}", sync.name)
         });
-        let all: Vec<_> = failed.chain(broken).collect();
+        let all: Vec<_> = failed.chain(suspended).chain(broken).collect();
         let more = all.len().saturating_sub(MOST_NAMED);
         let named = all.get(..MOST_NAMED).unwrap_or(&all).join(", ");
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -494,7 +508,8 @@ impl View<'_> {
 
     /// Those that cannot tell what they want.
     pub fn mute(&self) -> impl Iterator<Item = &Key> {
-        self.failed.iter().chain(self.broken.iter().map(|broken| &broken.sync))
+        let broken = self.broken.iter().map(|broken| &broken.sync);
+        self.failed.iter().chain(&self.suspended).chain(broken)
     }
 }
 

@@ -128,28 +128,25 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     assert_eq!(rival(true, true), None);
     // One that has not been read and will not be: nobody knows what it wants.
     let store = live(&[MAIN, ("silent", 100, true)]);
-    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
-    let names: Vec<_> = view.failed.iter().map(|key| key.name.clone()).collect();
-    assert_eq!((names, view.unknown.len()), (vec!["silent".to_owned()], 0));
+    let silent = Key::new("team", "silent");
+    let unread = |since| siblings.view(&main, since, Instant::now(), &store).unproven().unread;
+    assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // Nor of one whose remote was away, and which was suspended for that.
     let away = Told { loaded: None, failed: true, ..told(&[].into(), 1) };
-    let _nobody = siblings.tell(&Key::new("team", "silent"), away);
-    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
-    assert_eq!((view.failed.len(), view.unknown.len()), (1, 0));
+    let _nobody = siblings.tell(&silent, away);
+    assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // Also if it had been read once: nobody knows what has come since.
-    let away = Told { failed: true, ..told(&["a"].into(), 1) };
-    let _nobody = siblings.tell(&Key::new("team", "silent"), away);
-    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
-    assert_eq!(view.unproven().unread, ["GitSync silent"]);
-    // Nor of one that was to look again when it was suspended.
-    let _nobody = siblings.tell(&Key::new("team", "silent"), told(&["a"].into(), 1));
-    assert_eq!(
-        siblings.view(&main, Seq::default(), Instant::now(), &store).unproven(),
-        Unproven::default()
-    );
-    let _ = siblings.ask(&Key::new("team", "silent"), Seq::next(), Instant::now());
-    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
-    assert_eq!(view.unproven().unread, ["GitSync silent"]);
+    let _nobody = siblings.tell(&silent, Told { failed: true, ..told(&["a"].into(), 1) });
+    assert_eq!(unread(Seq::default()), ["GitSync silent"]);
+    // It has looked after the commit was found, and was suspended then.
+    let _nobody = siblings.tell(&silent, told(&["a"].into(), 1));
+    assert_eq!(unread(Seq::default()), [""; 0]);
+    // The next commit may have moved anything to it.
+    assert_eq!(unread(Seq::next()), ["GitSync silent"]);
+    let view = siblings.view(&main, Seq::next(), Instant::now(), &store);
+    assert_eq!(view.unknown, [], "it is not asked");
+    let reason = view.unproven().reason;
+    assert!(reason.starts_with("GitSync silent is suspended, so"), "{reason}");
 }
 
 #[test]

@@ -143,16 +143,14 @@ impl Oracle {
             match entry.value.object() {
                 None => spite("does not parse"),
                 Some(sync) if sync.spec.suspend => {
-                    // What it wanted when it last looked counts.
                     if seen.is_none() || theirs.is_some_and(|theirs| theirs.failed) {
                         spite("is suspended, and could not be asked");
                     }
                 }
                 Some(_) => {}
             }
-            let suspended = entry.value.object().is_none_or(|sync| sync.spec.suspend);
             let Some((wanted, legible)) = wanted else { continue };
-            if (*wanted > since || suspended) && !has_read(*wanted) {
+            if (*wanted > since || entry.value.object().is_none()) && !has_read(*wanted) {
                 continue;
             }
             let wants = has_read(*wanted) && *legible;
