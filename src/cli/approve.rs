@@ -49,6 +49,14 @@ async fn approve(args: &Args) -> Result<ExitCode, Failure> {
             connection.failure("get", "gitsyncs", &error)
         }
     })?;
+    if sync.spec.suspend {
+        // To resume it changes its spec, and what was approved for another one counts for nothing.
+        let message = format!("GitSync {name} in {namespace} is suspended, and deletes nothing");
+        let patch = r#"{"spec":{"suspend":false}}"#;
+        return Err(Failure::new(FOUND, message).hint(format!(
+            "resume it, and look at what it holds then: kubectl -n {namespace} patch gitsync {name} --type=merge -p '{patch}'"
+        )));
+    }
     let pending = sync.status.and_then(|status| status.pending_prune);
     // It is kept without objects while all of them are protected: there is nothing to say yes to.
     let pending = pending.filter(|pending| pending.count > 0).ok_or_else(|| {

@@ -491,6 +491,9 @@ async fn g23_convoke_approve_releases_what_it_showed() {
     team.wait_ready("True").await;
     assert_eq!(team.models().await, ["a"]);
     check(&approve(&may, "main", &["--yes"]), 1, "holds no deletes");
+    let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
+    team.syncs.patch("main", &PatchParams::default(), &suspend).await.expect("suspend");
+    check(&approve(&may, "main", &["--yes"]), 1, "is suspended, and deletes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -223,6 +223,38 @@ async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_rea
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g22_what_moves_to_a_suspended_sync_waits_until_it_is_resumed() {
+    let team = two("resumed").await;
+    let before = team.objects(Kind::ModelAPI).await;
+    let suspend = async |on: bool| {
+        let patch = json!({"spec": {"suspend": on}});
+        let params = PatchParams::default();
+        team.syncs.patch("two", &params, &Patch::Merge(&patch)).await.expect("patch");
+    };
+    suspend(true).await;
+    team.repo.change("move p", &[("b/p.yaml", &model("p"))], &["a/p.yaml"]);
+    team.request_of("one").await;
+    let sync = eventually(SOON, "the delete waits", || async {
+        let sync = team.syncs.get("one").await.expect("one");
+        if ready(&sync).reason == "PruneWaiting" { Ok(sync) } else { Err(sync.status) }
+    })
+    .await;
+    assert!(ready(&sync).message.contains("GitSync two is suspended"), "{:?}", ready(&sync));
+    let pending = sync.status.and_then(|status| status.pending_prune).expect("held deletes");
+    assert_eq!(
+        (pending.unread, pending.requires_approval),
+        (vec!["GitSync two".to_owned()], false)
+    );
+    assert_eq!(team.objects(Kind::ModelAPI).await, before);
+    suspend(false).await;
+    wait_for_owner(&team, "p", "two").await;
+    for name in ["one", "two"] {
+        team.wait_ready_of(name, "True").await;
+    }
+    assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g12_a_held_prune_stays_shown_after_a_start_while_another_sync_is_asked() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;

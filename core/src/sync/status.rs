@@ -211,8 +211,8 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     };
     if let Some(plan) = report.plan {
         let held = plan.held.as_ref().map(held_message).unwrap_or_default();
-        let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
-        let reason = if waits { "NotProven" } else { "ApprovalNeeded" };
+        let brake = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Brake);
+        let reason = if brake { "ApprovalNeeded" } else { "NotProven" };
         if !report.recalled {
             flag("PruneHeld", plan.held.is_some(), reason, &held);
         }
@@ -367,8 +367,14 @@ fn remember(history: &mut Vec<HistoryEntry>, mut new: HistoryEntry) {
 /// What is held and how to release it.
 #[must_use]
 pub fn held_message(held: &Held) -> String {
+    let then = match held.cause {
+        Cause::Brake => "To release exactly these",
+        Cause::Errors | Cause::Unproven => {
+            "They go by themselves when that is mended. To release exactly these before"
+        }
+    };
     format!(
-        "{} delete(s) held: {}. To release exactly these: kubectl annotate gitsync NAME --overwrite {}={}",
+        "{} delete(s) held: {}. {then}: kubectl annotate gitsync NAME --overwrite {}={}",
         held.victims.len(),
         held.reason,
         keys::APPROVE_PRUNE,
@@ -421,9 +427,11 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
     let Carried { transient, undeleted, left, asked, unseen, wait, refusal, unanswered } = carried;
     let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty());
     let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
+    let held = plan.held.as_ref().map(|held| format!(", {} delete(s) held", held.victims.len()));
+    let held = held.unwrap_or_default();
     let rest = match left {
-        0 => String::new(),
-        left => format!(", {left} more not tried yet"),
+        0 => held,
+        left => format!(", {left} more not tried yet{held}"),
     };
     let busy = transient + undeleted + left > 0
         || wait.is_some()

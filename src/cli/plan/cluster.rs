@@ -379,7 +379,7 @@ fn notes(loaded: &Loaded, cluster: &Cluster, siblings: &Siblings<'_>, plan: &Pla
     if !siblings.unknown.is_empty() && (!plan.prune.is_empty() || plan.held.is_some() || contested)
     {
         notes.push(format!(
-            "what {} of {namespace} {} ({}) is not known here: before it deletes or complains, the operator asks, and hands over what is wanted there",
+            "what {} of {namespace} {} ({}) is not known here: before it deletes or complains, the operator asks, and hands over what is wanted there; deletes wait for one that is suspended",
             count(siblings.unknown.len(), "other GitSync"),
             if siblings.unknown.len() == 1 { "wants" } else { "want" },
             siblings.unknown.join(", ")
