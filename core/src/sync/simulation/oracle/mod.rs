@@ -325,7 +325,8 @@ impl Oracle {
                 assert!(!suspended, "{name} is suspended and writes {id}");
             }
             Call::Status { uid, status, .. } => {
-                if self.tells(name, (uid, status), operator, truth, counts) {
+                let told = self.tells(name, (uid, status), operator, truth, counts);
+                if told {
                     self.said.insert(name.to_owned(), request.clone());
                 }
             }
