@@ -7,8 +7,8 @@ use crate::cluster::writes::{Ticket, Writes};
 
 /// Remotes that are asked at once: half of the threads that may block. A namespace alone has half of these.
 const ASKING: usize = 256;
-/// Commits that are fetched and read at once: each takes about 0.5 KiB for each object of its pack meanwhile. A namespace alone has
-/// half of these.
+/// Commits that are fetched and read at once: each takes some MiB of memory meanwhile, the more the larger its pack. A namespace alone
+/// has half of these.
 const READING: usize = 8;
 
 /// See the module. `Clone` shares the slots.

@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use convoke::api::{Kind, Mark, keys};
+use convoke::api::{GitSync, Kind, Mark, keys};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use support::team::{
@@ -45,6 +45,21 @@ async fn two_folders<'a>(cluster: &'a Cluster, name: &str) -> Team<'a> {
         .collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     Team::new(cluster, name, &files).await
+}
+
+async fn suspend_two(team: &Team<'_>, on: bool) {
+    let patch = json!({"spec": {"suspend": on}});
+    let params = PatchParams::default();
+    team.syncs.patch("two", &params, &Patch::Merge(&patch)).await.expect("patch");
+}
+
+/// The GitSync `one`, once it says that its deletes wait.
+async fn waiting_prune(team: &Team<'_>) -> GitSync {
+    eventually(SOON, "the delete waits", || async {
+        let sync = team.syncs.get("one").await.expect("one");
+        if ready(&sync).reason == "PruneWaiting" { Ok(sync) } else { Err(sync.status) }
+    })
+    .await
 }
 
 async fn wait_for_owner(team: &Team<'_>, name: &str, sync: &str) {
@@ -129,11 +144,7 @@ async fn g22_deletes_wait_for_a_sync_that_cannot_be_read() {
 
     team.repo.change("remove p", &[], &["a/p.yaml"]);
     team.request_of("one").await;
-    let sync = eventually(SOON, "the delete waits", || async {
-        let sync = team.syncs.get("one").await.expect("one");
-        if ready(&sync).reason == "PruneWaiting" { Ok(sync) } else { Err(sync.status) }
-    })
-    .await;
+    let sync = waiting_prune(&team).await;
     assert!(ready(&sync).message.contains("GitSync two"), "{:?}", ready(&sync));
     assert!(condition(&sync, "Reconciling").is_some());
     assert!(team.models().await.contains(&"p".to_owned()));
@@ -200,23 +211,14 @@ async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_rea
         team.create_sync_named(name, json!({"path": path})).await;
         team.wait_ready_of(name, "True").await;
     }
-    let suspend = async |on: bool| {
-        let patch = json!({"spec": {"suspend": on}});
-        let params = PatchParams::default();
-        team.syncs.patch("two", &params, &Patch::Merge(&patch)).await.expect("patch");
-    };
-    suspend(true).await;
+    suspend_two(&team, true).await;
     team.repo.change("move p", &[("b/p.yaml", &model("p"))], &["a/p.yaml"]);
     operator.kill9();
     operator.restart();
-    eventually(SOON, "the delete waits", || async {
-        let sync = team.syncs.get("one").await.expect("one");
-        if ready(&sync).reason == "PruneWaiting" { Ok(()) } else { Err(sync.status) }
-    })
-    .await;
+    waiting_prune(&team).await;
     assert_eq!(team.models().await, ["p", "q", "r", "s", "x"]);
     let before = team.objects(Kind::ModelAPI).await;
-    suspend(false).await;
+    suspend_two(&team, false).await;
     wait_for_owner(&team, "p", "two").await;
     team.wait_ready_of("one", "True").await;
     assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
@@ -226,19 +228,10 @@ async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_rea
 async fn g22_what_moves_to_a_suspended_sync_waits_until_it_is_resumed() {
     let team = two("resumed").await;
     let before = team.objects(Kind::ModelAPI).await;
-    let suspend = async |on: bool| {
-        let patch = json!({"spec": {"suspend": on}});
-        let params = PatchParams::default();
-        team.syncs.patch("two", &params, &Patch::Merge(&patch)).await.expect("patch");
-    };
-    suspend(true).await;
+    suspend_two(&team, true).await;
     team.repo.change("move p", &[("b/p.yaml", &model("p"))], &["a/p.yaml"]);
     team.request_of("one").await;
-    let sync = eventually(SOON, "the delete waits", || async {
-        let sync = team.syncs.get("one").await.expect("one");
-        if ready(&sync).reason == "PruneWaiting" { Ok(sync) } else { Err(sync.status) }
-    })
-    .await;
+    let sync = waiting_prune(&team).await;
     assert!(ready(&sync).message.contains("GitSync two is suspended"), "{:?}", ready(&sync));
     let pending = sync.status.and_then(|status| status.pending_prune).expect("held deletes");
     assert_eq!(
@@ -246,7 +239,7 @@ async fn g22_what_moves_to_a_suspended_sync_waits_until_it_is_resumed() {
         (vec!["GitSync two".to_owned()], false)
     );
     assert_eq!(team.objects(Kind::ModelAPI).await, before);
-    suspend(false).await;
+    suspend_two(&team, false).await;
     wait_for_owner(&team, "p", "two").await;
     for name in ["one", "two"] {
         team.wait_ready_of(name, "True").await;
