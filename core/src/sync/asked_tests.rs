@@ -1,235 +1,21 @@
-//! Who waits for whom among the GitSyncs of a namespace: scripts over the machine, with the stores, the operator and the small
-//! API server of the simulation. Nothing happens by chance, and time passes only when a script says so.
-#![allow(clippy::disallowed_methods)] // a point to count from
+//! Who waits for whom among the GitSyncs of a namespace.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 
-use super::loaded::Loaded;
 use super::machine::effect::Call;
 use super::plan::Settling;
-use super::properties::definition;
+use super::script::{Script, id, of_sync};
 use super::simulation::NAMESPACE;
 use super::simulation::operator::Operator;
-use super::simulation::server::{Name, Server};
-use super::state::{Answer, SourceFailure};
-use crate::api::git_sync::{GitSyncStatus, PendingPrune, Stages};
-use crate::api::{Kind, ObjectId, keys};
-use crate::cluster::call_error::CallError;
+use super::simulation::server::Name;
+use crate::api::keys;
 use crate::cluster::live::Managed;
 use crate::cluster::store::Key;
 use crate::cluster::view;
-use crate::definition::Catalog;
-use crate::git::Revision;
-
-struct Script {
-    server: Server,
-    operator: Operator,
-    now: Instant,
-    /// What each GitSync has read last.
-    read: BTreeMap<String, Arc<Loaded>>,
-    commits: usize,
-    /// Status writes that never get there.
-    loses: Option<fn(&GitSyncStatus) -> bool>,
-    /// The pass whose status says this is dropped before it gets there; once.
-    drops: Option<fn(&GitSyncStatus) -> bool>,
-}
-
-fn id(name: &str) -> ObjectId {
-    ObjectId::new(Kind::ModelAPI, name)
-}
-
-fn of_sync(name: &str) -> Name {
-    Name::Sync(name.to_owned())
-}
-
-impl Script {
-    /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
-    fn new(others: &[&str], wants: &[&str], most: usize) -> Self {
-        let (mut server, now) = (Server::default(), Instant::now());
-        for name in ["one"].iter().chain(others) {
-            let sync = json!({
-                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
-                "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-                "spec": {"url": "https://git.example", "path": name, "interval": "10h", "retryInterval": "10h",
-                    "prune": {"maxDeletions": most}},
-            });
-            server.make(&of_sync(name), sync);
-        }
-        let operator = Operator::new(&server, now, 1, 48);
-        let read = BTreeMap::new();
-        let (loses, drops) = (None, None);
-        let mut script = Self { server, operator, now, read, commits: 0, loses, drops };
-        script.run();
-        for other in others {
-            script.finds(other, &[], &[]);
-        }
-        script.finds("one", wants, &[]);
-        assert_eq!(script.ready("one"), "True: Succeeded");
-        assert_eq!(script.objects(), wants);
-        script
-    }
-
-    /// All that needs no look and no time to speak of.
-    fn run(&mut self) {
-        for _ in 0..10_000 {
-            self.operator.at(self.now);
-            self.operator.begin();
-            let mut some = false;
-            for name in self.operator.active.keys().cloned().collect::<Vec<_>>() {
-                loop {
-                    let (asked, more) = self.operator.pull(&name);
-                    let asked = asked.map(|flying| (flying.number, flying.asked.call.clone()));
-                    if let Some((number, call)) = asked {
-                        some = true;
-                        let says = |what: fn(&GitSyncStatus) -> bool| matches!(&call, Call::Status { status, .. } if what(status));
-                        if self.drops.take_if(|what| says(*what)).is_some() {
-                            self.operator.drop_pass(&name);
-                            break;
-                        }
-                        self.operator.flying.pop();
-                        let reply = if self.loses.is_some_and(says) {
-                            Err(CallError::Deadline(Duration::ZERO))
-                        } else {
-                            self.server.answer(None, &call)
-                        };
-                        self.operator.machine.reply(&name, number, reply);
-                    }
-                    if !more {
-                        break;
-                    }
-                }
-            }
-            for watch in 0..3 {
-                while self.operator.show(&self.server, watch) {
-                    some = true;
-                }
-            }
-            let due = self.operator.next_due();
-            // What others change is looked at a moment later.
-            if let Some(due) = due.filter(|due| *due <= self.now + Duration::from_millis(600)) {
-                self.now = self.now.max(due) + Duration::from_millis(1);
-            } else if !some {
-                return;
-            }
-        }
-        panic!("it never comes to rest");
-    }
-
-    fn pass(&mut self, time: Duration) {
-        let until = self.now + time;
-        while let Some(due) = self.operator.next_due().filter(|due| *due <= until) {
-            self.now = self.now.max(due) + Duration::from_millis(1);
-            self.run();
-        }
-        self.now = until;
-        self.run();
-    }
-
-    /// Whether a look of this one is under way.
-    fn looks(&self, name: &str) -> bool {
-        self.operator.looks.contains_key(name)
-    }
-
-    /// Somebody asks a GitSync to look at its remote.
-    fn asks(&mut self, name: &str) {
-        self.commits += 1;
-        let said = self.commits.to_string();
-        self.annotate(&of_sync(name), keys::REQUESTED_AT, &said);
-        assert!(self.looks(name));
-    }
-
-    fn answers(&mut self, name: &str, loaded: Option<Arc<Loaded>>, changed: bool) {
-        let look = &self.operator.looks[name].look;
-        let failure = loaded.is_none().then(|| SourceFailure {
-            reason: "GitUnreachable",
-            message: "the remote does not answer".into(),
-            terminal: false,
-        });
-        let loaded = loaded.or_else(|| self.read.get(name).cloned());
-        let answer = Answer {
-            question: look.question.clone(),
-            attempted: loaded.as_ref().map(|loaded| loaded.revision.clone()),
-            stages: Stages::default(),
-            changed,
-            failure,
-            loaded: loaded.clone(),
-            recalled: None,
-        };
-        self.read.extend(loaded.map(|loaded| (name.to_owned(), loaded)));
-        self.operator.looked(name, Ok(answer));
-        self.run();
-    }
-
-    /// The look that is under way finds a commit that wants these, with broken files.
-    fn finds(&mut self, name: &str, wants: &[&str], broken: &[&str]) {
-        let spec = self.operator.looks[name].look.sync.spec.clone();
-        let mut catalog = Catalog::default();
-        for name in wants {
-            catalog.definitions.insert(id(name), definition(&id(name), 1));
-        }
-        catalog.broken_paths.extend(broken.iter().map(|path| (*path).to_owned()));
-        self.commits += 1;
-        let commit = format!("{:040x}", self.commits);
-        let before = self.read.get(name).cloned();
-        let mut loaded = Loaded::of(&spec, &commit, catalog, before.as_deref());
-        loaded.revision = Revision { commit, name: "main".into() };
-        self.answers(name, Some(Arc::new(loaded)), true);
-    }
-
-    /// It finds nothing new.
-    fn finds_the_same(&mut self, name: &str) {
-        let same = self.read[name].clone();
-        self.answers(name, Some(same), false);
-    }
-
-    fn fails(&mut self, name: &str) {
-        self.answers(name, None, false);
-    }
-
-    fn edit(&mut self, name: &Name, change: impl FnOnce(&mut Value)) {
-        self.server.edit(name, change);
-        self.run();
-    }
-
-    fn annotate(&mut self, name: &Name, key: &str, value: &str) {
-        self.edit(name, |object| object["metadata"]["annotations"][key] = json!(value));
-    }
-
-    fn approve(&mut self) {
-        let digest = self.pending().expect("held deletes").digest;
-        self.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &digest);
-    }
-
-    fn status(&self, name: &str) -> GitSyncStatus {
-        let sync = self.server.get(&of_sync(name)).expect("a GitSync");
-        serde_json::from_value(sync["status"].clone()).expect("a status")
-    }
-
-    fn pending(&self) -> Option<PendingPrune> {
-        self.status("one").pending_prune
-    }
-
-    fn ready(&self, name: &str) -> String {
-        let conditions = self.status(name).conditions;
-        let ready = conditions.into_iter().find(|c| c.type_ == "Ready").expect("Ready");
-        format!("{}: {}", ready.status, ready.reason)
-    }
-
-    /// How often a GitSync has changed, its status among it.
-    fn said(&self, name: &str) -> usize {
-        let name = of_sync(name);
-        self.server.log.iter().filter(|shown| shown.name == name).count()
-    }
-
-    fn objects(&self) -> Vec<&str> {
-        self.server.objects().map(|(id, _)| id.name.as_str()).collect()
-    }
-}
 
 const ALL: [&str; 8] = ["a", "b", "c", "d", "e", "x", "y", "z"];
 
@@ -473,7 +259,8 @@ fn g12_a_sync_that_starts_with_an_approval_looks_once() {
 #[test]
 fn g12_what_is_approved_stays_held_until_the_approval_is_remembered() {
     let mut script = holding();
-    script.loses = Some(|status| status.approved_prune.is_some());
+    script.loses =
+        Some(|call| matches!(call, Call::Status { status, .. } if status.approved_prune.is_some()));
     script.approve();
     script.finds_the_same("one");
     assert_eq!(script.objects(), ALL);

@@ -36,6 +36,8 @@ mod problems;
 mod properties;
 mod references;
 pub mod rights;
+#[cfg(test)]
+mod script;
 mod siblings;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
@@ -49,5 +51,7 @@ pub mod state;
 pub mod status;
 mod tell;
 pub mod touched;
+#[cfg(test)]
+mod transcripts;
 pub mod wanted_agents;
 pub mod words;

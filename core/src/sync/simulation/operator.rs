@@ -30,6 +30,7 @@ use crate::sync::machine::{Machine, Moved};
 use crate::sync::rights::Rules;
 use crate::sync::spoken::Spoken;
 use crate::sync::touched::Touched;
+use crate::sync::transcripts::words;
 
 /// Every GitSync is looked at again after this time, whatever the watch says.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -98,6 +99,8 @@ pub struct Operator {
     pub slots: usize,
     /// How often something in the stores has changed.
     changes: Arc<AtomicU64>,
+    /// What passes have wanted besides requests, in words, if somebody listens.
+    pub heard: Option<Vec<String>>,
 }
 
 pub fn watch_of(name: &Name) -> usize {
@@ -193,6 +196,7 @@ impl Operator {
             given_up: 0,
             slots,
             changes,
+            heard: None,
         };
         for watch in 0..WATCHES.len() {
             operator.relist(server, watch);
@@ -345,7 +349,11 @@ impl Operator {
     /// Asks a pass what is to be done, and takes note of it. Gives the request, if it is one; whether there is more.
     pub fn pull(&mut self, name: &str) -> (Option<&Flying>, bool) {
         let mine = self.flying.iter().filter(|flying| flying.sync == name).count();
-        match self.machine.next(name, self.now(), mine < self.slots) {
+        let step = self.machine.next(name, self.now(), mine < self.slots);
+        if let Some(heard) = &mut self.heard {
+            heard.extend(words::of_step(name, &step));
+        }
+        match step {
             Step::Do(Effect::Request(number, request)) => {
                 let (sync, pass) = (name.to_owned(), self.active.get(name).copied());
                 let pass = pass.unwrap_or_default();
