@@ -231,6 +231,9 @@ pub struct GitSyncStatus {
     /// The value of `convoke.dev/requestedAt` that was handled last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
+    /// The value of `convoke.dev/approve-prune` that was acted on last: it counts for nothing else that is held later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_approval: Option<String>,
     /// The live objects of this sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCounts>,

@@ -38,6 +38,8 @@ pub(super) struct Carry {
     pub blocked: usize,
     pub carried: Carried,
     pub approved: Option<ApprovedPrune>,
+    /// The approval that the GitSync carries, once it was acted on.
+    pub handled: Option<String>,
     pub problems: Vec<Problem>,
     pub stages: Stages,
     /// Objects with our mark after the writes.
@@ -96,6 +98,7 @@ impl Engine {
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,
             approval,
+            handled: status.and_then(|status| status.last_handled_approval.as_deref()),
             approved,
             pending: pending.as_ref(),
             unproven: &unproven,
@@ -124,6 +127,8 @@ impl Engine {
         } else {
             brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
         };
+        let handled = approval.filter(|_| !recalled);
+        let handled = brake::acted_on(handled, &made, pending.as_ref());
         let approves = made.released.is_some() && approved != made.released.as_ref();
         if !approves {
             // Whether or not the status can say so at once.
@@ -164,10 +169,11 @@ impl Engine {
 
         // Remember an approval before the first delete: after a crash the rest is still approved.
         if approves {
-            let released = made.released.clone();
+            let (released, handled) = (made.released.clone(), handled.clone());
             self.write_status(subject, |old| {
                 let mut status = old.cloned().unwrap_or_default();
                 status.approved_prune = released;
+                status.last_handled_approval = handled.or(status.last_handled_approval);
                 status
             })
             .await?;
@@ -287,6 +293,7 @@ impl Engine {
             blocked,
             carried,
             approved,
+            handled,
             problems,
             stages,
             counts,

@@ -61,6 +61,8 @@ pub struct Inputs<'a> {
     pub failure_policy: FailurePolicy,
     /// Value of `convoke.dev/approve-prune`.
     pub approval: Option<&'a str>,
+    /// The approval that was acted on last.
+    pub handled: Option<&'a str>,
     /// The approval that is being carried out.
     pub approved: Option<&'a ApprovedPrune>,
     /// The deletes that were held last, and are shown.

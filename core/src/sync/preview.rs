@@ -120,6 +120,10 @@ impl Preview<'_> {
                 .as_ref()
                 .and_then(|annotations| annotations.get(keys::APPROVE_PRUNE))
                 .map(String::as_str),
+            handled: sync
+                .status
+                .as_ref()
+                .and_then(|status| status.last_handled_approval.as_deref()),
             approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
             pending: sync.status.as_ref().and_then(|status| status.pending_prune.as_ref()),
             // The operator asks the other GitSyncs before it deletes.

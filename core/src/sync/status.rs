@@ -89,6 +89,8 @@ pub struct Report<'a> {
     pub failed: usize,
     /// An approved prune that is not finished.
     pub approved: Option<ApprovedPrune>,
+    /// The approval that the GitSync carries, once it was acted on.
+    pub handled_approval: Option<String>,
     /// The deletes that are held, and what was held for this commit before.
     pub pending: Option<PendingPrune>,
     /// Whether the plan says nothing about deletes: what is shown of them stays.
@@ -123,6 +125,7 @@ impl Report<'_> {
             no_delete_due: false,
             failed: 0,
             approved: None,
+            handled_approval: None,
             pending: None,
             recalled: false,
             done: Vec::new(),
@@ -153,6 +156,9 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     if report.handled.is_some() {
         // Somebody's annotation, which may be long.
         status.last_handled_reconcile_at = report.handled.map(|value| cut(&value, MOST_MESSAGE));
+    }
+    if report.handled_approval.is_some() {
+        status.last_handled_approval = report.handled_approval;
     }
 
     let message = cut(&verdict.message, MOST_MESSAGE);

@@ -47,7 +47,7 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
         (shown.digest.clone(), shown.unread.clone())
     } else {
         let unread = unread(before, inputs.unproven);
-        (digest(inputs, &rest, &unread), unread)
+        (digest(inputs, &rest, &unread, before), unread)
     };
     let others = unread.iter().filter(|name| !inputs.unproven.unread.contains(name));
     let others: Vec<_> = others.map(String::as_str).take(MOST_NAMED).collect();
@@ -116,41 +116,35 @@ pub fn names_all(approved: &ApprovedPrune, victims: &[Victim]) -> bool {
     victims.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
 }
 
-/// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now.
+/// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now. That counts only for
+/// what is shown with it, and only once: what was approved is remembered, and an approval that fits nothing never will.
 fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -> Released {
     let remembered = inputs.approved.filter(|approved| {
         approved.input_key == inputs.latch_key && approved.uids.iter().any(|uid| left.contains(uid))
     });
     // It counts while all that cannot be read was known when it was given.
     let earlier = remembered.filter(|earlier| covers(&earlier.unread, inputs.unproven));
-    let said = inputs.approval;
+    let said = inputs.approval.filter(|said| Some(*said) != inputs.handled);
     // A digest that was shown stands for its objects, whichever of them remain.
-    let shown = shown(inputs);
-    let unread = unread(shown, inputs.unproven);
-    let shown = shown.filter(|shown| {
+    let shown = shown(inputs).filter(|shown| {
         said == Some(shown.digest.as_str()) && covers(&shown.unread, inputs.unproven)
     });
     let known = uids(earlier.iter().flat_map(|earlier| &earlier.uids));
     let named = uids(shown.iter().flat_map(|shown| &shown.uids));
-    let (mut gone, mut rest): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| {
+    let (mut gone, rest): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| {
         let uid = short(&victim.uid);
         known.contains(uid.as_str()) || named.contains(uid.as_str())
     });
-    let mut cut = false;
-    if !rest.is_empty() && said.is_some_and(|said| said == digest(inputs, &rest, &unread)) {
-        // What is too much for one approval is held again, with a digest of its own.
-        let later = rest.split_off(rest.len().min(MOST_APPROVED));
-        gone.append(&mut rest);
-        (rest, cut) = (later, true);
-    }
+    // What is too much for one approval is held again, with a digest of its own.
+    let cut = !rest.is_empty() && named.len() == MOST_APPROVED;
     gone.sort_by(|a, b| b.id.cmp(&a.id));
     let all: Vec<_> = gone.iter().map(|victim| short(&victim.uid)).collect();
     let is_new = |uid: &str| named.contains(uid) || !known.contains(uid);
-    let Some(said) = said.filter(|_| all.iter().any(|uid| is_new(uid))) else {
+    let Some(shown) = shown.filter(|_| all.iter().any(|uid| is_new(uid))) else {
         return Released { gone, approved: remembered.cloned(), rest, cut };
     };
     // Those that the digest was shown with may be asked once more meanwhile, and be heard of again only then.
-    let unread = shown.map_or(unread, |shown| shown.unread.clone());
+    let unread = shown.unread.clone();
     // What was approved before stays so, but not in spite of others.
     let before = remembered.filter(|before| all_known(&unread, &before.unread));
     let before = before.map(|before| before.uids.as_slice()).unwrap_or_default();
@@ -158,7 +152,7 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
     // Those that are gone need none.
     let others = before.iter().filter(|uid| !all.contains(*uid) && left.contains(*uid));
     let approved = ApprovedPrune {
-        digest: said.to_owned(),
+        digest: shown.digest.clone(),
         input_key: inputs.latch_key.to_owned(),
         uids: all.iter().filter(stays).chain(others).take(MOST_APPROVED).cloned().collect(),
         unread,
@@ -267,19 +261,20 @@ pub fn pending(
             });
         }
         let before = before.filter(|before| before.requires_approval && !open.is_empty())?;
-        let kept = PendingPrune { count: 0, objects: Vec::new(), ..before.clone() };
-        if Some(before.digest.as_str()) != digest {
-            return Some(kept);
-        }
-        // Somebody has approved this digest: it stands for nothing any more.
-        let (digest, uids) = (String::new(), Vec::new());
-        return Some(PendingPrune { digest, uids, held_before: open, ..kept });
+        // What comes back makes a digest of its own. One that somebody has approved stands for nothing any more.
+        let digest = if Some(before.digest.as_str()) == digest { "" } else { &before.digest };
+        return Some(PendingPrune {
+            count: 0,
+            objects: Vec::new(),
+            digest: digest.to_owned(),
+            uids: Vec::new(),
+            held_before: open,
+            ..before.clone()
+        });
     };
     let same = before.filter(|before| before.digest == held.digest && !before.uids.is_empty());
-    let named: Vec<_> = match same {
-        Some(same) => same.uids.clone(),
-        None => held.victims.iter().take(MOST_APPROVED).map(|v| short(&v.uid)).collect(),
-    };
+    // What is not shown any more is not approved with the rest, also when it comes back.
+    let named: Vec<_> = held.victims.iter().take(MOST_APPROVED).map(|v| short(&v.uid)).collect();
     let requires_approval = held.cause == Cause::Brake;
     let known = uids(&named);
     let mut held_before: Vec<_> =
@@ -302,6 +297,20 @@ pub fn pending(
     })
 }
 
+/// The approval that a GitSync carries, once it was acted on: that what it approves is remembered, or that it fits nothing that is
+/// `pending`. Then it counts for nothing that is held later. At most 64 characters of it, which are more than any digest has.
+#[must_use]
+pub fn acted_on(
+    approval: Option<&str>,
+    plan: &Plan,
+    pending: Option<&PendingPrune>,
+) -> Option<String> {
+    let given = |said: &str| plan.released.as_ref().is_some_and(|released| released.digest == said);
+    let open = |said: &str| pending.is_some_and(|pending| pending.digest == said);
+    let done = approval.filter(|said| given(said) || !open(said))?;
+    Some(done.chars().take(64).collect())
+}
+
 /// The part of a uid that is remembered of an approved object: 48 random bits, so that ten thousand fit a status.
 pub(super) fn short(uid: &str) -> String {
     uid.chars().filter(|c| *c != '-').take(12).collect()
@@ -320,11 +329,21 @@ pub(super) fn limit(max: &IntOrString, base: usize) -> usize {
     }
 }
 
-/// Names a set of deletes: sync, generation, input, what cannot be read, and each object with its uid.
-fn digest(inputs: &Inputs<'_>, victims: &[Victim], unread: &[String]) -> String {
-    let Inputs { sync, latch_key, .. } = inputs;
+/// Names a set of deletes: sync, generation, input, what cannot be read, and each object with its uid. The same set makes another
+/// one when others were shown in between, or when an approval of it was acted on.
+fn digest(
+    inputs: &Inputs<'_>,
+    victims: &[Victim],
+    unread: &[String],
+    before: Option<&PendingPrune>,
+) -> String {
+    let Inputs { sync, latch_key, handled, .. } = inputs;
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{latch_key}\n", sync.uid, sync.generation));
+    let before = before.map(|before| before.digest.as_str());
+    for earlier in [before, *handled].into_iter().flatten() {
+        hash.update(format!("after {earlier}\n"));
+    }
     for name in unread {
         hash.update(format!("without {name}\n"));
     }

@@ -258,7 +258,7 @@ impl Sim {
         self.count("approval");
         self.say(|| format!("approves {digest} of {sync}"));
         self.tick += 1;
-        self.oracle.approve(self.tick, sync, digest);
+        self.oracle.approve(self.tick, sync, digest, &self.server);
         self.annotate(&Name::Sync(sync.into()), keys::APPROVE_PRUNE, Some(digest));
     }
 

@@ -79,7 +79,7 @@ fn g12_limits() {
 #[test]
 fn g12_an_approval_releases_exactly_that_plan() {
     let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
-    let digest = w.plan().held.expect("held").digest;
+    let digest = w.show().held.expect("held").digest;
     w.approval = Some(digest.clone());
     let released = w.plan();
     assert_eq!(pruned(&released), ["d", "c"]);
@@ -91,9 +91,10 @@ fn g12_an_approval_releases_exactly_that_plan() {
     w.input_key = "abc .";
     assert_eq!(w.plan().prune.len(), 2);
 
-    // One more object to delete: another one again.
+    // One more object to delete: nobody has approved that.
     w.desired.remove(&id("b"));
-    assert!(w.plan().prune.is_empty());
+    let plan = w.plan();
+    assert_eq!((pruned(&plan), held(&plan)), (vec!["d", "c"], vec!["b"]));
 }
 
 fn approval(input_key: &str, names: &[&str]) -> ApprovedPrune {
@@ -117,7 +118,7 @@ fn g12_an_approval_covers_no_object_that_joins_later() {
     let mut w = world(&["a", "b"], &["a", "b", "c", "d"]);
     w.prune.max_deletions = IntOrString::Int(0);
     w.approved = Some(approval("abc .", &["d"]));
-    let plan = w.plan();
+    let plan = w.show();
     assert_eq!(pruned(&plan), ["d"]);
     let held = plan.held.expect("the one that joined waits");
     assert_eq!(held.victims.iter().map(|v| v.id.name.as_str()).collect::<Vec<_>>(), ["c"]);
@@ -172,16 +173,16 @@ fn g12_one_approval_releases_no_more_than_a_status_can_remember() {
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let mut w = world(&["a"], &[&["a"][..], &names].concat());
     w.prune.max_deletions = IntOrString::Int(0);
-    let held = w.plan().held.expect("held");
+    let held = w.show().held.expect("held");
     assert_eq!(held.victims.len(), MOST_APPROVED + 3);
     w.approval = Some(held.digest.clone());
-    let plan = w.plan();
+    let plan = w.show();
     let later = plan.held.expect("the rest");
     assert_eq!((plan.prune.len(), later.victims.len()), (MOST_APPROVED, 3));
     assert_ne!(later.digest, held.digest);
     // What was released goes on being released, and nothing more.
     w.approved = plan.released;
-    let plan = w.plan();
+    let plan = w.show();
     let digest = plan.held.map(|held| held.digest);
     assert_eq!((plan.prune.len(), digest.as_ref()), (MOST_APPROVED, Some(&later.digest)));
     w.approval = Some(later.digest);
@@ -229,8 +230,13 @@ fn g12_what_was_held_stays_held_whatever_shrinks_the_list() {
     let pending = w.pending.clone().expect("remembered");
     assert_eq!((pending.count, pending.requires_approval), (0, true));
     w.protect("z", "no");
+    // Nothing was shown with that digest any more.
+    w.approval = Some(digest.clone());
     let plan = w.show();
     assert_eq!((held(&plan), plan.prune.len()), (vec!["z"], 0));
+    w.approval = plan.held.map(|held| held.digest);
+    assert_ne!(w.approval, Some(digest));
+    assert_eq!(pruned(&w.plan()), ["z"]);
 
     // Another commit is judged by itself.
     let mut other = three_of_eight();
@@ -332,6 +338,69 @@ fn g12_what_is_held_for_an_error_goes_on_without_it_unless_it_was_too_much() {
         }
         assert_eq!((held(&w.show()).is_empty(), w.plan().prune.is_empty()), (!waits, waits));
     }
+}
+
+#[test]
+fn g12_what_comes_back_to_what_is_held_was_not_approved_with_it() {
+    let mut w = three_of_eight();
+    let first = w.show().held.expect("x, y and z").digest;
+    w.protect("y", "disabled");
+    assert_eq!(held(&w.show()), ["z", "x"], "this is what somebody reads, with the same digest");
+    // It comes back before the approval arrives.
+    w.protect("y", "no");
+    w.approval = Some(first.clone());
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec!["z", "x"], vec!["y"]));
+    // Or a moment before.
+    let mut w = three_of_eight();
+    w.show();
+    w.protect("y", "disabled");
+    w.show();
+    w.protect("y", "no");
+    let again = w.show();
+    assert_eq!(held(&again), ["z", "y", "x"]);
+    assert_ne!(again.held.expect("held").digest, first, "whoever says yes to that has seen two");
+    w.approval = Some(first);
+    assert_eq!(pruned(&w.show()), Vec::<&str>::new());
+}
+
+#[test]
+fn g12_an_approval_counts_once_and_only_for_what_is_shown() {
+    let mut w = three_of_eight();
+    let first = w.show().held.expect("held").digest;
+    // Another commit wants them back before somebody has said yes, and then they are to go again.
+    w.pending = None;
+    w.approval = Some(first.clone());
+    let plan = w.show();
+    assert_eq!((pruned(&plan), held(&plan)), (vec![], vec!["z", "y", "x"]), "nothing was shown");
+    // What was acted on is not acted on again.
+    let mut w = three_of_eight();
+    w.show();
+    (w.approval, w.handled) = (Some(first.clone()), Some(first.clone()));
+    assert_eq!(pruned(&w.show()), Vec::<&str>::new());
+    w.pending = None;
+    let second = w.show().held.expect("held").digest;
+    assert_ne!(second, first, "so that somebody can say yes once more");
+    w.approval = Some(second);
+    assert_eq!(pruned(&w.show()), ["z", "y", "x"]);
+}
+
+#[test]
+fn g12_an_approval_is_acted_on_when_it_is_given_or_fits_nothing() {
+    let mut w = three_of_eight();
+    let plan = w.show();
+    let digest = plan.held.as_ref().expect("held").digest.clone();
+    let acted =
+        |said: &str, plan: &Plan, w: &World| brake::acted_on(Some(said), plan, w.pending.as_ref());
+    assert_eq!(brake::acted_on(None, &plan, w.pending.as_ref()), None);
+    assert_eq!(acted(&digest, &plan, &w), None, "it is to be acted on yet");
+    assert_eq!(acted("another", &plan, &w).as_deref(), Some("another"));
+    w.approval = Some(digest.clone());
+    let plan = w.show();
+    assert_eq!(acted(&digest, &plan, &w), Some(digest.clone()), "given");
+    assert_eq!(acted("another", &plan, &w).as_deref(), Some("another"));
+    let plan = Plan::default();
+    assert_eq!(brake::acted_on(Some(&"é".repeat(70)), &plan, None), Some("é".repeat(64)));
 }
 
 pub(super) fn unread(names: &[&str]) -> Unproven {

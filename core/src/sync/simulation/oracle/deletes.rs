@@ -1,7 +1,8 @@
 //! Deletes: nothing goes that somebody wants, hides, or was not asked about.
 
+use super::approvals::Approval;
 use super::files::{has_errors, part};
-use super::{Counts, Digest, Looked, Oracle, SYNCS, WATCHES, key};
+use super::{Counts, Looked, Oracle, SYNCS, WATCHES, key};
 use crate::api::ObjectId;
 use crate::api::git_sync::DeletionPolicy;
 use crate::sync::properties::repository::Tree;
@@ -46,13 +47,7 @@ impl Oracle {
                 *counts.entry("held delete goes after its approval").or_default() += 1;
                 assert!(!covering.is_empty(), "{id} was held, and nobody has said yes");
                 // It may be wanted again since then.
-                let said_before = |digest: &&Digest| {
-                    let mine = self.approved.iter().filter(|((whose, _), _)| whose == name);
-                    mine.filter(|((_, said), _)| {
-                        self.digests.get(said).is_some_and(|of| std::ptr::eq(of, *digest))
-                    })
-                    .any(|(_, tick)| looked.seen.is_some_and(|seen| *tick < seen))
-                };
+                let said_before = |it: &&Approval| looked.seen.is_some_and(|seen| it.tick < seen);
                 assert!(
                     covering.iter().any(said_before),
                     "{name} deletes {id}, and has not looked since somebody said yes"
@@ -73,7 +68,7 @@ impl Oracle {
         &self,
         name: &str,
         id: &ObjectId,
-        (looked, covering): (&Looked, &[&Digest]),
+        (looked, covering): (&Looked, &[&Approval]),
         tree: &Tree,
         counts: &mut Counts,
     ) {
@@ -96,13 +91,13 @@ impl Oracle {
     fn sees(
         &self,
         (name, id): (&str, &ObjectId),
-        covering: &[&Digest],
+        covering: &[&Approval],
         operator: &Operator,
         counts: &mut Counts,
     ) {
         for (kind, watch) in WATCHES.iter().zip(&operator.watches).filter(|(_, w)| w.is_down) {
             let unread = format!("kind {kind}");
-            let knew = covering.iter().any(|digest| digest.unread.contains(&unread));
+            let knew = covering.iter().any(|it| it.unread.contains(&unread));
             assert!(knew, "{name} deletes {id} while nothing is seen of {kind}");
             // The approval was given when it was silent; by now it is, or may be so only for a moment.
             if watch.is_silent {
@@ -115,7 +110,7 @@ impl Oracle {
     fn asks_others(
         &self,
         (name, id): (&str, &ObjectId),
-        (looked, covering): (&Looked, &[&Digest]),
+        (looked, covering): (&Looked, &[&Approval]),
         operator: &Operator,
         counts: &mut Counts,
     ) {
@@ -130,7 +125,7 @@ impl Oracle {
             };
             let (unread, file) = (format!("GitSync {other}"), format!("GitSync {other}: "));
             let knows = |name: &String| *name == unread || name.starts_with(&file);
-            let knew = covering.iter().any(|digest| digest.unread.iter().any(knows));
+            let knew = covering.iter().any(|it| it.unread.iter().any(knows));
             let theirs = self.looked.get(*other);
             let wanted = self.wanted.get(&((*other).to_owned(), id.clone()));
             let seen = theirs.and_then(|theirs| theirs.seen);

@@ -3,6 +3,7 @@
 //!
 //! [`deletes`] and [`brake`] judge deletes, [`writes`] all other writes, [`honest`] what is said, [`rest`] how it ends.
 
+mod approvals;
 mod brake;
 mod deletes;
 mod files;
@@ -13,6 +14,7 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use self::approvals::Approval;
 use self::brake::{Moment, Shown};
 pub use self::files::mark_of;
 use self::files::{ALL, Said, folder_of, legible, said};
@@ -112,8 +114,10 @@ pub struct Oracle {
     digests: BTreeMap<String, Digest>,
     /// What is shown of each GitSync now.
     pending: BTreeMap<String, String>,
-    /// What was approved, and when first.
-    approved: BTreeMap<(String, String), u64>,
+    /// What was approved and is shown so, or still held.
+    approved: Vec<Approval>,
+    /// How much of the server's log was looked at for that.
+    read_log: usize,
     /// What was held and needs an approval: by uid of the GitSync and what it was held for.
     held: BTreeMap<(String, String), BTreeSet<String>>,
     /// What was changed by hand since the operator wrote it.
@@ -280,25 +284,6 @@ impl Oracle {
         (!all.is_empty()).then(|| all[dice.roll(all.len())].clone())
     }
 
-    pub fn approve(&mut self, tick: u64, sync: &str, digest: &str) {
-        self.approved.entry((sync.to_owned(), digest.to_owned())).or_insert(tick);
-    }
-
-    /// The approvals of a GitSync, by its name and uid, for these inputs that cover an object.
-    fn covering<'a>(
-        &'a self,
-        (name, of): (&'a str, &'a str),
-        key: &'a str,
-        uid: &'a str,
-    ) -> impl Iterator<Item = &'a Digest> + 'a {
-        let part = files::part(uid);
-        let mine = self.approved.keys().filter(move |(whose, _)| whose == name);
-        let digests = mine.filter_map(|(_, digest)| self.digests.get(digest));
-        digests.filter(move |digest| {
-            digest.of == of && digest.key == key && digest.uids.contains(&part)
-        })
-    }
-
     /// The operator asks for this.
     pub fn asked(
         &mut self,
@@ -308,6 +293,7 @@ impl Oracle {
         truth: (&Server, &[Tree]),
         counts: &mut Counts,
     ) {
+        self.statuses(truth.0);
         self.as_whom(name, request, operator);
         match &request.call {
             Call::Delete { id, uid, .. } => {
