@@ -161,12 +161,19 @@ mod tests {
             // A new definition is no revert, and is written.
             assert!(fights.hold(&mut changed(false), &desired, at(30)).is_empty());
             assert!(fights.hold(&mut gone(), &wants(2).0, at(30)).is_empty());
+            // At the very moment it is brought back.
+            assert!(fights.hold(&mut plan(), &desired, at(79)).len() == 1);
+            assert!(fights.hold(&mut plan(), &desired, at(80)).is_empty());
             // The next pauses double.
             assert!(fights.hold(&mut plan(), &desired, at(81)).is_empty());
             fights.reverted(&id(), &applied, "somebody".into(), at(81));
             let held = fights.hold(&mut plan(), &desired, at(82));
             assert_eq!(held[0].wait, Duration::from_secs(119));
             // Quiet for long enough: as if nothing had been.
+            assert!(fights.hold(&mut plan(), &desired, at(82 + 238)).is_empty());
+            assert_eq!(fights.ids().count(), 1);
+            assert!(fights.hold(&mut plan(), &desired, at(81 + 240)).is_empty());
+            assert_eq!(fights.ids().count(), 0);
             assert!(fights.hold(&mut plan(), &desired, at(82 + 240)).is_empty());
             fights.reverted(&id(), &applied, "somebody".into(), at(322));
             assert!(fights.hold(&mut plan(), &desired, at(323)).is_empty());

@@ -163,3 +163,27 @@ fn settled(desired: &DesiredSet, live: &BTreeMap<ObjectId, LiveManifest>) -> Set
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn d2_a_live_object_is_read_as_the_operator_reads_it() {
+        let live = json!({
+            "apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI",
+            "metadata": {"name": "m", "labels": {"team": "news"}, "annotations": {"who": "ann"}},
+            "spec": {"mode": "External", "external": {"url": "https://m.example"}},
+        });
+        let live = LiveManifest::new(Kind::ModelAPI, live);
+        let spec = live.spec.as_ref().expect("it parses");
+        assert_eq!(spec["external"]["url"], "https://m.example");
+        assert_eq!(live.metadata("labels"), [("team".to_owned(), "news".to_owned())].into());
+        assert_eq!(live.metadata("annotations"), [("who".to_owned(), "ann".to_owned())].into());
+        assert_eq!((live.annotation("who"), live.annotation("what")), (Some("ann"), None));
+        let wrong = LiveManifest::new(Kind::ModelAPI, json!({"metadata": {}, "spec": 7}));
+        assert_eq!((wrong.spec, wrong.object["metadata"].clone()), (None, json!({})));
+    }
+}

@@ -336,3 +336,36 @@ fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
     read(&["a"], 6);
     assert!(gives());
 }
+
+#[test]
+fn g22_only_another_commit_is_news_for_who_deletes() {
+    let (siblings, key) = (Siblings::default(), Key::new("team", "other"));
+    let first = told(&BTreeSet::from(["a"]), 1);
+    assert_eq!(siblings.news("team"), 0);
+    let _woken = siblings.tell(&key, first.clone());
+    let known = siblings.news("team");
+    assert!(known > 0, "it was not known at all");
+    let again = Told { polled: Seq::next(), ..first };
+    let _woken = siblings.tell(&key, again);
+    assert_eq!(siblings.news("team"), known, "the same commit");
+    let _woken = siblings.tell(&key, told(&BTreeSet::from(["a"]), 2));
+    assert!(siblings.news("team") > known, "another one, also when it wants the same");
+    assert_eq!(siblings.news("far"), 0);
+}
+
+#[test]
+fn g22_of_many_that_cannot_be_read_five_are_named() {
+    let main = Key::new("team", "main");
+    let names: Vec<_> = (0..8).map(|number| format!("s{number}")).collect();
+    for (count, rest) in [(5, None), (7, Some("and 2 more"))] {
+        let mut syncs = vec![MAIN];
+        syncs.extend(names.iter().take(count).map(|name| (name.as_str(), 100, true)));
+        let store = live(&syncs);
+        let siblings = Siblings::default();
+        let unproven = siblings.view(&main, Seq::default(), Instant::now(), &store).unproven();
+        assert_eq!(unproven.unread.len(), count);
+        assert!(unproven.reason.contains("GitSync s4 is suspended"), "{}", unproven.reason);
+        assert_eq!(unproven.reason.contains(" more"), rest.is_some(), "{}", unproven.reason);
+        assert!(unproven.reason.contains(rest.unwrap_or_default()), "{}", unproven.reason);
+    }
+}

@@ -297,6 +297,26 @@ mod tests {
         Now { instant: start + Duration::from_secs(seconds), time: Timestamp::UNIX_EPOCH }
     }
 
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a point to count from
+    fn g8_delays_are_spread_evenly_over_a_fifth() {
+        let time = Timestamp::from_second(1_700_000_000).expect("a time");
+        let io = Io::new(Now { instant: Instant::now(), time }, 0, 1);
+        assert_eq!(io.time(), time);
+        let all: Vec<_> =
+            (0..2_000).map(|_| io.jitter(Duration::from_secs(1000)).as_secs()).collect();
+        let of = |from: u64, to: u64| all.iter().filter(|it| (from..=to).contains(it)).count();
+        assert_eq!(of(900, 1100), 2_000);
+        for from in (900..1100).step_by(25) {
+            // A twelfth to a sixth, where an eighth is expected.
+            let count = of(from, from + 24);
+            assert!((167..334).contains(&count), "{count} from {from} on");
+        }
+        // The seed alone decides.
+        let again = Io::new(Now { instant: Instant::now(), time }, 0, 1);
+        assert_eq!(again.jitter(Duration::from_secs(1000)).as_secs(), all[0]);
+    }
+
     fn get(name: &str) -> Call {
         Call::Get { id: ObjectId::new(Kind::Agent, name) }
     }

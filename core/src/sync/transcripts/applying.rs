@@ -93,6 +93,13 @@ fn g14_changes_by_hand() {
     script
         .say("somebody changes an annotation of two that comes from Git, and takes the mark away");
     script.edit(&of("b"), |object| object["metadata"]["annotations"] = json!({}));
+    script.say("somebody changes two at once");
+    for name in ["a", "b"] {
+        script.server.edit(&of(name), |object| {
+            object["spec"]["external"]["url"] = json!("https://both.example");
+        });
+    }
+    script.run();
     script.annotate(&of("a"), keys::RECONCILE, keys::DISABLED);
     script.say("somebody changes it, and nothing is done");
     script
@@ -148,6 +155,28 @@ fn g12_held_deletes() {
     script.approve();
     script.finds_the_same("one");
     is_as_written("held deletes", script);
+}
+
+#[test]
+fn g14_drift_is_told_after_a_start_too() {
+    let mut script = applied(&[("a", 1), ("b", 1)], |spec| spec["drift"] = json!("Report"));
+    let again = script.read["one"].clone();
+    for broken in [false, true] {
+        script.say("the operator is down, and somebody deletes a and changes b");
+        script.server.delete(&of("a"));
+        script.server.edit(&of("b"), |object| {
+            object["spec"]["external"]["url"] = json!("https://mine.example");
+        });
+        if broken {
+            script.say("the commit was not applied whole");
+            script.server.edit(&of_sync("one"), |sync| {
+                sync["status"]["lastAppliedRevision"] = json!(null);
+            });
+        }
+        script.restart();
+        script.answers("one", Ok(again.clone()), true);
+    }
+    is_as_written("drift that is told", script);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::is_as_written;
 use crate::api::keys;
+use crate::sync::machine::effect::Call;
 use crate::sync::script::{Script, git_sync, id, of_sync};
 use crate::sync::simulation::server::{Name, Rights};
 
@@ -59,6 +60,9 @@ fn g15_an_end_that_waits_for_others() {
 fn g15_g16_an_end_without_rights() {
     let mut script = ending(|spec| spec["serviceAccountName"] = json!("deployer"));
     script.server.rights = Rights { no_acting: true, ..Rights::default() };
+    script.asks("two");
+    script.say("two wants a, too");
+    script.finds("two", &["a", "t"], &[]);
     script.edit(&of_sync("one"), |sync| sync["spec"]["serviceAccountName"] = json!("another"));
     script.delete(&of_sync("one"));
     if script.looks("two") {
@@ -101,6 +105,31 @@ fn g15_an_end_that_leaves_the_objects() {
     });
     script.delete(&of_sync("one"));
     is_as_written("an end that leaves the objects", script);
+}
+
+#[test]
+fn g15_an_end_that_meets_changes() {
+    let mut one = git_sync("one", 2);
+    one["spec"]["deletionPolicy"] = json!("Delete");
+    let mut script = Script::start(vec![("one", one)]);
+    script.listen();
+    script.run();
+    script.say("somebody annotates it at the moment when it gets its finalizer");
+    script.server.edit(&of_sync("one"), |sync| sync["metadata"]["labels"] = json!({"odd": "yes"}));
+    script.finds("one", &["a", "b"], &[]);
+    script.say(
+        "nobody knows whether the namespace is there when it is deleted, and deletes do not arrive",
+    );
+    script.loses = Some(|call| matches!(call, Call::FindNamespace | Call::Delete { .. }));
+    script.delete(&of_sync("one"));
+    script.pass(Duration::from_secs(3));
+    script.loses = None;
+    script.say("somebody annotates it at the moment when it gives up its finalizer");
+    script.server.edit(&Name::Object(id("a")), |object| {
+        object["metadata"]["labels"] = json!({"odd": "yes"});
+    });
+    script.pass(Duration::from_secs(30));
+    is_as_written("an end that meets changes", script);
 }
 
 #[test]

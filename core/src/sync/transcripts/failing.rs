@@ -110,6 +110,12 @@ fn g18_a_git_sync_that_cannot_be_read() {
     script.listen();
     script.edit_spec("one", "prune", json!({"maxDeletions": 3_000_000_000_u64}));
     script.delete(&Name::Object(id("a")));
+    script.say("the API server does not answer when it is changed again");
+    script.loses = Some(|call| matches!(call, Call::GetSync { .. }));
+    script.edit_spec("one", "prune", json!({"maxDeletions": 4_000_000_000_u64}));
+    script.pass(Duration::from_secs(2));
+    script.loses = None;
+    script.pass(Duration::from_secs(5));
     script.edit_spec("one", "prune", json!({"maxDeletions": 3}));
     script.finds_the_same("one");
     is_as_written("a GitSync that does not parse", script);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::is_as_written;
+use crate::sync::machine::effect::Call;
 use crate::sync::script::{Script, git_sync, of_sync};
 
 /// These GitSyncs, and on which each depends.
@@ -176,6 +177,37 @@ fn g11_an_operator_that_starts_while_a_commit_waits() {
     script.fails("two");
     script.pass(Duration::from_secs(20));
     is_as_written("dependsOn after a start", script);
+}
+
+#[test]
+fn g11_a_circle_and_what_is_released_by_others() {
+    let mut script = several(&[("one", &[]), ("two", &["one"])]);
+    script.listen();
+    script.say("two finds its commit before one has looked");
+    script.finds("two", &["t"], &[]);
+    script.say("one finds its own, which fails to be applied at first");
+    script.loses = Some(|call| matches!(call, Call::Apply { .. }));
+    script.finds("one", &["a"], &[]);
+    script.loses = None;
+    script.pass(Duration::from_secs(5));
+    for _ in 0..2 {
+        for name in ["one", "two"] {
+            if script.looks(name) {
+                script.finds_the_same(name);
+            }
+        }
+    }
+    script.asks("one");
+    script.say("a commit about one alone");
+    script.finds("one", &["a", "b"], &[]);
+    script.asks("two");
+    script.say("a commit that changes nothing for two");
+    script.finds("two", &["t"], &[]);
+    script.edit_spec("one", "dependsOn", json!([{"name": "two"}]));
+    script.finds_the_same("one");
+    script.asks("two");
+    script.finds("two", &["t", "u"], &[]);
+    is_as_written("a circle of dependsOn", script);
 }
 
 #[test]

@@ -465,3 +465,16 @@ fn g22_an_approval_is_given_in_spite_of_those_that_it_was_shown_with_and_of_no_o
     w.unproven = unread(&["other"]);
     assert_eq!(pruned(&w.plan()), ["z", "y"]);
 }
+
+#[test]
+fn g22_all_deletes_have_to_be_approved_in_spite_of_a_kind_that_is_not_shown() {
+    let victims = |names: &[&str]| -> Vec<Victim> {
+        let victim =
+            |name: &&str| Victim { id: id(name), uid: format!("uid-of-{name}"), version: 7 };
+        names.iter().map(victim).collect()
+    };
+    let approved = approval("abc .", &["c", "d"]);
+    assert!(brake::names_all(&approved, &victims(&["c", "d"])));
+    assert!(brake::names_all(&approved, &victims(&["d"])));
+    assert!(!brake::names_all(&approved, &victims(&["c", "e"])));
+}
