@@ -222,6 +222,8 @@ pub struct Plan {
     pub marked: usize,
     /// How many of those are being deleted already, and not wanted.
     pub going: usize,
+    /// Those of them that this GitSync would delete itself: until they are gone, the commit is not applied.
+    pub ending: Vec<Victim>,
     /// How many deletes the commit asks for, whatever becomes of them.
     pub due: usize,
 }
@@ -469,8 +471,13 @@ fn leave(
         Owner::HandedOver | Owner::Other(..) => return None,
     }
     plan.marked += 1;
+    let protected = annotation(live, keys::PRUNE) == Some(keys::DISABLED);
+    let victim = || Victim { id: id.clone(), uid: live.uid().to_owned(), version: live.version() };
     if live.facts().deleting {
         plan.going += 1;
+        if inputs.prune.enabled && !protected && !is_paused(live) {
+            plan.ending.push(victim());
+        }
         return None;
     }
     if let Some(file) = quarantine::broken_file(id, Some(live), inputs, strangers) {
@@ -485,9 +492,8 @@ fn leave(
         if !inputs.has_errors {
             plan.given.push((id.clone(), other));
         }
-    } else if annotation(live, keys::PRUNE) != Some(keys::DISABLED) {
-        let (uid, version) = (live.uid().to_owned(), live.version());
-        return Some(Victim { id: id.clone(), uid, version });
+    } else if !protected {
+        return Some(victim());
     }
     None
 }
