@@ -2,6 +2,7 @@
 //! API server of the simulation. Nothing happens by chance, and time passes only when a script says so.
 #![allow(clippy::disallowed_methods)] // a point to count from
 
+mod approvals;
 mod terminating;
 
 use std::collections::{BTreeMap, BTreeSet};

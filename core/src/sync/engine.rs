@@ -488,6 +488,7 @@ impl Engine {
             })));
         }
         self.tell_drift(subject, &outcome.drifts);
+        self.tell_outdated(state, subject, &plan, outcome.pruned);
         written?;
         state.telling.untold.clear();
         state.latch = Some(pending);

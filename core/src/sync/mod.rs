@@ -11,6 +11,7 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+pub mod approvals;
 #[cfg(test)]
 mod asked_tests;
 pub mod board;

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
+use crate::sync::approvals::{outdated, words};
 use crate::sync::board::{Board, Namespace, mark};
 use crate::sync::desired::{DesiredSet, SyncRef, hex};
 
@@ -55,6 +56,9 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
         // Whoever says yes is to know in spite of whom.
         let others = others.join(", ");
         reason.push_str(&format!("; an approval also counts while this cannot be read: {others}"));
+    }
+    if let Some(given) = outdated(inputs.approval, &digest, plan.released.as_ref()) {
+        reason.push_str(&format!("; {}", words(given)));
     }
     plan.held = Some(Held { digest, cause, reason, victims: rest });
 }

@@ -96,6 +96,8 @@ pub struct Operator {
     pub given_up: usize,
     /// Requests in flight at once, for each GitSync.
     pub slots: usize,
+    /// What it has told by events: reason and note.
+    pub events: Vec<(String, String)>,
     /// How often something in the stores has changed.
     changes: Arc<AtomicU64>,
 }
@@ -192,6 +194,7 @@ impl Operator {
             looked: BTreeMap::new(),
             given_up: 0,
             slots,
+            events: Vec::new(),
             changes,
         };
         for watch in 0..WATCHES.len() {
@@ -367,7 +370,8 @@ impl Operator {
                 self.looks.remove(name);
                 self.read.remove(name);
             }
-            Step::Do(Effect::Event(_) | Effect::Publish(_) | Effect::Writing(_)) => {}
+            Step::Do(Effect::Event(event)) => self.events.push((event.reason, event.note)),
+            Step::Do(Effect::Publish(_) | Effect::Writing(_)) => {}
             Step::Wait { .. } => return (None, false),
             Step::Over(ended) => {
                 self.active.remove(name);

@@ -41,6 +41,21 @@ fn g12_what_was_approved_stays_approved_until_it_is_gone_whoever_fails_meanwhile
 }
 
 #[test]
+fn g12_an_approval_releases_what_it_names_in_spite_of_errors_elsewhere() {
+    let mut w = three_of_eight();
+    w.has_errors = true;
+    let shown = w.show();
+    assert_eq!(pruned(&shown), Vec::<&str>::new());
+    w.approval = shown.held.map(|held| held.digest);
+    let plan = w.show();
+    assert_eq!(pruned(&plan), ["z", "y", "x"]);
+    w.approved = plan.released;
+    // What may be in the broken file is not among them.
+    w.broken.insert(id("y"), "y.yaml".into());
+    assert_eq!(pruned(&w.show()), ["z", "x"]);
+}
+
+#[test]
 fn g12_two_approvals_cover_what_each_was_given_for_and_in_spite_of_whom() {
     let mut w = three_of_eight();
     w.prune.max_deletions = IntOrString::Int(0);
