@@ -224,6 +224,8 @@ pub struct Plan {
     pub going: usize,
     /// Those of them that this GitSync would delete itself: until they are gone, the commit is not applied.
     pub ending: Vec<Victim>,
+    /// Ours, not wanted, and kept because of `convoke.dev/prune: disabled`.
+    pub protected: Vec<ObjectId>,
     /// How many deletes the commit asks for, whatever becomes of them.
     pub due: usize,
 }
@@ -263,10 +265,19 @@ impl Plan {
     /// Leaves nothing but the undoing of changes by hand: of the commit it is known only that it was applied once.
     pub fn undo_only(&mut self) {
         self.wait();
-        let Self { update, unchanged, paused, drifted, orphans, marked, due, .. } =
-            std::mem::take(self);
-        *self =
-            Self { update, unchanged, paused, drifted, orphans, marked, due, ..Self::default() };
+        let all = std::mem::take(self);
+        let Self { update, unchanged, paused, protected, drifted, orphans, marked, due, .. } = all;
+        *self = Self {
+            update,
+            unchanged,
+            paused,
+            protected,
+            drifted,
+            orphans,
+            marked,
+            due,
+            ..Self::default()
+        };
     }
 }
 
@@ -492,7 +503,9 @@ fn leave(
         if !inputs.has_errors {
             plan.given.push((id.clone(), other));
         }
-    } else if !protected {
+    } else if protected {
+        plan.protected.push(id.clone());
+    } else {
         return Some(victim());
     }
     None

@@ -232,6 +232,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         }
         status.orphans = names(&plan.orphans);
         status.paused = names(&plan.paused);
+        status.protected = names(&plan.protected);
         status.drifted = names(&plan.drifted);
         let known: BTreeMap<&str, &str> = previous
             .map(|p| p.quarantined.iter().map(|q| (q.object.as_str(), q.since.as_str())).collect())
@@ -271,25 +272,26 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
 /// Shortens the longest lists until the status is small enough; its counts still say how many there are.
 fn fit(status: &mut GitSyncStatus) {
     let bytes = |status: &GitSyncStatus| serde_json::to_vec(status).map_or(0, |json| json.len());
-    let lists = [&status.orphans, &status.paused, &status.drifted].map(Vec::len);
-    let listed = status.problems.len() + status.quarantined.len() + lists.iter().sum::<usize>();
+    let lists = [&status.orphans, &status.paused, &status.protected, &status.drifted];
+    let lists: usize = lists.map(Vec::len).iter().sum();
+    let listed = status.problems.len() + status.quarantined.len() + lists;
     // Nothing else gets so long, and most statuses need not be written out to know it.
     if listed < 20 && status.approved_prune.is_none() && status.pending_prune.is_none() {
         return;
     }
     while bytes(status) > MOST_BYTES {
-        let longest = [
-            status.problems.len(),
-            status.quarantined.len(),
-            status.orphans.len().max(status.paused.len()).max(status.drifted.len()),
-        ];
-        let most = longest.into_iter().max().unwrap_or_default() / 2;
+        let GitSyncStatus { problems, quarantined, orphans, paused, protected, drifted, .. } =
+            &mut *status;
+        let names = [orphans, paused, protected, drifted];
+        let longest =
+            names.iter().map(|list| list.len()).chain([problems.len(), quarantined.len()]);
+        let most = longest.max().unwrap_or_default() / 2;
         if most == 0 {
             return;
         }
-        status.problems.truncate(most);
-        status.quarantined.truncate(most);
-        for list in [&mut status.orphans, &mut status.paused, &mut status.drifted] {
+        problems.truncate(most);
+        quarantined.truncate(most);
+        for list in names {
             list.truncate(most);
         }
     }

@@ -22,6 +22,7 @@ fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
         quarantined: (0..500).map(|n| (id(n), Some(long.clone()))).collect(),
         orphans: (0..500).map(id).collect(),
         paused: (0..500).map(id).collect(),
+        protected: (0..500).map(id).collect(),
         drifted: (0..500).map(id).collect(),
         ..Plan::default()
     };

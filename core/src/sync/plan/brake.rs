@@ -271,7 +271,12 @@ pub fn pending(
             });
         }
         let before = before.filter(|before| before.requires_approval && !open.is_empty())?;
-        let kept = PendingPrune { count: 0, objects: Vec::new(), ..before.clone() };
+        let reason = format!(
+            "nothing is left to delete of what was held: {} object(s) of it are kept for now, and wait for an approval once \
+             nothing else keeps them",
+            open.len()
+        );
+        let kept = PendingPrune { count: 0, objects: Vec::new(), reason, ..before.clone() };
         if Some(before.digest.as_str()) != digest {
             return Some(kept);
         }

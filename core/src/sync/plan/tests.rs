@@ -452,6 +452,17 @@ fn g18_of_what_is_being_deleted_only_that_is_awaited_which_this_sync_would_delet
 }
 
 #[test]
+fn g12_what_is_protected_and_not_wanted_is_listed() {
+    let mut w = world(&["a", "b"], &["a", "b", "c"]);
+    for name in ["b", "c"] {
+        annotate(w.live.get_mut(&id(name)).expect("live"), keys::PRUNE, keys::DISABLED);
+    }
+    let plan = w.plan();
+    assert_eq!(pruned(&plan), Vec::<&str>::new());
+    assert_eq!(plan.protected, [id("c")]);
+}
+
+#[test]
 fn deletes_run_in_reverse_apply_order() {
     let mut w = world(&["a"], &["a", "m"]);
     let agent = ObjectId::new(Kind::Agent, "m");

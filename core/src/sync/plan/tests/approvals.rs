@@ -114,6 +114,11 @@ fn g12_what_is_held_is_forgotten_once_none_of_it_is_left() {
     w.live.remove(&id("z"));
     w.show();
     assert_eq!(w.pending.as_ref().map(|pending| pending.count), Some(0), "x may be let go again");
+    let reason = w.pending.clone().expect("remembered").reason;
+    assert!(
+        reason.starts_with("nothing is left to delete of what was held: 1 object(s)"),
+        "{reason}"
+    );
     // Somebody deletes it, and a finalizer keeps it for a moment.
     w.live.get_mut(&id("x")).expect("x").facts.deleting = true;
     w.show();
