@@ -212,6 +212,8 @@ pub struct Plan {
     pub quarantined: Vec<(ObjectId, Option<String>)>,
     /// Ours or wanted, and left as they are because their annotation says so.
     pub paused: Vec<ObjectId>,
+    /// Ours, not wanted, and kept because of `convoke.dev/prune: disabled`.
+    pub protected: Vec<ObjectId>,
     /// Changed by hand, and left so.
     pub drifted: Vec<ObjectId>,
     /// Not created or changed because something else of the commit is wrong (`failurePolicy: Atomic`).
@@ -224,8 +226,6 @@ pub struct Plan {
     pub going: usize,
     /// Those of them that this GitSync would delete itself: until they are gone, the commit is not applied.
     pub ending: Vec<Victim>,
-    /// Ours, not wanted, and kept because of `convoke.dev/prune: disabled`.
-    pub protected: Vec<ObjectId>,
     /// How many deletes the commit asks for, whatever becomes of them.
     pub due: usize,
 }
