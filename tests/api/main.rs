@@ -24,6 +24,7 @@ mod honest_ready;
 mod impersonation;
 mod inputs;
 mod install;
+mod left_over;
 mod local_folder;
 mod pod_security;
 mod pods;

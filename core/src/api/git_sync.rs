@@ -17,6 +17,7 @@ use super::common::{Condition, NameRef};
     category = "convoke", namespaced, status = "GitSyncStatus", derive = "PartialEq",
     validation = Rule::new("self.metadata.name.size() <= 63").message("the name must be at most 63 characters"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Suspended", type_ = "boolean", json_path = ".spec.suspend"),
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.lastAppliedRevision"),
     printcolumn(name = "Objects", type_ = "integer", json_path = ".status.objects.total"),
     printcolumn(name = "Problems", type_ = "integer", json_path = ".status.problemCount"),
@@ -252,6 +253,9 @@ pub struct GitSyncStatus {
     /// Objects that their annotation `convoke.dev/reconcile: disabled` keeps as they are; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<String>,
+    /// Objects that Git does not have any more and that their annotation `convoke.dev/prune: disabled` keeps; at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected: Vec<String>,
     /// Objects that somebody changed by hand and that are left so (`drift: Report`); at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifted: Vec<String>,

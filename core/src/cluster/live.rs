@@ -118,6 +118,8 @@ impl Facts {
             && self.labels == other.labels
             && self.annotations == other.annotations
             && self.deleting == other.deleting
+            // Who waits for its end says what keeps it.
+            && (!self.deleting || self.finalizers == other.finalizers)
     }
 
     /// Whether nothing that a reconcile reads differs: only the status, or labels, may.

@@ -55,6 +55,8 @@ pub struct Outcome {
     pub updated: usize,
     /// Objects deleted.
     pub pruned: usize,
+    /// Those of them that finalizers of others keep.
+    pub ending: Vec<Victim>,
     /// Writes that failed.
     pub failures: BTreeMap<ObjectId, Failure>,
     /// Deletes that could not be finished: they are planned again.
@@ -182,8 +184,10 @@ enum Wrote {
 /// How one delete ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pruned {
-    /// It is gone, or going.
+    /// It is gone.
     Gone,
+    /// It is being deleted, and finalizers of others keep it.
+    Ending,
     /// Somebody took the object out of our hands meanwhile.
     Taken,
     /// It was not begun, because the GitSync changed.
@@ -252,6 +256,10 @@ impl Writer<'_> {
             while let Some((victim, result)) = deletes.next().await {
                 match result {
                     Ok(Pruned::Gone) => outcome.pruned += 1,
+                    Ok(Pruned::Ending) => {
+                        outcome.pruned += 1;
+                        outcome.ending.push(victim);
+                    }
                     Ok(Pruned::Taken) => outcome.taken += 1,
                     Ok(Pruned::Stopped) => outcome.stopped = true,
                     Ok(Pruned::Late) => outcome.left += 1,
@@ -506,7 +514,7 @@ impl Writer<'_> {
                     return Ok(Pruned::Gone);
                 }
                 Ok(Reply::Deleted(Deleted::Changed)) => {}
-                Ok(_) => return Ok(Pruned::Gone),
+                Ok(_) => return Ok(Pruned::Ending),
                 Err(error) => return Err(Rejection::of(&error)),
             }
             // It changed since it was planned: is it still the same object, ours, and not protected?

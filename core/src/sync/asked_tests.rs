@@ -1,5 +1,8 @@
 //! Who waits for whom among the GitSyncs of a namespace.
 
+mod approvals;
+mod terminating;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::consult::consult;
 use super::desired::{Change, SyncRef, changes, latch_key};
+use super::ending::still_there;
 use super::engine::{Engine, EngineError, Subject};
 use super::loaded::Loaded;
 use super::machine::effect::Effect;
@@ -17,7 +18,7 @@ use super::rights::retry_after;
 use super::siblings;
 use super::space::Space;
 use super::state::{Plans, State, View};
-use super::status::Carried;
+use super::verdict::Carried;
 use crate::api::git_sync::{
     ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
 };
@@ -270,6 +271,7 @@ impl Engine {
         }
         state.plans.try_denied_again(retry_after(subject), io.now());
         carried.undeleted = outcome.undeleted.len();
+        carried.ending = still_there(made.ending.iter().chain(&outcome.ending), &live);
         carried.left = outcome.left + outcome.taken;
         carried.wait = fought.iter().map(|fought| fought.wait).min();
         let said_so = !carried.asked.is_empty() || carried.unseen.is_some();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::apply::{LONGEST, Outcome, Pruned, Writer};
 use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::desired::{DesiredSet, SyncRef};
+use super::ending::{finalizers, keepers};
 use super::engine::{Engine, EngineError, Subject};
 use super::machine::Ended;
 use super::machine::effect::{Call, Effect, Event, Reply};
@@ -74,7 +75,7 @@ impl Parting {
                 continue;
             }
             if object.facts().deleting {
-                parting.ending.push((id.clone(), object.facts().finalizers.join(", ")));
+                parting.ending.push((id.clone(), finalizers(object)));
                 continue;
             }
             let protected = object.facts().annotations.get(keys::PRUNE) == Some(keys::DISABLED);
@@ -96,13 +97,6 @@ impl Parting {
 fn patience(ending: usize, waited: Duration) -> Option<Duration> {
     let left = PATIENCE.saturating_sub(waited);
     (ending > 0 && !left.is_zero()).then_some(left)
-}
-
-/// The objects that others keep, for people. (pure)
-fn keepers(ending: &[(ObjectId, String)]) -> String {
-    let first = ending.first().map(|(id, finalizers)| format!("{id} ({finalizers})"));
-    let count = ending.len();
-    format!("finalizers keep {count} object(s); first: {}", first.unwrap_or_default())
 }
 
 /// How far an end has come.
@@ -363,7 +357,7 @@ impl Engine {
         let mut undeleted = BTreeMap::new();
         for victim in victims.iter().take(BATCH) {
             match writer.prune(victim).await {
-                Ok(Pruned::Gone) => state.end.parted += 1,
+                Ok(Pruned::Gone | Pruned::Ending) => state.end.parted += 1,
                 Ok(Pruned::Taken) => {}
                 // How far it is is told first.
                 Ok(Pruned::Late) => break,

@@ -16,9 +16,10 @@ use super::siblings::{GIVE_UP, Siblings};
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::State;
-use super::status::{Done, READING, Report, Verdict, status, unwatched, verdict};
+use super::status::{Done, Report, status};
 use super::tell::{outcome_word, unready};
 use super::touched::Touched;
+use super::verdict::{READING, Verdict, unwatched, verdict};
 use super::words::{Came, Reason, Said, Trigger};
 use crate::api::git_sync::{GitSyncStatus, HistoryEntry};
 use crate::api::{GitSync, keys};
@@ -437,7 +438,8 @@ impl Engine {
                 "{} ({} created, {} updated, {} pruned)",
                 said.message, outcome.created, outcome.updated, outcome.pruned
             );
-            (said.ready, said.reason, note)
+            // An end that is awaited is nothing bad.
+            (said.ready || said.reason.is(Said::Terminating), said.reason, note)
         });
         let untold = std::mem::take(&mut state.telling.untold);
         let done = told_with(not_arrived(untold, last), done);
@@ -488,6 +490,7 @@ impl Engine {
             })));
         }
         self.tell_drift(subject, &outcome.drifts);
+        self.tell_outdated(state, subject, &plan, outcome.pruned);
         written?;
         state.telling.untold.clear();
         state.latch = Some(pending);

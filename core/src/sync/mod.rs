@@ -11,6 +11,7 @@
 //! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
 
 pub mod apply;
+pub mod approvals;
 #[cfg(test)]
 mod asked_tests;
 pub mod board;
@@ -20,6 +21,7 @@ pub mod depends;
 pub mod desired;
 mod drift;
 mod end;
+mod ending;
 pub mod engine;
 mod fights;
 pub mod kept;
@@ -53,5 +55,6 @@ mod tell;
 pub mod touched;
 #[cfg(test)]
 mod transcripts;
+pub mod verdict;
 pub mod wanted_agents;
 pub mod words;

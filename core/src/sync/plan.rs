@@ -214,6 +214,8 @@ pub struct Plan {
     pub quarantined: Vec<(ObjectId, Option<String>)>,
     /// Ours or wanted, and left as they are because their annotation says so.
     pub paused: Vec<ObjectId>,
+    /// Ours, not wanted, and kept because of `convoke.dev/prune: disabled`.
+    pub protected: Vec<ObjectId>,
     /// Changed by hand, and left so.
     pub drifted: Vec<ObjectId>,
     /// Not created or changed because something else of the commit is wrong (`failurePolicy: Atomic`).
@@ -224,6 +226,8 @@ pub struct Plan {
     pub marked: usize,
     /// How many of those are being deleted already, and not wanted.
     pub going: usize,
+    /// Those of them that this GitSync would delete itself: until they are gone, the commit is not applied.
+    pub ending: Vec<Victim>,
     /// How many deletes the commit asks for, whatever becomes of them.
     pub due: usize,
 }
@@ -263,10 +267,19 @@ impl Plan {
     /// Leaves nothing but the undoing of changes by hand: of the commit it is known only that it was applied once.
     pub fn undo_only(&mut self) {
         self.wait();
-        let Self { update, unchanged, paused, drifted, orphans, marked, due, .. } =
-            std::mem::take(self);
-        *self =
-            Self { update, unchanged, paused, drifted, orphans, marked, due, ..Self::default() };
+        let all = std::mem::take(self);
+        let Self { update, unchanged, paused, protected, drifted, orphans, marked, due, .. } = all;
+        *self = Self {
+            update,
+            unchanged,
+            paused,
+            protected,
+            drifted,
+            orphans,
+            marked,
+            due,
+            ..Self::default()
+        };
     }
 }
 
@@ -471,8 +484,13 @@ fn leave(
         Owner::HandedOver | Owner::Other(..) => return None,
     }
     plan.marked += 1;
+    let protected = annotation(live, keys::PRUNE) == Some(keys::DISABLED);
+    let victim = || Victim { id: id.clone(), uid: live.uid().to_owned(), version: live.version() };
     if live.facts().deleting {
         plan.going += 1;
+        if inputs.prune.enabled && !protected && !is_paused(live) {
+            plan.ending.push(victim());
+        }
         return None;
     }
     if let Some(file) = quarantine::broken_file(id, Some(live), inputs, strangers) {
@@ -487,9 +505,10 @@ fn leave(
         if !inputs.has_errors {
             plan.given.push((id.clone(), other));
         }
-    } else if annotation(live, keys::PRUNE) != Some(keys::DISABLED) {
-        let (uid, version) = (live.uid().to_owned(), live.version());
-        return Some(Victim { id: id.clone(), uid, version });
+    } else if protected {
+        plan.protected.push(id.clone());
+    } else {
+        return Some(victim());
     }
     None
 }

@@ -193,6 +193,8 @@ pub struct Telling {
     pub trigger: Trigger,
     /// When the work that is being done began.
     pub started: Option<Instant>,
+    /// The approval of which nothing more is to be said.
+    pub approval: Option<String>,
 }
 
 /// See the module. Each part is of one step.
@@ -220,7 +222,7 @@ impl State {
     /// Nothing known yet.
     #[must_use]
     pub fn new(uid: &str) -> Self {
-        let (trigger, started) = (Trigger::Start, None);
+        let (trigger, started, approval) = (Trigger::Start, None, None);
         Self {
             uid: uid.to_owned(),
             remote: Remote::default(),
@@ -229,7 +231,7 @@ impl State {
             plans: Plans::default(),
             latch: None,
             end: End::default(),
-            telling: Telling { untold: Vec::new(), trigger, started },
+            telling: Telling { untold: Vec::new(), trigger, started, approval },
         }
     }
 }

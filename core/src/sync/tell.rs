@@ -11,7 +11,8 @@ use super::loaded::Loaded;
 use super::machine::effect::{Call, Effect, Event, Reply};
 use super::plan::Plan;
 use super::state::State;
-use super::status::{Report, Verdict, status};
+use super::status::{Report, status};
+use super::verdict::Verdict;
 use super::words::{Came, Reason, Said};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, ObjectId};
@@ -147,7 +148,7 @@ pub(super) fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> Came
         && (verdict.reason.is(Said::PruneHeld) || verdict.reason.is(Said::PruneWaiting))
     {
         Came::Held
-    } else if verdict.reason.is(Said::Progressing) {
+    } else if verdict.reason.is(Said::Progressing) || verdict.reason.is(Said::Terminating) {
         Came::Progressing
     } else {
         Came::Partial

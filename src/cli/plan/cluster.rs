@@ -278,6 +278,15 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
     entries.extend(plan.terminating.iter().map(|id| {
         (id, entry(id, Action::Wait).noted("is being deleted by somebody; made anew afterwards"))
     }));
+    entries.extend(plan.ending.iter().map(|victim| {
+        let note = "is not wanted any more and is being deleted; finalizers keep it";
+        (&victim.id, entry(&victim.id, Action::Wait).noted(note))
+    }));
+    entries.extend(plan.protected.iter().map(|id| {
+        let note =
+            format!("is not wanted any more, and stays: {} is {}", keys::PRUNE, keys::DISABLED);
+        (id, entry(id, Action::Pause).noted(note))
+    }));
     entries.extend(plan.waiting.iter().map(|id| {
         let note = "waits: something of this commit is wrong, and failurePolicy is Atomic";
         (id, entry(id, Action::Wait).noted(note))

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
+use crate::sync::approvals::{outdated, words};
 use crate::sync::board::{Board, Namespace, mark};
 use crate::sync::desired::{DesiredSet, SyncRef, hex};
 
@@ -55,6 +56,9 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
         // Whoever says yes is to know in spite of whom.
         let others = others.join(", ");
         reason.push_str(&format!("; an approval also counts while this cannot be read: {others}"));
+    }
+    if let Some(given) = outdated(inputs.approval, &digest, plan.released.as_ref()) {
+        reason.push_str(&format!("; {}", words(given)));
     }
     plan.held = Some(Held { digest, cause, reason, victims: rest });
 }
@@ -261,12 +265,18 @@ pub fn pending(
             });
         }
         let before = before.filter(|before| before.requires_approval && !open.is_empty())?;
+        let reason = format!(
+            "nothing is left to delete of what was held: {} object(s) of it are kept for now, and wait for an approval once \
+             nothing else keeps them",
+            open.len()
+        );
         // What comes back makes a digest of its own. One that somebody has approved stands for nothing any more.
         let digest = if Some(before.digest.as_str()) == digest { "" } else { &before.digest };
         return Some(PendingPrune {
             count: 0,
             objects: Vec::new(),
             digest: digest.to_owned(),
+            reason,
             uids: Vec::new(),
             held_before: open,
             ..before.clone()

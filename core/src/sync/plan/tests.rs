@@ -436,6 +436,36 @@ fn an_object_that_is_being_deleted_is_waited_for() {
 }
 
 #[test]
+fn g18_of_what_is_being_deleted_only_that_is_awaited_which_this_sync_would_delete() {
+    let mut w = world(&["a"], &["a", "b", "c", "d"]);
+    for name in ["b", "c", "d"] {
+        w.live.get_mut(&id(name)).expect("live").facts.deleting = true;
+    }
+    let ending = |w: &World| {
+        let plan = w.plan();
+        assert_eq!((plan.going, plan.marked), (3, 4));
+        plan.ending.into_iter().map(|victim| victim.id.name).collect::<Vec<_>>()
+    };
+    assert_eq!(ending(&w), ["b", "c", "d"]);
+    annotate(w.live.get_mut(&id("b")).expect("b"), keys::PRUNE, keys::DISABLED);
+    annotate(w.live.get_mut(&id("c")).expect("c"), keys::RECONCILE, keys::DISABLED);
+    assert_eq!(ending(&w), ["d"]);
+    w.prune.enabled = false;
+    assert_eq!(ending(&w), Vec::<String>::new());
+}
+
+#[test]
+fn g12_what_is_protected_and_not_wanted_is_listed() {
+    let mut w = world(&["a", "b"], &["a", "b", "c"]);
+    for name in ["b", "c"] {
+        annotate(w.live.get_mut(&id(name)).expect("live"), keys::PRUNE, keys::DISABLED);
+    }
+    let plan = w.plan();
+    assert_eq!(pruned(&plan), Vec::<&str>::new());
+    assert_eq!(plan.protected, [id("c")]);
+}
+
+#[test]
 fn deletes_run_in_reverse_apply_order() {
     let mut w = world(&["a"], &["a", "m"]);
     let agent = ObjectId::new(Kind::Agent, "m");

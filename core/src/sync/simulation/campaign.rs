@@ -57,6 +57,7 @@ const MUST: &[&str] = &[
     "server overloaded",
     "three GitSyncs",
     "waits for another GitSync (dependsOn)",
+    "waits for the end of what it has deleted",
     "watch fails",
     "watch lost its place",
     "watch works again",

@@ -97,6 +97,8 @@ pub struct Operator {
     pub given_up: usize,
     /// Requests in flight at once, for each GitSync.
     pub slots: usize,
+    /// What it has told by events: reason and note.
+    pub events: Vec<(String, String)>,
     /// How often something in the stores has changed.
     changes: Arc<AtomicU64>,
     /// What passes have wanted besides requests, in words, if somebody listens.
@@ -195,6 +197,7 @@ impl Operator {
             looked: BTreeMap::new(),
             given_up: 0,
             slots,
+            events: Vec::new(),
             changes,
             heard: None,
         };
@@ -375,7 +378,8 @@ impl Operator {
                 self.looks.remove(name);
                 self.read.remove(name);
             }
-            Step::Do(Effect::Event(_) | Effect::Publish(_) | Effect::Writing(_)) => {}
+            Step::Do(Effect::Event(event)) => self.events.push((event.reason, event.note)),
+            Step::Do(Effect::Publish(_) | Effect::Writing(_)) => {}
             Step::Wait { .. } => return (None, false),
             Step::Over(ended) => {
                 self.active.remove(name);

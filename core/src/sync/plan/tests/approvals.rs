@@ -41,6 +41,21 @@ fn g12_what_was_approved_stays_approved_until_it_is_gone_whoever_fails_meanwhile
 }
 
 #[test]
+fn g12_an_approval_releases_what_it_names_in_spite_of_errors_elsewhere() {
+    let mut w = three_of_eight();
+    w.has_errors = true;
+    let shown = w.show();
+    assert_eq!(pruned(&shown), Vec::<&str>::new());
+    w.approval = shown.held.map(|held| held.digest);
+    let plan = w.show();
+    assert_eq!(pruned(&plan), ["z", "y", "x"]);
+    w.approved = plan.released;
+    // What may be in the broken file is not among them.
+    w.broken.insert(id("y"), "y.yaml".into());
+    assert_eq!(pruned(&w.show()), ["z", "x"]);
+}
+
+#[test]
 fn g12_two_approvals_cover_what_each_was_given_for_and_in_spite_of_whom() {
     let mut w = three_of_eight();
     w.prune.max_deletions = IntOrString::Int(0);
@@ -99,6 +114,11 @@ fn g12_what_is_held_is_forgotten_once_none_of_it_is_left() {
     w.live.remove(&id("z"));
     w.show();
     assert_eq!(w.pending.as_ref().map(|pending| pending.count), Some(0), "x may be let go again");
+    let reason = w.pending.clone().expect("remembered").reason;
+    assert!(
+        reason.starts_with("nothing is left to delete of what was held: 1 object(s)"),
+        "{reason}"
+    );
     // Somebody deletes it, and a finalizer keeps it for a moment.
     w.live.get_mut(&id("x")).expect("x").facts.deleting = true;
     w.show();

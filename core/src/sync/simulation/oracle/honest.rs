@@ -135,10 +135,11 @@ impl Oracle {
         for (id, live) in server.objects().filter(|_| prunes) {
             let mine = annotation(live, keys::OWNER) == Some(&*mark_of(uid, name, id));
             let disabled = |key| annotation(live, key) == Some(keys::DISABLED);
-            let free = !is_paused(live) && !disabled(keys::PRUNE) && !is_deleting(live);
+            let free = !is_paused(live) && !disabled(keys::PRUNE);
             let unwanted = said(tree, folder, id) == Said::Nothing;
             if mine && free && unwanted && !news(id) {
-                return Some(format!("{id} is still there"));
+                let going = if is_deleting(live) { ", being deleted" } else { "" };
+                return Some(format!("{id} is still there{going}"));
             }
         }
         None
@@ -201,6 +202,9 @@ impl Oracle {
         let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
         if ready.is_some_and(|ready| ready.reason == "DependencyNotReady") {
             *counts.entry("waits for another GitSync (dependsOn)").or_default() += 1;
+        }
+        if ready.is_some_and(|ready| ready.message.contains("not all that was deleted is gone")) {
+            *counts.entry("waits for the end of what it has deleted").or_default() += 1;
         }
         if ready.is_some_and(|ready| ready.reason == "InvalidSpec") {
             *counts.entry("GitSync does not parse").or_default() += 1;

@@ -1,0 +1,87 @@
+//! Approvals that are of other deletes than those that are held.
+
+use super::*;
+
+const REST: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// One that holds three deletes.
+fn three() -> Script {
+    let mut script = Script::new(&[], &ALL, 2);
+    script.asks("one");
+    script.finds("one", &REST, &[]);
+    script
+}
+
+fn digest(script: &Script) -> String {
+    script.pending().expect("held deletes").digest
+}
+
+fn told(script: &Script) -> Vec<&str> {
+    let events = script.operator.events.iter().filter(|(reason, _)| reason == "ApprovalOutdated");
+    events.map(|(_, note)| &**note).collect()
+}
+
+fn held_for(script: &Script) -> String {
+    let conditions = script.status("one").conditions;
+    conditions.into_iter().find(|c| c.type_ == "PruneHeld").expect("PruneHeld").message
+}
+
+#[test]
+fn g12_an_approval_of_an_earlier_commit_is_told_once_with_the_digest_that_counts() {
+    let mut script = three();
+    let old = digest(&script);
+    script.asks("one");
+    script.finds("one", &REST, &[]);
+    let new = digest(&script);
+    assert_ne!(old, new, "another commit");
+    assert!(told(&script).is_empty());
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &old);
+    assert_eq!(script.objects(), ALL);
+    assert!(
+        matches!(&*told(&script), [one] if one.contains(&old) && one.contains(&format!("{}={new}", keys::APPROVE_PRUNE))),
+        "{:?}",
+        told(&script)
+    );
+    let message = held_for(&script);
+    let way = format!("--overwrite {}={new}", keys::APPROVE_PRUNE);
+    assert!(message.contains(&old) && message.contains(&way), "{message}");
+
+    // Not once more: by another pass, for a third digest, by the next operator.
+    script.annotate(&Name::Object(id("x")), "odd", "1");
+    script.asks("one");
+    script.finds("one", &REST, &[]);
+    let third = digest(&script);
+    assert!(third != new && held_for(&script).contains(&old));
+    assert_eq!(told(&script).len(), 1);
+    script.operator = Operator::new(&script.server, script.now, 2, 48);
+    script.run();
+    script.finds_the_same("one");
+    assert_eq!((told(&script).len(), digest(&script)), (0, third));
+    // Of another one again.
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &new);
+    assert!(matches!(&*told(&script), [one] if one.contains(&new)), "{:?}", told(&script));
+}
+
+#[test]
+fn g12_an_approval_that_a_commit_has_overtaken_is_told() {
+    let mut script = three();
+    let old = digest(&script);
+    script.approve();
+    assert!(script.looks("one") && told(&script).is_empty(), "the remote is asked first");
+    script.finds("one", &REST, &[]);
+    assert_eq!(script.objects(), ALL);
+    assert!(matches!(&*told(&script), [one] if one.contains(&old)), "{:?}", told(&script));
+    assert!(held_for(&script).contains(&old));
+}
+
+#[test]
+fn g12_an_approval_that_was_carried_out_may_stay_without_a_word() {
+    let mut script = three();
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), REST);
+    script.asks("one");
+    script.finds("one", &["a"], &[]);
+    assert_eq!(script.ready("one"), "False: PruneHeld");
+    assert!(told(&script).is_empty(), "{:?}", told(&script));
+}
