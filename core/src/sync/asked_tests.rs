@@ -26,38 +26,42 @@ use crate::cluster::view;
 use crate::definition::Catalog;
 use crate::git::Revision;
 
-struct Script {
-    server: Server,
-    operator: Operator,
-    now: Instant,
+pub(super) struct Script {
+    pub(super) server: Server,
+    pub(super) operator: Operator,
+    pub(super) now: Instant,
     /// What each GitSync has read last.
     read: BTreeMap<String, Arc<Loaded>>,
     commits: usize,
     /// Status writes that never get there.
-    loses: Option<fn(&GitSyncStatus) -> bool>,
+    pub(super) loses: Option<fn(&GitSyncStatus) -> bool>,
     /// The pass whose status says this is dropped before it gets there; once.
     drops: Option<fn(&GitSyncStatus) -> bool>,
 }
 
-fn id(name: &str) -> ObjectId {
+pub(super) fn id(name: &str) -> ObjectId {
     ObjectId::new(Kind::ModelAPI, name)
 }
 
-fn of_sync(name: &str) -> Name {
+pub(super) fn of_sync(name: &str) -> Name {
     Name::Sync(name.to_owned())
 }
 
+/// A GitSync that follows the folder of its name.
+pub(super) fn git_sync(name: &str, most: usize) -> Value {
+    json!({
+        "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
+        "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"url": "https://git.example", "path": name, "interval": "10h", "retryInterval": "10h",
+            "prune": {"maxDeletions": most}},
+    })
+}
+
 impl Script {
-    /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
-    fn new(others: &[&str], wants: &[&str], most: usize) -> Self {
+    /// These GitSyncs, of which nothing is known yet.
+    pub(super) fn start(syncs: Vec<(&str, Value)>) -> Self {
         let (mut server, now) = (Server::default(), Instant::now());
-        for name in ["one"].iter().chain(others) {
-            let sync = json!({
-                "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
-                "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-                "spec": {"url": "https://git.example", "path": name, "interval": "10h", "retryInterval": "10h",
-                    "prune": {"maxDeletions": most}},
-            });
+        for (name, sync) in syncs {
             server.make(&of_sync(name), sync);
         }
         let operator = Operator::new(&server, now, 1, 48);
@@ -65,6 +69,13 @@ impl Script {
         let (loses, drops) = (None, None);
         let mut script = Self { server, operator, now, read, commits: 0, loses, drops };
         script.run();
+        script
+    }
+
+    /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
+    fn new(others: &[&str], wants: &[&str], most: usize) -> Self {
+        let syncs = ["one"].iter().chain(others).map(|name| (*name, git_sync(name, most)));
+        let mut script = Self::start(syncs.collect());
         for other in others {
             script.finds(other, &[], &[]);
         }
@@ -75,7 +86,7 @@ impl Script {
     }
 
     /// All that needs no look and no time to speak of.
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         for _ in 0..10_000 {
             self.operator.at(self.now);
             self.operator.begin();
@@ -120,7 +131,7 @@ impl Script {
         panic!("it never comes to rest");
     }
 
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(due) = self.operator.next_due().filter(|due| *due <= until) {
             self.now = self.now.max(due) + Duration::from_millis(1);
@@ -131,19 +142,19 @@ impl Script {
     }
 
     /// Whether a look of this one is under way.
-    fn looks(&self, name: &str) -> bool {
+    pub(super) fn looks(&self, name: &str) -> bool {
         self.operator.looks.contains_key(name)
     }
 
     /// Somebody asks a GitSync to look at its remote.
-    fn asks(&mut self, name: &str) {
+    pub(super) fn asks(&mut self, name: &str) {
         self.commits += 1;
         let said = self.commits.to_string();
         self.annotate(&of_sync(name), keys::REQUESTED_AT, &said);
         assert!(self.looks(name));
     }
 
-    fn answers(&mut self, name: &str, loaded: Option<Arc<Loaded>>, changed: bool) {
+    pub(super) fn answers(&mut self, name: &str, loaded: Option<Arc<Loaded>>, changed: bool) {
         let look = &self.operator.looks[name].look;
         let failure = loaded.is_none().then(|| SourceFailure {
             reason: "GitUnreachable",
@@ -166,7 +177,7 @@ impl Script {
     }
 
     /// The look that is under way finds a commit that wants these, with broken files.
-    fn finds(&mut self, name: &str, wants: &[&str], broken: &[&str]) {
+    pub(super) fn finds(&mut self, name: &str, wants: &[&str], broken: &[&str]) {
         let spec = self.operator.looks[name].look.sync.spec.clone();
         let mut catalog = Catalog::default();
         for name in wants {
@@ -182,7 +193,7 @@ impl Script {
     }
 
     /// It finds nothing new.
-    fn finds_the_same(&mut self, name: &str) {
+    pub(super) fn finds_the_same(&mut self, name: &str) {
         let same = self.read[name].clone();
         self.answers(name, Some(same), false);
     }
@@ -191,12 +202,12 @@ impl Script {
         self.answers(name, None, false);
     }
 
-    fn edit(&mut self, name: &Name, change: impl FnOnce(&mut Value)) {
+    pub(super) fn edit(&mut self, name: &Name, change: impl FnOnce(&mut Value)) {
         self.server.edit(name, change);
         self.run();
     }
 
-    fn annotate(&mut self, name: &Name, key: &str, value: &str) {
+    pub(super) fn annotate(&mut self, name: &Name, key: &str, value: &str) {
         self.edit(name, |object| object["metadata"]["annotations"][key] = json!(value));
     }
 
@@ -205,7 +216,7 @@ impl Script {
         self.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &digest);
     }
 
-    fn status(&self, name: &str) -> GitSyncStatus {
+    pub(super) fn status(&self, name: &str) -> GitSyncStatus {
         let sync = self.server.get(&of_sync(name)).expect("a GitSync");
         serde_json::from_value(sync["status"].clone()).expect("a status")
     }
@@ -214,7 +225,7 @@ impl Script {
         self.status("one").pending_prune
     }
 
-    fn ready(&self, name: &str) -> String {
+    pub(super) fn ready(&self, name: &str) -> String {
         let conditions = self.status(name).conditions;
         let ready = conditions.into_iter().find(|c| c.type_ == "Ready").expect("Ready");
         format!("{}: {}", ready.status, ready.reason)
@@ -226,7 +237,7 @@ impl Script {
         self.server.log.iter().filter(|shown| shown.name == name).count()
     }
 
-    fn objects(&self) -> Vec<&str> {
+    pub(super) fn objects(&self) -> Vec<&str> {
         self.server.objects().map(|(id, _)| id.name.as_str()).collect()
     }
 }
