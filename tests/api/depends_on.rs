@@ -200,6 +200,32 @@ async fn g11_g22_what_moves_between_the_two_is_handed_over_and_nobody_waits_for_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g11_g22_what_moves_to_two_that_wait_is_taken_by_both() {
+    let team = team("both").await;
+    let files = [("a/x.yaml", model("x")), ("a/y.yaml", model("y")), ("c/c.yaml", model("c"))];
+    let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    team.repo.change("more", &files, &[]);
+    create(&team, "one", "a", json!([])).await;
+    create(&team, "two", "b", json!([{"name": "one"}])).await;
+    create(&team, "three", "c", json!([{"name": "one"}])).await;
+    for name in ["one", "two", "three"] {
+        applied(&team, name, &team.repo.head()).await;
+    }
+    let before = team.objects(Kind::ModelAPI).await;
+    let (x, y) = (model("x"), model("y"));
+    let moved = [("b/x.yaml", x.as_str()), ("c/y.yaml", y.as_str())];
+    team.repo.change("move x and y", &moved, &["a/x.yaml", "a/y.yaml"]);
+    for name in ["two", "three", "one"] {
+        team.request_of(name).await;
+    }
+    for name in ["one", "two", "three"] {
+        applied(&team, name, &team.repo.head()).await;
+    }
+    let after = team.objects(Kind::ModelAPI).await;
+    assert_eq!((&after["x"], &after["y"]), (&before["x"], &before["y"]), "the same objects");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g11_after_a_restart_who_waits_undoes_changes_by_hand_and_shows_what_is_wrong() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::board::{Board, Count, Namespace};
 use super::consult::consult;
-use super::desired::{Change, SyncRef, changes, latch_key};
+use super::desired::{SyncRef, changes, latch_key};
 use super::ending::still_there;
 use super::engine::{Engine, EngineError, Subject};
 use super::loaded::Loaded;
 use super::machine::effect::Effect;
-use super::plan::{Inputs, Others, Plan, Unproven, brake, plan};
+use super::offers::{candidates, offered};
+use super::plan::{Inputs, Plan, Unproven, brake, plan};
 use super::problems::{leave_refused, write_problems};
 use super::references::References;
 use super::rights::retry_after;
@@ -123,6 +124,12 @@ impl Engine {
         let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
         let mut carried = Carried { asked, ..Carried::default() };
         self.ask(io, key, &others, &carried.asked, &made, since);
+        if !again {
+            // Whoever has what this commit wants may not know that it does: nobody is told who did not ask.
+            let have = made.conflicts.iter().filter_map(|conflict| conflict.sibling.as_ref());
+            let have: BTreeSet<_> = have.map(|name| Key::new(&key.namespace, name)).collect();
+            self.wake(io, have.into_iter().collect());
+        }
         let pending = if recalled {
             pending
         } else {
@@ -157,11 +164,10 @@ impl Engine {
             || carried.unseen.is_some();
         let postponed = if deletes_wait { std::mem::take(&mut made.prune).len() } else { 0 };
         // An older commit gives nothing away either.
-        let offered = offered(state, loaded, &others);
+        let candidates = candidates(state, &view.board, loaded);
+        let offered = offered(state, subject, &candidates, &live, &others);
         let gives = if deletes_wait { offered } else { made.given.clone() };
-        for taker in self.siblings.give(key, &gives, state.remote.loaded.as_ref()) {
-            self.wake(io, vec![Key::new(&key.namespace, taker)]);
-        }
+        self.leave_to(subject, state, &gives);
         let mut stages =
             Stages { plan_ms: io.millis_since(plan_start), ..state.remote.stages.clone() };
 
@@ -375,17 +381,4 @@ fn failing(stores: &Stores, known: Option<&[String]>) -> Option<String> {
     let mut failing = stores.failing();
     failing.retain(|kind| !known.is_some_and(|known| known.contains(&format!("kind {kind}"))));
     (!failing.is_empty()).then(|| failing.join(", "))
-}
-
-/// While the newest commit waits for others: what it gives up and one of them wants. It may be just that for which
-/// the other one is not Ready.
-fn offered(state: &State, loaded: &Loaded, others: &siblings::View<'_>) -> Vec<(ObjectId, String)> {
-    let newest = state.remote.loaded.as_ref().filter(|newest| {
-        state.waits.waiting && state.remote.source_error.is_none() && !newest.catalog.has_errors()
-    });
-    let Some(newest) = newest else { return Vec::new() };
-    let gone = changes(&loaded.desired, &newest.desired).into_iter();
-    gone.filter(|(_, change)| *change == Change::Gone)
-        .filter_map(|(id, _)| others.wanted_by(&id).map(|other| (id, other)))
-        .collect()
 }

@@ -3,7 +3,7 @@
 //! It orders applies and nothing else: what was applied stays, its drift is undone, and a dependency that is lost later
 //! changes nothing until there is something new to apply. Whoever waits is woken by what it waits for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,9 +121,8 @@ impl Engine {
         if sync.spec.suspend {
             return Some("is suspended");
         }
-        // What it still has to hand over to this very one cannot be waited for.
-        let handing = self.siblings.gives_only_to(other, &me.name) && is_handing_over(&sync);
-        if !live.is_ready() && !handing {
+        let handing = !live.is_ready() && is_handing_over(&sync);
+        if !live.is_ready() && !(handing && self.gives_to_waiters(me, other)) {
             return Some("is not Ready");
         }
         let asked = Seq::next();
@@ -139,10 +138,27 @@ impl Engine {
             self.wait_for(io, me, whom, asked);
             return Some("has not looked at its remote since");
         };
-        let applied = sync.status.as_ref().and_then(|status| status.last_applied_revision.clone());
         let wanted = told.loaded.map(|loaded| loaded.revision.to_string());
-        let stale = applied != wanted && !handing;
+        let stale = done(&sync, handing) != wanted.as_deref();
         (told.failed || stale).then_some("is not Ready with its newest commit")
+    }
+
+    /// Whether all to whom a GitSync hands objects over wait for that one themselves: then nobody may wait until they have taken
+    /// them. `me` is woken when that may have changed.
+    fn gives_to_waiters(&self, me: &Key, giver: &Key) -> bool {
+        self.siblings.wait_for_takers(me);
+        let takers = self.siblings.takers(giver);
+        let waits_for = |name: &str| {
+            let key = Key::new(&giver.namespace, name);
+            let Some(entry) = self.stores.git_syncs.get(&key) else { return Vec::new() };
+            let mut all = names(&entry);
+            let hands_over = || entry.value.object().is_some_and(|sync| is_handing_over(&sync));
+            if entry.value.facts.deleting || hands_over() {
+                all.extend(self.siblings.takers(&key));
+            }
+            all
+        };
+        !takers.is_empty() && all_lead_to(&takers, &giver.name, waits_for)
     }
 }
 
@@ -207,24 +223,54 @@ fn circle(start: &str, edges: impl Fn(&str) -> Vec<String>) -> Option<Vec<String
     None
 }
 
-/// Whether a GitSync is not Ready because others have to take what it leaves to them.
+/// Whether there is a way along `edges` from each of these to `goal`. Each name is looked at once. (pure)
+fn all_lead_to(starts: &BTreeSet<String>, goal: &str, edges: impl Fn(&str) -> Vec<String>) -> bool {
+    let mut next: Vec<_> = starts.iter().cloned().collect();
+    let mut seen: HashSet<_> = next.iter().cloned().collect();
+    let mut back: HashMap<String, Vec<String>> = HashMap::new();
+    while let Some(name) = next.pop() {
+        for to in if name == goal { Vec::new() } else { edges(&name) } {
+            if seen.insert(to.clone()) {
+                next.push(to.clone());
+            }
+            back.entry(to).or_default().push(name.clone());
+        }
+    }
+    let (mut lead, mut next) = (HashSet::from([goal]), vec![goal]);
+    while let Some(name) = next.pop() {
+        let from = back.get(name).into_iter().flatten();
+        next.extend(from.map(String::as_str).filter(|from| lead.insert(from)));
+    }
+    starts.iter().all(|start| lead.contains(&**start))
+}
+
+/// Whether a GitSync is not Ready with its spec for no other reason than that others have to take what it leaves to them.
 fn is_handing_over(sync: &GitSync) -> bool {
-    sync.status.as_ref().is_some_and(|status| {
-        status
-            .conditions
-            .iter()
-            .any(|c| c.type_ == "Ready" && c.reason == Said::HandingOver.as_str())
+    let mut conditions = sync.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.find(|condition| condition.type_ == "Ready");
+    ready.is_some_and(|ready| {
+        ready.reason == Said::HandingOver.as_str()
+            && ready.observed_generation == sync.metadata.generation
     })
+}
+
+/// The commit of which nothing is left to be done, or nothing but to hand objects over.
+fn done(sync: &GitSync, handing: bool) -> Option<&str> {
+    let status = sync.status.as_ref()?;
+    let applied = &status.last_applied_revision;
+    // It was the newest one when the status was written, and what was to be written for it is.
+    if handing { &status.last_attempted_revision } else { applied }.as_deref()
 }
 
 /// What others may wait for in a GitSync.
 fn news(entry: &Entry<Managed<GitSync>>) -> impl PartialEq + use<> {
     let sync = entry.value.object();
-    let applied = sync.as_ref().and_then(|s| s.status.as_ref()?.last_applied_revision.clone());
     let ends = entry.value.facts.deleting;
     let suspended = sync.as_ref().is_some_and(|s| s.spec.suspend);
-    let ready = (entry.value.is_ready(), sync.as_ref().is_some_and(|s| is_handing_over(s)));
-    (entry.uid.clone(), ready, applied, names(entry), ends, suspended)
+    let handing = sync.as_ref().is_some_and(|sync| is_handing_over(sync));
+    let done = sync.as_ref().and_then(|sync| done(sync, handing).map(str::to_owned));
+    let ready = (entry.value.is_ready(), handing);
+    (entry.uid.clone(), ready, done, names(entry), ends, suspended)
 }
 
 /// Wakes those of a namespace that depend on others when one of them changes.
@@ -327,6 +373,39 @@ mod tests {
         for contents in [vec![("a", 1), ("b", 2)], vec![("a", 1), ("c", 1)]] {
             assert!(!is_there(&loaded(&contents).desired, &live));
         }
+    }
+
+    #[test]
+    fn g11_g22_whoever_takes_something_waits_for_the_giver_or_does_not() {
+        use std::cell::RefCell;
+
+        let looked = RefCell::new(Vec::new());
+        let edges = |name: &str| {
+            looked.borrow_mut().push(name.to_owned());
+            let next: &[&str] = match name {
+                "a" | "b" => &["giver"],
+                "c" => &["x", "b"],
+                "x" => &["y"],
+                "y" => &["x"],
+                "giver" => panic!("that one is enough"),
+                _ => &[],
+            };
+            next.iter().map(|&name| name.to_owned()).collect()
+        };
+        let lead = |starts: &[&str]| {
+            let starts = starts.iter().map(|&name| name.to_owned()).collect();
+            all_lead_to(&starts, "giver", edges)
+        };
+        for starts in [&["a"] as &[_], &["a", "b"], &["c"], &["a", "b", "c", "giver"]] {
+            assert!(lead(starts), "{starts:?}");
+        }
+        for starts in [&["x"] as &[_], &["a", "free"], &["c", "y"]] {
+            assert!(!lead(starts), "{starts:?}");
+        }
+        looked.take();
+        lead(&["a", "b", "c", "x", "y"]);
+        looked.borrow_mut().sort();
+        assert_eq!(looked.take(), ["a", "b", "c", "x", "y"]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn is_held(entry: &Entry<Managed<GitSync>>) -> bool {
 }
 
 /// Whether an object carries the mark of exactly this GitSync.
-fn is_ours(live: &Live, id: &ObjectId, sync: &SyncRef) -> bool {
+pub(super) fn is_ours(live: &Live, id: &ObjectId, sync: &SyncRef) -> bool {
     mark(live, id, sync) == Some(sync.mark(id))
 }
 

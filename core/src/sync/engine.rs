@@ -310,6 +310,7 @@ impl Engine {
                 return self.bring(state, subject, &loaded, turn.waits).await;
             }
             if let Some(waits) = turn.waits {
+                self.offer_all(state, subject);
                 let mut report = subject.blank(waits, state);
                 report.problems = Some(&newest.catalog.problems);
                 // Before the first commit is applied there is nothing to watch.

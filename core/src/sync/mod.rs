@@ -18,6 +18,8 @@ pub mod board;
 mod carry;
 mod consult;
 pub mod depends;
+#[cfg(test)]
+mod depends_tests;
 pub mod desired;
 mod drift;
 mod end;
@@ -29,6 +31,7 @@ pub mod listen;
 pub mod loaded;
 mod look;
 pub mod machine;
+mod offers;
 pub mod order;
 pub mod pieces;
 pub mod plan;

@@ -43,12 +43,20 @@ pub fn write_problems(
     };
     let mut problems = Vec::new();
     for conflict in &plan.conflicts {
-        let hint = format!(
-            "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
-            conflict.id.kind.plural(),
-            conflict.id.name,
-            keys::ADOPT_BY
-        );
+        let hint = match &conflict.sibling {
+            // As long as that one lives, nothing but Git takes it away from it.
+            Some(name) => format!(
+                "take the definition out of one of the two folders: it is handed over as soon as GitSync {name} does not want it any more; if the live object says {}: {}, remove that first",
+                keys::RECONCILE,
+                keys::DISABLED
+            ),
+            None => format!(
+                "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
+                conflict.id.kind.plural(),
+                conflict.id.name,
+                keys::ADOPT_BY
+            ),
+        };
         problems.push(problem(
             &conflict.id,
             "CVK0901",

@@ -54,6 +54,10 @@ struct Gifts {
 }
 
 impl Gifts {
+    fn takers(&self) -> BTreeSet<String> {
+        self.to.values().cloned().collect()
+    }
+
     /// Those that stand, though the giver has read another commit since then.
     fn standing(&self, told: Option<&Told>) -> BTreeMap<ObjectId, String> {
         let mut standing = self.to.clone();
@@ -97,6 +101,8 @@ struct Inner {
     asked: BTreeMap<Key, Asked>,
     /// Who waits for a look of another one.
     waiters: BTreeMap<Key, BTreeSet<Key>>,
+    /// Who waits for a change of those to whom objects are left.
+    by_takers: BTreeSet<Key>,
 }
 
 impl Inner {
@@ -214,10 +220,15 @@ impl Siblings {
         self.lock().news.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Whether a GitSync leaves objects to this one and to no other.
+    /// To whom a GitSync leaves objects.
     #[must_use]
-    pub fn gives_only_to(&self, key: &Key, taker: &str) -> bool {
-        self.lock().gives.get(key).is_some_and(|gives| gives.to.values().all(|to| to == taker))
+    pub fn takers(&self, key: &Key) -> BTreeSet<String> {
+        self.lock().gives.get(key).map(Gifts::takers).unwrap_or_default()
+    }
+
+    /// Wakes `waiter` when it is others to whom one of the GitSyncs leaves objects.
+    pub fn wait_for_takers(&self, waiter: &Key) {
+        self.lock().by_takers.insert(waiter.clone());
     }
 
     /// Whether a GitSync leaves an object to this one.
@@ -229,7 +240,7 @@ impl Siblings {
     }
 
     /// What a GitSync leaves to others now, because this commit does not need it. Returns the names of those that hear of
-    /// something new: also that nobody else is left to whom it gives.
+    /// something new: who may take something, and when it is others than before also who waits for that.
     #[must_use]
     pub fn give(
         &self,
@@ -237,24 +248,21 @@ impl Siblings {
         gives: &[(ObjectId, String)],
         of: Option<&Arc<Loaded>>,
     ) -> Vec<String> {
-        let gives: BTreeMap<_, _> = gives.iter().cloned().collect();
-        let takers = |gives: &BTreeMap<ObjectId, String>| -> BTreeSet<String> {
-            gives.values().cloned().collect()
-        };
-        let (new, all) = (gives.clone(), takers(&gives));
+        let gifts = Gifts { to: gives.iter().cloned().collect(), of: of.cloned() };
+        let takers = gifts.takers();
         let mut inner = self.lock();
-        let old = if gives.is_empty() {
+        let old = if gifts.to.is_empty() {
             inner.gives.remove(key)
         } else {
-            inner.gives.insert(key.clone(), Gifts { to: gives, of: of.cloned() })
+            inner.gives.insert(key.clone(), gifts)
         }
-        .unwrap_or_default()
-        .to;
-        if takers(&old) != all {
-            return all.into_iter().collect();
+        .unwrap_or_default();
+        let new = gives.iter().filter(|(id, to)| old.to.get(id) != Some(to));
+        let mut hear: BTreeSet<_> = new.map(|(_, to)| to.clone()).collect();
+        if old.takers() != takers {
+            hear.extend(std::mem::take(&mut inner.by_takers).into_iter().map(|key| key.name));
         }
-        let new = new.into_iter().filter(|(id, to)| old.get(id) != Some(to));
-        new.map(|(_, to)| to).collect::<BTreeSet<_>>().into_iter().collect()
+        hear.into_iter().collect()
     }
 
     /// A GitSync does not look at its remote now, whoever asks. Returns those that waited for it: they see why.
@@ -275,6 +283,7 @@ impl Siblings {
         inner.told.remove(key);
         inner.gives.remove(key);
         inner.asked.remove(key);
+        inner.by_takers.remove(key);
         let mut wake = inner.take_waiters(key);
         inner.gone = inner.heard.remove(key).unwrap_or_default();
         for (other, both) in inner.contested.remove(key).unwrap_or_default() {
@@ -328,7 +337,7 @@ impl Siblings {
             ("what is given", of(inner.gives.keys().collect())),
             ("what is asked", of(inner.asked.keys().collect())),
             ("what was heard", of(inner.heard.keys().collect())),
-            ("who waits", of(waiters.collect())),
+            ("who waits", of(waiters.chain(&inner.by_takers).collect())),
             ("what is contested", of(inner.contested.keys().chain(contested).collect())),
         ]
     }

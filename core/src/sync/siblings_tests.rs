@@ -222,11 +222,13 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
 }
 
 #[test]
-fn g22_the_last_of_several_takers_hears_that_it_is_alone() {
+fn g11_g22_who_waits_for_that_hears_that_it_is_others_who_take_something() {
     let (siblings, giver) = (Siblings::default(), Key::new("team", "main"));
+    let takers = || siblings.takers(&giver).into_iter().collect::<Vec<_>>();
     let gift = |name: &str, to: &str| (ObjectId::new(Kind::ModelAPI, name), to.to_owned());
     assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")], None), ["b", "d"]);
-    assert!(!siblings.gives_only_to(&giver, "b"));
+    assert_eq!(takers(), ["b", "d"]);
+    siblings.wait_for_takers(&Key::new("team", "w"));
     assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")], None), [""; 0], "no news");
     assert_eq!(
         siblings.give(&giver, &[gift("a", "b"), gift("c", "d"), gift("e", "d")], None),
@@ -234,11 +236,14 @@ fn g22_the_last_of_several_takers_hears_that_it_is_alone() {
     );
     assert_eq!(
         siblings.give(&giver, &[gift("a", "b")], None),
-        ["b"],
+        ["w"],
         "the other one has taken its own"
     );
-    assert!(siblings.gives_only_to(&giver, "b"));
-    assert_eq!(siblings.give(&giver, &[], None), [""; 0]);
+    assert_eq!(takers(), ["b"]);
+    assert_eq!(siblings.give(&giver, &[], None), [""; 0], "it has gone on, or waits anew");
+    assert_eq!(takers(), [""; 0]);
+    siblings.wait_for_takers(&Key::new("team", "w"));
+    assert_eq!(siblings.give(&giver, &[gift("a", "b")], None), ["b", "w"]);
 }
 
 #[test]

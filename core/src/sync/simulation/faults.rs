@@ -97,8 +97,14 @@ impl Sim {
                     // It comes to its end first.
                     self.edit(&name, |sync| sync["spec"]["deletionPolicy"] = json!("Orphan"));
                 }
-                Some(_) => {
-                    let spec = fresh["spec"].clone();
+                Some(old) => {
+                    let mut spec = fresh["spec"].clone();
+                    // Who waits for whom stays, as far as it leads in one direction only.
+                    let later = self.syncs.iter().skip_while(|(name, _, _)| *name != text).skip(1);
+                    let later: Vec<_> = later.map(|(name, _, _)| *name).collect();
+                    let on = old["spec"]["dependsOn"].as_array().into_iter().flatten();
+                    let on = on.filter(|on| later.iter().any(|name| on["name"] == *name));
+                    spec["dependsOn"] = on.cloned().collect();
                     self.edit(&name, |sync| sync["spec"] = spec);
                 }
                 None => {}

@@ -53,10 +53,13 @@ impl Oracle {
             let Some(status) = &it.status else { return false };
             let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
             let good = ready.is_some_and(|ready| {
-                let generation = it.metadata.generation;
-                // What it has still to hand over cannot be waited for.
-                ready.reason == "HandingOver"
-                    || (ready.status == "True" && ready.observed_generation == generation)
+                // What has been found of it is applied, and all that is missing is that others take what it leaves to them.
+                let tried = status.last_attempted_revision.as_deref().map(Self::commit_of);
+                let found = self.looked.get(&other.name).and_then(|looked| looked.found);
+                let hands_over = ready.reason == "HandingOver"
+                    && tried.is_some_and(|tried| found.is_some_and(|(head, _)| head == tried));
+                (ready.status == "True" || hands_over)
+                    && ready.observed_generation == it.metadata.generation
             });
             good && !it.spec.suspend && !entry.value.facts.deleting
         })
