@@ -122,7 +122,8 @@ impl Engine {
             return Some("is suspended");
         }
         let handing = !live.is_ready() && is_handing_over(&sync);
-        if !live.is_ready() && !(handing && self.gives_to_waiters(me, other)) {
+        let ready = live.is_ready() || (handing && self.gives_to_waiters(me, other));
+        if !ready {
             return Some("is not Ready");
         }
         let asked = Seq::next();
