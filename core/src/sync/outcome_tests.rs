@@ -15,6 +15,8 @@ struct Way {
     changed: bool,
     doubted: bool,
     late: bool,
+    /// All or nothing.
+    atomic: bool,
 }
 
 fn victims(names: &[&str]) -> Vec<Victim> {
@@ -44,7 +46,8 @@ fn carried(server: &Arc<Server>, plan: Plan, mut settled: Settled, way: Way) -> 
         async move {
             let (go_on, absent) = (move || !way.changed, move || !way.doubted);
             let until = if way.late { writer.io.now() } else { writer.until };
-            let writer = Writer { go_on: &go_on, absent: &absent, until, ..*writer };
+            let atomic = way.atomic;
+            let writer = Writer { go_on: &go_on, absent: &absent, until, atomic, ..*writer };
             let mut pieces = Pieces::default();
             let outcome = apply(&writer, &desired, &plan, &mut settled, &mut pieces).await;
             (outcome, settled)
@@ -148,5 +151,33 @@ fn g12_nothing_is_deleted_beside_a_write_that_is_not_done() {
         let (outcome, _) = carried(&server, update(false, &["b"]), Settled::new(), way);
         assert_eq!((outcome.stopped, outcome.left), (way.changed, usize::from(way.late)));
         assert_eq!((outcome.pruned, server.asked()), (0, Vec::<String>::new()));
+    }
+}
+
+#[test]
+fn g10_a_rehearsal_that_is_not_finished_says_why() {
+    for way in [Way { changed: true, ..Way::default() }, Way { late: true, ..Way::default() }] {
+        let (way, server) = (Way { atomic: true, ..way }, Server::new(Vec::new()));
+        let (outcome, _) = carried(&server, update(false, &["b"]), Settled::new(), way);
+        assert_eq!((outcome.stopped, outcome.left, outcome.rehearsed), (way.changed, 1, true));
+    }
+    // Without anything to ask there is nothing to stop.
+    let way = Way { atomic: true, changed: true, ..Way::default() };
+    let server = Server::new(Vec::new());
+    let (outcome, _) = carried(&server, Plan::default(), Settled::new(), way);
+    assert_eq!((outcome.stopped, outcome.left, outcome.rehearsed), (false, 0, false));
+}
+
+#[test]
+fn g14_only_a_create_that_meets_an_object_is_a_conflict() {
+    let error = |code: u16| {
+        let (_, said) = failure(code);
+        CallError::Refused(Box::new(serde_json::from_value(said).expect("a status")))
+    };
+    let update = Mode::Update { uid: "u".into(), version: Some(7) };
+    assert_eq!(classify(&error(409), &Mode::Create), Failure::Conflict);
+    for (code, mode) in [(500, Mode::Create), (409, update.clone()), (500, update)] {
+        let failure = classify(&error(code), &mode);
+        assert!(matches!(failure, Failure::Transient(_)), "{code}: {failure:?}");
     }
 }

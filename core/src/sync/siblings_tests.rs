@@ -374,3 +374,21 @@ fn g22_of_many_that_cannot_be_read_five_are_named() {
         assert!(unproven.reason.contains(rest.unwrap_or_default()), "{}", unproven.reason);
     }
 }
+
+#[test]
+fn g22_a_path_that_is_too_long_is_not_named() {
+    let main = Key::new("team", "main");
+    let store = live(&[MAIN, ("other", 100, false)]);
+    for (length, named) in [(MOST_PATH, true), (MOST_PATH + 1, false)] {
+        let mut catalog = Catalog::default();
+        catalog.broken_paths.insert("p".repeat(length));
+        let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
+        let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
+        let siblings = Siblings::default();
+        let told = Told { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
+        let _nobody = siblings.tell(&Key::new("team", "other"), told);
+        let unproven = siblings.view(&main, Seq::default(), Instant::now(), &store).unproven();
+        let whole = unproven.unread == ["GitSync other"];
+        assert_eq!(!whole, named, "{length}");
+    }
+}

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::is_as_written;
 use crate::sync::machine::effect::Call;
-use crate::sync::script::{Script, git_sync, of_sync};
+use crate::sync::script::{Script, git_sync, id, of_sync};
+use crate::sync::simulation::server::Name;
 
 /// These GitSyncs, and on which each depends.
 fn several(syncs: &[(&'static str, &[&str])]) -> Script {
@@ -110,7 +111,7 @@ fn g11_depends_on() {
     script.say("a commit takes a out and adds b; two has not looked since");
     script.finds("one", &["b"], &[]);
     script.say("somebody deletes a, which is still wanted");
-    script.delete(&crate::sync::simulation::server::Name::Object(crate::sync::script::id("a")));
+    script.delete(&Name::Object(id("a")));
     script.edit_spec("two", "suspend", json!(true));
     script.restart();
     script.finds("one", &["b"], &[]);
@@ -154,22 +155,10 @@ fn g11_an_operator_that_starts_while_a_commit_waits() {
         }
     }
     assert_eq!(script.ready("one"), "True: Succeeded");
+    let again = script.read["one"].clone();
     script.listen();
     script.restart();
     script.say("one sees the commit that was applied");
-    // The same commit has the same name.
-    let mut again = script.commit("one", Default::default());
-    let status = script.status("one");
-    let applied = status.last_applied_revision.expect("it was applied");
-    let mut same = (*again).clone();
-    same.revision = crate::git::Revision::parse(&applied).expect("a revision");
-    let wants = crate::sync::properties::definition(&crate::sync::script::id("a"), 1);
-    let mut catalog = crate::definition::Catalog::default();
-    catalog.definitions.insert(wants.id.clone(), wants);
-    let spec = script.operator.looks["one"].look.sync.spec.clone();
-    let mut loaded = crate::sync::loaded::Loaded::of(&spec, &same.revision.commit, catalog, None);
-    loaded.revision = same.revision.clone();
-    again = std::sync::Arc::new(loaded);
     script.answers("one", Ok(again), true);
     script.asks("one");
     script.say("and then another one, while two is not read yet");
