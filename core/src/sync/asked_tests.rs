@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::machine::effect::Call;
 use super::plan::Settling;
-use super::script::{Script, id, of_sync};
+use super::script::{Script, git_sync, id, of_sync};
 use super::simulation::NAMESPACE;
 use super::simulation::operator::Operator;
 use super::simulation::server::Name;
@@ -346,4 +346,26 @@ fn g8_of_many_changes_none_is_kept_for_who_does_not_plan_and_none_is_missed() {
     let engine = script.operator.machine.engine();
     assert_eq!(engine.touched.peek(&two), Some(BTreeSet::new()));
     assert_eq!(engine.is_as_rebuilt("two"), Some(true));
+}
+
+#[test]
+fn g22_a_sync_that_is_suspended_contests_nothing_until_it_is_resumed() {
+    let mut younger = git_sync("two", 2);
+    younger["metadata"]["creationTimestamp"] = json!("2026-02-01T00:00:00Z");
+    let mut script = Script::start(vec![("one", git_sync("one", 2)), ("two", younger)]);
+    script.run();
+    script.finds("one", &ALL[..3], &[]);
+    script.finds("two", &["t"], &[]);
+    let warned = |script: &Script| script.status("one").problem_count;
+    script.asks("two");
+    script.finds("two", &["a"], &[]);
+    assert_eq!(warned(&script), Some(1), "both want a");
+    for (suspend, problems) in [(true, 0), (false, 1)] {
+        script.edit(&of_sync("two"), |sync| sync["spec"]["suspend"] = json!(suspend));
+        if script.looks("two") {
+            script.finds_the_same("two");
+        }
+        assert_eq!(warned(&script), Some(problems));
+        assert_eq!(script.ready("one"), "True: Succeeded");
+    }
 }

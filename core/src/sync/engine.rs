@@ -279,7 +279,10 @@ impl Engine {
 
     async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Ended {
         let io = subject.io;
-        state.bar.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE));
+        if state.bar.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE)) {
+            // One that is suspended contests nothing until it is resumed.
+            self.wake(io, self.siblings.rivals(subject.key));
+        }
         if !subject.sync.spec.suspend {
             // Whatever it may write itself: others may wait to hear what it wants.
             self.look(state, subject);
@@ -536,7 +539,7 @@ fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
         new.counts.2 += pruned;
         new.duration_ms = new.duration_ms.max(last.duration_ms);
         new.trigger = last.trigger;
-        if wrote_nothing && last.outcome != Came::Progressing {
+        if wrote_nothing && last.outcome != Came::Progressing && new.outcome != Came::Applied {
             // What became of it then is what its counts are of.
             new.outcome = last.outcome;
         }
@@ -586,9 +589,11 @@ mod tests {
         // What comes after it and writes nothing does not change what became of it.
         let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Failed, 0)));
         assert_eq!(told, [done("a", Came::Applied, 2)]);
-        let told =
-            told_with(vec![done("a", Came::Progressing, 2)], Some(done("a", Came::Applied, 0)));
-        assert_eq!(told, [done("a", Came::Applied, 2)]);
+        // Unless all is well then, because somebody else has written it for example.
+        for before in [Came::Progressing, Came::Failed, Came::Partial] {
+            let told = told_with(vec![done("a", before, 2)], Some(done("a", Came::Applied, 0)));
+            assert_eq!(told, [done("a", Came::Applied, 2)]);
+        }
         let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("b", Came::Applied, 1)));
         assert_eq!(told, [done("a", Came::Applied, 2), done("b", Came::Applied, 1)]);
         assert_eq!(

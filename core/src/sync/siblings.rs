@@ -220,6 +220,14 @@ impl Siblings {
         self.lock().news.get(namespace).copied().unwrap_or_default()
     }
 
+    /// Those that want something that this one wants, too.
+    #[must_use]
+    pub fn rivals(&self, key: &Key) -> Vec<Key> {
+        let inner = self.lock();
+        let contested = inner.contested.get(key).into_iter().flatten();
+        contested.filter(|(_, both)| !both.is_empty()).map(|(other, _)| other.clone()).collect()
+    }
+
     /// To whom a GitSync leaves objects.
     #[must_use]
     pub fn takers(&self, key: &Key) -> BTreeSet<String> {

@@ -237,14 +237,16 @@ impl State {
 }
 
 impl Bar {
-    /// Takes note of the spec and of the approval that the GitSync has now.
-    pub fn note(&mut self, generation: i64, approval: Option<&str>) {
-        if self.spec.0 != generation {
+    /// Takes note of the spec and of the approval that the GitSync has now. Returns whether it is another spec.
+    pub fn note(&mut self, generation: i64, approval: Option<&str>) -> bool {
+        let other = self.spec.0 != generation;
+        if other {
             self.spec = (generation, Seq::next());
         }
         if self.approval.0.as_deref() != approval {
             self.approval = (approval.map(str::to_owned), Seq::next());
         }
+        other
     }
 
     /// A look of another GitSync tells what it wants, as far as a delete of this commit is concerned, if it began after
