@@ -135,6 +135,10 @@ fn plain_status(status: &mut Value) {
         // A status holds ten, and how many were made on the way differs.
         history.truncate(3);
     }
+    // Digests are over uids.
+    if let Some(approval) = map.get_mut("lastHandledApproval") {
+        *approval = "some".into();
+    }
     for prune in ["pendingPrune", "approvedPrune"] {
         if let Some(digest) = map.get_mut(prune).and_then(|prune| prune.get_mut("digest")) {
             *digest = "some".into();
