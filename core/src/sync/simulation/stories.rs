@@ -45,7 +45,7 @@ impl Sim {
     pub(super) fn story(&mut self) {
         let at = self.dice.roll(self.syncs.len());
         let next = (at + 1 + self.dice.roll(self.syncs.len() - 1)) % self.syncs.len();
-        let what = self.dice.roll(8);
+        let what = self.dice.roll(9);
         self.say(|| format!("story {what}: {at} {next}"));
         let (here, there) = (FOLDERS[at], FOLDERS[next]);
         self.faults = false;
@@ -57,6 +57,7 @@ impl Sim {
             4 => self.loses_files(here),
             5 => self.waits(at, next),
             6 => self.silent(at),
+            7 => self.takes_back(at),
             _ => self.edits_and_hides(here, there),
         }
     }
@@ -140,6 +141,53 @@ impl Sim {
         self.count("GitSync deleted");
         self.delete(&Name::Sync(self.syncs[at].0.into()));
         self.moment();
+    }
+
+    /// Somebody approves what is held just when it changes: the branch goes back to what wants it, and later once more to what does
+    /// not; or what was protected for a while comes back to the list.
+    fn takes_back(&mut self, at: usize) {
+        let here = FOLDERS[at];
+        self.fill(here);
+        let whole = self.head;
+        let mut tree = self.trees[whole].clone();
+        let names = self.wanted_in(here);
+        for one in &names {
+            tree.remove(one);
+        }
+        tree.keep_company();
+        self.push(tree);
+        let less = self.head;
+        self.ask_all();
+        self.lull();
+        let name = self.syncs[at].0;
+        if self.dice.one_in(2) {
+            let Some(one) = names.first() else { return };
+            let protects = Name::Object(one.clone());
+            self.annotate(&protects, keys::PRUNE, Some(keys::DISABLED));
+            self.lull();
+            self.annotate(&protects, keys::PRUNE, None);
+        } else {
+            self.goes_back_to(whole);
+        }
+        let shown = self.oracle.shown(name);
+        if let Some(digest) = shown {
+            self.approve(name, &digest);
+        }
+        self.lull();
+        self.goes_back_to(less);
+        self.lull();
+        if self.dice.one_in(2) {
+            self.crash();
+        }
+        self.ask_all();
+        self.lull();
+    }
+
+    /// The branch is moved to a commit that it was at before.
+    fn goes_back_to(&mut self, head: usize) {
+        self.head = head;
+        self.observe();
+        self.ask_all();
     }
 
     /// Somebody pushes, and changes the spec while that is carried out.
