@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Oracle;
 use super::files::part;
+use crate::api::ObjectId;
 use crate::api::git_sync::GitSyncStatus;
 use crate::sync::simulation::server::{Name, Server, text};
 
@@ -41,12 +42,18 @@ impl Oracle {
         if pending.digest != digest || pending.count == 0 {
             return;
         }
+        // What somebody reads are the names: an object that is not among them is not approved.
+        let other = |(id, live): (&ObjectId, &Arc<Value>)| {
+            let listed = pending.objects.contains(&id.to_string());
+            (!listed).then(|| part(text(live, "/metadata/uid")))
+        };
+        let others: BTreeSet<_> = server.objects().filter_map(other).collect();
         self.approved.push(Approval {
             name: sync.to_owned(),
             of: text(live, "/metadata/uid").to_owned(),
             digest: digest.to_owned(),
             key: pending.input_key,
-            uids: pending.uids.into_iter().collect(),
+            uids: pending.uids.into_iter().filter(|uid| !others.contains(uid)).collect(),
             unread: pending.unread.into_iter().collect(),
             tick,
         });
