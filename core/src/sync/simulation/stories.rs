@@ -31,6 +31,14 @@ impl Sim {
         }
     }
 
+    /// So much time passes, and all that goes on meanwhile comes to its end.
+    fn lasts(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until && self.pass_time(until - self.now) {
+            self.lull();
+        }
+    }
+
     fn spec_of(&mut self, at: usize, change: impl FnOnce(&mut Value)) {
         let name = Name::Sync(self.syncs[at].0.into());
         self.edit(&name, |sync| change(&mut sync["spec"]));
@@ -165,6 +173,8 @@ impl Sim {
             let protects = Name::Object(one.clone());
             self.annotate(&protects, keys::PRUNE, Some(keys::DISABLED));
             self.lull();
+            // A change of an object is looked at a moment later.
+            self.lasts(Duration::from_secs(1));
             self.annotate(&protects, keys::PRUNE, None);
         } else {
             self.goes_back_to(whole);
@@ -257,10 +267,7 @@ impl Sim {
         self.late = kept;
         self.lull();
         // Whoever was written over before is answered a moment later.
-        let until = self.now + Duration::from_secs(20);
-        while self.now < until && self.pass_time(until - self.now) {
-            self.lull();
-        }
+        self.lasts(Duration::from_secs(20));
         let lives = self.operator.entry(name).is_some_and(|entry| !entry.value.facts.deleting);
         if lives && self.is_quiet() {
             let late = self.oracle.is_late(name).then(|| self.status(name));
