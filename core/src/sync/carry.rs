@@ -125,7 +125,7 @@ impl Engine {
         let mut carried = Carried { asked, ..Carried::default() };
         self.ask(io, key, &others, &carried.asked, &made, since);
         if !again {
-            // Whoever has what this commit wants may not know that it does: nobody is told who did not ask.
+            // A GitSync that keeps an object although its own commit does not want it plans again: now it can hand it over.
             let have = made.conflicts.iter().filter_map(|conflict| conflict.sibling.as_ref());
             let have: BTreeSet<_> = have.map(|name| Key::new(&key.namespace, name)).collect();
             self.wake(io, have.into_iter().collect());

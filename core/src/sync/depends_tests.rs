@@ -1,4 +1,4 @@
-//! `dependsOn` and objects that move: nobody waits for ever, and nobody goes on too early. Scripts.
+//! `dependsOn` and objects that move: nobody waits for ever, and nobody goes on too early.
 
 use std::sync::Arc;
 use std::time::Duration;
