@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::engine::{Engine, Subject};
 use super::machine::effect::{Effect, Event};
-use super::plan::Plan;
-use super::state::State;
-use crate::api::git_sync::ApprovedPrune;
+use super::plan::{Held, Plan};
+use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
 use crate::definition::diagnostic::printable;
 
@@ -31,44 +30,47 @@ pub fn words(given: &str) -> String {
     format!("the approval that was given, {}, is of other deletes", printable(&given))
 }
 
+/// The approval that a GitSync carries, if this plan is the first to find that it releases nothing: it is `handled` now and was
+/// not before, or a commit has come before all that it was given for was gone. `before` is the status until now. (pure)
+#[must_use]
+pub fn fits_nothing<'a>(
+    approval: Option<&'a str>,
+    handled: Option<&str>,
+    plan: &Plan,
+    latch_key: &str,
+    before: Option<&GitSyncStatus>,
+) -> Option<&'a str> {
+    let given = approval.filter(|given| !given.is_empty())?;
+    if plan.released.as_ref().is_some_and(|released| released.digest == given) {
+        return None;
+    }
+    let known = before.and_then(|status| status.last_handled_approval.as_deref());
+    let is_new = handled.is_some() && handled != known;
+    let approved = before.and_then(|status| status.approved_prune.as_ref());
+    let is_lost = approved.is_some_and(|old| old.digest == given && old.input_key != latch_key);
+    (is_new || is_lost).then_some(given)
+}
+
 impl Engine {
-    /// Says once of an approval that it releases nothing of what is held. One that has released something, and stays where it is
-    /// while the next commit is held, is as it should be.
+    /// Says of an approval that it releases nothing.
     #[allow(clippy::unused_self)] // as all that tells
-    pub(super) fn tell_outdated(
-        &self,
-        state: &mut State,
-        subject: &Subject<'_>,
-        plan: &Plan,
-        pruned: usize,
-    ) {
-        let approval = subject.annotation(keys::APPROVE_PRUNE);
-        let spent = plan.released.as_ref().filter(|_| pruned > 0).map(|it| it.digest.as_str());
-        if approval.is_some() && spent == approval {
-            state.telling.approval = approval.map(str::to_owned);
-        }
-        let Some(held) = &plan.held else { return };
-        let Some(given) = outdated(approval, &held.digest, plan.released.as_ref()) else { return };
-        if state.telling.approval.as_deref() == Some(given) {
-            return;
-        }
-        state.telling.approval = Some(given.to_owned());
+    pub(super) fn tell_outdated(&self, subject: &Subject<'_>, given: &str, held: Option<&Held>) {
         let words = words(given);
-        let shown = subject.status().and_then(|status| status.pending_prune.as_ref());
-        if shown.is_some_and(|shown| !shown.digest.is_empty() && shown.reason.contains(&words)) {
-            // An operator before this one has said so.
-            return;
-        }
-        let note = format!(
-            "{words}; {} are held now, with the digest {}. Look at status.pendingPrune.objects; to release exactly these: \
-             kubectl -n {} annotate gitsync {} --overwrite {}={}",
-            held.victims.len(),
-            held.digest,
-            subject.key.namespace,
-            subject.key.name,
-            keys::APPROVE_PRUNE,
-            held.digest
-        );
+        let note = match held {
+            Some(held) => format!(
+                "{words}; {} are held now, with the digest {}. Look at status.pendingPrune.objects; to release exactly these: \
+                 kubectl -n {} annotate gitsync {} --overwrite {}={}",
+                held.victims.len(),
+                held.digest,
+                subject.key.namespace,
+                subject.key.name,
+                keys::APPROVE_PRUNE,
+                held.digest
+            ),
+            None => format!(
+                "{words}, and it releases nothing: an approval counts only for what status.pendingPrune shows with its digest"
+            ),
+        };
         let (about, reason) = (Arc::clone(subject.sync), "ApprovalOutdated".to_owned());
         subject.io.tell(Effect::Event(Box::new(Event { about, good: false, reason, note })));
     }

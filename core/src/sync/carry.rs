@@ -4,19 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
-use super::board::{Board, Count, Namespace};
+use super::approvals::fits_nothing;
+use super::board::{Count, Namespace};
 use super::consult::consult;
-use super::desired::{SyncRef, changes, latch_key};
+use super::desired::{SyncRef, latch_key};
 use super::ending::still_there;
 use super::engine::{Engine, EngineError, Subject};
+use super::fights::Fought;
 use super::loaded::Loaded;
 use super::machine::effect::Effect;
 use super::offers::{candidates, offered};
+use super::order::Seq;
+use super::others;
+use super::overview::everything;
 use super::plan::{Inputs, Plan, Unproven, brake, plan};
 use super::problems::{leave_refused, write_problems};
-use super::references::References;
 use super::rights::retry_after;
-use super::siblings;
 use super::space::Space;
 use super::state::{Plans, State, View};
 use super::verdict::Carried;
@@ -42,10 +45,50 @@ pub(super) struct Carry {
     pub approved: Option<ApprovedPrune>,
     /// The approval that the GitSync carries, once it was acted on.
     pub handled: Option<String>,
+    /// The same, if it is clear only now that it releases nothing.
+    pub outdated: Option<String>,
     pub problems: Vec<Problem>,
     pub stages: Stages,
     /// Objects with our mark after the writes.
     pub counts: BTreeMap<Kind, Count>,
+}
+
+impl Carry {
+    /// How many objects were written or deleted.
+    pub fn writes(&self) -> usize {
+        self.outcome.created + self.outcome.updated + self.outcome.pruned
+    }
+}
+
+/// A plan, what it was made from, and what is found on its way.
+struct Work<'a> {
+    loaded: &'a Arc<Loaded>,
+    sync: SyncRef,
+    live: Space<'a>,
+    others: others::View<'a>,
+    /// How much the others had told before they were looked at.
+    told: u64,
+    /// A look of another one tells what it wants if it began after this.
+    since: Seq,
+    unproven: Unproven,
+    latch_key: String,
+    /// Whether a plan for this commit was carried out before: what is missing now was there, or could not be made.
+    again: bool,
+    plan: Plan,
+    /// See [`Carry`], and the three that follow.
+    recalled: bool,
+    blocked: usize,
+    carried: Carried,
+    fought: Vec<Fought>,
+}
+
+/// What is held, and what somebody has approved of it.
+struct Latch {
+    pending: Option<PendingPrune>,
+    handled: Option<String>,
+    outdated: Option<String>,
+    /// Whether something was approved that the status does not say yet.
+    approves: bool,
 }
 
 impl Engine {
@@ -56,11 +99,54 @@ impl Engine {
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
     ) -> Result<Carry, EngineError> {
-        let Subject { io, key, entry, sync, generation } = subject;
+        let io = subject.io;
         let plan_start = io.now();
+        let mut work = self.make(state, subject, loaded);
+        leave_out(state, subject, &mut work);
+        self.hear_others(state, subject, &mut work);
+        let latch = latch(state, subject, &work);
+        let postponed = self.postpone_deletes(state, subject, &mut work);
+        let mut stages =
+            Stages { plan_ms: io.millis_since(plan_start), ..state.remote.stages.clone() };
+        // Before the first delete: after a crash the rest is still approved.
+        self.remember_approval(state, subject, &work, &latch).await?;
+        let apply_start = io.now();
+        let outcome = self.write(state, subject, &mut work).await?;
+        stages.apply_ms = io.millis_since(apply_start);
+        let (counts, approved) = self.take_stock(state, subject, &mut work, &outcome)?;
+        let Work { plan, recalled, blocked, mut carried, fought, .. } = work;
+        let said_so = !carried.asked.is_empty() || carried.unseen.is_some();
+        if !said_so && !carried.unanswered && fought.is_empty() {
+            carried.undeleted += postponed;
+        }
+        let problems = problems(state, subject, loaded, &plan, &outcome, &fought);
+        let Latch { pending, handled, outdated, .. } = latch;
+        Ok(Carry {
+            plan,
+            recalled,
+            pending,
+            outcome,
+            blocked,
+            carried,
+            approved,
+            handled,
+            outdated,
+            problems,
+            stages,
+            counts,
+        })
+    }
+
+    /// Looks around and plans.
+    fn make<'a>(
+        &'a self,
+        state: &mut State,
+        subject: &Subject<'a>,
+        loaded: &'a Arc<Loaded>,
+    ) -> Work<'a> {
+        let Subject { io, key, sync, generation, .. } = subject;
         let reference = subject.reference();
         let live = self.space(&key.namespace);
-        // A plan for this commit was carried out before: what is missing now was there, or could not be made.
         let again = state.plans.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
         let first = state.plans.view.is_none();
         let mut view = self.look_around(state, &reference, loaded, &live);
@@ -68,10 +154,6 @@ impl Engine {
         if first && !state.waits.waiting && subject.was_applied_whole(&loaded.revision) {
             view.board.trust(&loaded.desired);
         }
-        // While the newest commit waits for others, what is wrong with it is said already.
-        let said = state.remote.loaded.as_ref().filter(|_| state.waits.waiting).unwrap_or(loaded);
-        let mut problems = said.catalog.problems.clone();
-        problems.extend(view.references.problems().cloned());
         let since = state.bar.since(loaded);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
@@ -79,12 +161,9 @@ impl Engine {
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.clone());
-        let pending = state.latch.get_or_insert(shown).clone();
-        let approval = subject.annotation(keys::APPROVE_PRUNE);
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let latch_key = latch_key(&loaded.revision.commit, &sync.spec.path, *generation);
-        let approved = status.and_then(|status| status.approved_prune.as_ref());
-        let mut made = plan(&Inputs {
+        let mut plan = plan(&Inputs {
             sync: &reference,
             latch_key: &latch_key,
             desired: &loaded.measure,
@@ -99,10 +178,10 @@ impl Engine {
             prune: &sync.spec.prune,
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,
-            approval,
+            approval: subject.annotation(keys::APPROVE_PRUNE),
             handled: status.and_then(|status| status.last_handled_approval.as_deref()),
-            approved,
-            pending: pending.as_ref(),
+            approved: status.and_then(|status| status.approved_prune.as_ref()),
+            pending: state.latch.get_or_insert(shown).as_ref(),
             unproven: &unproven,
             prune_base: status.and_then(GitSyncStatus::prune_base),
             others: &others,
@@ -111,84 +190,122 @@ impl Engine {
         let recalled = state.waits.recalled.as_ref().is_some_and(|old| Arc::ptr_eq(old, loaded));
         if recalled {
             // It was applied once, perhaps for another spec.
-            made.undo_only();
+            plan.undo_only();
         }
-        state.plans.try_denied_again(retry_after(subject), io.now());
-        // What the server refused is not sent again until its content changes or somebody asks.
-        let blocked = leave_refused(&mut made, &loaded.measure, &mut state.plans.refused);
-        let atomic = sync.spec.failure_policy == FailurePolicy::Atomic;
-        if atomic && blocked > 0 {
-            made.wait();
+        // What is known is not lost with a request that fails.
+        state.plans.view = Some(view);
+        Work {
+            loaded,
+            sync: reference,
+            live,
+            others,
+            told,
+            since,
+            unproven,
+            latch_key,
+            again,
+            plan,
+            recalled,
+            blocked: 0,
+            carried: Carried::default(),
+            fought: Vec::new(),
         }
-        let fought = state.plans.fights.hold(&mut made, &loaded.measure, io.now());
-        let asked = consult(&others, &mut made, pending.as_ref(), &latch_key);
-        let mut carried = Carried { asked, ..Carried::default() };
-        self.ask(io, key, &others, &carried.asked, &made, since);
-        if !again {
+    }
+
+    /// Asks the other GitSyncs what they want, where that decides something, and leaves out what waits for their answers.
+    fn hear_others(&self, state: &State, subject: &Subject<'_>, work: &mut Work<'_>) {
+        let Subject { io, key, .. } = subject;
+        let pending = state.latch.as_ref().and_then(Option::as_ref);
+        let asked = consult(&work.others, &mut work.plan, pending, &work.latch_key);
+        self.ask(io, key, &work.others, &asked, &work.plan, work.since);
+        if !work.again {
             // A GitSync that keeps an object although its own commit does not want it plans again: now it can hand it over.
-            let have = made.conflicts.iter().filter_map(|conflict| conflict.sibling.as_ref());
+            let have = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.as_ref());
             let have: BTreeSet<_> = have.map(|name| Key::new(&key.namespace, name)).collect();
             self.wake(io, have.into_iter().collect());
         }
-        let pending = if recalled {
-            pending
-        } else {
-            brake::pending(pending.as_ref(), &made, &latch_key, &unproven)
-        };
-        let handled = approval.filter(|_| !recalled);
-        let handled = brake::acted_on(handled, &made, pending.as_ref());
-        let approves = made.released.is_some() && approved != made.released.as_ref();
-        if !approves {
-            // Whether or not the status can say so at once.
-            state.latch = Some(pending.clone());
-        }
-        // What others see at this moment may not be shown here, unless somebody has approved just that.
-        let known = made.released.as_ref();
-        let known = known.filter(|released| brake::names_all(released, &made.prune));
-        let known = known.map(|released| released.unread.clone());
-        let failing = || failing(&self.stores, known.as_deref());
-        carried.unseen = failing().filter(|_| !made.prune.is_empty());
+        work.carried.asked = asked;
+    }
+
+    /// Takes the deletes out of a plan that may not go now, whatever the brake says, and counts them. Objects that another
+    /// GitSync wants are left to it all the same.
+    fn postpone_deletes(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        work: &mut Work<'_>,
+    ) -> usize {
+        let Work { loaded, live, others, plan, carried, .. } = work;
+        carried.unseen =
+            failing(&self.stores, known_unread(plan)).filter(|_| !plan.prune.is_empty());
         // What somebody has approved may be wanted again by a commit that no look has found yet.
-        state.remote.owed = made.released.is_some()
-            && !made.prune.is_empty()
+        state.remote.owed = plan.released.is_some()
+            && !plan.prune.is_empty()
             && state.bar.is_approved_after(state.remote.looked);
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
-        carried.unanswered = state.remote.owed || state.remote.generation != *generation;
+        carried.unanswered = state.remote.owed || state.remote.generation != subject.generation;
         // While the newest commit cannot be read, an older one proves no absence.
-        let deletes_wait = blocked > 0
-            || !fought.is_empty()
+        let deletes_wait = work.blocked > 0
+            || !work.fought.is_empty()
             || carried.unanswered
             || state.remote.source_error.is_some()
             || state.waits.waiting
             || !carried.asked.is_empty()
             || carried.unseen.is_some();
-        let postponed = if deletes_wait { std::mem::take(&mut made.prune).len() } else { 0 };
+        let postponed = if deletes_wait { std::mem::take(&mut plan.prune).len() } else { 0 };
         // An older commit gives nothing away either.
-        let candidates = candidates(state, &view.board, loaded);
-        let offered = offered(state, subject, &candidates, &live, &others);
-        let gives = if deletes_wait { offered } else { made.given.clone() };
+        let view = state.plans.view.as_ref();
+        let candidates = view.map(|view| candidates(state, &view.board, loaded));
+        let offered = offered(state, subject, &candidates.unwrap_or_default(), live, others);
+        let gives = if deletes_wait { offered } else { plan.given.clone() };
         self.leave_to(subject, state, &gives);
-        let mut stages =
-            Stages { plan_ms: io.millis_since(plan_start), ..state.remote.stages.clone() };
+        postponed
+    }
 
-        // What is known is not lost with a request that fails.
-        state.plans.view = Some(view);
-
-        // Remember an approval before the first delete: after a crash the rest is still approved.
-        if approves {
-            let (released, handled) = (made.released.clone(), handled.clone());
-            self.write_status(subject, |old| {
-                let mut status = old.cloned().unwrap_or_default();
-                status.approved_prune = released;
-                status.last_handled_approval = handled.or(status.last_handled_approval);
-                status
-            })
-            .await?;
-            // What is approved is held until that is remembered.
-            state.latch = Some(pending.clone());
+    /// Writes into the status what somebody has approved, unless it says so already.
+    async fn remember_approval(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        work: &Work<'_>,
+        latch: &Latch,
+    ) -> Result<(), EngineError> {
+        if !latch.approves {
+            return Ok(());
         }
+        let (released, handled) = (work.plan.released.clone(), latch.handled.clone());
+        self.write_status(subject, |old| {
+            let mut status = old.cloned().unwrap_or_default();
+            status.approved_prune = released;
+            status.last_handled_approval = handled.or(status.last_handled_approval);
+            status
+        })
+        .await?;
+        // What is approved is held until that is remembered.
+        state.latch = Some(latch.pending.clone());
+        Ok(())
+    }
 
-        let apply_start = io.now();
+    /// Writes what is left of the plan. Each request is judged once more when it is sent.
+    async fn write(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        work: &mut Work<'_>,
+    ) -> Result<Outcome, EngineError> {
+        let Subject { io, key, entry, sync, .. } = subject;
+        let Work { loaded, plan, told, .. } = &*work;
+        let account = match self.writer(state, subject, plan.is_settled()).await {
+            Ok(account) => account,
+            Err(refusal) => {
+                work.carried.refusal = Some(refusal);
+                return Ok(Outcome::default());
+            }
+        };
+        self.prepare_end_of(subject, plan, work.blocked).await?;
+        if plan.is_settled() {
+            return Ok(Outcome::default());
+        }
         let newer = state.remote.has_news();
         let current = || {
             if newer() {
@@ -200,152 +317,81 @@ impl Engine {
             })
         };
         // Another GitSync may want by now what this plan deletes, and a kind that fails may hide that.
-        let absent = || self.news() == told && failing().is_none();
+        let known = known_unread(plan);
+        let absent = || self.news() == *told && failing(&self.stores, known).is_none();
         let given = |mark: &Mark, id: &ObjectId| self.still_gives(mark, id, key);
-        let account = self.writer(state, subject, made.is_settled()).await;
-        if account.is_ok() {
-            self.prepare_end_of(subject, &made, blocked).await?;
-        }
-        let outcome = match account {
-            Ok(account) if !made.is_settled() => {
-                io.tell(Effect::Writing(true));
-                let slow = Self::slow_report(state, subject, loaded, &made);
-                let Plans { settled, pieces, .. } = &mut state.plans;
-                let writer = Writer {
-                    io,
-                    account: account.as_ref(),
-                    stores: &self.stores,
-                    sync: &reference,
-                    commit: &loaded.revision.commit,
-                    atomic,
-                    go_on: &current,
-                    absent: &absent,
-                    given: &given,
-                    until: io.now() + LONGEST,
-                };
-                let work = apply(&writer, &loaded.measure, &made, settled, pieces);
-                self.telling(subject, slow, work).await
-            }
-            Ok(_) => Outcome::default(),
-            Err(refusal) => {
-                carried.refusal = Some(refusal);
-                Outcome::default()
-            }
+        io.tell(Effect::Writing(true));
+        let slow = Self::slow_report(state, subject, loaded, plan);
+        let Plans { settled, pieces, .. } = &mut state.plans;
+        let writer = Writer {
+            io,
+            account: account.as_ref(),
+            stores: &self.stores,
+            sync: &work.sync,
+            commit: &loaded.revision.commit,
+            atomic: sync.spec.failure_policy == FailurePolicy::Atomic,
+            go_on: &current,
+            absent: &absent,
+            given: &given,
+            until: io.now() + LONGEST,
         };
-        stages.apply_ms = io.millis_since(apply_start);
-        let Some(mut view) = state.plans.view.take() else { return Err(EngineError::Stuck) };
+        let writes = apply(&writer, &loaded.measure, plan, settled, pieces);
+        Ok(self.telling(subject, slow, writes).await)
+    }
+
+    /// Takes in what the writes have changed. Gives the objects with our mark, and the approval if some of its objects are left.
+    fn take_stock(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        work: &mut Work<'_>,
+        outcome: &Outcome,
+    ) -> Result<(BTreeMap<Kind, Count>, Option<ApprovedPrune>), EngineError> {
+        let Subject { io, key, .. } = subject;
+        let Work { loaded, sync, live, plan, carried, .. } = work;
+        let wanted = &loaded.measure;
+        let Plans { view, settled, fights, refused, .. } = &mut state.plans;
+        let Some(View { board, .. }) = view else { return Err(EngineError::Stuck) };
         for id in &outcome.written {
-            if let Some(want) = loaded.measure.get(id) {
-                view.board.wrote(id, want);
+            if let Some(want) = wanted.get(id) {
+                board.wrote(id, want);
             }
         }
         // A reply that shows nothing new touches nothing, but teaches what is settled.
-        let own = made.create.iter().chain(made.update.iter().map(|update| &update.id));
+        let own = plan.create.iter().chain(plan.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
         let others = self.touched.peek(key);
-        let others = others.unwrap_or_else(|| everything(&view.board, &live));
+        let others = others.unwrap_or_else(|| everything(board, live));
         for id in own.chain(&others) {
-            view.board.look(id, &reference, &loaded.measure, &live, &state.plans.settled);
+            board.look(id, sync, wanted, live, settled);
         }
-        let counts = view.board.counts().clone();
-        let approved = made.released.clone().filter(|approved| {
-            let left = brake::left(&reference, &loaded.measure, &live, &view.board);
+        let approved = plan.released.clone().filter(|approved| {
+            let left = brake::left(sync, wanted, live, board);
             approved.uids.iter().any(|uid| left.contains(uid))
         });
-        state.plans.view = Some(view);
-        for (id, drift) in &outcome.drifts {
-            if let Some(want) = loaded.measure.get(id) {
-                state.plans.fights.reverted(id, &want.applied, drift.to_string(), io.now());
-            }
-        }
-        for id in made.create.iter().filter(|id| again && live.get(id).is_some()) {
-            if let Some(want) = loaded.measure.get(id) {
-                let who = "deleted by somebody".to_owned();
-                state.plans.fights.reverted(id, &want.applied, who, io.now());
+        let counts = board.counts().clone();
+        let recreated = plan.create.iter().filter(|id| work.again && live.get(id).is_some());
+        let recreated = recreated.map(|id| (id, "deleted by somebody".to_owned()));
+        let changed = outcome.drifts.iter().map(|(id, drift)| (id, drift.to_string()));
+        for (id, who) in changed.chain(recreated) {
+            if let Some(want) = wanted.get(id) {
+                fights.reverted(id, &want.applied, who, io.now());
             }
         }
         for (id, failure) in &outcome.failures {
-            match (failure, loaded.measure.get(id)) {
+            match (failure, wanted.get(id)) {
                 (Failure::Refused(rejection), Some(want)) => {
-                    state
-                        .plans
-                        .refused
-                        .insert(id.clone(), (want.applied.clone(), rejection.clone()));
+                    refused.insert(id.clone(), (want.applied.clone(), rejection.clone()));
                 }
                 _ => carried.transient += 1,
             }
         }
         state.plans.try_denied_again(retry_after(subject), io.now());
         carried.undeleted = outcome.undeleted.len();
-        carried.ending = still_there(made.ending.iter().chain(&outcome.ending), &live);
+        carried.ending = still_there(plan.ending.iter().chain(&outcome.ending), live);
         carried.left = outcome.left + outcome.taken;
-        carried.wait = fought.iter().map(|fought| fought.wait).min();
-        let said_so = !carried.asked.is_empty() || carried.unseen.is_some();
-        if !said_so && !carried.unanswered && fought.is_empty() {
-            carried.undeleted += postponed;
-        }
-        problems.extend(write_problems(
-            &key.namespace,
-            &loaded.measure,
-            &made,
-            &outcome,
-            &state.plans.refused,
-            &fought,
-        ));
-        diagnostic::sort(&mut problems);
-        Ok(Carry {
-            plan: made,
-            recalled,
-            pending,
-            outcome,
-            blocked,
-            carried,
-            approved,
-            handled,
-            problems,
-            stages,
-            counts,
-        })
-    }
-
-    /// Brings the view up to date: with what changed in the cluster, and with what changed between two commits.
-    fn look_around(
-        &self,
-        state: &mut State,
-        sync: &SyncRef,
-        loaded: &Arc<Loaded>,
-        live: &Space<'_>,
-    ) -> View {
-        let key = Key::new(&*sync.namespace, &*sync.name);
-        let exists = |id: &ObjectId| live.get(id).is_some();
-        let Some(mut view) = state.plans.view.take() else {
-            self.touched.follow(&key);
-            let board = Board::new(sync, &loaded.measure, live, &state.plans.settled);
-            let references = References::of(&loaded.catalog, &exists);
-            return View { board, references, loaded: loaded.clone() };
-        };
-        let touched = self.touched.take(&key);
-        let missed = touched.is_none();
-        if missed {
-            self.touched.follow(&key);
-        }
-        let touched = touched.unwrap_or_else(|| everything(&view.board, live));
-        let before = std::mem::replace(&mut view.loaded, loaded.clone());
-        let differing = changes(&before.measure, &loaded.measure);
-        for (id, _) in differing.iter().filter(|(id, _)| loaded.measure.get(id).is_none()) {
-            state.plans.settled.remove(id);
-        }
-        for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
-            view.board.look(id, sync, &loaded.measure, live, &state.plans.settled);
-        }
-        let differing = changes(&before.desired, &loaded.desired);
-        let commits = (&before.catalog, &loaded.catalog);
-        if missed {
-            view.references = References::of(&loaded.catalog, &exists);
-        } else {
-            view.references.update(commits, &differing, touched.iter(), &exists);
-        }
-        view
+        carried.wait = work.fought.iter().map(|fought| fought.wait).min();
+        Ok((counts, approved))
     }
 
     /// Whether a GitSync of this mark is gone, or leaves the object to this one.
@@ -356,14 +402,8 @@ impl Engine {
     }
 }
 
-/// All that may have changed when changes were too many to be kept: what there is, and what the board knows of. The board
-/// stays, so what it knows of earlier writes is not lost.
-pub(super) fn everything(board: &Board, live: &dyn Namespace) -> BTreeSet<ObjectId> {
-    live.ids().into_iter().chain(board.ids().cloned()).collect()
-}
-
 /// What cannot be read, and may need what this commit does not want.
-fn unproven(others: &siblings::View<'_>, stores: &Stores) -> Unproven {
+fn unproven(others: &others::View<'_>, stores: &Stores) -> Unproven {
     let mut unproven = others.unproven();
     if let Some(silent) = stores.silent() {
         let kinds = stores.failing().into_iter().map(|kind| format!("kind {kind}"));
@@ -376,9 +416,70 @@ fn unproven(others: &siblings::View<'_>, stores: &Stores) -> Unproven {
     unproven
 }
 
-/// The kinds that cannot be watched at this moment, but for those that are `known` not to be.
+/// What could not be read when somebody approved all that this plan deletes, and said yes in spite of it.
+fn known_unread(plan: &Plan) -> Option<&[String]> {
+    let released = plan.released.as_ref();
+    Some(&released.filter(|released| brake::names_all(released, &plan.prune))?.unread)
+}
+
+/// The kinds that cannot be watched at this moment, but for those that are `known` not to be: what others see in them may not be
+/// shown here.
 fn failing(stores: &Stores, known: Option<&[String]>) -> Option<String> {
     let mut failing = stores.failing();
     failing.retain(|kind| !known.is_some_and(|known| known.contains(&format!("kind {kind}"))));
     (!failing.is_empty()).then(|| failing.join(", "))
+}
+
+/// Takes the writes out of a plan that are not to be tried now: what the server refused waits until its content changes or
+/// somebody asks, and what somebody changes again and again waits ever longer.
+fn leave_out(state: &mut State, subject: &Subject<'_>, work: &mut Work<'_>) {
+    let (now, wanted) = (subject.io.now(), &work.loaded.measure);
+    state.plans.try_denied_again(retry_after(subject), now);
+    work.blocked = leave_refused(&mut work.plan, wanted, &mut state.plans.refused);
+    if subject.sync.spec.failure_policy == FailurePolicy::Atomic && work.blocked > 0 {
+        work.plan.wait();
+    }
+    work.fought = state.plans.fights.hold(&mut work.plan, wanted, now);
+}
+
+/// What is held after this plan, and what becomes of the approval that the GitSync carries.
+fn latch(state: &mut State, subject: &Subject<'_>, work: &Work<'_>) -> Latch {
+    let Work { plan, latch_key, .. } = work;
+    let before = state.latch.clone().flatten();
+    let pending = if work.recalled {
+        before
+    } else {
+        brake::pending(before.as_ref(), plan, latch_key, &work.unproven)
+    };
+    let approval = subject.annotation(keys::APPROVE_PRUNE).filter(|_| !work.recalled);
+    let handled = brake::acted_on(approval, plan, pending.as_ref());
+    let outdated = fits_nothing(approval, handled.as_deref(), plan, latch_key, subject.status())
+        .map(str::to_owned);
+    let approved = subject.status().and_then(|status| status.approved_prune.as_ref());
+    let approves = plan.released.is_some() && approved != plan.released.as_ref();
+    if !approves {
+        // Whether or not the status can say so at once.
+        state.latch = Some(pending.clone());
+    }
+    Latch { pending, handled, outdated, approves }
+}
+
+/// All that is wrong: with the commit, and with what was written. While the newest commit waits for others, what is wrong with
+/// it is said already.
+fn problems(
+    state: &State,
+    subject: &Subject<'_>,
+    loaded: &Arc<Loaded>,
+    plan: &Plan,
+    outcome: &Outcome,
+    fought: &[Fought],
+) -> Vec<Problem> {
+    let read = state.remote.loaded.as_ref().filter(|_| state.waits.waiting).unwrap_or(loaded);
+    let mut problems = read.catalog.problems.clone();
+    let view = state.plans.view.as_ref();
+    problems.extend(view.into_iter().flat_map(|view| view.references.problems()).cloned());
+    let (namespace, refused) = (&subject.key.namespace, &state.plans.refused);
+    problems.extend(write_problems(namespace, &loaded.measure, plan, outcome, refused, fought));
+    diagnostic::sort(&mut problems);
+    problems
 }

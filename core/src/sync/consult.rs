@@ -3,8 +3,8 @@
 use super::engine::Engine;
 use super::machine::io::Io;
 use super::order::Seq;
+use super::others;
 use super::plan::{Plan, brake};
-use super::siblings;
 use crate::api::git_sync::PendingPrune;
 use crate::cluster::store::Key;
 
@@ -13,7 +13,7 @@ use crate::cluster::store::Key;
 ///
 /// Held deletes that are shown already, or join those that are held for this commit, ask nobody until they are approved.
 pub(super) fn consult(
-    others: &siblings::View<'_>,
+    others: &others::View<'_>,
     made: &mut Plan,
     pending: Option<&PendingPrune>,
     latch_key: &str,
@@ -42,7 +42,7 @@ impl Engine {
         &self,
         io: &Io,
         key: &Key,
-        others: &siblings::View<'_>,
+        others: &others::View<'_>,
         asked: &[String],
         made: &Plan,
         since: Seq,

@@ -8,21 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-
 use super::desired::{Change, DesiredSet, changes};
 use super::loaded::Loaded;
 use super::order::Seq;
-use super::plan::{Others, Rival, Unproven};
-use crate::api::{GitSync, ObjectId};
-use crate::cluster::live::Managed;
-use crate::cluster::store::{Entry, Key, Store};
-use crate::definition::diagnostic::printable;
+use crate::api::ObjectId;
+use crate::cluster::store::Key;
 
-/// How many are named in one sentence, and how many files of one GitSync.
-const MOST_NAMED: usize = 5;
-/// Longest path that is named.
-const MOST_PATH: usize = 512;
 /// After this long without an answer, a GitSync that was asked to look at its remote cannot be read.
 pub const GIVE_UP: Duration = Duration::from_secs(60);
 
@@ -46,9 +37,9 @@ type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 
 /// Objects that a GitSync leaves to others.
 #[derive(Default)]
-struct Gifts {
+pub(super) struct Gifts {
     /// The names of the takers.
-    to: BTreeMap<ObjectId, String>,
+    pub(super) to: BTreeMap<ObjectId, String>,
     /// The commit that does not need them; `None` for a GitSync that comes to its end.
     of: Option<Arc<Loaded>>,
 }
@@ -59,7 +50,7 @@ impl Gifts {
     }
 
     /// Those that stand, though the giver has read another commit since then.
-    fn standing(&self, told: Option<&Told>) -> BTreeMap<ObjectId, String> {
+    pub(super) fn standing(&self, told: Option<&Told>) -> BTreeMap<ObjectId, String> {
         let mut standing = self.to.clone();
         standing.retain(|id, _| self.stands(id, told));
         standing
@@ -78,19 +69,19 @@ impl Gifts {
 }
 
 /// A question that is not answered yet.
-struct Asked {
+pub(super) struct Asked {
     /// After which place in the order of things the look has to begin.
     since: Seq,
     /// When it was asked first; `None` while it will not look.
-    at: Option<Instant>,
+    pub(super) at: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Inner {
-    told: BTreeMap<Key, Told>,
-    gives: BTreeMap<Key, Gifts>,
+pub(super) struct Inner {
+    pub(super) told: BTreeMap<Key, Told>,
+    pub(super) gives: BTreeMap<Key, Gifts>,
     /// What each and each other one of its namespace both want: changed when either has read another commit.
-    contested: Contested,
+    pub(super) contested: Contested,
     /// How often a GitSync of a namespace has told of another commit.
     news: BTreeMap<String, u64>,
     /// When each was heard of last by those who waited for it: also that it has looked and found nothing new.
@@ -98,7 +89,7 @@ struct Inner {
     /// When one has gone last.
     gone: Seq,
     /// Who is asked to look at its remote at once.
-    asked: BTreeMap<Key, Asked>,
+    pub(super) asked: BTreeMap<Key, Asked>,
     /// Who waits for a look of another one.
     waiters: BTreeMap<Key, BTreeSet<Key>>,
     /// Who waits for a change of those to whom objects are left.
@@ -168,7 +159,7 @@ fn differing(old: Option<&Arc<Loaded>>, new: Option<&Arc<Loaded>>) -> Vec<(Objec
 pub struct Siblings(Mutex<Inner>);
 
 impl Siblings {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -349,211 +340,4 @@ impl Siblings {
             ("what is contested", of(inner.contested.keys().chain(contested).collect())),
         ]
     }
-
-    /// The others of the namespace, as seen by `key` at this moment. A look of theirs counts if it began after `since`.
-    #[must_use]
-    pub fn view<'a>(
-        &self,
-        key: &Key,
-        since: Seq,
-        now: Instant,
-        syncs: &'a Store<Managed<GitSync>>,
-    ) -> View<'a> {
-        let mut view = View {
-            me: key.name.clone(),
-            syncs,
-            known: BTreeMap::new(),
-            gives: BTreeMap::new(),
-            contested: BTreeMap::new(),
-            unknown: Vec::new(),
-            failed: Vec::new(),
-            suspended: Vec::new(),
-            broken: Vec::new(),
-            at: Seq::next(),
-        };
-        let inner = self.lock();
-        let age = |entry: &Entry<Managed<GitSync>>| {
-            let created = entry.value.object()?.metadata.creation_timestamp.as_ref()?.0;
-            Some((created, entry.uid.clone()))
-        };
-        let my_age = syncs.get(key).as_deref().and_then(age);
-        let contested = inner.contested.get(key);
-        for (other, entry) in syncs.list(&key.namespace) {
-            if other == *key {
-                continue;
-            }
-            if entry.value.facts.deleting {
-                // It wants nothing any more, but may still be giving away.
-                if let Some(gives) = inner.gives.get(&other) {
-                    view.gives.insert(other.name.clone(), gives.to.clone());
-                }
-                continue;
-            }
-            let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);
-            let sync = entry.value.object();
-            let asleep = sync.as_ref().filter(|sync| sync.spec.suspend);
-            let suspended = asleep.is_some();
-            let fresh = told.filter(|told| {
-                let read = told.loaded.as_ref();
-                told.polled > since
-                    && (Some(told.generation) == entry.value.facts.generation
-                        // Suspending it has changed its spec, but not what it is to read.
-                        || asleep.is_some_and(|sync| read.is_some_and(|read| read.answers(&sync.spec))))
-            });
-            let asked = inner.asked.get(&other);
-            let hangs = asked
-                .and_then(|asked| asked.at)
-                .is_some_and(|at| now.saturating_duration_since(at) >= GIVE_UP);
-            match fresh {
-                Some(told) if !told.failed => {
-                    if let Some(gives) = inner.gives.get(&other) {
-                        view.gives.insert(other.name.clone(), gives.standing(Some(told)));
-                    }
-                }
-                Some(_) => view.failed.push(other.clone()),
-                // A commit since then may have given it anything, and it will not look.
-                None if suspended => {
-                    view.suspended.push(other.clone());
-                    if let (Some(gives), Some(_)) = (inner.gives.get(&other), told) {
-                        view.gives.insert(other.name.clone(), gives.standing(told));
-                    }
-                }
-                None if hangs || sync.is_none() => {
-                    view.failed.push(other.clone());
-                }
-                None => view.unknown.push(other.clone()),
-            }
-            // What stands in a file that it cannot read may be anything, an object that has just moved there among them.
-            let hidden = fresh.and_then(|told| told.loaded.as_ref());
-            let files = hidden.map(|hidden| &hidden.catalog.broken_paths);
-            if let Some(files) = files.filter(|files| !files.is_empty()) {
-                let all = files.len() > MOST_NAMED || files.iter().any(|f| f.len() > MOST_PATH);
-                let files = files.iter().take(if all { 1 } else { MOST_NAMED }).cloned().collect();
-                view.broken.push(Broken { sync: other.clone(), files, all });
-            }
-            let rivals = contested.and_then(|all| all.get(&other)).filter(|_| !suspended);
-            let older = matches!((age(&entry), &my_age), (Some(its), Some(mine)) if its < *mine);
-            for id in rivals.into_iter().flatten() {
-                let rival = Rival { name: other.name.clone(), older };
-                // The oldest of several rivals counts.
-                match view.contested.get(id) {
-                    Some((_, known)) if *known <= age(&entry) => {}
-                    _ => drop(view.contested.insert(id.clone(), (rival, age(&entry)))),
-                }
-            }
-            // What is not fresh still counts as wanted: that keeps objects, and deletes wait anyway.
-            if let Some(loaded) = told.and_then(|told| told.loaded.clone()) {
-                view.known.insert(other.name.clone(), loaded);
-            }
-        }
-        // They come in no order, and statuses name them.
-        view.unknown.sort_unstable();
-        view.failed.sort_unstable();
-        view.suspended.sort_unstable();
-        view.broken.sort_unstable();
-        view
-    }
 }
-
-/// The other GitSyncs of a namespace at one moment.
-pub struct View<'a> {
-    me: String,
-    syncs: &'a Store<Managed<GitSync>>,
-    known: BTreeMap<String, Arc<Loaded>>,
-    gives: BTreeMap<String, BTreeMap<ObjectId, String>>,
-    contested: BTreeMap<ObjectId, (Rival, Option<(Timestamp, String)>)>,
-    /// Those that have not looked at their remotes yet.
-    pub unknown: Vec<Key>,
-    /// Those whose last look failed.
-    pub failed: Vec<Key>,
-    /// Those that have not looked, and will not until they are resumed.
-    suspended: Vec<Key>,
-    /// Those that have looked and cannot read all of their files.
-    broken: Vec<Broken>,
-    /// When this view was taken.
-    pub at: Seq,
-}
-
-/// A GitSync that cannot read some of its files.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Broken {
-    sync: Key,
-    /// These, or the first of them.
-    files: Vec<String>,
-    /// Whether there are more than are worth naming.
-    all: bool,
-}
-
-impl View<'_> {
-    /// Those of which it is not known what they want, although each was asked: their names, and why, for people.
-    #[must_use]
-    pub fn unproven(&self) -> Unproven {
-        let silent = self.failed.iter().chain(&self.suspended);
-        let mut unread: Vec<_> = silent.map(|other| format!("GitSync {}", other.name)).collect();
-        for Broken { sync, files, all } in &self.broken {
-            if *all {
-                unread.push(format!("GitSync {}", sync.name));
-            } else {
-                let file = |file: &String| format!("GitSync {}: {}", sync.name, printable(file));
-                unread.extend(files.iter().map(file));
-            }
-        }
-        unread.sort_unstable();
-        unread.dedup();
-        Unproven { unread, reason: self.unread().unwrap_or_default() }
-    }
-
-    /// The reason alone.
-    #[must_use]
-    pub fn unread(&self) -> Option<String> {
-        let failed =
-            self.failed.iter().map(|other| format!("GitSync {} cannot be read", other.name));
-        let suspended = self.suspended.iter();
-        let suspended = suspended.map(|other| format!("GitSync {} is suspended", other.name));
-        let broken = self.broken.iter().map(|Broken { sync, files, .. }| {
-            let file = files.first().map(|file| printable(file)).unwrap_or_default();
-            format!("GitSync {} cannot read {file}", sync.name)
-        });
-        let all: Vec<_> = failed.chain(suspended).chain(broken).collect();
-        let more = all.len().saturating_sub(MOST_NAMED);
-        let named = all.get(..MOST_NAMED).unwrap_or(&all).join(", ");
-        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        (!all.is_empty()).then(|| {
-            format!("{named}{rest}, so it is not known whether these objects are wanted there")
-        })
-    }
-
-    /// Those that cannot tell what they want.
-    pub fn mute(&self) -> impl Iterator<Item = &Key> {
-        let broken = self.broken.iter().map(|broken| &broken.sync);
-        self.failed.iter().chain(&self.suspended).chain(broken)
-    }
-}
-
-impl Others for View<'_> {
-    fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
-        self.syncs.get(&Key::new(namespace, name)).is_some_and(|entry| entry.uid == uid)
-    }
-
-    fn wanted_by(&self, id: &ObjectId) -> Option<String> {
-        let wants = |loaded: &Loaded| {
-            loaded.desired.contains_key(id)
-                || loaded.catalog.broken.contains_key(id)
-                // Its last good commit wanted it, and the one with errors proves nothing.
-                || loaded.last_paths.contains_key(id)
-        };
-        self.known.iter().find(|(_, loaded)| wants(loaded)).map(|(name, _)| name.clone())
-    }
-
-    fn gives(&self, name: &str, id: &ObjectId) -> bool {
-        self.gives.get(name).and_then(|gives| gives.get(id)) == Some(&self.me)
-    }
-
-    fn contested(&self) -> BTreeMap<ObjectId, Rival> {
-        self.contested.iter().map(|(id, (rival, _))| (id.clone(), rival.clone())).collect()
-    }
-}
-
-#[cfg(test)]
-#[path = "siblings_tests.rs"]
-mod tests;

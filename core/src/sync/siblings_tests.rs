@@ -1,5 +1,8 @@
 #![allow(clippy::disallowed_methods)] // a point to count from
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use kube::core::DeserializeGuard;
 
 use super::*;

@@ -193,8 +193,6 @@ pub struct Telling {
     pub trigger: Trigger,
     /// When the work that is being done began.
     pub started: Option<Instant>,
-    /// The approval of which nothing more is to be said.
-    pub approval: Option<String>,
 }
 
 /// See the module. Each part is of one step.
@@ -222,7 +220,7 @@ impl State {
     /// Nothing known yet.
     #[must_use]
     pub fn new(uid: &str) -> Self {
-        let (trigger, started, approval) = (Trigger::Start, None, None);
+        let (trigger, started) = (Trigger::Start, None);
         Self {
             uid: uid.to_owned(),
             remote: Remote::default(),
@@ -231,7 +229,7 @@ impl State {
             plans: Plans::default(),
             latch: None,
             end: End::default(),
-            telling: Telling { untold: Vec::new(), trigger, started, approval },
+            telling: Telling { untold: Vec::new(), trigger, started },
         }
     }
 }

@@ -76,12 +76,41 @@ fn g12_an_approval_that_a_commit_has_overtaken_is_told() {
 
 #[test]
 fn g12_an_approval_that_was_carried_out_may_stay_without_a_word() {
-    let mut script = three();
-    script.approve();
-    script.finds_the_same("one");
-    assert_eq!(script.objects(), REST);
+    for restarts in [false, true] {
+        let mut script = three();
+        script.approve();
+        script.finds_the_same("one");
+        assert_eq!(script.objects(), REST);
+        if restarts {
+            script.operator = Operator::new(&script.server, script.now, 2, 48);
+            script.run();
+            script.finds_the_same("one");
+        }
+        script.asks("one");
+        script.finds("one", &["a"], &[]);
+        assert_eq!(script.ready("one"), "False: PruneHeld");
+        assert!(told(&script).is_empty(), "{:?}", told(&script));
+    }
+}
+
+#[test]
+fn g12_an_approval_of_nothing_is_told_once() {
+    let mut script = Script::new(&[], &ALL, 2);
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, "0123456789abcdef");
+    assert!(
+        matches!(&*told(&script), [one] if one.contains("0123456789abcdef") && one.contains("status.pendingPrune")),
+        "{:?}",
+        told(&script)
+    );
     script.asks("one");
-    script.finds("one", &["a"], &[]);
-    assert_eq!(script.ready("one"), "False: PruneHeld");
-    assert!(told(&script).is_empty(), "{:?}", told(&script));
+    script.finds("one", &REST, &[]);
+    assert!(held_for(&script).contains("0123456789abcdef"), "it is named beside what is held");
+    assert_eq!(told(&script).len(), 1);
+    // What is no digest at all, and longer than what is remembered of it.
+    let long = "yes, delete all of it ".repeat(10);
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &long);
+    script.asks("one");
+    script.finds("one", &REST, &[]);
+    assert_eq!(told(&script).len(), 2);
+    assert_eq!(script.objects(), ALL);
 }

@@ -47,7 +47,12 @@ impl Oracle {
         if applied.is_some_and(|applied| Some(Self::commit_of(applied)) == found) {
             return true;
         }
+        // One push may concern both.
+        let found_at = self.looked.get(name).and_then(|looked| looked.found).map(|(_, tick)| tick);
         sync.spec.depends_on.iter().all(|other| {
+            if self.looked.get(&other.name).and_then(|looked| looked.seen) < found_at {
+                return false;
+            }
             let Some(entry) = operator.entry(&other.name) else { return false };
             let Some(it) = entry.value.object() else { return false };
             let Some(status) = &it.status else { return false };

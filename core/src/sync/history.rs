@@ -1,0 +1,174 @@
+//! What is told of a pass: the entry of the history, and its event.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::apply::Outcome;
+use super::carry::Carry;
+use super::engine::Subject;
+use super::loaded::Loaded;
+use super::machine::effect::Event;
+use super::state::State;
+use super::status::Done;
+use super::tell::outcome_word;
+use super::verdict::Verdict;
+use super::words::{Came, Said};
+use crate::api::git_sync::HistoryEntry;
+
+/// How many syncs are remembered that could not be told: as many as a history has.
+const MOST_UNTOLD: usize = 10;
+
+/// What is told of a pass.
+pub(super) struct News {
+    pub done: Done,
+    pub event: Event,
+}
+
+/// What is told of a pass that began then, if it is worth telling. `waiting` says whether the newest commit waits for others.
+pub(super) fn news(
+    state: &State,
+    subject: &Subject<'_>,
+    loaded: &Loaded,
+    carry: &Carry,
+    said: &Verdict,
+    waiting: bool,
+    began: Instant,
+) -> Option<News> {
+    let Carry { plan, outcome, carried, .. } = carry;
+    let revision = loaded.revision.to_string();
+    let failed = carried.transient > 0 || carried.refusal.is_some();
+    let result = outcome_word(said, plan, failed);
+    // What was applied whole once is no news when it can only not be watched.
+    let unwatched = said.reason.is(Said::KindsNotWatched);
+    let last = subject.status().and_then(|status| status.history.first());
+    let other = last.is_none_or(|last| {
+        last.revision != revision || (last.outcome != result.as_str() && !unwatched)
+    });
+    let is_news = carry.writes() > 0
+        || !state.telling.untold.is_empty()
+        || (other && !waiting && !said.reason.is(Said::Progressing));
+    if !is_news {
+        return None;
+    }
+    let Outcome { created, updated, pruned, .. } = outcome;
+    tracing::info!(object = %subject.key, revision, outcome = result.as_str(), created, updated, pruned,
+        reason = said.reason.as_str(), "synced");
+    let done = Done {
+        revision,
+        author: loaded.info.author.clone(),
+        subject: loaded.info.subject.clone(),
+        outcome: result,
+        counts: (*created, *updated, *pruned),
+        duration_ms: subject.io.millis_since(state.telling.started.unwrap_or(began)),
+        trigger: state.telling.trigger,
+    };
+    let event = Event {
+        about: Arc::clone(subject.sync),
+        // An end that is awaited is nothing bad.
+        good: said.ready || said.reason.is(Said::Terminating),
+        reason: said.reason.to_string(),
+        note: format!("{} ({created} created, {updated} updated, {pruned} pruned)", said.message),
+    };
+    Some(News { done, event })
+}
+
+/// The newest of these, as many as are remembered until they can be told.
+pub(super) fn newest(done: &[Done]) -> Vec<Done> {
+    done[done.len().saturating_sub(MOST_UNTOLD)..].to_vec()
+}
+
+/// What was done, after what was done before and could not be told. What belongs to one commit is one entry.
+pub(super) fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
+    let Some(mut new) = new else { return untold };
+    let wrote_nothing = new.counts == (0, 0, 0);
+    if let Some(last) = untold.pop_if(|last| last.revision == new.revision) {
+        let (created, updated, pruned) = last.counts;
+        new.counts.0 += created;
+        new.counts.1 += updated;
+        new.counts.2 += pruned;
+        new.duration_ms = new.duration_ms.max(last.duration_ms);
+        new.trigger = last.trigger;
+        if wrote_nothing && last.outcome != Came::Progressing && new.outcome != Came::Applied {
+            // What became of it then is what its counts are of.
+            new.outcome = last.outcome;
+        }
+    }
+    untold.push(new);
+    untold
+}
+
+/// Without what has arrived although there was no reply: it is the newest entry of the history.
+pub(super) fn not_arrived(mut untold: Vec<Done>, newest: Option<&HistoryEntry>) -> Vec<Done> {
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let same = |done: &Done, entry: &HistoryEntry| {
+        let (created, updated, pruned) = done.counts;
+        (&*done.revision, done.outcome.as_str(), done.duration_ms)
+            == (&*entry.revision, &*entry.outcome, entry.duration_ms)
+            && [created, updated, pruned].map(count) == [entry.created, entry.updated, entry.pruned]
+    };
+    if untold.last().zip(newest).is_some_and(|(done, entry)| same(done, entry)) {
+        untold.clear();
+    }
+    untold
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::super::words::Trigger;
+    use super::*;
+
+    fn done(revision: &str, outcome: Came, created: usize) -> Done {
+        Done {
+            revision: revision.into(),
+            author: String::new(),
+            subject: String::new(),
+            outcome,
+            counts: (created, 0, 0),
+            duration_ms: 5,
+            trigger: Trigger::Interval,
+        }
+    }
+
+    #[test]
+    fn g18_what_could_not_be_told_is_told_with_what_is_done_next_for_its_commit() {
+        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Partial, 1)));
+        assert_eq!(told, [done("a", Came::Partial, 3)]);
+        // What comes after it and writes nothing does not change what became of it.
+        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Failed, 0)));
+        assert_eq!(told, [done("a", Came::Applied, 2)]);
+        // Unless all is well then, because somebody else has written it for example.
+        for before in [Came::Progressing, Came::Failed, Came::Partial] {
+            let told = told_with(vec![done("a", before, 2)], Some(done("a", Came::Applied, 0)));
+            assert_eq!(told, [done("a", Came::Applied, 2)]);
+        }
+        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("b", Came::Applied, 1)));
+        assert_eq!(told, [done("a", Came::Applied, 2), done("b", Came::Applied, 1)]);
+        assert_eq!(
+            told_with(vec![done("a", Came::Applied, 2)], None),
+            [done("a", Came::Applied, 2)]
+        );
+    }
+
+    #[test]
+    fn g18_what_has_arrived_without_a_reply_is_not_told_twice() {
+        let entry = |created| HistoryEntry {
+            revision: "a".into(),
+            author: None,
+            subject: None,
+            outcome: "Applied".into(),
+            created,
+            updated: 0,
+            pruned: 0,
+            duration_ms: 5,
+            trigger: "Interval".into(),
+            time: Time(Timestamp::UNIX_EPOCH),
+        };
+        let untold = || vec![done("a", Came::Applied, 2)];
+        assert_eq!(not_arrived(untold(), Some(&entry(2))), []);
+        assert_eq!(not_arrived(untold(), Some(&entry(1))), untold());
+        assert_eq!(not_arrived(untold(), None), untold());
+    }
+}

@@ -1,0 +1,70 @@
+//! GitSyncs for which nothing can be done: not all objects are known, or they do not parse themselves.
+
+use super::engine::{Engine, EngineError, LOOK_AGAIN, Subject};
+use super::machine::Ended;
+use super::machine::effect::{Call, Reply};
+use super::machine::io::Io;
+use super::status::{Report, status};
+use super::tell::unready;
+use super::words::Said;
+use crate::api::GitSync;
+use crate::cluster::live::Managed;
+use crate::cluster::store::{Entry, Key};
+use crate::next::Next;
+
+impl Engine {
+    /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
+    pub(super) async fn unlisted(&self, io: &Io, key: &Key) -> Ended {
+        let kinds = self.stores.pending().join(", ");
+        let entry = self.stores.git_syncs.get(key).filter(|entry| !entry.value.facts.deleting);
+        let sync = entry.as_ref().and_then(|entry| entry.value.object());
+        if let (Some(entry), Some(sync)) = (&entry, sync.filter(|sync| !sync.spec.suspend)) {
+            tracing::debug!(object = %key, kinds, "waiting for complete lists");
+            let message = format!(
+                "nothing is synced until the cluster lists its objects of kind {kinds}; is all of deploy/crds.yaml applied?"
+            );
+            let generation = sync.metadata.generation.unwrap_or(0);
+            let subject = Subject { io, key, entry, sync: &sync, generation };
+            let mut verdict = unready(Said::KindsNotListed, &message, false);
+            verdict.reconciling = true;
+            let report = Report::of(generation, verdict, io.time());
+            self.tell(&subject, report).await?;
+        }
+        Ok(Next::After(LOOK_AGAIN))
+    }
+
+    /// A GitSync of which not all can be read: nothing is done for it, and it says so.
+    pub(super) async fn unreadable(
+        &self,
+        io: &Io,
+        key: &Key,
+        entry: &Entry<Managed<GitSync>>,
+    ) -> Ended {
+        let error = entry.value.parse_error().unwrap_or_default();
+        tracing::warn!(object = %key, error, "this GitSync does not parse");
+        let live = match io.ask(None, Call::GetSync { name: key.name.clone() }).await {
+            Ok(Reply::Object(live)) => live,
+            Err(error) if error.is_gone() => return Ok(Next::Settled),
+            Err(error) => return Err(EngineError::Status(error)),
+            Ok(_) => return Ok(Next::Settled),
+        };
+        let raw = live.data.get("status").cloned().unwrap_or_default();
+        // It may be just this part that is wrong.
+        let old = serde_json::from_value(raw.clone()).unwrap_or_default();
+        let message = format!(
+            "this GitSync cannot be read by this version of Convoke: {error}; nothing is done for it until its spec is changed"
+        );
+        let generation = live.metadata.generation.unwrap_or_default();
+        let verdict = unready(Said::InvalidSpec, &message, true);
+        let new = status(Some(&old), Report::of(generation, verdict, io.time()));
+        if serde_json::to_value(&new).ok() == Some(raw) {
+            return Ok(Next::Settled);
+        }
+        let (name, uid) = (key.name.clone(), entry.uid.clone());
+        self.spoken.say(key, &uid, &new, Some(&old));
+        match io.ask(None, Call::Status { name, uid, status: Box::new(new) }).await {
+            Err(error) if !error.is_gone() => Err(EngineError::Status(error)),
+            _ => Ok(Next::Settled),
+        }
+    }
+}
