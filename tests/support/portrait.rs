@@ -136,8 +136,10 @@ fn plain_status(status: &mut Value) {
         history.truncate(3);
     }
     // Digests are over uids.
-    if let Some(approval) = map.get_mut("lastHandledApproval") {
-        *approval = "some".into();
+    for digest in ["lastHandledApproval", "lastPruneDigest"] {
+        if let Some(digest) = map.get_mut(digest) {
+            *digest = "some".into();
+        }
     }
     for prune in ["pendingPrune", "approvedPrune"] {
         if let Some(digest) = map.get_mut(prune).and_then(|prune| prune.get_mut("digest")) {

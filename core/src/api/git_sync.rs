@@ -235,6 +235,9 @@ pub struct GitSyncStatus {
     /// The value of `convoke.dev/approve-prune` that was acted on last: it counts for nothing else that is held later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_approval: Option<String>,
+    /// The digest of held deletes that was shown last. The next one is made of it, so that none is ever used twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_prune_digest: Option<String>,
     /// The live objects of this sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCounts>,

@@ -369,3 +369,24 @@ fn g22_a_sync_that_is_suspended_contests_nothing_until_it_is_resumed() {
         assert_eq!(script.ready("one"), "True: Succeeded");
     }
 }
+
+#[test]
+fn g18_what_is_paused_in_the_hands_of_one_that_ends_is_told_once_that_one_is_gone() {
+    let mut script = Script::new(&["two"], &["a", "x"], 100);
+    script.annotate(&Name::Object(id("x")), keys::RECONCILE, keys::DISABLED);
+    script.asks("two");
+    script.finds("two", &["x"], &[]);
+    script.asks("one");
+    script.finds("one", &["a"], &[]);
+    assert_eq!(script.status("one").paused, [id("x").to_string()]);
+    // It ends, and leaves x to the other one, which may not take it as long as it is paused.
+    script.delete(&of_sync("one"));
+    if script.looks("two") {
+        script.finds_the_same("two");
+    }
+    assert_eq!(script.server.get(&of_sync("one")), None);
+    assert_eq!(script.ready("two"), "False: ProblemsFound");
+    let problems = script.status("two").problems;
+    let vanished = problems.iter().filter(|p| p.message.contains("the vanished GitSync"));
+    assert_eq!(vanished.count(), 1, "{problems:?}");
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::approvals::fits_nothing;
-use super::board::{Count, Namespace};
+use super::board::{Count, Namespace, mark};
 use super::consult::consult;
 use super::desired::{SyncRef, latch_key};
 use super::ending::still_there;
@@ -160,7 +160,11 @@ impl Engine {
         let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
-        let shown = status.and_then(|status| status.pending_prune.clone());
+        let shown = status.and_then(|status| status.pending_prune.as_ref());
+        let held = state.latch.get_or_insert_with(|| shown.cloned());
+        if let Some(narrowed) = held.as_ref().and_then(|held| brake::narrowed(held, shown)) {
+            *held = Some(narrowed);
+        }
         // A changed spec ends an approval: `maxDeletions: 0` must stop what is under way.
         let latch_key = latch_key(&loaded.revision.commit, &sync.spec.path, *generation);
         let mut plan = plan(&Inputs {
@@ -180,8 +184,9 @@ impl Engine {
             failure_policy: sync.spec.failure_policy,
             approval: subject.annotation(keys::APPROVE_PRUNE),
             handled: status.and_then(|status| status.last_handled_approval.as_deref()),
+            last_digest: status.and_then(|status| status.last_prune_digest.as_deref()),
             approved: status.and_then(|status| status.approved_prune.as_ref()),
-            pending: state.latch.get_or_insert(shown).as_ref(),
+            pending: held.as_ref(),
             unproven: &unproven,
             prune_base: status.and_then(GitSyncStatus::prune_base),
             others: &others,
@@ -218,11 +223,19 @@ impl Engine {
         let pending = state.latch.as_ref().and_then(Option::as_ref);
         let asked = consult(&work.others, &mut work.plan, pending, &work.latch_key);
         self.ask(io, key, &work.others, &asked, &work.plan, work.since);
+        // What another one has, and keeps or is paused, is somebody else's once that one is gone.
+        let owner = |id| mark(&work.live.get(id)?, id, &work.sync);
+        let paused = work.plan.paused.iter().filter_map(owner);
+        let paused = paused.filter(|mark| mark.sync_namespace == key.namespace);
+        let paused = paused.map(|mark| mark.sync_name);
+        let have = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.clone());
+        let have: BTreeSet<_> = paused.chain(have).map(|it| Key::new(&key.namespace, it)).collect();
+        let lives = |it: &Key| it != *key && self.stores.git_syncs.get(it).is_some();
+        let have: Vec<_> = have.into_iter().filter(lives).collect();
+        self.wait_for(io, key, &have, work.others.at);
         if !work.again {
             // A GitSync that keeps an object although its own commit does not want it plans again: now it can hand it over.
-            let have = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.as_ref());
-            let have: BTreeSet<_> = have.map(|name| Key::new(&key.namespace, name)).collect();
-            self.wake(io, have.into_iter().collect());
+            self.wake(io, have);
         }
         work.carried.asked = asked;
     }

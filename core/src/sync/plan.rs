@@ -63,6 +63,8 @@ pub struct Inputs<'a> {
     pub approval: Option<&'a str>,
     /// The approval that was acted on last.
     pub handled: Option<&'a str>,
+    /// The digest of held deletes that was shown last, for whatever commit.
+    pub last_digest: Option<&'a str>,
     /// The approval that is being carried out.
     pub approved: Option<&'a ApprovedPrune>,
     /// The deletes that were held last, and are shown.

@@ -124,6 +124,10 @@ impl Preview<'_> {
                 .status
                 .as_ref()
                 .and_then(|status| status.last_handled_approval.as_deref()),
+            last_digest: sync
+                .status
+                .as_ref()
+                .and_then(|status| status.last_prune_digest.as_deref()),
             approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
             pending: sync.status.as_ref().and_then(|status| status.pending_prune.as_ref()),
             // The operator asks the other GitSyncs before it deletes.

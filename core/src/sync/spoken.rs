@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::plan::brake::narrowed;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::store::Key;
 use crate::next::delay;
@@ -97,7 +98,18 @@ impl Spoken {
         }
         said.last = Some((now, now + delay(said.answers)));
         said.answers = said.answers.saturating_add(1);
-        Some(said.sent.clone())
+        let mut answer = said.sent.clone();
+        let held = answer.pending_prune.as_ref();
+        let shown = live.and_then(|live| live.pending_prune.as_ref());
+        if let Some(narrowed) = held.and_then(|held| narrowed(held, shown)) {
+            answer.pending_prune = Some(narrowed);
+        }
+        // An operator that was killed knew of fewer objects, perhaps: how much may be deleted is of the smaller number.
+        if let (Some(said), Some(live)) = (answer.prune_base, live.and_then(|live| live.prune_base))
+        {
+            answer.prune_base = Some(said.min(live.max(0)));
+        }
+        Some(answer)
     }
 
     /// Of whom it is known, for tests.
@@ -147,6 +159,16 @@ mod tests {
         assert_eq!(spoken.answer(&key, "u", Some(&shown), now), None);
         assert_eq!(spoken.answer(&key, "u", Some(&late), now), Some(b.clone()));
         assert_eq!(spoken.answer(&key, "u", Some(&late), now), None, "once");
+        // Of the two numbers that say how much may be deleted, the smaller one is kept.
+        let of = |prune_base| GitSyncStatus { prune_base, ..status("b") };
+        for (ours, theirs, kept) in
+            [(8, Some(6), 6), (6, Some(8), 6), (6, None, 6), (6, Some(-1), 0)]
+        {
+            let spoken = Spoken::default();
+            spoken.say(&key, "u", &of(Some(ours)), Some(&a));
+            let answer = spoken.answer(&key, "u", Some(&of(theirs)), now);
+            assert_eq!(answer, Some(of(Some(kept))));
+        }
         // What was built on it, or could not be written over it, is accepted.
         spoken.say(&key, "u", &b, Some(&late));
         assert_eq!(wait(Some(&late)), None);

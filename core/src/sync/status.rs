@@ -233,6 +233,10 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
     }
     if let Some(plan) = report.plan {
         status.pending_prune = report.pending;
+        let shown = status.pending_prune.as_ref().filter(|pending| !pending.digest.is_empty());
+        if let Some(shown) = shown {
+            status.last_prune_digest = Some(shown.digest.clone());
+        }
         if !report.recalled {
             status.approved_prune = report.approved;
         }

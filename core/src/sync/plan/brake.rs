@@ -307,6 +307,21 @@ pub fn pending(
     })
 }
 
+/// What is held, when its status shows fewer objects with the same digest: a killed operator knew of fewer, and has said so late. Then
+/// the digest stands for those alone, and all of them make another one.
+#[must_use]
+pub fn narrowed(ours: &PendingPrune, live: Option<&PendingPrune>) -> Option<PendingPrune> {
+    let live = live.filter(|live| live.digest == ours.digest && !live.digest.is_empty())?;
+    let both = uids(&live.uids);
+    let others: Vec<_> = ours.uids.iter().filter(|uid| !both.contains(uid.as_str())).collect();
+    if others.is_empty() {
+        return None;
+    }
+    let mut held_before: Vec<_> = ours.held_before.iter().chain(others).cloned().collect();
+    held_before.truncate(MOST_APPROVED);
+    Some(PendingPrune { held_before, ..live.clone() })
+}
+
 /// The approval that a GitSync carries, once it was acted on: that what it approves is remembered, or that it fits nothing that is
 /// `pending`. Then it counts for nothing that is held later. At most 64 characters of it, which are more than any digest has.
 #[must_use]
@@ -340,17 +355,17 @@ pub(super) fn limit(max: &IntOrString, base: usize) -> usize {
 }
 
 /// Names a set of deletes: sync, generation, input, what cannot be read, and each object with its uid. The same set makes another
-/// one when others were shown in between, or when an approval of it was acted on.
+/// one when some was shown in between, for whatever commit, or when an approval of it was acted on.
 fn digest(
     inputs: &Inputs<'_>,
     victims: &[Victim],
     unread: &[String],
     before: Option<&PendingPrune>,
 ) -> String {
-    let Inputs { sync, latch_key, handled, .. } = inputs;
+    let Inputs { sync, latch_key, handled, last_digest, .. } = inputs;
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{latch_key}\n", sync.uid, sync.generation));
-    let before = before.map(|before| before.digest.as_str());
+    let before = before.map(|before| before.digest.as_str()).or(*last_digest);
     for earlier in [before, *handled].into_iter().flatten() {
         hash.update(format!("after {earlier}\n"));
     }

@@ -365,6 +365,45 @@ fn g12_what_comes_back_to_what_is_held_was_not_approved_with_it() {
 }
 
 #[test]
+fn g12_a_digest_is_not_used_again_when_the_branch_goes_back() {
+    let mut w = three_of_eight();
+    let first = w.show().held.expect("held").digest;
+    assert_eq!(w.show().held.expect("held").digest, first);
+    // Another commit holds nothing. Only the status still knows the digest.
+    w.pending = None;
+    w.last_digest = Some(first.clone());
+    let second = w.show().held.expect("held").digest;
+    assert_ne!(second, first, "somebody may have seen a shorter list with that");
+    assert_eq!(w.show().held.expect("held").digest, second, "what is shown stays");
+}
+
+#[test]
+fn g12_a_digest_stands_for_what_its_status_shows() {
+    let mut w = three_of_eight();
+    w.show();
+    let ours = w.pending.clone().expect("held");
+    assert_eq!(brake::narrowed(&ours, None), None);
+    assert_eq!(brake::narrowed(&ours, Some(&ours)), None);
+    // An operator that was killed knew of two, and its status has arrived late.
+    let mut late = ours.clone();
+    let gone = late.uids.pop().expect("a uid");
+    let other = PendingPrune { digest: "another".into(), ..late.clone() };
+    assert_eq!(brake::narrowed(&ours, Some(&other)), None);
+    let none = |held: &PendingPrune| PendingPrune { digest: String::new(), ..held.clone() };
+    assert_eq!(brake::narrowed(&none(&ours), Some(&none(&late))), None);
+    let narrowed = brake::narrowed(&ours, Some(&late)).expect("fewer");
+    assert_eq!((&narrowed.uids, &narrowed.held_before), (&late.uids, &vec![gone]));
+    w.pending = Some(narrowed);
+    let plan = w.show();
+    assert_eq!(held(&plan), ["z", "y", "x"]);
+    assert_ne!(plan.held.expect("held").digest, ours.digest);
+    // It shows more: of those nobody has said that they are to go.
+    let mut more = ours.clone();
+    more.uids.push("more".into());
+    assert_eq!(brake::narrowed(&ours, Some(&more)), None);
+}
+
+#[test]
 fn g12_an_approval_counts_once_and_only_for_what_is_shown() {
     let mut w = three_of_eight();
     let first = w.show().held.expect("held").digest;

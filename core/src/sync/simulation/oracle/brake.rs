@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::files::{Said, has_errors, mark_of, said};
 use super::{Counts, Oracle, SYNCS, key};
+use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitSync, Kind, ObjectId, keys};
 use crate::cluster::live::Live;
 use crate::cluster::store::Key;
@@ -175,15 +176,19 @@ impl Oracle {
     pub(super) fn base_grows(
         &self,
         name: &str,
-        (before, after): (Option<i64>, Option<i64>),
+        before: Option<i64>,
+        status: &GitSyncStatus,
         trees: &[Tree],
     ) {
+        let after = status.prune_base;
         let (Some(before), Some(after), Some(pass)) = (before, after, self.passes.get(name)) else {
             return;
         };
-        // While the newest commit waits, the one before is the measure.
+        // While the newest commit waits, the one before is the measure. Whether it may wait is looked at elsewhere.
+        let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+        let waits = ready.is_some_and(|ready| ready.reason.starts_with("Dependency"));
         let judged = |moment: &Moment| moment.released && moment.sync.spec.prune.enabled;
-        if after <= before || !pass.moments.iter().all(judged) {
+        if after <= before || waits || !pass.moments.iter().all(judged) {
             return;
         }
         let nothing_due = |moment: &Moment| {

@@ -20,6 +20,10 @@ impl Oracle {
         let Some(sync) = operator.sync(name) else {
             panic!("{name} is not there, or not legible, and deletes {id}")
         };
+        if !self.observed.1.iter().any(|(uid, ..)| Some(uid) == sync.metadata.uid.as_ref()) {
+            // The GitSync is gone, which this operator has not been shown yet.
+            return;
+        }
         let looked = self.looked.get(name).cloned().unwrap_or_default();
         let generation = sync.metadata.generation.unwrap_or_default();
         let of = sync.metadata.uid.clone().unwrap_or_default();

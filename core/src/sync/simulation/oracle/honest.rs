@@ -27,7 +27,7 @@ impl Oracle {
             return false;
         };
         let base = operator.sync(name).and_then(|sync| sync.status.as_ref()?.prune_base);
-        self.base_grows(name, (base, status.prune_base), trees);
+        self.base_grows(name, base, status, trees);
         let looked = self.looked.get(name);
         let pending = status.pending_prune.as_ref().filter(|pending| pending.count > 0);
         if let (true, Some(pending)) = (looked.is_some_and(|looked| looked.lost), pending) {
@@ -176,6 +176,18 @@ impl Oracle {
         self.late.contains(name)
     }
 
+    /// What was held for a commit is held no more once another one was planned with. When the branch goes back, it is judged anew.
+    fn lets_go(&mut self, name: &str, uid: &str, status: &GitSyncStatus, writer: Writer) {
+        let found = self.looked.get(name).and_then(|looked| looked.found);
+        let (Writer::Pass(_), Some((head, _))) = (writer, found) else { return };
+        let (newest, shown) = (super::commit(head), status.pending_prune.as_ref());
+        self.held.retain(|(of, key), _| {
+            of != uid
+                || key.starts_with(&newest)
+                || shown.is_some_and(|shown| shown.input_key == *key)
+        });
+    }
+
     /// A status has arrived: from now on it is shown.
     pub(super) fn says(
         &mut self,
@@ -210,6 +222,7 @@ impl Oracle {
             *counts.entry("GitSync does not parse").or_default() += 1;
         }
         self.pending.remove(name);
+        self.lets_go(name, uid, status, writer);
         let Some(pending) = &status.pending_prune else { return };
         let uids: std::collections::BTreeSet<_> = pending.uids.iter().cloned().collect();
         if pending.requires_approval {
@@ -229,9 +242,14 @@ impl Oracle {
             uids,
             unread: pending.unread.iter().cloned().collect(),
         };
+        let known = self.digests.get(&pending.digest);
+        let fewer = known.is_none_or(|old| digest.uids.is_subset(&old.uids));
+        if writer == Writer::Late && !fewer {
+            // It stands for those that it was shown with since.
+            return;
+        }
         if let Some(old) = self.digests.insert(pending.digest.clone(), digest.clone()) {
             let same = (&old.of, &old.key) == (&digest.of, &digest.key);
-            let fewer = digest.uids.is_subset(&old.uids);
             assert!(same && fewer, "{name}: one digest for two sets of deletes");
             assert!(old.unread == digest.unread, "{name}: one digest in spite of others");
         }

@@ -124,6 +124,8 @@ pub struct Oracle {
     by_hand: BTreeSet<ObjectId>,
     /// What this operator has applied last of an object: for whom, and what says what it was.
     applied: BTreeMap<ObjectId, (String, String)>,
+    /// The same of all operators.
+    applied_ever: BTreeMap<ObjectId, (String, String)>,
     /// Who has written each object last, and where that stands in the log of the server.
     written: BTreeMap<ObjectId, (usize, Writer)>,
     /// What the stores showed last, and what may be wanted; and of what state that is.
@@ -192,6 +194,7 @@ impl Oracle {
                 self.files.retain(|(whose, _), _| whose != name);
                 self.pending.remove(*name);
                 self.applied.retain(|_, (whose, _)| whose != name);
+                self.applied_ever.retain(|_, (whose, _)| whose != name);
             }
         }
         self.observed = observed;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::files::{Said, has_errors, mark_of, said};
+use super::files::{Said, has_errors, legible, mark_of, said};
 use super::{Counts, Oracle, SYNCS, Writer};
 use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::{GitSync, ObjectId, keys};
@@ -47,12 +47,7 @@ impl Oracle {
         if applied.is_some_and(|applied| Some(Self::commit_of(applied)) == found) {
             return true;
         }
-        // One push may concern both.
-        let found_at = self.looked.get(name).and_then(|looked| looked.found).map(|(_, tick)| tick);
         sync.spec.depends_on.iter().all(|other| {
-            if self.looked.get(&other.name).and_then(|looked| looked.seen) < found_at {
-                return false;
-            }
             let Some(entry) = operator.entry(&other.name) else { return false };
             let Some(it) = entry.value.object() else { return false };
             let Some(status) = &it.status else { return false };
@@ -93,7 +88,8 @@ impl Oracle {
         let ours = live.is_some_and(|live| annotation(live, keys::OWNER) == Some(&*mark));
         let tells = live.is_some_and(|live| annotation(live, keys::APPLIED) == Some(applied));
         // It was applied so before, by this operator or as far as one can see.
-        let known = self.applied.get(id).is_some_and(|(who, was)| who == name && was == applied);
+        let mine = |who: &String, was: &String| who == name && was == applied;
+        let known = self.applied.get(id).is_some_and(|(who, was)| mine(who, was));
         let again = known || (ours && tells);
 
         let said_by = |head: usize| said(&trees[head], folder, id);
@@ -102,7 +98,13 @@ impl Oracle {
             manifest["spec"] == spec(id, content) && odd == !labels(content).is_empty()
         };
         let waits = !sync.spec.depends_on.is_empty();
-        let says_so = |head| matches!(said_by(head), Said::Wanted(content) if is(content));
+        // A file that cannot be read may say it, too.
+        let reads = |head: usize| legible(&trees[head], folder, id);
+        let says_so = |head| match said_by(head) {
+            Said::Wanted(content) => is(content),
+            Said::Hidden => reads(head).is_some_and(|(_, content)| is(content)),
+            Said::Nothing => false,
+        };
         let before = || (0..trees.len()).any(says_so);
         match found.map(|head| (head, said_by(head))) {
             Some((_, Said::Wanted(content))) if is(content) => {}
@@ -139,7 +141,9 @@ impl Oracle {
         let errors = found.is_some_and(|head| has_errors(&trees[head], folder));
         if sync.spec.failure_policy == FailurePolicy::Atomic && errors {
             let kept = found.is_some_and(|head| !matches!(said_by(head), Said::Wanted(_)));
-            assert!(again || kept, "{name} writes {id}: all or nothing");
+            // One that was killed has applied it, or seen it applied.
+            let ever = self.applied_ever.get(id).is_some_and(|(who, was)| mine(who, was));
+            assert!(again || ever || kept, "{name} writes {id}: all or nothing");
         }
         if ours && known && self.by_hand.contains(id) {
             *counts.entry("change by hand undone").or_default() += 1;
@@ -240,7 +244,9 @@ impl Oracle {
         }
         // What its last look has read was known to all when this was asked for.
         let knew = self.knowing.get(&(taker.to_owned(), id.clone())).copied().unwrap_or_default();
+        let generation = giver.and_then(|giver| giver["metadata"]["generation"].as_i64());
         let looked = self.looked.get(from).filter(|looked| looked.ended <= knew);
+        let looked = looked.filter(|looked| Some(looked.answered) == generation);
         let wanted = self.wanted.get(&(from.to_owned(), id.clone()));
         if let (Some((since, true)), Some(seen)) = (wanted, looked.and_then(|l| l.seen)) {
             assert!(*since > seen, "{taker} takes {id} from {from}, which wants it and is older");
@@ -268,7 +274,8 @@ impl Oracle {
         if let (Call::Apply { id, manifest, .. }, Writer::Pass(_)) = (call, writer) {
             let said = manifest["metadata"]["annotations"].get(keys::APPLIED);
             let said = said.and_then(Value::as_str).unwrap_or_default().to_owned();
-            self.applied.insert(id.clone(), (sync.to_owned(), said));
+            self.applied.insert(id.clone(), (sync.to_owned(), said.clone()));
+            self.applied_ever.insert(id.clone(), (sync.to_owned(), said));
         }
     }
 
