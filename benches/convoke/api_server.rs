@@ -85,6 +85,7 @@ impl ApiServer {
             let initial = |uri: &str| uri.contains("sendInitialEvents=true");
             let Some(uri) = event["requestURI"].as_str() else { continue };
             if is("/user/username", user)
+                && !is("/stage", "RequestReceived")
                 && event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or(200)
                     < 300
                 && (is("/verb", "list") || (is("/verb", "watch") && initial(uri)))

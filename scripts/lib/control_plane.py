@@ -13,7 +13,7 @@ Every start is an empty cluster. What is in the state folder while it runs:
 
     lock         held (flock) by the living supervisor, holds its pid
     kubeconfig   cluster-admin
-    audit.log    with --audit: one line a request made by a ServiceAccount outside kube-system
+    audit.log    with --audit: two lines a request made by a ServiceAccount outside kube-system, when it is received and when it is done
     *.log        one a process; they stay after the stop
 
 Standard library only, Python 3.11 or newer, Linux.
@@ -45,7 +45,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [ResponseStarted]
 rules:
 - level: None
   userGroups: ["system:serviceaccounts:kube-system"]
@@ -250,7 +250,7 @@ class ControlPlane:
         audit = [
             "--audit-policy-file=audit-policy.yaml",
             "--audit-log-path=audit.log",
-            # A record is in the file before the client has its reply: tests count writes exactly.
+            # A request is in the file when it is received and once more when it is done: tests count writes exactly.
             "--audit-log-mode=blocking",
             "--audit-log-maxsize=100000",
         ]

@@ -1,11 +1,13 @@
 //! What the operator asked of the API server, exactly: the server's own audit log.
 //!
-//! The server writes a record before its client has the reply, so a count taken after a call holds that call. Others may see
-//! what a request did before its record is written: what counts since a mark was received by the server after it. Only
+//! The server records a request when it receives it and once more when it is done. Others may see what a request did before the
+//! second record is written, so a reader waits for it. What counts since a mark was received by the server after it. Only
 //! requests of ServiceAccounts outside kube-system are recorded: fixture operators, not the harness itself.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -64,12 +66,13 @@ impl AuditRecord {
             || self.user_agent.starts_with(who)
     }
 
-    fn parse(line: &str) -> Option<Self> {
+    /// A line of the log: which request, at which stage.
+    fn parse(line: &str) -> Option<(String, String, Self)> {
         let event: Value = serde_json::from_str(line).ok()?;
         let text = |pointer: &str| {
             event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        Some(Self {
+        let record = Self {
             user: text("/user/username"),
             impersonated: Some(text("/impersonatedUser/username")).filter(|name| !name.is_empty()),
             impersonated_groups: event
@@ -92,7 +95,8 @@ impl AuditRecord {
                 .and_then(|code| u16::try_from(code).ok())
                 .unwrap_or(0),
             received: text("/requestReceivedTimestamp").parse().ok()?,
-        })
+        };
+        Some((text("/auditID"), text("/stage"), record))
     }
 }
 
@@ -102,15 +106,43 @@ pub(super) fn end(log: &Path) -> AuditMark {
     AuditMark { at, time: Timestamp::now() }
 }
 
-/// All whole records of requests that the server received after `since`.
+/// Longest wait for requests that are received and not done: some hang for minutes, behind a webhook for example.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// All requests that the server received after `since` and that are done. Waits for those that are under way.
 pub(super) fn read(log: &Path, since: AuditMark) -> Vec<AuditRecord> {
-    let Ok(mut file) = std::fs::File::open(log) else { return Vec::new() };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (done, pending) = records(log, since);
+        if pending == 0 || Instant::now() >= until {
+            return done;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The requests that are done, in the order in which they were, and how many are not.
+fn records(log: &Path, since: AuditMark) -> (Vec<AuditRecord>, usize) {
+    let Ok(mut file) = std::fs::File::open(log) else { return Default::default() };
     let mut text = String::new();
     file.seek(SeekFrom::Start(since.at)).expect("seek in the audit log");
     file.read_to_string(&mut text).expect("read the audit log");
-    text.split_inclusive('\n')
-        .filter(|line| line.ends_with('\n'))
-        .map(|line| AuditRecord::parse(line).unwrap_or_else(|| panic!("no audit record: {line}")))
-        .filter(|record| record.received >= since.time)
-        .collect()
+    let (mut done, mut pending) = (Vec::new(), BTreeSet::new());
+    for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+        let (id, stage, record) =
+            AuditRecord::parse(line).unwrap_or_else(|| panic!("no audit record: {line}"));
+        if record.received < since.time {
+            continue;
+        }
+        if stage == "RequestReceived" {
+            // A watch is done when it ends.
+            if record.verb != "watch" {
+                pending.insert(id);
+            }
+        } else {
+            pending.remove(&id);
+            done.push(record);
+        }
+    }
+    (done, pending.len())
 }

@@ -110,6 +110,7 @@ impl Stage {
             let was_late = play.late.is_some();
             let ended = async {
                 play.step(step).await?;
+                play.answered().await;
                 let Some(reference) = reference else { return play.settle(REST).await };
                 play.looks_like(&reference.portraits[at]).await?;
                 if play.killed == Some(step) {
@@ -176,6 +177,12 @@ impl Play<'_> {
         let next = self.stage.start(&self.namespace, &self.journal, None).await;
         let (_, proxy) = std::mem::replace(&mut self.running, next);
         self.late = Some(proxy).filter(Proxy::holds);
+    }
+
+    /// What a write has done is seen before its answer has passed: until then it is not known whether the point was reached.
+    async fn answered(&mut self) {
+        self.running.1.drained().await;
+        self.mend().await;
     }
 
     async fn until<T>(

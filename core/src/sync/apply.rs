@@ -146,6 +146,7 @@ pub async fn apply(
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut jobs = jobs(desired, plan);
+    pieces.begin();
     pieces.order(&mut jobs, |job| &job.id);
     if writer.atomic {
         writer.rehearse(&jobs, pieces, &mut outcome).await;

@@ -17,6 +17,7 @@ use super::offers::{candidates, offered};
 use super::order::Seq;
 use super::others;
 use super::overview::everything;
+use super::pieces::Pieces;
 use super::plan::{Inputs, Plan, Unproven, brake, plan};
 use super::problems::{leave_refused, write_problems};
 use super::rights::retry_after;
@@ -317,6 +318,7 @@ impl Engine {
         };
         self.prepare_end_of(subject, plan, work.blocked).await?;
         if plan.is_settled() {
+            state.plans.pieces = Pieces::default();
             return Ok(Outcome::default());
         }
         let newer = state.remote.has_news();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::board::Namespace;
-use super::desired::DesiredSet;
+use super::desired::{Desired, DesiredSet};
 use super::engine::{Engine, Subject};
 use super::listen::Sink;
 use super::loaded::Loaded;
@@ -171,7 +171,8 @@ fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
         && state.waits.released.as_ref().is_some_and(same)
 }
 
-/// Whether two commits want the same objects, and images of the same sources. (pure)
+/// Whether two commits want the same objects, and images of the same sources, and the new one keeps nothing of broken files that the
+/// old one does not know. (pure)
 fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
     // The commit itself is in no image.
     let sources = |loaded: &Loaded| -> Vec<_> {
@@ -183,6 +184,11 @@ fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
     let mut same = sources(old) == sources(new);
     old.desired.differences(&new.desired, |_, was, is| {
         same &= was.map(|want| &want.applied) == is.map(|want| &want.applied);
+    });
+    // What it keeps of a commit between the two was perhaps never let through.
+    old.measure.differences(&new.measure, |_, was, is| {
+        let known = |is: &Desired| was.is_some_and(|was| was.applied == is.applied);
+        same &= is.is_none_or(known);
     });
     same
 }
@@ -300,6 +306,7 @@ mod tests {
     use crate::packed::Pairs;
     use crate::sync::board::LiveSet;
     use crate::sync::properties::definition;
+    use crate::sync::properties::repository::wrong;
 
     fn loaded(contents: &[(&str, usize)]) -> Loaded {
         let mut catalog = Catalog::default();
@@ -341,6 +348,30 @@ mod tests {
             let builds = vec![source("1", "t", "p")];
             assert!(!wants_the_same(&old, &of(&contents, builds)));
         }
+    }
+
+    #[test]
+    fn g11_g13_what_a_broken_file_said_while_its_commit_waited_waits_too() {
+        let of = |contents: &[(&str, usize)], broken: &[&str], before: Option<&Loaded>| {
+            let Loaded { catalog, coordinates, .. } = loaded(contents);
+            let mut catalog = catalog;
+            for name in broken {
+                catalog.broken.insert(ObjectId::new(Kind::ModelAPI, *name), "a.yaml".into());
+                catalog.problems.push(wrong());
+            }
+            let spec = serde_json::json!({"url": coordinates.url});
+            Loaded::of(&serde_json::from_value(spec).expect("a spec"), "c", catalog, before)
+        };
+        let let_through = of(&[("a", 1), ("b", 1)], &[], None);
+        let broken = of(&[("b", 1)], &["a"], Some(&let_through));
+        let waits = of(&[("a", 2), ("b", 1)], &[], Some(&broken));
+        let again = of(&[("b", 1)], &["a"], Some(&waits));
+        assert!(!wants_the_same(&broken, &again), "a is what the commit said that waits");
+        let waits = of(&[("a", 1), ("b", 1)], &[], Some(&broken));
+        let again = of(&[("b", 1)], &["a"], Some(&waits));
+        assert!(wants_the_same(&broken, &again));
+        // What is not kept any more is nothing that has to wait.
+        assert!(wants_the_same(&broken, &of(&[("b", 1)], &[], Some(&broken))));
     }
 
     struct Object(Facts);

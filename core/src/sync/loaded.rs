@@ -31,7 +31,7 @@ pub struct Loaded {
     pub input_key: String,
     /// Name of each AgentBuild with its source at that commit.
     pub builds: Vec<(String, SourceAt)>,
-    /// When the commit was found: what others knew of their remotes before may be older.
+    /// When the commit was found, for the first time if it is read again: what others knew of their remotes before may be older.
     pub found: Seq,
     /// See [`Memory::last_paths`].
     pub last_paths: BTreeMap<ObjectId, String>,
@@ -90,6 +90,11 @@ impl Loaded {
         let Memory { last_paths, measure } = Memory::of(&past, needless, &desired, &catalog);
         let lost = catalog.has_errors() && before.is_none_or(|old| old.lost);
         let input_key = input_key(&revision.commit, &coordinates.path, variables.as_ref());
+        // What is only read again asks nobody to look once more. When one that was applied was found nobody knows.
+        let same =
+            |old: &&Self| old.input_key == input_key && old.coordinates.same_place(&coordinates);
+        let known = before.filter(same).filter(|old| !old.recalled);
+        let found = known.map_or(found, |old| old.found);
         Self {
             revision,
             info,

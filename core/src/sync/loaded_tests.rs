@@ -177,6 +177,20 @@ fn g13_after_a_start_the_commit_that_was_applied_tells_what_was_wanted_before() 
     );
 }
 
+#[test]
+fn g22_what_is_read_again_was_found_before_and_asks_nobody_to_look_once_more() {
+    let one = commit(None, &[("a", "a.yaml")], true);
+    assert_eq!(commit(Some(&one), &[("a", "a.yaml")], true).found, one.found);
+    let other = Loaded::of(&spec(), "d", Catalog::default(), Some(&one));
+    assert!(other.found > one.found, "another commit");
+    assert!(commit(Some(&other), &[("a", "a.yaml")], true).found > other.found, "it is back");
+    let elsewhere = GitSyncSpec { url: "https://elsewhere.example".into(), ..spec() };
+    assert!(Loaded::of(&elsewhere, "c", Catalog::default(), Some(&one)).found > one.found);
+    // Nobody has asked the remote for a commit that was read because it had been applied.
+    let recalled = Loaded { recalled: true, ..one.clone() };
+    assert!(commit(Some(&recalled), &[("a", "a.yaml")], true).found > one.found);
+}
+
 /// What a live object is like does not matter here.
 #[derive(Debug)]
 struct Nothing;

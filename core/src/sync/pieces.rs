@@ -51,6 +51,13 @@ impl Pieces {
         self.failed.is_empty() && self.accepted.is_empty()
     }
 
+    /// A plan begins. What one knew that was given up in the middle says nothing.
+    pub fn begin(&mut self) {
+        if self.cut == 0 {
+            *self = Self::default();
+        }
+    }
+
     /// A plan was carried out, or cut short.
     pub fn end(&mut self, outcome: &Outcome) {
         if outcome.left == 0 {

@@ -129,8 +129,11 @@ impl Sim {
         let nth = self.dice.roll(landing);
         let mut flying = self.operator.flying.iter().enumerate().filter(|(_, one)| landed(one));
         let Some((at, _)) = flying.nth(nth) else { return false };
-        let Flying { sync, number, reply, .. } = self.operator.flying.swap_remove(at);
+        let Flying { sync, number, reply, asked, .. } = self.operator.flying.swap_remove(at);
         if let Some(reply) = reply {
+            if reply.is_ok() {
+                self.oracle.answered(&sync, &asked.call);
+            }
             self.operator.machine.reply(&sync, number, reply);
         }
         if !self.hungry.contains(&sync) {

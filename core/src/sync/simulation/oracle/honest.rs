@@ -236,14 +236,22 @@ impl Oracle {
             return;
         }
         self.pending.insert(name.to_owned(), pending.digest.clone());
-        let digest = Digest {
+        let mut digest = Digest {
             of: uid.to_owned(),
             key: pending.input_key.clone(),
             uids,
             unread: pending.unread.iter().cloned().collect(),
+            wider: None,
         };
         let known = self.digests.get(&pending.digest);
-        let fewer = known.is_none_or(|old| digest.uids.is_subset(&old.uids));
+        let mut fewer = known.is_none_or(|old| digest.uids.is_subset(&old.uids));
+        // Whoever has not been shown yet what came late speaks of what was shown before.
+        let shown = self.passes.get(name).map_or(0, |pass| pass.shown[0]);
+        let wider = known.and_then(|old| old.wider.clone()).filter(|(at, _)| shown < *at);
+        fewer |= wider.is_some_and(|(_, wider)| digest.uids.is_subset(&wider));
+        if let (Writer::Late, Some(old)) = (writer, known) {
+            digest.wider = Some((server.log.len(), old.uids.clone()));
+        }
         if writer == Writer::Late && !fewer {
             // It stands for those that it was shown with since.
             return;

@@ -37,6 +37,8 @@ struct Digest {
     uids: BTreeSet<String>,
     /// In spite of whom.
     unread: BTreeSet<String>,
+    /// What it stood for until a killed operator showed fewer with it, and where that stands in the log of the server.
+    wider: Option<(usize, BTreeSet<String>)>,
 }
 
 /// What a look that is under way has seen: the commit, when, and of which spec and folder.
@@ -124,7 +126,9 @@ pub struct Oracle {
     by_hand: BTreeSet<ObjectId>,
     /// What this operator has applied last of an object: for whom, and what says what it was.
     applied: BTreeMap<ObjectId, (String, String)>,
-    /// The same of all operators.
+    /// What the server has told this operator to be applied.
+    answered: BTreeMap<ObjectId, (String, String)>,
+    /// What is applied, as far as all operators know it together.
     applied_ever: BTreeMap<ObjectId, (String, String)>,
     /// Who has written each object last, and where that stands in the log of the server.
     written: BTreeMap<ObjectId, (usize, Writer)>,
@@ -195,6 +199,7 @@ impl Oracle {
                 self.pending.remove(*name);
                 self.applied.retain(|_, (whose, _)| whose != name);
                 self.applied_ever.retain(|_, (whose, _)| whose != name);
+                self.answered.retain(|_, (whose, _)| whose != name);
             }
         }
         self.observed = observed;
@@ -226,6 +231,7 @@ impl Oracle {
     pub fn restarted(&mut self) {
         self.files.clear();
         self.applied.clear();
+        self.answered.clear();
         self.looked.clear();
         self.knowing.clear();
         self.passes.clear();

@@ -6,12 +6,13 @@ use super::files::{Said, has_errors, legible, mark_of, said};
 use super::{Counts, Oracle, SYNCS, Writer};
 use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::{GitSync, ObjectId, keys};
+use crate::cluster::store::Key;
 use crate::cluster::write::Mode;
 use crate::sync::machine::effect::{Call, Request};
 use crate::sync::properties::repository::{Tree, labels, spec};
-use crate::sync::simulation::number;
 use crate::sync::simulation::operator::Operator;
 use crate::sync::simulation::server::{Name, Server, annotation, is_deleting, is_paused, text};
+use crate::sync::simulation::{NAMESPACE, number};
 
 impl Oracle {
     /// Objects are written with the rights of the ServiceAccount that the GitSync names, and only while there is one.
@@ -147,8 +148,13 @@ impl Oracle {
         }
         if ours && known && self.by_hand.contains(id) {
             *counts.entry("change by hand undone").or_default() += 1;
-            // The definition is the one that was applied: only somebody else can have changed the object.
-            let report = sync.spec.drift == DriftPolicy::Report;
+            // The definition is the one that was applied, as the object is shown or as it was answered: only somebody else can
+            // have changed the object.
+            let shown = operator.stores.managed(id.kind).live(&Key::new(NAMESPACE, &*id.name));
+            let shown = shown
+                .is_some_and(|live| live.facts().annotations.get(keys::APPLIED) == Some(applied));
+            let knows = shown || self.answered.get(id).is_some_and(|(who, was)| mine(who, was));
+            let report = knows && sync.spec.drift == DriftPolicy::Report;
             assert!(!report, "{name} undoes a change of {id}, which is only to be told");
         }
     }
@@ -271,12 +277,26 @@ impl Oracle {
             }
             _ => {}
         }
+        if let Call::Delete { id, .. } = call {
+            // Nobody wants it, or it would not go: what is made of it later is another object.
+            self.applied.remove(id);
+            self.applied_ever.remove(id);
+            self.answered.remove(id);
+        }
         if let (Call::Apply { id, manifest, .. }, Writer::Pass(_)) = (call, writer) {
             let said = manifest["metadata"]["annotations"].get(keys::APPLIED);
             let said = said.and_then(Value::as_str).unwrap_or_default().to_owned();
             self.applied.insert(id.clone(), (sync.to_owned(), said.clone()));
             self.applied_ever.insert(id.clone(), (sync.to_owned(), said));
         }
+    }
+
+    /// A reply gets back and says that all is well.
+    pub fn answered(&mut self, sync: &str, call: &Call) {
+        let Call::Apply { id, manifest, .. } = call else { return };
+        let said = manifest["metadata"]["annotations"].get(keys::APPLIED);
+        let said = said.and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.answered.insert(id.clone(), (sync.to_owned(), said));
     }
 
     /// The commit that a status says to have applied.
