@@ -147,6 +147,8 @@ impl Source {
             // What could not be read for a reason that may pass is read again.
             let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
             let known = known.filter(|loaded| loaded.variables == variables);
+            // Nobody had asked the remote when it was recalled: from now on it counts as found.
+            let known = known.filter(|loaded| !loaded.recalled);
             if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
                 return Ok(false);
             }

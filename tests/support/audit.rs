@@ -109,20 +109,20 @@ pub(super) fn end(log: &Path) -> AuditMark {
 /// Longest wait for requests that are received and not done: some hang for minutes, behind a webhook for example.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All requests that the server received after `since` and that are done. Waits for those that are under way.
+/// All requests that the server received after `since` and that are done. Waits for those that are under way now.
 pub(super) fn read(log: &Path, since: AuditMark) -> Vec<AuditRecord> {
     let until = Instant::now() + PATIENCE;
-    loop {
-        let (done, pending) = records(log, since);
-        if pending == 0 || Instant::now() >= until {
-            return done;
-        }
+    let (mut done, awaited) = records(log, since);
+    let mut pending = awaited.clone();
+    while !awaited.is_disjoint(&pending) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
+        (done, pending) = records(log, since);
     }
+    done
 }
 
-/// The requests that are done, in the order in which they were, and how many are not.
-fn records(log: &Path, since: AuditMark) -> (Vec<AuditRecord>, usize) {
+/// The requests that are done, in the order in which they were, and those that are not, by their ids.
+fn records(log: &Path, since: AuditMark) -> (Vec<AuditRecord>, BTreeSet<String>) {
     let Ok(mut file) = std::fs::File::open(log) else { return Default::default() };
     let mut text = String::new();
     file.seek(SeekFrom::Start(since.at)).expect("seek in the audit log");
@@ -144,5 +144,5 @@ fn records(log: &Path, since: AuditMark) -> (Vec<AuditRecord>, usize) {
             done.push(record);
         }
     }
-    (done, pending.len())
+    (done, pending)
 }

@@ -146,7 +146,7 @@ pub async fn apply(
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut jobs = jobs(desired, plan);
-    pieces.begin();
+    pieces.begin(writer.commit, writer.io.now());
     pieces.order(&mut jobs, |job| &job.id);
     if writer.atomic {
         writer.rehearse(&jobs, pieces, &mut outcome).await;
@@ -159,7 +159,7 @@ pub async fn apply(
             writer.delete(&plan.prune, pieces, &mut outcome).await;
         }
     }
-    pieces.end(&outcome);
+    pieces.end(&outcome, writer.commit, writer.io.now());
     outcome
 }
 

@@ -179,6 +179,10 @@ fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_nothing_af
     assert!((3..=4).contains(&pieces.len()), "{pieces:?}");
 }
 
+fn cut_short() -> Outcome {
+    Outcome { left: 1, ..Outcome::default() }
+}
+
 #[test]
 fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its_end() {
     let mut story = Story::new(true);
@@ -199,13 +203,21 @@ fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its
     assert_eq!(all.iter().filter(|(what, _)| *what == "dry-run").count(), OBJECTS);
     assert_eq!(names(&all, "patch").len(), OBJECTS);
 
-    // What the server would have accepted when somebody gave a plan up is asked again: much may have changed since.
-    let mut story = Story::new(true);
-    for id in &story.wanted {
-        story.pieces.accept(id.clone(), story.desired[id].applied.clone());
+    // What the server would have accepted when somebody gave a plan up, or long ago, or for another commit, is asked again.
+    let now = io(start()).now();
+    let long_ago = now.checked_sub(Duration::from_secs(600)).expect("a moment");
+    let given_up = |_: &mut Story| {};
+    let earlier = |story: &mut Story| story.pieces.end(&cut_short(), "c", long_ago);
+    let other = |story: &mut Story| story.pieces.end(&cut_short(), "d", now);
+    for last in [&given_up as &dyn Fn(&mut Story), &earlier, &other] {
+        let mut story = Story::new(true);
+        for id in &story.wanted {
+            story.pieces.accept(id.clone(), story.desired[id].applied.clone());
+        }
+        last(&mut story);
+        let (outcome, asked, _) = story.piece(Server { seconds: 0, code: 200 });
+        assert_eq!((names(&asked, "dry-run").len(), outcome.created), (OBJECTS, OBJECTS));
     }
-    let (outcome, asked, _) = story.piece(Server { seconds: 0, code: 200 });
-    assert_eq!((names(&asked, "dry-run").len(), outcome.created), (OBJECTS, OBJECTS));
 
     // What would be refused keeps the rest from being asked for ever, and all from being written.
     let mut story = Story::new(true);

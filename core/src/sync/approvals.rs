@@ -1,4 +1,4 @@
-//! Approvals that release nothing, because they are of other deletes than those that are held.
+//! Approvals that release nothing, because they are not of what is held now.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub fn outdated<'a>(
 #[must_use]
 pub fn words(given: &str) -> String {
     let given: String = given.chars().take(MOST).collect();
-    format!("the approval that was given, {}, is of other deletes", printable(&given))
+    format!("the approval that was given, {}, is not of what is held now", printable(&given))
 }
 
 /// The approval that a GitSync carries, if this plan is the first to find that it releases nothing: it is `handled` now and was

@@ -76,10 +76,11 @@ struct Work<'a> {
     /// Whether a plan for this commit was carried out before: what is missing now was there, or could not be made.
     again: bool,
     plan: Plan,
-    /// See [`Carry`], and the three that follow.
+    /// See [`Carry`].
     recalled: bool,
     blocked: usize,
     carried: Carried,
+    /// Objects that are changed by somebody else again and again, and wait.
     fought: Vec<Fought>,
 }
 
@@ -224,7 +225,7 @@ impl Engine {
         let pending = state.latch.as_ref().and_then(Option::as_ref);
         let asked = consult(&work.others, &mut work.plan, pending, &work.latch_key);
         self.ask(io, key, &work.others, &asked, &work.plan, work.since);
-        // What another one has, and keeps or is paused, is somebody else's once that one is gone.
+        // Objects that this one wants and another one has: they can be taken once that one gives them up or is gone.
         let owner = |id| mark(&work.live.get(id)?, id, &work.sync);
         let paused = work.plan.paused.iter().filter_map(owner);
         let paused = paused.filter(|mark| mark.sync_namespace == key.namespace);
@@ -242,7 +243,7 @@ impl Engine {
     }
 
     /// Takes the deletes out of a plan that may not go now, whatever the brake says, and counts them. Objects that another
-    /// GitSync wants are left to it all the same.
+    /// GitSync wants are left to it, also while writes of this plan are refused or wait.
     fn postpone_deletes(
         &self,
         state: &mut State,
@@ -259,19 +260,21 @@ impl Engine {
         // The remote has not been asked since the spec was changed: what was found before may be long out of date.
         carried.unanswered = state.remote.owed || state.remote.generation != subject.generation;
         // While the newest commit cannot be read, an older one proves no absence.
-        let deletes_wait = work.blocked > 0
-            || !work.fought.is_empty()
-            || carried.unanswered
+        let unproven = carried.unanswered
             || state.remote.source_error.is_some()
             || state.waits.waiting
             || !carried.asked.is_empty()
             || carried.unseen.is_some();
+        let deletes_wait = unproven || work.blocked > 0 || !work.fought.is_empty();
         let postponed = if deletes_wait { std::mem::take(&mut plan.prune).len() } else { 0 };
-        // An older commit gives nothing away either.
-        let view = state.plans.view.as_ref();
-        let candidates = view.map(|view| candidates(state, &view.board, loaded));
-        let offered = offered(state, subject, &candidates.unwrap_or_default(), live, others);
-        let gives = if deletes_wait { offered } else { plan.given.clone() };
+        let gives = if unproven {
+            // An older commit gives nothing away either, but what the newest one leaves to others.
+            let view = state.plans.view.as_ref();
+            let candidates = view.map(|view| candidates(state, &view.board, loaded));
+            offered(state, subject, &candidates.unwrap_or_default(), live, others)
+        } else {
+            plan.given.clone()
+        };
         self.leave_to(subject, state, &gives);
         postponed
     }

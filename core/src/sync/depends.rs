@@ -44,8 +44,8 @@ impl Engine {
             None
         } else {
             self.cycle(subject).or_else(|| {
-                let known =
-                    is_released(state, subject, &newest) || self.is_applied(subject, &newest);
+                let known = is_released(state, subject.generation, &newest)
+                    || self.is_applied(subject, &newest);
                 if known { None } else { self.unmet(subject, &newest) }
             })
         };
@@ -165,14 +165,14 @@ impl Engine {
 
 /// Whether this commit was let through for this spec, or wants just what that one wanted: in a repository of many, most
 /// commits are about other folders.
-fn is_released(state: &State, subject: &Subject<'_>, newest: &Loaded) -> bool {
-    let same = |old: &Arc<Loaded>| old.input_key == newest.input_key || wants_the_same(old, newest);
-    state.waits.released_for == subject.generation
-        && state.waits.released.as_ref().is_some_and(same)
+fn is_released(state: &State, generation: i64, newest: &Loaded) -> bool {
+    let same = |old: &Arc<Loaded>| {
+        (old.input_key == newest.input_key && knows_all(old, newest)) || wants_the_same(old, newest)
+    };
+    state.waits.released_for == generation && state.waits.released.as_ref().is_some_and(same)
 }
 
-/// Whether two commits want the same objects, and images of the same sources, and the new one keeps nothing of broken files that the
-/// old one does not know. (pure)
+/// Whether two commits want the same objects, and images of the same sources. (pure)
 fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
     // The commit itself is in no image.
     let sources = |loaded: &Loaded| -> Vec<_> {
@@ -185,12 +185,23 @@ fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
     old.desired.differences(&new.desired, |_, was, is| {
         same &= was.map(|want| &want.applied) == is.map(|want| &want.applied);
     });
-    // What it keeps of a commit between the two was perhaps never let through.
+    same && knows_all(old, new)
+}
+
+/// Whether the old commit knows all that the new one does about objects that may be in broken files: what a commit between the two
+/// said of them was perhaps never let through, and that they are gone is news. (pure)
+fn knows_all(old: &Loaded, new: &Loaded) -> bool {
+    let mut all = true;
     old.measure.differences(&new.measure, |_, was, is| {
-        let known = |is: &Desired| was.is_some_and(|was| was.applied == is.applied);
-        same &= is.is_none_or(known);
+        // One of which others may lie in between is not applied because of this commit.
+        let is_certain = |is: &Desired| is.kept.as_ref().is_some_and(|kept| kept.certain);
+        all &= match (was, is) {
+            (was, Some(is)) if is_certain(is) => was.is_some_and(|was| was.applied == is.applied),
+            (Some(was), None) => was.kept.is_none() || new.catalog.has_errors(),
+            _ => true,
+        };
     });
-    same
+    all
 }
 
 /// Whether each object says that just what is wanted was applied to it. (pure)
@@ -370,8 +381,17 @@ mod tests {
         let waits = of(&[("a", 1), ("b", 1)], &[], Some(&broken));
         let again = of(&[("b", 1)], &["a"], Some(&waits));
         assert!(wants_the_same(&broken, &again));
-        // What is not kept any more is nothing that has to wait.
-        assert!(wants_the_same(&broken, &of(&[("b", 1)], &[], Some(&broken))));
+        assert!(!wants_the_same(&broken, &of(&[("b", 1)], &[], Some(&broken))), "a is gone");
+        // The branch goes back to the commit that was let through.
+        let waits = of(&[("a", 2), ("b", 1)], &[], Some(&broken));
+        let back = of(&[("b", 1)], &["a"], Some(&waits));
+        assert_eq!(back.input_key, broken.input_key);
+        let mut state = State::new("uid");
+        state.waits.released = Some(Arc::new(broken.clone()));
+        assert!(is_released(&state, 0, &broken) && !is_released(&state, 0, &back));
+        // What was read of a commit of before this operator started says nothing new.
+        let recalled = Loaded { recalled: true, ..waits };
+        assert!(is_released(&state, 0, &of(&[("b", 1)], &["a"], Some(&recalled))));
     }
 
     struct Object(Facts);

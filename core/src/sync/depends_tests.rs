@@ -305,6 +305,23 @@ fn g11_g22_what_is_paused_or_wanted_again_is_not_offered() {
 }
 
 #[test]
+fn g22_an_object_is_handed_over_also_while_another_one_is_refused() {
+    let mut script = start(&[("one", &[]), ("two", &[])]);
+    push(&mut script, &[("one", &["k", "x"]), ("two", &["b"])]);
+    let before = uid(&script, "x");
+    script.server.refuses = Some("https://7.".into());
+    for name in ["one", "two"] {
+        script.asks(name);
+    }
+    script.finds_contents("one", &[(id("k"), 7)]);
+    script.finds("two", &["b", "x"], &[]);
+    quiet(&mut script);
+    assert_eq!((owner(&script, "x"), uid(&script, "x")), ("two".into(), before));
+    assert_eq!(script.ready("one"), "False: ProblemsFound");
+    all_good(&script, &["two"]);
+}
+
+#[test]
 fn g22_who_has_what_another_one_has_come_to_want_hears_of_it() {
     let mut script = start(&[("one", &[]), ("two", &[])]);
     push(&mut script, &[("one", &["a", "x"]), ("two", &[])]);

@@ -401,6 +401,9 @@ impl Engine {
         };
         // Until it is told: this pass may be given up just now. It is said with what is said next.
         state.telling.untold = newest(&done);
+        if carry.outdated.is_some() {
+            state.telling.outdated.clone_from(&carry.outdated);
+        }
         let written = self.tell(subject, report).await;
         // What waited for the commit to be applied may go on.
         subject.io.tell(Effect::Writing(false));
@@ -409,9 +412,11 @@ impl Engine {
         }
         self.tell_drift(subject, &outcome.drifts);
         written?;
-        if let Some(given) = &carry.outdated {
+        let given = state.telling.outdated.take();
+        if let Some(given) = given.filter(|it| subject.annotation(keys::APPROVE_PRUNE) == Some(it))
+        {
             // After that the status says that it was acted on.
-            self.tell_outdated(subject, given, plan.held.as_ref());
+            self.tell_outdated(subject, &given, plan.held.as_ref());
         }
         state.telling.untold.clear();
         state.latch = Some(carry.pending.clone());

@@ -1,15 +1,21 @@
 //! What is known of a plan that took too long, so that the next one goes on where it ended.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use super::apply::Outcome;
 use crate::api::ObjectId;
 
-/// See the module. Empty unless the last plan was cut short.
+/// How long what the server has accepted is believed: a policy or a quota may have changed.
+const FRESH: Duration = Duration::from_secs(120);
+
+/// See the module. Empty unless the last plan was cut short or given up in the middle.
 #[derive(Debug, Default)]
 pub struct Pieces {
     /// Plans that were cut short, in a row.
     cut: u32,
+    /// The commit of the last one, and when it was cut.
+    last: Option<(String, Instant)>,
     /// Which of them tried an object last, without success. Those come after all that were not tried, and the one that
     /// waited longest before the others: whatever fails for ever keeps nothing from being tried.
     failed: HashMap<ObjectId, u32>,
@@ -51,20 +57,25 @@ impl Pieces {
         self.failed.is_empty() && self.accepted.is_empty()
     }
 
-    /// A plan begins. What one knew that was given up in the middle says nothing.
-    pub fn begin(&mut self) {
-        if self.cut == 0 {
+    /// A plan for this commit begins. It goes on with what the one before knew if that was for the same commit, and was cut short a
+    /// moment ago.
+    pub fn begin(&mut self, commit: &str, now: Instant) {
+        let goes_on = self.last.as_ref().is_some_and(|(last, cut)| {
+            last == commit && now.saturating_duration_since(*cut) < FRESH
+        });
+        if !goes_on {
             *self = Self::default();
         }
     }
 
-    /// A plan was carried out, or cut short.
-    pub fn end(&mut self, outcome: &Outcome) {
+    /// A plan for this commit was carried out, or cut short.
+    pub fn end(&mut self, outcome: &Outcome, commit: &str, now: Instant) {
         if outcome.left == 0 {
             *self = Self::default();
             return;
         }
         self.cut = self.cut.saturating_add(1);
+        self.last = Some((commit.to_owned(), now));
         for id in outcome.failures.keys().chain(outcome.undeleted.keys()) {
             self.failed.insert(id.clone(), self.cut);
         }

@@ -384,8 +384,8 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     if inputs.approved.is_some() || inputs.pending.is_some() {
         plan.left = brake::left(inputs.sync, inputs.desired, inputs.live, inputs.board);
     }
+    plan.due = victims.len();
     if inputs.prune.enabled {
-        plan.due = victims.len();
         brake::hold(&mut plan, victims, inputs);
     }
     plan

@@ -1,6 +1,6 @@
 //! What could not be written, as problems with the place of the definition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::apply::{Failure, Outcome};
 use super::desired::DesiredSet;
@@ -117,10 +117,13 @@ pub fn write_problems(
 /// Takes the writes out of a plan that the server refused before, and counts them. What is no longer to be written is
 /// forgotten.
 pub fn leave_refused(plan: &mut Plan, desired: &DesiredSet, refused: &mut Refused) -> usize {
+    if refused.is_empty() {
+        return 0;
+    }
+    let updates = plan.update.iter().map(|update| &update.id);
+    let planned: HashSet<_> = plan.create.iter().chain(updates).collect();
     refused.retain(|id, (applied, _)| {
-        let wanted = desired.get(id).is_some_and(|want| want.applied == *applied);
-        let planned = plan.create.contains(id) || plan.update.iter().any(|u| u.id == *id);
-        wanted && planned
+        planned.contains(id) && desired.get(id).is_some_and(|want| want.applied == *applied)
     });
     plan.create.retain(|id| !refused.contains_key(id));
     plan.update.retain(|update| !refused.contains_key(&update.id));

@@ -98,18 +98,15 @@ impl Spoken {
         }
         said.last = Some((now, now + delay(said.answers)));
         said.answers = said.answers.saturating_add(1);
-        let mut answer = said.sent.clone();
-        let held = answer.pending_prune.as_ref();
-        let shown = live.and_then(|live| live.pending_prune.as_ref());
-        if let Some(narrowed) = held.and_then(|held| narrowed(held, shown)) {
-            answer.pending_prune = Some(narrowed);
-        }
-        // An operator that was killed knew of fewer objects, perhaps: how much may be deleted is of the smaller number.
-        if let (Some(said), Some(live)) = (answer.prune_base, live.and_then(|live| live.prune_base))
-        {
-            answer.prune_base = Some(said.min(live.max(0)));
-        }
-        Some(answer)
+        Some(said.over(live))
+    }
+
+    /// If that live status is somebody else's: what counts instead, for what is said next.
+    #[must_use]
+    pub fn own(&self, key: &Key, uid: &str, live: Option<&GitSyncStatus>) -> Option<GitSyncStatus> {
+        let all = self.lock();
+        let said = all.get(key).filter(|said| said.uid == uid && said.is_foreign(live))?;
+        Some(said.over(live))
     }
 
     /// Of whom it is known, for tests.
@@ -127,6 +124,22 @@ impl Spoken {
 impl Said {
     fn is_foreign(&self, live: Option<&GitSyncStatus>) -> bool {
         live != Some(&self.sent) && live != self.shown.as_ref()
+    }
+
+    /// What is to stand there instead of somebody else's status.
+    fn over(&self, live: Option<&GitSyncStatus>) -> GitSyncStatus {
+        let mut status = self.sent.clone();
+        let held = status.pending_prune.as_ref();
+        let shown = live.and_then(|live| live.pending_prune.as_ref());
+        if let Some(narrowed) = held.and_then(|held| narrowed(held, shown)) {
+            status.pending_prune = Some(narrowed);
+        }
+        // An operator that was killed knew of fewer objects, perhaps: how much may be deleted is of the smaller number.
+        if let (Some(said), Some(live)) = (status.prune_base, live.and_then(|live| live.prune_base))
+        {
+            status.prune_base = Some(said.min(live.max(0)));
+        }
+        status
     }
 }
 
@@ -166,8 +179,10 @@ mod tests {
         {
             let spoken = Spoken::default();
             spoken.say(&key, "u", &of(Some(ours)), Some(&a));
+            assert_eq!(spoken.own(&key, "u", Some(&of(theirs))), Some(of(Some(kept))));
             let answer = spoken.answer(&key, "u", Some(&of(theirs)), now);
             assert_eq!(answer, Some(of(Some(kept))));
+            assert_eq!(spoken.own(&key, "u", Some(&of(Some(ours)))), None, "it is ours");
         }
         // What was built on it, or could not be written over it, is accepted.
         spoken.say(&key, "u", &b, Some(&late));

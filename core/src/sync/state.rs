@@ -193,6 +193,8 @@ pub struct Telling {
     pub trigger: Trigger,
     /// When the work that is being done began.
     pub started: Option<Instant>,
+    /// An approval that releases nothing, until that is told.
+    pub outdated: Option<String>,
 }
 
 /// See the module. Each part is of one step.
@@ -229,7 +231,7 @@ impl State {
             plans: Plans::default(),
             latch: None,
             end: End::default(),
-            telling: Telling { untold: Vec::new(), trigger, started },
+            telling: Telling { untold: Vec::new(), trigger, started, outdated: None },
         }
     }
 }

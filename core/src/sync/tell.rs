@@ -42,8 +42,10 @@ impl Engine {
         let newest = self.stores.git_syncs.get(key).filter(|newest| newest.uid == entry.uid);
         let newest = newest.and_then(|newest| newest.value.object());
         let sync = newest.as_ref().unwrap_or(sync);
-        let new = make(sync.status.as_ref());
         let uid = &entry.uid;
+        // What a killed operator says late is not built on.
+        let own = self.spoken.own(key, uid, sync.status.as_ref());
+        let new = make(own.as_ref().or(sync.status.as_ref()));
         self.spoken.say(key, uid, &new, sync.status.as_ref());
         if sync.status.as_ref() == Some(&new) {
             return Ok(());

@@ -80,6 +80,30 @@ async fn g08_a_ref_that_moves_while_it_is_fetched_is_asked_for_again_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g22_a_commit_that_was_recalled_counts_as_found_once_the_remote_shows_it() {
+    let world = World::new().await;
+    let id = world.repo.commit("main", &[("a.yaml", &model("a"))]);
+    assert_eq!(Reader::new(&world).refresh().await, Ok(true));
+    // Another operator, whose first look fails.
+    let mut reader = Reader::new(&world);
+    world.server.inject(Step::LsRefs, Fault::Status(500));
+    assert!(reader.refresh().await.is_err());
+    let (key, applied) = (Key::new("team", "main"), Revision { commit: id, name: "main".into() });
+    reader.source.recall(&reader.spec, &key, applied).await.unwrap();
+    let read = |reader: &Reader| {
+        let loaded = reader.source.loaded.clone().unwrap();
+        (loaded.recalled, loaded.found)
+    };
+    let (recalled, at) = read(&reader);
+    assert!(recalled);
+    assert_eq!(reader.refresh().await, Ok(true));
+    let (recalled, found) = read(&reader);
+    assert!(!recalled && found > at, "nobody had asked the remote until then");
+    assert_eq!(reader.refresh().await, Ok(false));
+    assert_eq!(read(&reader), (false, found));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g1_other_coordinates_read_the_same_store_anew() {
     let world = World::new().await;
     world.repo.commit("main", &[("a.yaml", &model("a")), ("sub/s.yaml", &model("s"))]);

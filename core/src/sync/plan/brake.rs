@@ -40,7 +40,11 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
     let before = shown(inputs);
     let shown = before.filter(|shown| {
         let uids = uids(&shown.uids);
-        rest.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
+        let fewer = i64::try_from(rest.len()).is_ok_and(|count| count <= shown.count);
+        let named = |victim: &Victim| uids.contains(short(&victim.uid).as_str());
+        // No more than these are released by one approval, and remembered.
+        fewer
+            && rest.iter().take(MOST_APPROVED).all(named)
             && covers(&shown.unread, inputs.unproven)
     });
     let (digest, unread) = if let Some(shown) = shown {
@@ -88,10 +92,16 @@ fn all_known(unread: &[String], known: &[String]) -> bool {
     })
 }
 
-/// What cannot be read, and what could not while these deletes were held: those who fail in turn make no digest after the other.
+/// What cannot be read, and what could not while these deletes were held: those who fail in turn make no digest after the other. Of many,
+/// the GitSyncs and not their files.
 fn unread(before: Option<&PendingPrune>, unproven: &Unproven) -> Vec<String> {
     let before = before.iter().flat_map(|before| &before.unread);
-    let all: BTreeSet<_> = before.chain(&unproven.unread).cloned().collect();
+    let mut all: BTreeSet<_> = before.chain(&unproven.unread).cloned().collect();
+    if all.len() > MOST_LISTED {
+        let whole =
+            |name: String| name.split_once(": ").map(|(whole, _)| whole.to_owned()).unwrap_or(name);
+        all = all.into_iter().map(whole).collect();
+    }
     all.into_iter().collect()
 }
 
@@ -302,7 +312,7 @@ pub fn pending(
         input_key: latch_key.to_owned(),
         requires_approval,
         held_before,
-        unread: unread.into_iter().take(MOST_LISTED).collect(),
+        unread,
         uids: named,
     })
 }
@@ -319,7 +329,8 @@ pub fn narrowed(ours: &PendingPrune, live: Option<&PendingPrune>) -> Option<Pend
     }
     let mut held_before: Vec<_> = ours.held_before.iter().chain(others).cloned().collect();
     held_before.truncate(MOST_APPROVED);
-    Some(PendingPrune { held_before, ..live.clone() })
+    let requires_approval = ours.requires_approval || live.requires_approval;
+    Some(PendingPrune { held_before, requires_approval, ..live.clone() })
 }
 
 /// The approval that a GitSync carries, once it was acted on: that what it approves is remembered, or that it fits nothing that is

@@ -82,14 +82,17 @@ impl Sim {
             let catalog = self.definitions.catalog(&self.trees[number], &spec.path);
             Loaded::of_without(&spec, &commit(number), catalog, before, &needless)
         };
+        let recall = |loaded: Loaded| Arc::new(Loaded { recalled: true, ..loaded });
         let (mut failure, mut changed, mut recalled) = (None, false, None);
         if fails {
             let message = "the remote does not answer".to_owned();
             failure = Some(SourceFailure { reason: "GitUnreachable", message, terminal: false });
             if let (None, Some(applied)) = (&loaded, applied) {
-                loaded = Some(Arc::new(read(number(&applied.commit), None)));
+                loaded = Some(recall(read(number(&applied.commit), None)));
             }
-        } else if loaded.as_ref().is_none_or(|old| old.revision.commit != commit(head) || old.lost)
+        } else if loaded
+            .as_ref()
+            .is_none_or(|old| old.revision.commit != commit(head) || old.lost || old.recalled)
         {
             let mut new = read(head, loaded.as_deref());
             let first = loaded.as_ref().is_none_or(|old| old.lost);
@@ -115,7 +118,7 @@ impl Sim {
         }
         // Whoever may have to wait for others keeps what was applied before.
         if let Some(last) = last.filter(|last| !fails && last.commit != commit(head)) {
-            recalled = Some(Arc::new(read(number(&last.commit), None)));
+            recalled = Some(recall(read(number(&last.commit), None)));
         }
         known.1.clone_from(&loaded);
         let lost = loaded.as_ref().is_some_and(|loaded| loaded.lost);

@@ -164,7 +164,9 @@ fn g12_prune_disabled_keeps_one() {
 fn g12_prune_off_keeps_all() {
     let mut w = world(&["a", "b", "c"], &["a", "b", "c", "d"]);
     w.prune.enabled = false;
-    assert!(w.plan().is_settled());
+    let plan = w.plan();
+    assert!(plan.is_settled());
+    assert!(!plan.proves_its_size(0), "d goes as soon as pruning is on");
 }
 
 #[test]
@@ -175,6 +177,7 @@ fn g12_one_approval_releases_no_more_than_a_status_can_remember() {
     w.prune.max_deletions = IntOrString::Int(0);
     let held = w.show().held.expect("held");
     assert_eq!(held.victims.len(), MOST_APPROVED + 3);
+    assert_eq!(w.show().held.expect("held").digest, held.digest, "nothing has changed");
     w.approval = Some(held.digest.clone());
     let plan = w.show();
     let later = plan.held.expect("the rest");
@@ -468,6 +471,27 @@ fn g22_an_absence_that_others_cannot_confirm_is_held_until_they_can_or_somebody_
     w.others.wants.insert(id("x"));
     assert!(w.plan().prune.is_empty());
     assert_eq!(w.plan().given, [(id("x"), "other".to_owned())]);
+}
+
+#[test]
+fn g22_an_approval_counts_however_many_cannot_be_read() {
+    let mut w = three_of_eight();
+    let files = |several: &[&str]| {
+        let file = |n: usize| format!("GitSync many: f{n}.yaml");
+        let several = several.iter().map(|name| format!("GitSync {name}"));
+        let mut unread: Vec<_> = several.chain((0..150).map(file)).collect();
+        unread.sort();
+        Unproven { unread, reason: "not all can be read".into() }
+    };
+    w.unproven = files(&["other"]);
+    let shown = w.show().held.expect("held").digest;
+    assert_eq!(
+        w.pending.as_ref().map(|it| &*it.unread),
+        Some(&["GitSync many", "GitSync other"].map(str::to_owned)[..])
+    );
+    assert_eq!(w.show().held.expect("held").digest, shown, "nothing has changed");
+    w.approval = Some(shown);
+    assert_eq!(w.show().prune.len(), 3);
 }
 
 #[test]
