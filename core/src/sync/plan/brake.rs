@@ -330,7 +330,7 @@ pub fn narrowed(ours: &PendingPrune, live: Option<&PendingPrune>) -> Option<Pend
     let mut held_before: Vec<_> = ours.held_before.iter().chain(others).cloned().collect();
     held_before.truncate(MOST_APPROVED);
     let requires_approval = ours.requires_approval || live.requires_approval;
-    Some(PendingPrune { held_before, requires_approval, ..live.clone() })
+    Some(PendingPrune { requires_approval, held_before, ..live.clone() })
 }
 
 /// The approval that a GitSync carries, once it was acted on: that what it approves is remembered, or that it fits nothing that is
