@@ -390,3 +390,22 @@ fn g18_what_is_paused_in_the_hands_of_one_that_ends_is_told_once_that_one_is_gon
     let vanished = problems.iter().filter(|p| p.message.contains("the vanished GitSync"));
     assert_eq!(vanished.count(), 1, "{problems:?}");
 }
+
+#[test]
+fn g18_what_a_killed_operator_says_late_while_objects_are_written_is_not_built_on() {
+    let mut script = Script::new(&[], &ALL, 2);
+    let base = script.status("one").prune_base;
+    script.asks("one");
+    script.meanwhile = Some(|server| {
+        server.edit(&of_sync("one"), |sync| {
+            sync["status"]["pruneBase"] = json!(99);
+            sync["status"]["lastPruneDigest"] = json!("0123456789abcdef");
+        });
+    });
+    // One is changed, and all others go.
+    script.finds_contents("one", &[(id(ALL[0]), 7)]);
+    let said = script.status("one");
+    let pending = said.pending_prune.expect("held");
+    assert_eq!((said.prune_base, said.last_prune_digest), (base, Some(pending.digest)));
+    assert!(script.meanwhile.is_none(), "it has happened");
+}

@@ -33,6 +33,8 @@ pub(super) struct Script {
     pub loses: Option<fn(&Call) -> bool>,
     /// The pass whose status says this is dropped before it gets there; once.
     pub drops: Option<fn(&GitSyncStatus) -> bool>,
+    /// What happens while the next object is written, and is shown at once; once.
+    pub meanwhile: Option<fn(&mut Server)>,
     /// What has happened, if it is to be written down.
     pub log: Option<Vec<String>>,
 }
@@ -64,8 +66,8 @@ impl Script {
         }
         let operator = Operator::new(&server, now, 1, 48);
         let read = BTreeMap::new();
-        let (loses, drops, log) = (None, None, None);
-        Self { server, operator, now, read, commits: 0, loses, drops, log }
+        let (loses, drops, meanwhile, log) = (None, None, None, None);
+        Self { server, operator, now, read, commits: 0, loses, drops, meanwhile, log }
     }
 
     /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
@@ -150,6 +152,11 @@ impl Script {
                     return true;
                 }
                 self.operator.flying.pop();
+                let writes = matches!(&asked.call, Call::Apply { .. });
+                if let Some(happens) = self.meanwhile.take_if(|_| writes) {
+                    happens(&mut self.server);
+                    while self.operator.show(&self.server, 0) {}
+                }
                 let before = self.server.get(&of_sync(name)).cloned();
                 let reply = if self.loses.is_some_and(|loses| loses(&asked.call)) {
                     Err(CallError::Deadline(Duration::ZERO))
