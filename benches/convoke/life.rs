@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::report::{Goal, Report};
 use crate::repository::Fleet;
 use crate::stage::{Outcome, Running, millis};
-use crate::whole::memory;
+use crate::whole::{memory, stages};
 
 /// Edits that P9 makes, each of another agent.
 const EDITS: usize = 100;
@@ -91,6 +91,8 @@ fn follow(agents: Api<Agent>) -> (JoinSet<()>, mpsc::Receiver<(Instant, Agent)>)
 /// P10: the operator is killed and started again. Ready is `/readyz`; settled is when a sync that was asked for
 /// meanwhile is handled. The status that says so is the one write that is expected.
 pub async fn restart(run: &mut Running<'_>, report: &mut Report) -> Outcome<()> {
+    // What earlier steps changed last is not left to do after the start.
+    run.quiet().await?;
     run.operator.kill();
     let (mark, from) = (run.stage.cluster.audit_mark(), run.stage.api.audit_end());
     let (_, request) = run.wake().await?;
@@ -98,13 +100,12 @@ pub async fn restart(run: &mut Running<'_>, report: &mut Report) -> Outcome<()> 
     let began = Instant::now();
     run.operator.spawn()?;
     let ready = run.operator.ready(run.stage.patience()).await?;
-    let handled = run
+    let (handled, sync) = run
         .wait(|sync| {
             let status = sync.status.as_ref();
             status.and_then(|status| status.last_handled_reconcile_at.as_ref()) == Some(&request)
         })
-        .await?
-        .0;
+        .await?;
     run.quiet().await?;
     let writes = run.stage.cluster.writes_by(run.stage.user(), mark);
     let expected =
@@ -119,7 +120,13 @@ pub async fn restart(run: &mut Running<'_>, report: &mut Report) -> Outcome<()> 
     let row =
         report.add(run.stage.key("P10", "restart to ready"), "ms", millis(ready - began), listed);
     row.goal = Goal::Ratio(1.3);
-    report.add(run.stage.key("P10", "restart to settled"), "ms", millis(handled - began), listed);
+    let row = report.add(
+        run.stage.key("P10", "restart to settled"),
+        "ms",
+        millis(handled - began),
+        listed,
+    );
+    stages(row, &sync);
     let mut others = writes;
     expected.map(|place| others.remove(place));
     for write in others.iter().take(5) {

@@ -45,7 +45,12 @@ pub fn memory(run: &Running<'_>, what: &str, report: &mut Report) -> Outcome<()>
 pub async fn change(run: &mut Running<'_>, limits: Limits, report: &mut Report) -> Outcome<()> {
     let fleet = run.stage.fleet;
     let files: Vec<_> = (0..fleet.size).map(|i| (fleet.path(i), fleet.document(i, 2))).collect();
+    let mark = run.operator.cpu();
     let (ms, sync) = run.push("all changed", &files, &[]).await?;
+    let used = run.operator.cpu_ms_since(&mark);
+    report.note(format!(
+        "P3: until all was applied the operator used {used:.0} ms of processor time"
+    ));
     let row = report.add(run.stage.key("P3", "all changed"), "ms", ms, Some(limits.change));
     row.goal = Goal::Ratio(1.3);
     stages(row, &sync);

@@ -69,6 +69,17 @@ fn g12_what_another_sync_turns_out_to_want_is_not_held_any_more() {
 }
 
 #[test]
+fn g18_a_status_says_how_long_planning_took() {
+    let mut script = Script::new(&[], &ALL, 2);
+    script.operator.computing = Duration::from_millis(40);
+    script.asks("one");
+    script.finds("one", &["a", "b", "c", "d", "e", "x", "y"], &[]);
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "x", "y"]);
+    let stages = script.status("one").stages.expect("stages");
+    assert_eq!((stages.fetch_ms, stages.plan_ms), (7, 40));
+}
+
+#[test]
 fn g22_whoever_waits_for_a_look_sees_that_there_will_be_none() {
     // Suspended: nobody knows what it wants.
     let mut script = asking(&["x"], &["two"], 2);

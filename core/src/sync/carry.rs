@@ -108,6 +108,7 @@ impl Engine {
         self.hear_others(state, subject, &mut work);
         let latch = latch(state, subject, &work);
         let postponed = self.postpone_deletes(state, subject, &mut work);
+        io.tick().await;
         let mut stages =
             Stages { plan_ms: io.millis_since(plan_start), ..state.remote.stages.clone() };
         // Before the first delete: after a crash the rest is still approved.

@@ -233,6 +233,7 @@ impl Driver {
             Effect::Publish(published) => self.publish(key, &published),
             Effect::Writing(true) => *turn = Some(self.turns.sync(&key.namespace)),
             Effect::Writing(false) => *turn = None,
+            Effect::Tick => {}
             Effect::Forget => self.forget(key),
         }
         None

@@ -33,6 +33,8 @@ pub enum Effect {
     Publish(Box<Published>),
     /// Writes begin, or end with what there is to say of them.
     Writing(bool),
+    /// Nothing but the time is asked for: a pass goes on with the `now` that it is given next.
+    Tick,
     /// The GitSync is gone: what is kept for it is of no use any more.
     Forget,
 }

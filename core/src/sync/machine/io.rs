@@ -152,6 +152,20 @@ impl Io {
         let _ = over.await;
     }
 
+    /// Asks what time it is: while something is computed, [`Self::now`] stays what it was.
+    pub async fn tick(&self) {
+        self.tell(Effect::Tick);
+        let mut asked = false;
+        std::future::poll_fn(|context| {
+            if std::mem::replace(&mut asked, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// It is that time now.
     fn is(&self, now: Now) {
         let mut inner = self.lock();
@@ -245,22 +259,21 @@ impl<'a, T> Pass<'a, T> {
     pub fn next(&mut self, now: Now, free: bool) -> Step<T> {
         self.io.is(now);
         loop {
-            if self.over.is_none() && self.ready.0.swap(false, Ordering::SeqCst) {
-                let mut context = Context::from_waker(&self.waker);
-                if let Poll::Ready(over) = self.work.as_mut().poll(&mut context) {
-                    self.over = Some(over);
-                }
-            }
+            // What was asked for comes before what follows from it.
             if let Some(effect) = self.io.next_effect() {
                 return Step::Do(effect);
             }
             if let Some(over) = self.over.take() {
                 return Step::Over(over);
             }
-            // Whoever got the slot and sent nothing leaves it to the next one.
-            if self.ready.0.load(Ordering::SeqCst) {
+            if self.ready.0.swap(false, Ordering::SeqCst) {
+                let mut context = Context::from_waker(&self.waker);
+                if let Poll::Ready(over) = self.work.as_mut().poll(&mut context) {
+                    self.over = Some(over);
+                }
                 continue;
             }
+            // Whoever gets the slot and sends nothing leaves it to the next one.
             if !(free && self.io.grant()) {
                 let (until, wants) = (self.io.next_timer(), self.io.wants());
                 return Step::Wait { until, wants };
@@ -277,7 +290,7 @@ impl<'a, T> Pass<'a, T> {
     pub(super) fn left(&mut self) -> Vec<Effect> {
         let mut left = Vec::new();
         while let Some(effect) = self.io.next_effect() {
-            if !matches!(effect, Effect::Request(..) | Effect::Writing(_)) {
+            if !matches!(effect, Effect::Request(..) | Effect::Writing(_) | Effect::Tick) {
                 left.push(effect);
             }
         }
@@ -382,6 +395,22 @@ mod tests {
         }
         let Step::Over(at) = pass.next(now(start, 7), true) else { panic!("not over") };
         assert_eq!(at, start + Duration::from_secs(7));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a point to count from
+    fn g18_a_pass_that_computed_is_told_how_long_that_took() {
+        let start = Instant::now();
+        let io = Io::new(now(start, 0), 0, 1);
+        let work = async {
+            let began = io.now();
+            io.tick().await;
+            io.millis_since(began)
+        };
+        let mut pass = Pass::new(io.clone(), work);
+        let Step::Do(Effect::Tick) = pass.next(now(start, 0), true) else { panic!("no tick") };
+        let Step::Over(spent) = pass.next(now(start, 3), true) else { panic!("not over") };
+        assert_eq!(spent, 3000);
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Operator {
     /// When each GitSync is looked at again.
     due: Arc<Mutex<BTreeMap<String, Instant>>>,
     clock: Arc<Mutex<Instant>>,
+    /// How long it takes to compute a plan.
+    pub computing: Duration,
     /// The passes that are under way, and which of all passes each is.
     pub active: BTreeMap<String, u64>,
     /// How many have begun.
@@ -187,6 +189,7 @@ impl Operator {
             stores,
             due,
             clock,
+            computing: Duration::ZERO,
             active: BTreeMap::new(),
             passes: 0,
             failures: BTreeMap::new(),
@@ -379,6 +382,7 @@ impl Operator {
                 self.read.remove(name);
             }
             Step::Do(Effect::Event(event)) => self.events.push((event.reason, event.note)),
+            Step::Do(Effect::Tick) => *self.clock.lock().expect("lock") += self.computing,
             Step::Do(Effect::Publish(_) | Effect::Writing(_)) => {}
             Step::Wait { .. } => return (None, false),
             Step::Over(ended) => {

@@ -151,7 +151,7 @@ fn of_look(look: &Look) -> String {
 /// What a pass wants besides requests, or how it ended.
 pub fn of_step(sync: &str, step: &Step<Ended>) -> Option<String> {
     let words = match step {
-        Step::Do(Effect::Request(..)) | Step::Wait { .. } => return None,
+        Step::Do(Effect::Request(..) | Effect::Tick) | Step::Wait { .. } => return None,
         Step::Do(Effect::Look(look)) => of_look(look),
         Step::Do(Effect::StopLooking) => "gives up its look".to_owned(),
         Step::Do(Effect::Wake(other, after)) => format!("wakes {other} {}", roughly(*after)),
