@@ -88,7 +88,9 @@ async fn approve(args: &Args) -> Result<ExitCode, Failure> {
             connection.failure("patch", "gitsyncs", &error)
         }
     })?;
-    print("approved: the operator deletes these now, and nothing else\n")
+    print(
+        "approved: the operator deletes these once it has looked at the remote again, and nothing else\n",
+    )
 }
 
 /// What would go.

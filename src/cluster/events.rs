@@ -1,5 +1,9 @@
 //! Kubernetes events: on change and on failure only, short, and never in the way of the work.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 
@@ -9,10 +13,19 @@ use crate::definition::diagnostic::printable;
 /// Bytes of the longest note (the API server's limit is 1 KiB).
 const MOST_NOTE: usize = 1000;
 
+/// What is told again within this time is counted, and makes no event of its own.
+const SERIES: Duration = Duration::from_secs(6 * 60);
+
+/// What an event says: the uid of the object, the reason and the note.
+type Said = (String, String, String);
+
 /// Publishes events under the operator's name.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
+    /// A recorder for each note: one alone would count all that has the same reason under the note of the first.
+    recorders: Arc<Mutex<HashMap<Said, (Instant, Recorder)>>>,
 }
 
 impl Events {
@@ -21,7 +34,18 @@ impl Events {
     pub fn new(client: Client) -> Self {
         let reporter =
             Reporter { controller: "convoke".into(), instance: std::env::var("POD_NAME").ok() };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { client, reporter, recorders: Arc::default() }
+    }
+
+    /// The recorder of what says this, and has said it not long ago.
+    fn recorder(&self, said: Said) -> Recorder {
+        let now = Instant::now();
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        recorders.retain(|_, (last, _)| now.duration_since(*last) < SERIES);
+        let new = || (now, Recorder::new(self.client.clone(), self.reporter.clone()));
+        let (last, recorder) = recorders.entry(said).or_insert_with(new);
+        *last = now;
+        recorder.clone()
     }
 
     /// Tells one thing about one object. A failure to tell is logged, nothing else.
@@ -33,11 +57,13 @@ impl Events {
         note: &str,
     ) {
         let type_ = if good { EventType::Normal } else { EventType::Warning };
-        let note = Some(fit(note));
-        let event =
-            Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
+        let note = fit(note);
         let reference = about.object_ref(&());
-        match tokio::time::timeout(CALL_DEADLINE, self.recorder.publish(&event, &reference)).await {
+        let uid = reference.uid.clone().unwrap_or_default();
+        let recorder = self.recorder((uid, reason.to_owned(), note.clone()));
+        let (note, reason_, action) = (Some(note), reason.to_owned(), reason.to_owned());
+        let event = Event { type_, reason: reason_, note, action, secondary: None };
+        match tokio::time::timeout(CALL_DEADLINE, recorder.publish(&event, &reference)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, reason, "cannot write an event"),
             Err(_) => tracing::debug!(reason, "an event took too long"),

@@ -252,10 +252,15 @@ impl GitError {
             Self::InvalidPath { .. } => {
                 "use a folder relative to the root of the repository, such as ./prod"
             }
-            Self::RefNotFound { nearest, .. } | Self::PathMissing { nearest, .. } => {
-                return (!nearest.is_empty())
-                    .then(|| format!("did you mean {}?", nearest.join(", ")));
+            Self::RefNotFound { nearest, .. } | Self::PathMissing { nearest, .. }
+                if !nearest.is_empty() =>
+            {
+                return Some(format!("did you mean {}?", nearest.join(", ")));
             }
+            Self::PathMissing { .. } => {
+                "nothing is deleted; if all of it is to go, commit the folder with a file like .gitkeep: then its deletes are held, and can be approved"
+            }
+            Self::RefNotFound { .. } => return None,
             Self::EmptyRepository => "push a first commit",
             Self::CommitRefused { .. } => {
                 "follow a branch or tag, or set uploadpack.allowAnySHA1InWant on the server"

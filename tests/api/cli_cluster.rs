@@ -485,7 +485,7 @@ async fn g23_convoke_approve_releases_what_it_showed() {
         - ModelAPI/c
         - ModelAPI/b
         digest DIGEST
-    approved: the operator deletes these now, and nothing else
+    approved: the operator deletes these once it has looked at the remote again, and nothing else
     "#);
     // The operator has no such verb, and goes on.
     team.wait_ready("True").await;

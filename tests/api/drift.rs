@@ -25,9 +25,12 @@ async fn team(prefix: &str, models: &[&str], extra: Value) -> Team<'static> {
 
 /// A person edits the address of a model.
 async fn edit(team: &Team<'_>, name: &str, url: &str) {
+    edit_as(team, "kubectl-edit", name, url).await;
+}
+
+async fn edit_as(team: &Team<'_>, manager: &str, name: &str, url: &str) {
     let patch = json!({"spec": {"external": {"url": url}}});
-    let params =
-        PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
     let api = team.api(Kind::ModelAPI);
     api.patch(name, &params, &Patch::Merge(&patch)).await.expect("edit");
 }
@@ -60,16 +63,20 @@ async fn g14_an_edit_is_undone_and_an_event_names_the_field_and_who_it_was() {
     let team = team("culprit", &["a", "b"], json!({})).await;
     edit(&team, "a", BAD).await;
     url_becomes(&team, "a", GOOD).await;
+    // Of another object, by somebody else: told as such, and not counted as the same.
+    edit_as(&team, "kubectl-patch", "b", BAD).await;
+    url_becomes(&team, "b", GOOD).await;
     let events: Api<Event> = Api::namespaced(team.client.clone(), &team.namespace);
     eventually(SOON, "an event tells", || async {
         let all = events.list(&ListParams::default()).await.expect("events");
         let notes = all.items.iter().filter(|e| e.reason.as_deref() == Some("DriftCorrected"));
-        let notes: Vec<_> = notes.filter_map(|e| e.message.clone()).collect();
-        if notes == ["ModelAPI/a: spec.external.url, changed by kubectl-edit; undone"] {
-            Ok(())
-        } else {
-            Err(format!("{notes:?}"))
-        }
+        let mut notes: Vec<_> = notes.filter_map(|e| e.message.clone()).collect();
+        notes.sort();
+        let both = [
+            "ModelAPI/a: spec.external.url, changed by kubectl-edit; undone",
+            "ModelAPI/b: spec.external.url, changed by kubectl-patch; undone",
+        ];
+        if notes == both { Ok(()) } else { Err(format!("{notes:?}")) }
     })
     .await;
 }

@@ -27,7 +27,11 @@ pub fn outdated<'a>(
 #[must_use]
 pub fn words(given: &str) -> String {
     let given: String = given.chars().take(MOST).collect();
-    format!("the approval that was given, {}, is not of what is held now", printable(&given))
+    format!(
+        "the annotation {} says {}, which is not the digest of what is held now",
+        keys::APPROVE_PRUNE,
+        printable(&given)
+    )
 }
 
 /// The approval that a GitSync carries, if this plan is the first to find that it releases nothing: it is `handled` now and was
@@ -58,14 +62,10 @@ impl Engine {
         let words = words(given);
         let note = match held {
             Some(held) => format!(
-                "{words}; {} are held now, with the digest {}. Look at status.pendingPrune.objects; to release exactly these: \
-                 kubectl -n {} annotate gitsync {} --overwrite {}={}",
+                "{words}; {} are held now, with the digest {}. Look at status.pendingPrune.objects; to release exactly these: {}",
                 held.victims.len(),
                 held.digest,
-                subject.key.namespace,
-                subject.key.name,
-                keys::APPROVE_PRUNE,
-                held.digest
+                held.command
             ),
             None => format!(
                 "{words}, and it releases nothing: an approval counts only for what status.pendingPrune shows with its digest"

@@ -497,8 +497,9 @@ fn problems(
     let mut problems = read.catalog.problems.clone();
     let view = state.plans.view.as_ref();
     problems.extend(view.into_iter().flat_map(|view| view.references.problems()).cloned());
-    let (namespace, refused) = (&subject.key.namespace, &state.plans.refused);
-    problems.extend(write_problems(namespace, &loaded.measure, plan, outcome, refused, fought));
+    let refused = &state.plans.refused;
+    let found = write_problems(subject.key, &loaded.measure, plan, outcome, refused, fought);
+    problems.extend(found);
     diagnostic::sort(&mut problems);
     problems
 }

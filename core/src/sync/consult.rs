@@ -147,7 +147,13 @@ mod tests {
     fn holding() -> Plan {
         let (digest, reason, victims) = ("d1".into(), "too many".into(), vec![victim("a")]);
         Plan {
-            held: Some(Held { digest, cause: Cause::Brake, reason, victims }),
+            held: Some(Held {
+                digest,
+                cause: Cause::Brake,
+                reason,
+                command: String::new(),
+                victims,
+            }),
             ..Plan::default()
         }
     }

@@ -353,8 +353,14 @@ fn g22_a_conflict_with_a_sibling_says_what_helps() {
     let problems = script.status("two").problems;
     let hints: Vec<_> = problems.iter().filter_map(|problem| problem.hint.as_deref()).collect();
     let [strange, sibling] = *hints else { panic!("{problems:?}") };
-    assert!(strange.contains("kubectl annotate modelapis s convoke.dev/adopt-by="), "{strange}");
-    assert!(sibling.contains("as soon as GitSync one does not want it"), "{sibling}");
+    assert!(
+        strange.contains("kubectl -n team annotate modelapis s convoke.dev/adopt-by=two"),
+        "{strange}"
+    );
+    assert!(
+        sibling.contains("as soon as a commit of GitSync one without errors does not want it"),
+        "{sibling}"
+    );
     assert!(sibling.contains("convoke.dev/reconcile: disabled"), "{sibling}");
     assert!(!sibling.contains(keys::ADOPT_BY), "that does nothing while GitSync one lives");
     // What it says helps.

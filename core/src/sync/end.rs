@@ -380,7 +380,7 @@ impl Engine {
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
         let problems = write_problems(
-            &key.namespace,
+            key,
             &DesiredSet::new(),
             &Plan::default(),
             &outcome,

@@ -143,6 +143,8 @@ pub struct Held {
     pub cause: Cause,
     /// The same for people.
     pub reason: String,
+    /// What releases exactly these, for a shell.
+    pub command: String,
     /// What would go.
     pub victims: Vec<Victim>,
 }

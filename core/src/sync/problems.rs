@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::rights::Rejection;
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{ObjectId, keys};
+use crate::cluster::store::Key;
 
 /// Content that the server refused: object → hash of what was sent, and what the server said.
 pub type Refused = BTreeMap<ObjectId, (String, Rejection)>;
@@ -21,7 +22,7 @@ pub const FAILED: &str = "CVK0903";
 
 /// Conflicts, refusals and failed writes as problems, with the place of the definition.
 pub fn write_problems(
-    namespace: &str,
+    key: &Key,
     desired: &DesiredSet,
     plan: &Plan,
     outcome: &Outcome,
@@ -46,15 +47,17 @@ pub fn write_problems(
         let hint = match &conflict.sibling {
             // As long as that one lives, nothing but Git takes it away from it.
             Some(name) => format!(
-                "take the definition out of one of the two folders: it is handed over as soon as GitSync {name} does not want it any more; if the live object says {}: {}, remove that first",
+                "take the definition out of one of the two folders: it is handed over as soon as a commit of GitSync {name} without errors does not want it any more; if the live object says {}: {}, remove that first",
                 keys::RECONCILE,
                 keys::DISABLED
             ),
             None => format!(
-                "delete or rename one of the two; to hand the live object over: kubectl annotate {} {} {}=<GitSync>",
+                "delete or rename one of the two; to hand the live object over: kubectl -n {} annotate {} {} {}={}",
+                key.namespace,
                 conflict.id.kind.plural(),
                 conflict.id.name,
-                keys::ADOPT_BY
+                keys::ADOPT_BY,
+                key.name
             ),
         };
         problems.push(problem(
@@ -89,7 +92,8 @@ pub fn write_problems(
     }
     for Fought { id, who, wait: _ } in fought {
         let hint = format!(
-            "stop the other writer, or pause the object: kubectl annotate {} {} {}={}",
+            "stop the other writer, or pause the object: kubectl -n {} annotate {} {} {}={}",
+            key.namespace,
             id.kind.plural(),
             id.name,
             keys::RECONCILE,
@@ -104,7 +108,7 @@ pub fn write_problems(
     for (id, Rejection { words, denial }, what) in refusals.chain(undeleted) {
         problems.push(if let Some(denial) = denial {
             let text = format!("{id} could not be {what}: {}", denial.sentence());
-            problem(id, FORBIDDEN, text, Some(denial.hint(namespace)))
+            problem(id, FORBIDDEN, text, Some(denial.hint(&key.namespace)))
         } else if what == "written" {
             problem(id, "CVK0902", format!("the API server refused {id}: {words}"), None)
         } else {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::Count;
 use super::plan::{Cause, Plan};
-use super::verdict::{Verdict, held_message, unwatched_message};
+use super::verdict::{Verdict, approved_message, held_message, unwatched_message};
 use super::words::{Came, Said, Trigger};
 use crate::api::git_sync::{
     ApprovedPrune, GitSyncStatus, HistoryEntry, KindCount, ObjectCounts, PendingPrune, Problem,
@@ -197,11 +197,17 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         }
     };
     if let Some(plan) = report.plan {
-        let held = plan.held.as_ref().map(held_message).unwrap_or_default();
-        let brake = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Brake);
-        let reason = if brake { "ApprovalNeeded" } else { "NotProven" };
+        let held = match (&plan.held, &report.approved) {
+            (Some(held), _) if held.cause == Cause::Brake => {
+                Some(("ApprovalNeeded", held_message(held)))
+            }
+            (Some(held), _) => Some(("NotProven", held_message(held))),
+            (None, Some(approved)) => Some(("Approved", approved_message(approved))),
+            (None, None) => None,
+        };
         if !report.recalled {
-            flag("PruneHeld", plan.held.is_some(), reason, &held);
+            let (reason, message) = held.as_ref().map_or(("", ""), |(why, what)| (why, what));
+            flag("PruneHeld", held.is_some(), reason, message);
         }
         let first = plan.drifted.first().map(ToString::to_string).unwrap_or_default();
         let drifted = format!(

@@ -7,7 +7,7 @@ use super::plan::{Cause, Held, Plan};
 use super::problems::{FAILED, FORBIDDEN};
 use super::rights::Refusal;
 use super::words::{Reason, Said};
-use crate::api::git_sync::{Problem, Severity};
+use crate::api::git_sync::{ApprovedPrune, Problem, Severity};
 use crate::api::{ObjectId, keys};
 
 /// The message while the remote is looked at.
@@ -171,12 +171,16 @@ pub fn held_message(held: &Held) -> String {
             "They go by themselves when that is mended. To release exactly these before"
         }
     };
+    format!("{} delete(s) held: {}. {then}: {}", held.victims.len(), held.reason, held.command)
+}
+
+/// What was approved and is still there.
+#[must_use]
+pub fn approved_message(approved: &ApprovedPrune) -> String {
     format!(
-        "{} delete(s) held: {}. {then}: kubectl annotate gitsync NAME --overwrite {}={}",
-        held.victims.len(),
-        held.reason,
-        keys::APPROVE_PRUNE,
-        held.digest
+        "deletes that were approved with {} are still to be made. To take the approval back, remove the annotation {}",
+        approved.digest,
+        keys::APPROVE_PRUNE
     )
 }
 

@@ -3,7 +3,13 @@ use super::*;
 #[test]
 fn g12_held_deletes_wait_for_somebody_and_unproven_ones_for_the_cause_to_end() {
     let victims = Vec::new();
-    let held = Held { digest: "d".into(), cause: Cause::Brake, reason: "too many".into(), victims };
+    let held = Held {
+        digest: "d".into(),
+        cause: Cause::Brake,
+        reason: "too many".into(),
+        command: "approve d".into(),
+        victims,
+    };
     let mut plan = Plan { held: Some(held.clone()), ..Plan::default() };
     let asked = Carried { asked: vec!["other".into()], ..Carried::default() };
     assert_eq!(verdict("r", &[], &plan, &asked).reason, Said::Progressing.into());

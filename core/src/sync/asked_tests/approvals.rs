@@ -114,3 +114,47 @@ fn g12_an_approval_of_nothing_is_told_once() {
     assert_eq!(told(&script).len(), 2);
     assert_eq!(script.objects(), ALL);
 }
+
+#[test]
+fn g12_an_approval_is_taken_back_with_its_annotation_while_the_remote_is_waited_for() {
+    for (removed, protected) in [(true, false), (false, false), (true, true)] {
+        let mut script = three();
+        let old = digest(&script);
+        if protected {
+            // What is left would be few enough to go without an approval.
+            script.annotate(&Name::Object(id("x")), keys::PRUNE, keys::DISABLED);
+            assert_eq!(digest(&script), old);
+        }
+        script.approve();
+        script.fails("one");
+        assert_eq!(script.objects(), ALL);
+        let (waits, pending) = (held_for(&script), script.pending());
+        assert!(
+            waits.contains(&old) && pending.is_none_or(|pending| pending.count == 0),
+            "{waits}"
+        );
+
+        script.edit(&of_sync("one"), |sync| {
+            let annotations = sync["metadata"]["annotations"].as_object_mut().expect("annotations");
+            if removed {
+                annotations.remove(keys::APPROVE_PRUNE);
+            } else {
+                annotations[keys::APPROVE_PRUNE] = json!("");
+            }
+        });
+        script.asks("one");
+        script.finds_the_same("one");
+        assert_eq!(script.objects(), ALL, "taken back");
+        assert_eq!(script.ready("one"), "False: PruneHeld");
+        let new = digest(&script);
+        assert_ne!(old, new);
+        // The old one was acted on.
+        script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &old);
+        assert!(!script.looks("one"));
+        assert_eq!(script.objects(), ALL);
+        script.approve();
+        script.finds_the_same("one");
+        let rest = if protected { &["a", "b", "c", "d", "e", "x"][..] } else { &REST };
+        assert_eq!(script.objects(), rest);
+    }
+}

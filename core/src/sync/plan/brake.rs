@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
+use crate::api::keys;
 use crate::sync::approvals::{outdated, words};
 use crate::sync::board::{Board, Namespace, mark};
 use crate::sync::desired::{DesiredSet, SyncRef, hex};
@@ -64,7 +65,13 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
     if let Some(given) = outdated(inputs.approval, &digest, plan.released.as_ref()) {
         reason.push_str(&format!("; {}", words(given)));
     }
-    plan.held = Some(Held { digest, cause, reason, victims: rest });
+    let command = format!(
+        "kubectl -n {} annotate gitsync {} --overwrite {}={digest}",
+        inputs.sync.namespace,
+        inputs.sync.name,
+        keys::APPROVE_PRUNE
+    );
+    plan.held = Some(Held { digest, cause, reason, command, victims: rest });
 }
 
 /// What an approval makes of the victims.
@@ -130,12 +137,23 @@ pub fn names_all(approved: &ApprovedPrune, victims: &[Victim]) -> bool {
     victims.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
 }
 
-/// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now. That counts only for
-/// what is shown with it, and only once: what was approved is remembered, and an approval that fits nothing never will.
-fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -> Released {
-    let remembered = inputs.approved.filter(|approved| {
+/// What was approved of these inputs, if some of it is left.
+fn approved<'a>(inputs: &Inputs<'a>, left: &BTreeSet<String>) -> Option<&'a ApprovedPrune> {
+    inputs.approved.filter(|approved| {
         approved.input_key == inputs.latch_key && approved.uids.iter().any(|uid| left.contains(uid))
-    });
+    })
+}
+
+/// Whether the GitSync carries no approval any more: what is left of what was approved is held again.
+fn is_taken_back(inputs: &Inputs<'_>) -> bool {
+    inputs.approval.is_none_or(str::is_empty)
+}
+
+/// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now. That counts only for
+/// what is shown with it, and only once: what was approved is remembered until the annotation is removed, and an approval that fits
+/// nothing never will.
+fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -> Released {
+    let remembered = approved(inputs, left).filter(|_| !is_taken_back(inputs));
     // It counts while all that cannot be read was known when it was given.
     let earlier = remembered.filter(|earlier| covers(&earlier.unread, inputs.unproven));
     let said = inputs.approval.filter(|said| Some(*said) != inputs.handled);
@@ -187,6 +205,8 @@ fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)
         Some(format!(
             "{count} deletes of this commit were held before, and nobody has approved them"
         ))
+    } else if is_taken_back(inputs) && approved(inputs, &plan.left).is_some() {
+        Some(format!("the approval of {count} deletes of this commit was taken back"))
     } else {
         None
     };
