@@ -80,6 +80,20 @@ fn g18_a_status_says_how_long_planning_took() {
 }
 
 #[test]
+fn g22_what_was_found_just_before_it_was_suspended_counts_when_it_goes_on() {
+    let mut script = Script::new(&[], &ALL, 2);
+    script.asks("one");
+    script.server.edit(&of_sync("one"), |sync| sync["spec"]["suspend"] = json!(true));
+    while script.operator.show(&script.server, 0) {}
+    script.finds("one", &["a", "b", "c", "d", "e", "y", "z"], &[]);
+    assert_eq!(script.objects(), ALL, "it is suspended");
+    script.delete(&Name::Object(id("x")));
+    script.edit_spec("one", "suspend", json!(false));
+    assert!(script.looks("one"), "it looks again");
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"], "nobody wants x any more");
+}
+
+#[test]
 fn g22_whoever_waits_for_a_look_sees_that_there_will_be_none() {
     // Suspended: nobody knows what it wants.
     let mut script = asking(&["x"], &["two"], 2);

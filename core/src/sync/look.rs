@@ -81,6 +81,13 @@ impl Looks {
         }
     }
 
+    /// Whether the answer of the look that began there is still waited for, for tests.
+    #[cfg(test)]
+    pub(super) fn awaits(&self, name: &str, at: Seq) -> bool {
+        let all = self.lock();
+        all.get(name).and_then(|looking| looking.slot.as_ref()).is_some_and(|open| open.at == at)
+    }
+
     /// Of whom something is kept, for tests.
     #[cfg(test)]
     pub(super) fn names(&self) -> Vec<String> {
@@ -112,8 +119,12 @@ impl Engine {
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
     }
 
-    /// Gives up the look that is under way; the next one begins as soon as it may.
+    /// Gives up the look that is under way; the next one begins as soon as it may. What one that has ended has found is taken in: the
+    /// others know it already.
     pub(super) fn stop_looking(&self, state: &mut State, subject: &Subject<'_>) {
+        if let Some(answer) = state.remote.take_answer() {
+            self.learn(state, subject, answer);
+        }
         if state.remote.polling().is_some() {
             subject.io.tell(Effect::StopLooking);
         }

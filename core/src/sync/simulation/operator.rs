@@ -412,6 +412,12 @@ impl Operator {
         self.stores.git_syncs.get(&Key::new(NAMESPACE, name))
     }
 
+    /// Whether the look of a GitSync is still waited for: that it was given up may not be told yet.
+    pub fn awaits(&self, name: &str) -> bool {
+        let at = self.looks.get(name).map(|looking| looking.look.question.at);
+        at.is_some_and(|at| self.machine.engine().looks.awaits(name, at))
+    }
+
     /// The look of a GitSync has ended.
     pub fn looked(&mut self, name: &str, found: Found) {
         let Some(Looking { look, .. }) = self.looks.remove(name) else { return };

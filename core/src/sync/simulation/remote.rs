@@ -56,7 +56,9 @@ impl Sim {
             let lost = if lost { ", and has forgotten what was before" } else { "" };
             format!("{name} has looked{how}, and knows {knows}{lost}")
         });
-        self.oracle.looked(&name, (!fails).then_some(lost), &self.trees);
+        if self.operator.awaits(&name) {
+            self.oracle.looked(&name, (!fails).then_some(lost), &self.trees);
+        }
         self.operator.looked(&name, Ok(found));
         true
     }

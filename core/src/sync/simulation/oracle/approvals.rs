@@ -68,6 +68,10 @@ impl Oracle {
         for shown in &server.log[from..] {
             let Name::Sync(name) = &shown.name else { continue };
             let Some(live) = &shown.object else { continue };
+            if self.is_late(name) {
+                // What somebody who is no more has written over is soon shown again.
+                continue;
+            }
             self.shows(name, &shown.uid, live);
         }
     }

@@ -24,7 +24,7 @@ use super::{Counts, SYNCS, commit};
 use crate::api::ObjectId;
 use crate::dice::Dice;
 use crate::sync::machine::effect::{Call, Request};
-use crate::sync::properties::repository::Tree;
+use crate::sync::properties::repository::{Health, Tree};
 
 /// A digest that was shown.
 #[derive(Debug, Clone)]
@@ -274,8 +274,15 @@ impl Oracle {
         looked.folder.clone_from(&folder);
         looked.lost = lost;
         for object in ALL.iter() {
+            let key = (name.to_owned(), object.clone());
             if let Some((path, content)) = legible(&trees[head], &folder, object) {
-                self.files.insert((name.to_owned(), object.clone()), (path.to_owned(), content));
+                self.files.insert(key, (path.to_owned(), content));
+            } else if said(&trees[head], &folder, object) == Said::Nothing {
+                // It was taken out of a file that can be read.
+                let file = self.files.get(&key).and_then(|(path, _)| trees[head].files.get(path));
+                if file.is_some_and(|file| file.health == Health::Good) {
+                    self.files.remove(&key);
+                }
             }
         }
         if looked.found.is_none_or(|(old, _)| old != head) {

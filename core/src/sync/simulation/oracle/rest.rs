@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::files::{folder_of, mark_of};
-use super::{Counts, Oracle};
+use super::{Counts, Oracle, SYNCS};
 use crate::api::ObjectId;
 use crate::api::keys;
 use crate::sync::properties::repository::{Health, Tree, spec};
@@ -17,7 +17,15 @@ impl Oracle {
     /// What is broken and known heals: an object whose file cannot be read any more is as it was applied last, whatever
     /// somebody has done to it.
     pub fn heals(&self, server: &Server, tree: &Tree, counts: &mut Counts) {
+        let suspended = |other: &str| {
+            let other = server.get(&Name::Sync(other.into()));
+            other.is_some_and(|sync| sync["spec"]["suspend"] == true)
+        };
         for ((name, id), (file, content)) in &self.files {
+            if SYNCS.iter().any(|(other, _, _)| suspended(other)) {
+                // One that is suspended may have wanted it when it looked last: then it is not made again.
+                continue;
+            }
             let Some(sync) = server.get(&Name::Sync(name.clone())) else { continue };
             let plain = !is_deleting(sync)
                 && sync["spec"]["suspend"] != true

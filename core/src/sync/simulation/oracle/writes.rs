@@ -144,7 +144,10 @@ impl Oracle {
             let kept = found.is_some_and(|head| !matches!(said_by(head), Said::Wanted(_)));
             // One that was killed has applied it, or seen it applied.
             let ever = self.applied_ever.get(id).is_some_and(|(who, was)| mine(who, was));
-            assert!(again || ever || kept, "{name} writes {id}: all or nothing");
+            // The commit before, while the newest one waits.
+            let whole = |head: usize| says_so(head) && !has_errors(&trees[head], folder);
+            let earlier = waits && (0..trees.len()).any(whole);
+            assert!(again || ever || kept || earlier, "{name} writes {id}: all or nothing");
         }
         if ours && known && self.by_hand.contains(id) {
             *counts.entry("change by hand undone").or_default() += 1;
@@ -211,8 +214,13 @@ impl Oracle {
         let (_, tail) = mark.split_once('/').unwrap_or_default();
         let of = |name: &str, uid: &str| mark == mark_of(uid, name, id);
         if matches!(call, Call::Delete { .. }) {
-            let mine = of(sync, uid);
-            assert!(mine || me.is_none(), "{sync} deletes {id}, which is marked {mark:?}");
+            // It may have been asked for before there was another GitSync of that name.
+            let shown = self.passes.get(sync).map_or(0, |pass| pass.shown[0]);
+            let before = |(uid, (name, at)): (&String, &(String, usize))| {
+                name == sync && *at > shown && of(name, uid)
+            };
+            let mine = of(sync, uid) || me.is_none() || self.gone.iter().any(before);
+            assert!(mine, "{sync} deletes {id}, which is marked {mark:?}");
             let protected = annotation(live, keys::PRUNE) == Some(keys::DISABLED);
             assert!(!protected, "{sync} deletes {id}, which is protected");
             return;
