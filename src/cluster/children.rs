@@ -446,7 +446,7 @@ impl ChildWriter {
         match ssa::delete(&api, &key.name, &live.uid, live.version).await? {
             Deleted::Gone => store.deleted(key, &live.uid),
             // The watch brings the newest state, and with it the next try.
-            Deleted::Terminating | Deleted::Changed => {}
+            Deleted::Terminating(_) | Deleted::Changed => {}
         }
         Ok(true)
     }

@@ -183,7 +183,7 @@ pub async fn delete(
         // An object comes back when finalizers keep it; a built-in kind may also answer with the object that went.
         Ok(either) => Ok(match either.left() {
             Some(object) if object.metadata.finalizers.as_ref().is_some_and(|f| !f.is_empty()) => {
-                Deleted::Terminating
+                Deleted::Terminating(Box::new(object))
             }
             _ => Deleted::Gone,
         }),

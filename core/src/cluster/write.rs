@@ -1,5 +1,7 @@
 //! What a write may do, and what may come of it.
 
+use kube::core::DynamicObject;
+
 /// Field manager of everything that comes from Git.
 pub const SYNC_MANAGER: &str = "convoke-sync";
 
@@ -18,12 +20,12 @@ pub enum Mode {
 }
 
 /// How a delete ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Deleted {
     /// It is gone.
     Gone,
-    /// It waits for finalizers of others.
-    Terminating,
+    /// It waits for finalizers of others: the object as the server holds it now.
+    Terminating(Box<DynamicObject>),
     /// It changed since it was looked at: look again.
     Changed,
 }

@@ -514,8 +514,11 @@ impl Writer<'_> {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(Pruned::Gone);
                 }
-                Ok(Reply::Deleted(Deleted::Changed)) => {}
-                Ok(_) => return Ok(Pruned::Ending),
+                Ok(Reply::Deleted(Deleted::Terminating(object))) => {
+                    self.wrote(&id, *object);
+                    return Ok(Pruned::Ending);
+                }
+                Ok(_) => {}
                 Err(error) => return Err(Rejection::of(&error)),
             }
             // It changed since it was planned: is it still the same object, ours, and not protected?

@@ -177,10 +177,11 @@ mod tests {
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
         let mut kept = live();
         kept["metadata"]["finalizers"] = json!(["somebody/else"]);
+        let object = serde_json::from_value(kept.clone()).expect("an object");
         for (code, reply, became) in [
             (200, done, Some(Deleted::Gone)),
             (200, live(), Some(Deleted::Gone)),
-            (200, kept, Some(Deleted::Terminating)),
+            (200, kept.clone(), Some(Deleted::Terminating(Box::new(object)))),
             (409, failure(409, "a"), Some(Deleted::Changed)),
             (404, failure(404, "a"), Some(Deleted::Gone)),
             // The kind is not served: nothing is known about the object.

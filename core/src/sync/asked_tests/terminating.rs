@@ -63,6 +63,30 @@ fn g18_what_was_deleted_and_is_still_there_is_told_until_it_is_gone() {
 }
 
 #[test]
+fn g18_what_a_delete_answers_counts_before_the_watch_shows_it() {
+    let mut script = Script::new(&[], &ALL, 8);
+    finalizers(&mut script, "x", &["example.com/hold"]);
+    for name in ALL {
+        script.edit(&Name::Object(id(name)), |object| {
+            object["status"]["conditions"] = json!([{"type": "Ready", "status": "True", "reason": "Ready",
+                "message": "", "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        });
+    }
+    script.asks("one");
+    script.finds("one", &["a", "b", "c", "d", "e", "y", "z"], &[]);
+    assert_eq!(script.ready("one"), "False: Terminating");
+    let statuses = script.server.log.iter().filter(|shown| shown.name == of_sync("one"));
+    let statuses = statuses.filter_map(|shown| Some(shown.object.as_ref()?["status"].clone()));
+    let going = |status: &Value| {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["reason"] == "Terminating")
+    };
+    let told: Vec<_> =
+        statuses.filter(going).map(|status| status["objects"]["ready"].clone()).collect();
+    assert_eq!(told, [json!(7)], "what is being deleted is not ready any more");
+}
+
+#[test]
 fn g18_what_keeps_an_object_is_told_anew_when_that_changes() {
     let mut script = without_x(&["example.com/one", "example.com/two"]);
     let told = |script: &Script| message(script, "Ready").expect("Ready").1;

@@ -16,6 +16,7 @@ const MUST: &[&str] = &[
     "adopted by annotation",
     "all were to go, and wait",
     "approval",
+    "approval taken back",
     "came late",
     "change by hand undone",
     "conflict (409)",

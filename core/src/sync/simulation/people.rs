@@ -180,7 +180,7 @@ impl Sim {
     /// Somebody edits a GitSync.
     pub(super) fn user(&mut self) {
         let (at, number, what) =
-            (self.dice.roll(self.syncs.len()), self.dice.roll(4), self.dice.roll(24));
+            (self.dice.roll(self.syncs.len()), self.dice.roll(4), self.dice.roll(26));
         let (sync_name, path, created) = self.syncs[at];
         let (next, _, _) = self.syncs[(at + 1) % self.syncs.len()];
         self.say(|| format!("user {what}: {sync_name} {number}"));
@@ -241,6 +241,7 @@ impl Sim {
                 let drift = if number < 3 { "Report" } else { "Correct" };
                 self.edit(&name, |sync| sync["spec"]["drift"] = json!(drift));
             }
+            20 | 21 => self.annotate(&name, keys::APPROVE_PRUNE, None),
             // Deleted, or made anew.
             _ => {
                 if self.server.get(&name).is_none() {

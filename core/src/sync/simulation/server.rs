@@ -140,6 +140,10 @@ fn verb(call: &Call) -> Option<&'static str> {
 
 #[allow(clippy::unnecessary_wraps)] // as all answers
 fn object(value: &Value) -> Replied {
+    Ok(Reply::Object(Box::new(as_object(value))))
+}
+
+fn as_object(value: &Value) -> DynamicObject {
     // As it would be parsed, without doing so: that takes long.
     let metadata = ObjectMeta::deserialize(&value["metadata"]).expect("metadata");
     let types = TypeMeta {
@@ -149,7 +153,7 @@ fn object(value: &Value) -> Replied {
     let rest = |(key, _): &(&String, _)| !matches!(&***key, "apiVersion" | "kind" | "metadata");
     let rest = value.as_object().into_iter().flatten().filter(rest);
     let data = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
-    Ok(Reply::Object(Box::new(DynamicObject { types: Some(types), metadata, data })))
+    DynamicObject { types: Some(types), metadata, data }
 }
 
 /// An object with another value of that field.
@@ -298,8 +302,10 @@ impl Server {
                     return Ok(Reply::Deleted(Deleted::Changed));
                 }
                 self.delete(&name);
-                let gone = !self.objects.contains_key(&name);
-                Ok(Reply::Deleted(if gone { Deleted::Gone } else { Deleted::Terminating }))
+                let Some(kept) = self.objects.get(&name) else {
+                    return Ok(Reply::Deleted(Deleted::Gone));
+                };
+                Ok(Reply::Deleted(Deleted::Terminating(Box::new(as_object(kept)))))
             }
             Call::Status { name, uid, status } => {
                 let name = Name::Sync(name.clone());

@@ -182,6 +182,10 @@ impl Sim {
         let shown = self.oracle.shown(name);
         if let Some(digest) = shown {
             self.approve(name, &digest);
+            if self.dice.one_in(3) {
+                self.moment();
+                self.annotate(&Name::Sync(name.into()), keys::APPROVE_PRUNE, None);
+            }
         }
         self.lull();
         self.goes_back_to(less);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::keys;
-use crate::cluster::write::Mode;
+use crate::cluster::write::{Deleted, Mode};
 use crate::next::Next;
 use crate::sync::machine::Ended;
 use crate::sync::machine::effect::{Call, Effect, Look, Replied, Reply, Request};
@@ -117,6 +117,7 @@ pub fn of(sync: &str, asked: &Request, reply: &Replied, before: Option<&Value>) 
     let account = asked.account.as_ref().map(|account| format!(" as {account}"));
     let said = match reply {
         Ok(Reply::Object(_) | Reply::Done) => String::new(),
+        Ok(Reply::Deleted(Deleted::Terminating(_))) => ": Terminating".to_owned(),
         Ok(Reply::Deleted(how)) => format!(": {how:?}"),
         Ok(Reply::Found { deleting }) => format!(": there, deleting: {deleting}"),
         Err(error) => format!(": FAILS: {error}"),

@@ -1,15 +1,17 @@
 //! Approvals: somebody says yes to what a status shows at that moment, and to nothing else. It counts as long as the status goes
-//! on showing that, as held by that digest or as approved; what it does not show any more has to be approved anew.
+//! on showing that, as held by that digest or as approved; what it does not show any more has to be approved anew. It counts for
+//! nothing that begins after the annotation was seen to be gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Oracle;
 use super::files::part;
-use crate::api::ObjectId;
+use super::{Counts, Oracle};
 use crate::api::git_sync::GitSyncStatus;
+use crate::api::{ObjectId, keys};
+use crate::sync::simulation::operator::Operator;
 use crate::sync::simulation::server::{Name, Server, text};
 
 /// What somebody has said yes to.
@@ -27,6 +29,8 @@ pub struct Approval {
     pub unread: BTreeSet<String>,
     /// When.
     pub tick: u64,
+    /// The version of the server before it was annotated.
+    version: u64,
 }
 
 fn status(sync: &Value) -> GitSyncStatus {
@@ -56,7 +60,23 @@ impl Oracle {
             uids: pending.uids.into_iter().filter(|uid| !others.contains(uid)).collect(),
             unread: pending.unread.into_iter().collect(),
             tick,
+            version: server.version,
         });
+    }
+
+    /// A pass begins: what it sees no annotation of any more is taken back.
+    pub(super) fn taken_back(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
+        let Some(entry) = operator.entry(name) else { return };
+        let said = entry.value.facts.annotations.get(keys::APPROVE_PRUNE);
+        if said.is_some_and(|said| !said.is_empty()) {
+            return;
+        }
+        let before = self.approved.len();
+        self.approved
+            .retain(|it| it.name != name || it.of != entry.uid || it.version >= entry.version);
+        if self.approved.len() < before {
+            *counts.entry("approval taken back").or_default() += 1;
+        }
     }
 
     /// Takes note of what the statuses have shown since.

@@ -246,7 +246,8 @@ impl Oracle {
     }
 
     /// A pass begins.
-    pub fn begins(&mut self, name: &str, operator: &Operator) {
+    pub fn begins(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
+        self.taken_back(name, operator, counts);
         let shown = [0, 1, 2].map(|watch: usize| operator.watches[watch].cursor);
         let number = operator.active.get(name).copied().unwrap_or_default();
         let generation = operator.entry(name).and_then(|entry| entry.value.facts.generation);
