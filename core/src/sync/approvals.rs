@@ -1,13 +1,18 @@
 //! Approvals that release nothing, because they are not of what is held now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::engine::{Engine, Subject};
+use super::machine::Ended;
 use super::machine::effect::{Effect, Event};
-use super::plan::{Held, Plan};
+use super::plan::{Held, Plan, brake};
+use super::state::State;
+use super::status::without_approval;
 use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
 use crate::definition::diagnostic::printable;
+use crate::next::Next;
 
 /// Characters of an approval that are repeated: a digest has 16, and anything may stand in an annotation.
 const MOST: usize = 40;
@@ -55,7 +60,33 @@ pub fn fits_nothing<'a>(
     (is_new || is_lost).then_some(given)
 }
 
+/// What was approved, when the annotation that said so is gone. (pure)
+pub(super) fn taken_back<'a>(subject: &Subject<'a>) -> Option<&'a ApprovedPrune> {
+    let approved = subject.status()?.approved_prune.as_ref()?;
+    subject.annotation(keys::APPROVE_PRUNE).is_none_or(str::is_empty).then_some(approved)
+}
+
 impl Engine {
+    /// Forgets an approval, and remembers that what it was given for needs another one.
+    pub(super) async fn take_back(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        approved: &ApprovedPrune,
+    ) -> Ended {
+        let handled = subject.status().and_then(|status| status.last_handled_approval.as_deref());
+        if let Some(latch) = &mut state.latch {
+            // Also when the reply to the write is lost.
+            *latch = Some(brake::taken_back(latch.as_ref(), approved, handled));
+        }
+        let (generation, now) = (subject.generation, subject.io.time());
+        let make = |old: Option<&GitSyncStatus>| {
+            without_approval(old.cloned().unwrap_or_default(), generation, now)
+        };
+        self.write_status(subject, make).await?;
+        Ok(Next::After(Duration::ZERO))
+    }
+
     /// Says of an approval that it releases nothing.
     #[allow(clippy::unused_self)] // as all that tells
     pub(super) fn tell_outdated(&self, subject: &Subject<'_>, given: &str, held: Option<&Held>) {

@@ -23,6 +23,7 @@ use super::problems::{leave_refused, write_problems};
 use super::rights::retry_after;
 use super::space::Space;
 use super::state::{Plans, State, View};
+use super::status::Deletes;
 use super::verdict::Carried;
 use crate::api::git_sync::{
     ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
@@ -292,10 +293,12 @@ impl Engine {
             return Ok(());
         }
         let (released, handled) = (work.plan.released.clone(), latch.handled.clone());
+        let (held, pending) = (work.plan.held.as_ref(), latch.pending.clone());
         self.write_status(subject, |old| {
             let mut status = old.cloned().unwrap_or_default();
-            status.approved_prune = released;
             status.last_handled_approval = handled.or(status.last_handled_approval);
+            let deletes = Deletes { held, pending, approved: released };
+            deletes.tell(&mut status, subject.generation, subject.io.time());
             status
         })
         .await?;

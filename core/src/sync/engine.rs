@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::approvals::taken_back;
 use super::carry::Carry;
 use super::desired::SyncRef;
 use super::history::{News, newest, news, not_arrived, told_with};
@@ -232,6 +233,10 @@ impl Engine {
             // One that is suspended contests nothing until it is resumed.
             self.wake(io, self.siblings.rivals(subject.key));
         }
+        if let Some(approved) = taken_back(subject) {
+            // Here and not in a plan: there is none while nothing can be read.
+            return self.take_back(state, subject, approved).await;
+        }
         if !subject.sync.spec.suspend {
             // Whatever it may write itself: others may wait to hear what it wants.
             self.look(state, subject);
@@ -242,6 +247,8 @@ impl Engine {
             self.stop_looking(state, subject);
             let mut report = subject.blank(unready(Said::Suspended, "", false), state);
             report.suspended = true;
+            // What was found of it is not applied.
+            report.handled = None;
             self.tell(subject, report).await?;
             return Ok(Next::Settled);
         }

@@ -103,10 +103,9 @@ impl Engine {
     /// A look at a remote has ended. Its answer is taken in by the next pass, and stops what is being written. The others know at
     /// once what it wants: they may be about to delete just that.
     pub(super) fn looked(&self, name: &str, at: Seq, found: Found) {
-        let open = {
-            let mut all = self.looks.lock();
-            all.get_mut(name).and_then(|looking| looking.slot.take_if(|open| open.at == at))
-        };
+        // Until its answer is there: one that is suspended meanwhile finds the look under way, or its answer.
+        let mut all = self.looks.lock();
+        let open = all.get_mut(name).and_then(|looking| looking.slot.take_if(|open| open.at == at));
         let Some(Open { of: (uid, generation), slot, .. }) = open else { return };
         let key = Key::new(&*self.namespace, name);
         let (loaded, failed) = if let Ok(answer) = &found {
@@ -122,14 +121,14 @@ impl Engine {
     /// Gives up the look that is under way; the next one begins as soon as it may. What one that has ended has found is taken in: the
     /// others know it already.
     pub(super) fn stop_looking(&self, state: &mut State, subject: &Subject<'_>) {
+        if let Some(looking) = self.looks.lock().get_mut(&subject.key.name) {
+            looking.slot = None;
+        }
         if let Some(answer) = state.remote.take_answer() {
             self.learn(state, subject, answer);
         }
         if state.remote.polling().is_some() {
             subject.io.tell(Effect::StopLooking);
-        }
-        if let Some(looking) = self.looks.lock().get_mut(&subject.key.name) {
-            looking.slot = None;
         }
         state.remote.stop_looking();
     }

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::Count;
-use super::plan::{Cause, Plan};
+use super::plan::brake::{TAKEN_BACK, taken_back};
+use super::plan::{Cause, Held, Plan};
 use super::verdict::{Verdict, approved_message, held_message, unwatched_message};
 use super::words::{Came, Said, Trigger};
 use crate::api::git_sync::{
@@ -197,18 +198,6 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         }
     };
     if let Some(plan) = report.plan {
-        let held = match (&plan.held, &report.approved) {
-            (Some(held), _) if held.cause == Cause::Brake => {
-                Some(("ApprovalNeeded", held_message(held)))
-            }
-            (Some(held), _) => Some(("NotProven", held_message(held))),
-            (None, Some(approved)) => Some(("Approved", approved_message(approved))),
-            (None, None) => None,
-        };
-        if !report.recalled {
-            let (reason, message) = held.as_ref().map_or(("", ""), |(why, what)| (why, what));
-            flag("PruneHeld", held.is_some(), reason, message);
-        }
         let first = plan.drifted.first().map(ToString::to_string).unwrap_or_default();
         let drifted = format!(
             "{} object(s) differ from Git and are left so (drift: Report); first: {first}",
@@ -238,13 +227,13 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         status.problems = problems.iter().take(MOST_PROBLEMS).cloned().map(cap_problem).collect();
     }
     if let Some(plan) = report.plan {
-        status.pending_prune = report.pending;
-        let shown = status.pending_prune.as_ref().filter(|pending| !pending.digest.is_empty());
-        if let Some(shown) = shown {
-            status.last_prune_digest = Some(shown.digest.clone());
-        }
-        if !report.recalled {
-            status.approved_prune = report.approved;
+        if report.recalled {
+            // Of a commit that was applied before nothing is deleted.
+            status.pending_prune = report.pending;
+        } else {
+            let (pending, approved) = (report.pending, report.approved);
+            let deletes = Deletes { held: plan.held.as_ref(), pending, approved };
+            deletes.tell(&mut status, generation, now);
         }
         status.orphans = names(&plan.orphans);
         status.paused = names(&plan.paused);
@@ -282,6 +271,70 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         remember(&mut status.history, entry(done, now));
     }
     fit(&mut status);
+    status
+}
+
+/// What is to be said of the deletes of a plan.
+pub struct Deletes<'a> {
+    /// Those that wait.
+    pub held: Option<&'a Held>,
+    /// The same, to be remembered.
+    pub pending: Option<PendingPrune>,
+    /// Those that are approved and still to be made.
+    pub approved: Option<ApprovedPrune>,
+}
+
+impl Deletes<'_> {
+    /// Says it.
+    pub fn tell(self, status: &mut GitSyncStatus, generation: i64, now: Timestamp) {
+        let approved = self.approved.as_ref().map(approved_message);
+        let said = match self.held {
+            Some(held) => {
+                let brake = held.cause == Cause::Brake;
+                let reason = if brake { "ApprovalNeeded" } else { "NotProven" };
+                let all: Vec<_> = [held_message(held)].into_iter().chain(approved).collect();
+                Some((reason, all.join("; also, ")))
+            }
+            None => approved.map(|message| ("Approved", message)),
+        };
+        show_held(status, said.as_ref().map(|(why, what)| (*why, &**what)), generation, now);
+        let shown = self.pending.as_ref().filter(|pending| !pending.digest.is_empty());
+        if let Some(shown) = shown {
+            status.last_prune_digest = Some(shown.digest.clone());
+        }
+        status.pending_prune = self.pending;
+        status.approved_prune = self.approved;
+    }
+}
+
+fn show_held(
+    status: &mut GitSyncStatus,
+    said: Option<(&str, &str)>,
+    generation: i64,
+    now: Timestamp,
+) {
+    let conditions = &mut status.conditions;
+    if let Some((reason, message)) = said {
+        conditions::set(conditions, "PruneHeld", "True", reason, message, generation, now);
+    } else {
+        conditions::remove(conditions, "PruneHeld");
+    }
+}
+
+/// The status of a GitSync whose approval was taken back.
+#[must_use]
+pub fn without_approval(
+    mut status: GitSyncStatus,
+    generation: i64,
+    now: Timestamp,
+) -> GitSyncStatus {
+    let Some(approved) = status.approved_prune.take() else { return status };
+    let handled = status.last_handled_approval.as_deref();
+    let pending = taken_back(status.pending_prune.as_ref(), &approved, handled);
+    if pending.input_key == approved.input_key {
+        show_held(&mut status, Some(("ApprovalNeeded", TAKEN_BACK)), generation, now);
+    }
+    status.pending_prune = Some(pending);
     status
 }
 

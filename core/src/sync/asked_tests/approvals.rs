@@ -1,6 +1,10 @@
 //! Approvals that are of other deletes than those that are held.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::*;
+use crate::sync::loaded::Loaded;
 
 const REST: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -157,4 +161,126 @@ fn g12_an_approval_is_taken_back_with_its_annotation_while_the_remote_is_waited_
         let rest = if protected { &["a", "b", "c", "d", "e", "x"][..] } else { &REST };
         assert_eq!(script.objects(), rest);
     }
+}
+
+fn take_back(script: &mut Script) {
+    script.edit(&of_sync("one"), |sync| {
+        let annotations = sync["metadata"]["annotations"].as_object_mut().expect("annotations");
+        annotations.remove(keys::APPROVE_PRUNE);
+    });
+}
+
+/// Another operator begins, and has read nothing. Gives what the one before had read.
+fn restart(script: &mut Script) -> BTreeMap<String, Arc<Loaded>> {
+    let read = script.read.clone();
+    script.restart();
+    read
+}
+
+fn protect(script: &mut Script, name: &str, said: &str) {
+    script.annotate(&Name::Object(id(name)), keys::PRUNE, said);
+}
+
+#[test]
+fn g12_what_is_protected_when_its_approval_is_taken_back_stays_held() {
+    for restarted in [false, true] {
+        let mut script = three();
+        script.approve();
+        script.fails("one");
+        for name in ["x", "y", "z"] {
+            protect(&mut script, name, keys::DISABLED);
+        }
+        take_back(&mut script);
+        if restarted {
+            script.read = restart(&mut script);
+        } else {
+            script.asks("one");
+        }
+        script.finds_the_same("one");
+        // Each alone would be few enough to go.
+        for name in ["x", "y"] {
+            protect(&mut script, name, "");
+            script.run();
+            assert_eq!(script.objects(), ALL, "nobody has approved {name}");
+        }
+        let pending = script.pending().expect("held");
+        assert_eq!((pending.count, pending.requires_approval), (2, true));
+        script.approve();
+        script.finds_the_same("one");
+        assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "z"]);
+        protect(&mut script, "z", "");
+        script.run();
+        assert_eq!(script.pending().expect("held").count, 1);
+        assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "z"]);
+    }
+}
+
+#[test]
+fn g12_an_approval_is_taken_back_also_while_no_commit_can_be_read() {
+    let mut script = three();
+    let old = digest(&script);
+    script.approve();
+    script.fails("one");
+    let read = restart(&mut script);
+    script.fails("one");
+    assert!(script.status("one").approved_prune.is_some());
+    take_back(&mut script);
+    assert_eq!(script.status("one").approved_prune, None);
+    assert!(held_for(&script).contains("taken back"), "{}", held_for(&script));
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &old);
+    script.asks("one");
+    script.read = read;
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL, "taken back once is taken back");
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), REST);
+}
+
+#[test]
+fn g12_what_is_taken_back_after_a_crash_can_be_approved_again() {
+    let mut script = three();
+    let old = digest(&script);
+    script.loses = Some(|call| matches!(call, Call::Delete { .. }));
+    script.drops = Some(|status| {
+        let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+        status.approved_prune.is_some() && ready.is_some_and(|ready| ready.reason != "PruneHeld")
+    });
+    script.approve();
+    script.finds_the_same("one");
+    assert!(script.drops.is_none(), "it was killed before it could say what it had done");
+    script.loses = None;
+    // Until then, too, the status says what may go.
+    assert!(held_for(&script).contains("approved"), "{}", held_for(&script));
+    assert!(script.pending().is_none_or(|pending| pending.count == 0));
+    assert_eq!(script.objects(), ALL);
+    take_back(&mut script);
+    script.read = restart(&mut script);
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+    assert_ne!(digest(&script), old, "that one was acted on");
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), REST);
+}
+
+#[test]
+fn g12_approved_deletes_are_told_beside_others_that_are_held() {
+    let mut script = three();
+    let first = digest(&script);
+    script.approve();
+    script.fails("one");
+    assert!(held_for(&script).contains(&first));
+    // Somebody copies objects, with what says whose they are.
+    let x = script.server.get(&Name::Object(id("x"))).expect("x").clone();
+    for name in ["k", "l", "m"] {
+        let mut copy = Value::clone(&x);
+        let mark = x["metadata"]["annotations"][keys::OWNER].as_str().expect("a mark");
+        let mark = mark.replace("team/x", &format!("team/{name}"));
+        copy["metadata"] = json!({"name": name, "annotations": {keys::OWNER: mark}});
+        script.server.make(&Name::Object(id(name)), copy);
+    }
+    script.run();
+    let told = held_for(&script);
+    assert!(told.contains(&first) && told.contains(&digest(&script)), "{told}");
 }

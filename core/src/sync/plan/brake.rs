@@ -16,6 +16,9 @@ use crate::sync::desired::{DesiredSet, SyncRef, hex};
 pub const MOST_APPROVED: usize = 8000;
 /// Objects that are listed by name.
 const MOST_LISTED: usize = 100;
+/// What is said of deletes whose approval is taken back, until they are planned again.
+pub const TAKEN_BACK: &str = "the approval of deletes was taken back: they wait for another one, and are listed with a digest as soon as \
+     the commit is read and compared again";
 /// Those that could not be read and are named in a sentence; all of them are in `status.pendingPrune.unread`.
 const MOST_NAMED: usize = 5;
 
@@ -137,23 +140,12 @@ pub fn names_all(approved: &ApprovedPrune, victims: &[Victim]) -> bool {
     victims.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
 }
 
-/// What was approved of these inputs, if some of it is left.
-fn approved<'a>(inputs: &Inputs<'a>, left: &BTreeSet<String>) -> Option<&'a ApprovedPrune> {
-    inputs.approved.filter(|approved| {
-        approved.input_key == inputs.latch_key && approved.uids.iter().any(|uid| left.contains(uid))
-    })
-}
-
-/// Whether the GitSync carries no approval any more: what is left of what was approved is held again.
-fn is_taken_back(inputs: &Inputs<'_>) -> bool {
-    inputs.approval.is_none_or(str::is_empty)
-}
-
 /// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now. That counts only for
-/// what is shown with it, and only once: what was approved is remembered until the annotation is removed, and an approval that fits
-/// nothing never will.
+/// what is shown with it, and only once: what was approved is remembered, and an approval that fits nothing never will.
 fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -> Released {
-    let remembered = approved(inputs, left).filter(|_| !is_taken_back(inputs));
+    let remembered = inputs.approved.filter(|approved| {
+        approved.input_key == inputs.latch_key && approved.uids.iter().any(|uid| left.contains(uid))
+    });
     // It counts while all that cannot be read was known when it was given.
     let earlier = remembered.filter(|earlier| covers(&earlier.unread, inputs.unproven));
     let said = inputs.approval.filter(|said| Some(*said) != inputs.handled);
@@ -205,8 +197,6 @@ fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)
         Some(format!(
             "{count} deletes of this commit were held before, and nobody has approved them"
         ))
-    } else if is_taken_back(inputs) && approved(inputs, &plan.left).is_some() {
-        Some(format!("the approval of {count} deletes of this commit was taken back"))
     } else {
         None
     };
@@ -335,6 +325,34 @@ pub fn pending(
         unread,
         uids: named,
     })
+}
+
+/// What is held when an approval is taken back: all that is left of what it was given for needs another one, also what is protected
+/// or hidden just now. A digest that was acted on before (`handled`) would never count again: what it names gets another one.
+#[must_use]
+pub fn taken_back(
+    pending: Option<&PendingPrune>,
+    approved: &ApprovedPrune,
+    handled: Option<&str>,
+) -> PendingPrune {
+    let mut held = pending.cloned().unwrap_or_default();
+    if !is_for(&held, &approved.input_key) {
+        // The approval was of another commit or spec, and counts for nothing of this one.
+        return held;
+    }
+    if held.digest == approved.digest || Some(held.digest.as_str()) == handled {
+        let named = std::mem::take(&mut held.uids);
+        held = PendingPrune { held_before: held.held_before, ..PendingPrune::default() };
+        held.held_before.extend(named);
+    }
+    let known: HashSet<_> = held.uids.iter().chain(&held.held_before).cloned().collect();
+    let open = approved.uids.iter().filter(|uid| !known.contains(*uid));
+    held.held_before.extend(open.cloned());
+    held.held_before.truncate(MOST_APPROVED);
+    if held.digest.is_empty() {
+        held.reason = TAKEN_BACK.to_owned();
+    }
+    PendingPrune { input_key: approved.input_key.clone(), requires_approval: true, ..held }
 }
 
 /// What is held, when its status shows fewer objects with the same digest: a killed operator knew of fewer, and has said so late. Then
