@@ -53,7 +53,7 @@ impl Sim {
     pub(super) fn story(&mut self) {
         let at = self.dice.roll(self.syncs.len());
         let next = (at + 1 + self.dice.roll(self.syncs.len() - 1)) % self.syncs.len();
-        let what = self.dice.roll(9);
+        let what = self.dice.roll(10);
         self.say(|| format!("story {what}: {at} {next}"));
         let (here, there) = (FOLDERS[at], FOLDERS[next]);
         self.faults = false;
@@ -66,6 +66,7 @@ impl Sim {
             5 => self.waits(at, next),
             6 => self.silent(at),
             7 => self.takes_back(at),
+            8 => self.is_frightened(at),
             _ => self.edits_and_hides(here, there),
         }
     }
@@ -195,6 +196,45 @@ impl Sim {
         }
         self.ask_all();
         self.lull();
+    }
+
+    /// Somebody approves what is held, thinks better of it, protects what was to go, and lets go of some of it later.
+    fn is_frightened(&mut self, at: usize) {
+        let here = FOLDERS[at];
+        self.fill(here);
+        let going: Vec<_> = self.wanted_in(here).into_iter().take(2 + self.dice.roll(3)).collect();
+        if self.dice.one_in(2) {
+            self.spec_of(at, |spec| spec["prune"]["maxDeletions"] = json!(1));
+            self.lull();
+        }
+        let mut tree = self.trees[self.head].clone();
+        for id in &going {
+            tree.remove(id);
+        }
+        tree.keep_company();
+        self.push(tree);
+        self.ask_all();
+        self.lull();
+        let name = self.syncs[at].0;
+        if let Some(digest) = self.oracle.shown(name) {
+            self.approve(name, &digest);
+            self.moment();
+        }
+        for id in &going {
+            self.annotate(&Name::Object(id.clone()), keys::PRUNE, Some(keys::DISABLED));
+        }
+        self.annotate(&Name::Sync(name.into()), keys::APPROVE_PRUNE, None);
+        if self.dice.one_in(3) {
+            self.crash();
+        }
+        self.ask_all();
+        self.lull();
+        for id in &going {
+            self.annotate(&Name::Object(id.clone()), keys::PRUNE, None);
+            self.lull();
+            // A change of an object is looked at a moment later.
+            self.lasts(Duration::from_secs(1));
+        }
     }
 
     /// The branch is moved to a commit that it was at before.
