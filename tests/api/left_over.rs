@@ -129,3 +129,46 @@ async fn g18_the_list_of_git_syncs_says_which_is_suspended() {
     team.syncs.patch("main", &params, &Patch::Merge(&patch)).await.expect("suspend");
     assert_eq!(column().as_deref(), Some("true"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g12_what_is_protected_when_its_approval_is_taken_back_needs_another_one() {
+    let spec = json!({"prune": {"maxDeletions": 2}});
+    let team = team("frightened", &["a", "b", "c", "x", "y", "z"], spec).await;
+    let going = ["x.yaml", "y.yaml", "z.yaml"].map(|path| (path, None));
+    let held = digest(&team.push(&going).await);
+    // The remote is away: nothing of what is approved goes yet.
+    let bare = team.repo.work().with_extension("git");
+    let away = bare.with_extension("away");
+    std::fs::rename(&bare, &away).expect("move the repository");
+    team.annotate(&[(keys::APPROVE_PRUNE, &held)]).await;
+    eventually(SOON, "what was approved is shown", || async {
+        condition(&team.get().await, "PruneHeld").filter(|held| held.reason == "Approved")
+    })
+    .await;
+    for name in ["x", "y", "z"] {
+        edit(&team, name, json!({"annotations": {keys::PRUNE: keys::DISABLED}})).await;
+    }
+    let patch = json!({"metadata": {"annotations": {keys::APPROVE_PRUNE: null}}});
+    let params = PatchParams::default();
+    team.syncs.patch("main", &params, &Patch::Merge(&patch)).await.expect("take it back");
+    eventually(SOON, "it is taken back", || async {
+        let status = team.status().await;
+        status.approved_prune.is_none().then_some(())
+    })
+    .await;
+    std::fs::rename(&away, &bare).expect("move the repository");
+    team.request().await;
+    // Alone it would be few enough to go.
+    edit(&team, "x", json!({"annotations": {keys::PRUNE: null}})).await;
+    let pending = eventually(SOON, "it is held again", || async {
+        team.status().await.pending_prune.filter(|pending| pending.count == 1)
+    })
+    .await;
+    assert!(pending.requires_approval && pending.digest != held, "{pending:?}");
+    assert_eq!(team.models().await, ["a", "b", "c", "x", "y", "z"]);
+    team.annotate(&[(keys::APPROVE_PRUNE, &pending.digest)]).await;
+    eventually(SOON, "it is approved, and goes", || async {
+        (team.models().await == ["a", "b", "c", "y", "z"]).then_some(())
+    })
+    .await;
+}
