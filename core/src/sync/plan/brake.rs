@@ -350,7 +350,7 @@ pub fn taken_back(
     held.held_before.extend(open.cloned());
     held.held_before.truncate(MOST_APPROVED);
     if held.digest.is_empty() {
-        held.reason = TAKEN_BACK.to_owned();
+        TAKEN_BACK.clone_into(&mut held.reason);
     }
     PendingPrune { input_key: approved.input_key.clone(), requires_approval: true, ..held }
 }
