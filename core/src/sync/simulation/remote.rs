@@ -109,6 +109,7 @@ impl Sim {
                         new = new.started_after(None);
                     }
                     Some(before) => {
+                        self.oracle.read_earlier(name, before);
                         let before = read(before, None);
                         *self.counts.entry("earlier commit read").or_default() += 1;
                         new = new.started_after(Some(&before));

@@ -137,7 +137,12 @@ impl Oracle {
         for (at, (name, _, _)) in SYNCS.iter().enumerate() {
             let Some(looked) = self.looked.get(*name) else { continue };
             let tree = looked.found.and_then(|(head, _)| trees.get(head));
-            let files = tree.into_iter().flat_map(|tree| tree.below(&looked.folder));
+            // While there are errors, nothing proves that what was wanted earlier is not wanted any more.
+            let broken = tree.is_some_and(|tree| has_errors(tree, &looked.folder));
+            let earlier = self.earlier.get(*name).filter(|_| broken);
+            let earlier = earlier.and_then(|earlier| trees.get(*earlier));
+            let trees = tree.into_iter().chain(earlier);
+            let files = trees.flat_map(|tree| tree.below(&looked.folder));
             all.extend(files.flat_map(|(_, file)| file.objects.keys()).map(|id| (at, id.clone())));
         }
         let place = |name: &String| SYNCS.iter().position(|(sync, _, _)| sync == name);

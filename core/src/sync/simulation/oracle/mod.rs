@@ -107,6 +107,8 @@ pub struct Oracle {
     /// When a GitSync was deleted.
     deleted: BTreeMap<String, u64>,
     looked: BTreeMap<String, Looked>,
+    /// The earlier commit that this operator has read of a GitSync whose newest one was broken when it began.
+    earlier: BTreeMap<String, usize>,
     /// How many looks have ended.
     news: u64,
     /// How many had when a GitSync asked for the last write of an object.
@@ -233,6 +235,7 @@ impl Oracle {
         self.applied.clear();
         self.answered.clear();
         self.looked.clear();
+        self.earlier.clear();
         self.knowing.clear();
         self.passes.clear();
         (self.shown_last, self.others_last) = (None, None);
@@ -260,6 +263,11 @@ impl Oracle {
         let (generation, folder) = of;
         let looked = self.looked.entry(name.to_owned()).or_default();
         looked.sees = Some(Sees { head, tick, generation, folder });
+    }
+
+    /// What the commit before a broken one wanted is known.
+    pub fn read_earlier(&mut self, name: &str, commit: usize) {
+        self.earlier.insert(name.to_owned(), commit);
     }
 
     /// That look has ended: whether nothing is known of what was before it; or in vain.
