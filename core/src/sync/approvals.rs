@@ -60,10 +60,23 @@ pub fn fits_nothing<'a>(
     (is_new || is_lost).then_some(given)
 }
 
-/// What was approved, when the annotation that said so is gone. (pure)
-pub(super) fn taken_back<'a>(subject: &Subject<'a>) -> Option<&'a ApprovedPrune> {
+/// Whether an annotation approves nothing. (pure)
+#[must_use]
+pub fn is_gone(approval: Option<&str>) -> bool {
+    approval.is_none_or(str::is_empty)
+}
+
+/// What was approved, when the annotation that said so is gone, or was seen to be gone: whatever it says by the time that this can be
+/// written down.
+pub(super) fn taken_back<'a>(
+    state: &mut State,
+    subject: &Subject<'a>,
+) -> Option<&'a ApprovedPrune> {
     let approved = subject.status()?.approved_prune.as_ref()?;
-    subject.annotation(keys::APPROVE_PRUNE).is_none_or(str::is_empty).then_some(approved)
+    if is_gone(subject.annotation(keys::APPROVE_PRUNE)) {
+        state.unapproved = Some(approved.digest.clone());
+    }
+    (state.unapproved.as_ref() == Some(&approved.digest)).then_some(approved)
 }
 
 impl Engine {
@@ -81,7 +94,7 @@ impl Engine {
         }
         let (generation, now) = (subject.generation, subject.io.time());
         let make = |old: Option<&GitSyncStatus>| {
-            without_approval(old.cloned().unwrap_or_default(), generation, now)
+            without_approval(old.cloned().unwrap_or_default(), approved, generation, now)
         };
         self.write_status(subject, make).await?;
         Ok(Next::After(Duration::ZERO))

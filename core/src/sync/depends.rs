@@ -293,13 +293,15 @@ fn news(entry: &Entry<Managed<GitSync>>) -> impl PartialEq + use<> {
 
 /// Wakes those of a namespace that depend on others when one of them changes.
 pub fn listen(stores: &Stores, sink: &Sink) {
-    let (sink, syncs) = (sink.clone(), stores.git_syncs.clone());
+    // The store keeps what listens to it.
+    let (sink, syncs) = (sink.clone(), Arc::downgrade(&stores.git_syncs));
     stores.git_syncs.on_change(move |change| {
         if let (Some(old), Some(new)) = (change.old, change.new)
             && news(old) == news(new)
         {
             return;
         }
+        let Some(syncs) = syncs.upgrade() else { return };
         for (key, entry) in syncs.list(&change.key.namespace) {
             if key != *change.key && !names(&entry).is_empty() {
                 sink(key, Duration::ZERO);

@@ -108,6 +108,13 @@ pub fn latch_key(commit: &str, path: &str, generation: i64) -> String {
     format!("{commit} {path} {generation}")
 }
 
+/// Whether that is of another spec than the one of this generation.
+#[must_use]
+pub fn is_of_other_spec(latch_key: &str, generation: i64) -> bool {
+    let of = latch_key.rsplit_once(' ').map(|(_, of)| of);
+    of.is_some_and(|of| of != generation.to_string())
+}
+
 /// Everything that a commit wants.
 pub type DesiredSet = SharedMap<ObjectId, Desired>;
 

@@ -208,7 +208,7 @@ impl Engine {
         let sync = entry.value.object();
         let step = if let Some(sync) = &sync {
             let generation = sync.metadata.generation.unwrap_or(0);
-            let subject = Subject { io, key, entry, sync, generation };
+            let subject = Subject { io, key, entry, sync, generation, own: None };
             self.part(&mut state, &subject).await?
         } else {
             // Nobody knows what it wants, so nothing is deleted.

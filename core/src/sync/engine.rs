@@ -23,7 +23,7 @@ use super::tell::unready;
 use super::touched::Touched;
 use super::verdict::{READING, Verdict, unwatched, verdict};
 use super::words::{Reason, Said, Trigger};
-use crate::api::git_sync::GitSyncStatus;
+use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::{GitSync, keys};
 use crate::cluster::call_error::CallError;
 use crate::cluster::live::{Managed, Stores};
@@ -69,6 +69,8 @@ pub(super) struct Subject<'a> {
     pub entry: &'a Entry<Managed<GitSync>>,
     pub sync: &'a Arc<GitSync>,
     pub generation: i64,
+    /// What counts instead of its status, if somebody else has written over what this operator has said.
+    pub own: Option<&'a GitSyncStatus>,
 }
 
 impl<'a> Subject<'a> {
@@ -77,7 +79,7 @@ impl<'a> Subject<'a> {
     }
 
     pub fn status(&self) -> Option<&'a GitSyncStatus> {
-        self.sync.status.as_ref()
+        self.own.or(self.sync.status.as_ref())
     }
 
     /// The commit that was applied whole for this very spec, as the status says.
@@ -160,10 +162,11 @@ impl Engine {
     }
 
     pub(super) fn forget(&self, io: &Io, key: &Key) {
+        // First: what a look finds from now on is told to nobody.
+        self.looks.forget(&key.name);
         self.wake(io, self.siblings.forget(key));
         self.touched.forget(key);
         self.spoken.forget(key);
-        self.looks.forget(&key.name);
         self.states().remove(&key.name);
         io.tell(Effect::Forget);
     }
@@ -218,28 +221,39 @@ impl Engine {
             return Ok(Next::After(Duration::ZERO));
         }
         let generation = sync.metadata.generation.unwrap_or(0);
-        let subject = Subject { io, key: &key, entry: &entry, sync: &sync, generation };
-        if let Some(said) = self.spoken.answer(&key, &entry.uid, subject.status(), io.now()) {
+        let live = sync.status.as_ref();
+        let own = self.spoken.own(&key, &entry.uid, live);
+        let own = own.as_ref();
+        let subject = Subject { io, key: &key, entry: &entry, sync: &sync, generation, own };
+        let approved = taken_back(&mut state, &subject);
+        let answer = own.and_then(|_| self.spoken.answer(&key, &entry.uid, live, io.now()));
+        if let Some(said) = answer {
             tracing::info!(object = %key, "somebody else has written the status: ours is written again");
             self.write_status(&subject, |_| said).await?;
             return Ok(Next::After(Duration::ZERO));
         }
-        self.sync(&mut state, &subject).await
+        self.sync(&mut state, &subject, approved).await
     }
 
-    async fn sync(&self, state: &mut State, subject: &Subject<'_>) -> Ended {
+    /// The same for one that is not being deleted. What was `approved` is taken back.
+    async fn sync(
+        &self,
+        state: &mut State,
+        subject: &Subject<'_>,
+        approved: Option<&ApprovedPrune>,
+    ) -> Ended {
         let io = subject.io;
         if state.bar.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE)) {
             // One that is suspended contests nothing until it is resumed.
             self.wake(io, self.siblings.rivals(subject.key));
         }
-        if let Some(approved) = taken_back(subject) {
-            // Here and not in a plan: there is none while nothing can be read.
-            return self.take_back(state, subject, approved).await;
-        }
         if !subject.sync.spec.suspend {
             // Whatever it may write itself: others may wait to hear what it wants.
             self.look(state, subject);
+        }
+        if let Some(approved) = approved {
+            // Here and not in a plan: there is none while nothing can be read.
+            return self.take_back(state, subject, approved).await;
         }
         self.prepare_end(subject).await?;
         if subject.sync.spec.suspend {

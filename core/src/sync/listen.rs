@@ -43,15 +43,16 @@ pub fn listen(
             sink(change.key.clone(), Duration::ZERO);
         }
     });
-    let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
+    // The stores keep what listens to them.
+    let (sink, syncs) = (queue.clone(), Arc::downgrade(&stores.git_syncs));
     stores.on_turn(move || {
-        for (key, _) in syncs.all() {
+        for (key, _) in syncs.upgrade().iter().flat_map(|syncs| syncs.all()) {
             sink(key, Duration::ZERO);
         }
     });
     macro_rules! managed {
         ($store:expr, $kind:expr) => {{
-            let (sink, syncs) = (queue.clone(), stores.git_syncs.clone());
+            let (sink, syncs) = (queue.clone(), Arc::downgrade(&stores.git_syncs));
             let touched = touched.clone();
             $store.on_change(move |change| {
                 let (old, new) = (change.old, change.new);
@@ -66,6 +67,7 @@ pub fn listen(
                     (false, _) => Duration::from_millis(20),
                 };
                 let id = ObjectId::new($kind, &*change.key.name);
+                let Some(syncs) = syncs.upgrade() else { return };
                 for name in syncs.names(&change.key.namespace) {
                     let key = Key::new(&*change.key.namespace, name);
                     touched.touch(&key, &id);

@@ -135,7 +135,7 @@ impl Engine {
 
     /// Takes in what a look at the remote found, and begins another one if it is time.
     pub(super) fn look(&self, state: &mut State, subject: &Subject<'_>) {
-        let Subject { io, key, entry, sync, generation } = subject;
+        let Subject { io, key, entry, sync, generation, .. } = subject;
         if let Some(answer) = state.remote.take_answer() {
             self.learn(state, subject, answer);
         }

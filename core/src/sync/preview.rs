@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::approvals::is_gone;
 use super::board::Board;
 use super::desired::{Desired, DesiredSet, SyncRef, latch_key};
-use super::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, plan};
+use super::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, brake, plan};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 use crate::cluster::live::{Live, Ours, Stores, hash_json};
@@ -93,6 +94,16 @@ impl Preview<'_> {
         let generation = meta.generation.unwrap_or_default();
         let latch_key = latch_key(commit.unwrap_or("none"), &sync.spec.path, generation);
         let set = live_set(&namespace, live);
+        let approval = meta.annotations.as_ref();
+        let approval = approval.and_then(|all| all.get(keys::APPROVE_PRUNE)).map(String::as_str);
+        let status = sync.status.as_ref();
+        let handled = status.and_then(|status| status.last_handled_approval.as_deref());
+        let mut approved = status.and_then(|status| status.approved_prune.as_ref());
+        let mut pending = status.and_then(|status| status.pending_prune.clone());
+        if let Some(unapproved) = approved.take_if(|_| is_gone(approval)) {
+            // The operator does that first.
+            pending = Some(brake::taken_back(pending.as_ref(), unapproved, handled));
+        }
         let settled = settled(desired, live);
         let reference = SyncRef {
             uid: meta.uid.clone().unwrap_or_default(),
@@ -115,24 +126,14 @@ impl Preview<'_> {
             prune: &sync.spec.prune,
             drift: sync.spec.drift,
             failure_policy: sync.spec.failure_policy,
-            approval: meta
-                .annotations
-                .as_ref()
-                .and_then(|annotations| annotations.get(keys::APPROVE_PRUNE))
-                .map(String::as_str),
-            handled: sync
-                .status
-                .as_ref()
-                .and_then(|status| status.last_handled_approval.as_deref()),
-            last_digest: sync
-                .status
-                .as_ref()
-                .and_then(|status| status.last_prune_digest.as_deref()),
-            approved: sync.status.as_ref().and_then(|status| status.approved_prune.as_ref()),
-            pending: sync.status.as_ref().and_then(|status| status.pending_prune.as_ref()),
+            approval,
+            handled,
+            last_digest: status.and_then(|status| status.last_prune_digest.as_deref()),
+            approved,
+            pending: pending.as_ref(),
             // The operator asks the other GitSyncs before it deletes.
             unproven: &Unproven::default(),
-            prune_base: sync.status.as_ref().and_then(GitSyncStatus::prune_base),
+            prune_base: status.and_then(GitSyncStatus::prune_base),
             others: *others,
             settled: &settled,
         })

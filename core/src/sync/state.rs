@@ -212,6 +212,8 @@ pub struct State {
     /// The deletes that are held and shown; `None` before that is known from the status.
     #[allow(clippy::option_option)] // said in the line above
     pub latch: Option<Option<PendingPrune>>,
+    /// Digest of the approval that was seen to be taken back last.
+    pub unapproved: Option<String>,
     /// The end of the GitSync.
     pub end: End,
     /// The status.
@@ -230,6 +232,7 @@ impl State {
             waits: Waits::default(),
             plans: Plans::default(),
             latch: None,
+            unapproved: None,
             end: End::default(),
             telling: Telling { untold: Vec::new(), trigger, started, outdated: None },
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::Count;
+use super::desired::is_of_other_spec;
 use super::plan::brake::{TAKEN_BACK, taken_back};
 use super::plan::{Cause, Held, Plan};
 use super::verdict::{Verdict, approved_message, held_message, unwatched_message};
@@ -189,6 +190,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         // The digest is of another spec: approving it would release nothing.
         conditions::remove(&mut status.conditions, "PruneHeld");
         status.pending_prune = None;
+        status.approved_prune = None;
     }
     let mut flag = |name: &str, on: bool, reason: &str, message: &str| {
         if on {
@@ -325,12 +327,24 @@ fn show_held(
 #[must_use]
 pub fn without_approval(
     mut status: GitSyncStatus,
+    approved: &ApprovedPrune,
     generation: i64,
     now: Timestamp,
 ) -> GitSyncStatus {
-    let Some(approved) = status.approved_prune.take() else { return status };
+    status.approved_prune = None;
+    if is_of_other_spec(&approved.input_key, generation) {
+        // It counted for nothing any more, and neither does what was held with it.
+        let held = status.pending_prune.as_ref();
+        if held.is_some_and(|held| held.input_key == approved.input_key) {
+            status.pending_prune = None;
+        }
+        status.conditions.retain(|held| {
+            held.type_ != "PruneHeld" || held.observed_generation == Some(generation)
+        });
+        return status;
+    }
     let handled = status.last_handled_approval.as_deref();
-    let pending = taken_back(status.pending_prune.as_ref(), &approved, handled);
+    let pending = taken_back(status.pending_prune.as_ref(), approved, handled);
     if pending.input_key == approved.input_key {
         show_held(&mut status, Some(("ApprovalNeeded", TAKEN_BACK)), generation, now);
     }

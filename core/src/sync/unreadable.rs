@@ -24,7 +24,7 @@ impl Engine {
                 "nothing is synced until the cluster lists its objects of kind {kinds}; is all of deploy/crds.yaml applied?"
             );
             let generation = sync.metadata.generation.unwrap_or(0);
-            let subject = Subject { io, key, entry, sync: &sync, generation };
+            let subject = Subject { io, key, entry, sync: &sync, generation, own: None };
             let mut verdict = unready(Said::KindsNotListed, &message, false);
             verdict.reconciling = true;
             let report = Report::of(generation, verdict, io.time());

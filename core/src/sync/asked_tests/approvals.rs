@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
+use crate::api::ObjectId;
 use crate::sync::loaded::Loaded;
+use crate::sync::plan::Others;
+use crate::sync::preview::{LiveManifest, Preview};
 
 const REST: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -283,4 +286,147 @@ fn g12_approved_deletes_are_told_beside_others_that_are_held() {
     script.run();
     let told = held_for(&script);
     assert!(told.contains(&first) && told.contains(&digest(&script)), "{told}");
+}
+
+#[test]
+fn g12_what_was_seen_to_be_taken_back_stays_so_when_that_cannot_be_written() {
+    for again in ["x", "the same"] {
+        let mut script = three();
+        let old = digest(&script);
+        script.approve();
+        script.fails("one");
+        script.loses = Some(|call| matches!(call, Call::Status { .. }));
+        take_back(&mut script);
+        assert!(script.status("one").approved_prune.is_some(), "nobody could be told");
+        script.loses = None;
+        let said = if again == "x" { again } else { &old };
+        script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, said);
+        script.pass(Duration::from_secs(60));
+        assert_eq!(script.status("one").approved_prune, None, "{again}");
+        script.asks("one");
+        script.finds_the_same("one");
+        assert_eq!(script.objects(), ALL, "{again}");
+        script.approve();
+        script.finds_the_same("one");
+        assert_eq!(script.objects(), REST, "{again}");
+    }
+}
+
+#[test]
+fn g12_what_a_killed_operator_says_late_of_an_approval_counts_for_nothing() {
+    let mut script = three();
+    script.approve();
+    script.fails("one");
+    let late = script.status("one");
+    assert!(late.approved_prune.is_some());
+    take_back(&mut script);
+    let late = serde_json::to_value(late).expect("JSON");
+    // The second one is not answered at once.
+    for _ in 0..3 {
+        script.edit(&of_sync("one"), |sync| sync["status"] = late.clone());
+    }
+    assert!(script.status("one").approved_prune.is_some());
+    script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, "x");
+    script.asks("one");
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+    script.pass(Duration::from_secs(60));
+    assert_eq!(script.objects(), ALL);
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g12_an_approval_for_another_spec_leaves_nothing_to_approve_when_it_is_taken_back() {
+    for readable in [true, false] {
+        let mut script = three();
+        script.approve();
+        script.fails("one");
+        if readable {
+            script.server.edit(&of_sync("one"), |sync| {
+                sync["spec"]["path"] = json!("elsewhere");
+                let annotations = sync["metadata"]["annotations"].as_object_mut();
+                annotations.expect("annotations").remove(keys::APPROVE_PRUNE);
+            });
+            script.run();
+        } else {
+            script.edit_spec("one", "path", json!("elsewhere"));
+            script.fails("one");
+            assert_eq!(script.status("one").approved_prune, None, "it is of another spec");
+            take_back(&mut script);
+        }
+        let status = script.status("one");
+        assert_eq!((status.approved_prune, status.pending_prune), (None, None));
+        assert!(
+            status.conditions.iter().all(|c| c.type_ != "PruneHeld"),
+            "{:?}",
+            status.conditions
+        );
+        assert_eq!(script.objects(), ALL);
+    }
+}
+
+#[test]
+fn g12_a_take_back_that_cannot_be_written_does_not_keep_it_from_looking() {
+    let mut script = three();
+    script.approve();
+    script.fails("one");
+    script.loses = Some(|call| matches!(call, Call::Status { .. }));
+    take_back(&mut script);
+    script.asks("one");
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+}
+
+/// There is no other GitSync.
+struct Nobody;
+
+impl Others for Nobody {
+    fn exists(&self, _: &str, _: &str, _: &str) -> bool {
+        false
+    }
+
+    fn wanted_by(&self, _: &ObjectId) -> Option<String> {
+        None
+    }
+
+    fn gives(&self, _: &str, _: &ObjectId) -> bool {
+        false
+    }
+}
+
+#[test]
+fn d2_a_plan_shows_what_was_taken_back_as_held() {
+    let mut script = three();
+    script.approve();
+    script.fails("one");
+    let plan = |script: &Script| {
+        let sync = script.server.get(&of_sync("one")).expect("a GitSync");
+        let sync = serde_json::from_value(Value::clone(sync)).expect("a GitSync");
+        let loaded = &script.read["one"];
+        let live: BTreeMap<_, _> = script
+            .server
+            .objects()
+            .map(|(id, object)| (id.clone(), LiveManifest::new(id.kind, Value::clone(object))))
+            .collect();
+        let plan = Preview {
+            sync: &sync,
+            commit: Some(&loaded.revision.commit),
+            catalog: &loaded.catalog,
+            desired: &loaded.measure,
+            last_paths: &loaded.last_paths,
+            live: &live,
+            others: &Nobody,
+        }
+        .plan();
+        (plan.prune.len(), plan.held.map_or(0, |held| held.victims.len()))
+    };
+    assert_eq!(plan(&script), (3, 0), "approved");
+    protect(&mut script, "x", keys::DISABLED);
+    assert_eq!(plan(&script), (2, 0));
+    // No operator runs.
+    script.server.edit(&of_sync("one"), |sync| {
+        let annotations = sync["metadata"]["annotations"].as_object_mut();
+        annotations.expect("annotations").remove(keys::APPROVE_PRUNE);
+    });
+    assert_eq!(plan(&script), (0, 2), "few enough to go, and held before");
 }

@@ -159,8 +159,8 @@ fn g12_g22_no_scenario_deletes_without_proof_and_all_come_to_rest_as_git_says() 
             "scenario {seed} fails without the steps {without:?}; to repeat it: SIMULATION_SEED={seed} cargo test --lib simulation\n{why}"
         );
     }
-    // What never happens proves nothing.
-    if count >= 1500 {
+    // What never happens proves nothing. Some of it happens once in a thousand scenarios.
+    if count >= 10_000 {
         let never: Vec<_> = MUST.iter().filter(|what| !counts.contains_key(**what)).collect();
         assert!(never.is_empty(), "in {count} scenarios there was no {never:?}");
     }

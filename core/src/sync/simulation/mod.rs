@@ -177,7 +177,7 @@ impl Sim {
         self.tick += 1;
         self.operator.at(self.now);
         for name in self.operator.begin() {
-            self.oracle.begins(&name, &self.operator, &mut self.counts);
+            self.oracle.begins(&name, &self.operator);
             self.hungry.push(name);
         }
         // In an order that differs each time: the first that is possible happens.

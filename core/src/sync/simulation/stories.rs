@@ -224,8 +224,16 @@ impl Sim {
             self.annotate(&Name::Object(id.clone()), keys::PRUNE, Some(keys::DISABLED));
         }
         self.annotate(&Name::Sync(name.into()), keys::APPROVE_PRUNE, None);
-        if self.dice.one_in(3) {
-            self.crash();
+        match self.dice.roll(3) {
+            0 => self.crash(),
+            1 => {
+                // That cannot always be written down before there is another value.
+                self.faults = true;
+                self.moment();
+                self.faults = false;
+                self.annotate(&Name::Sync(name.into()), keys::APPROVE_PRUNE, Some("no"));
+            }
+            _ => {}
         }
         self.ask_all();
         self.lull();

@@ -21,6 +21,7 @@ impl Sim {
         }
         let at = self.dice.roll(self.hungry.len());
         let name = self.hungry[at].clone();
+        self.oracle.reads(&name, &self.operator, &mut self.counts);
         self.oracle.moment(&name, &self.operator, &self.trees);
         let (asked, more) = self.operator.pull(&name);
         let asked = asked.map(|flying| flying.asked.clone());

@@ -31,6 +31,8 @@ pub struct Approval {
     pub tick: u64,
     /// The version of the server before it was annotated.
     version: u64,
+    /// Whether the operator that runs has seen that the annotation was gone.
+    is_taken_back: bool,
 }
 
 fn status(sync: &Value) -> GitSyncStatus {
@@ -61,22 +63,28 @@ impl Oracle {
             unread: pending.unread.into_iter().collect(),
             tick,
             version: server.version,
+            is_taken_back: false,
         });
     }
 
-    /// A pass begins: what it sees no annotation of any more is taken back.
+    /// A pass reads its GitSync: what it sees no annotation of any more is taken back.
     pub(super) fn taken_back(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
         let Some(entry) = operator.entry(name) else { return };
         let said = entry.value.facts.annotations.get(keys::APPROVE_PRUNE);
         if said.is_some_and(|said| !said.is_empty()) {
             return;
         }
-        let before = self.approved.len();
-        self.approved
-            .retain(|it| it.name != name || it.of != entry.uid || it.version >= entry.version);
-        if self.approved.len() < before {
+        let mine = |it: &&mut Approval| it.name == name && it.of == entry.uid;
+        let all = self.approved.iter_mut().filter(mine);
+        for approval in all.filter(|it| it.version < entry.version && !it.is_taken_back) {
+            approval.is_taken_back = true;
             *counts.entry("approval taken back").or_default() += 1;
         }
+    }
+
+    /// Another operator knows what the status says, and has not seen that an annotation was gone.
+    pub(super) fn seen_by_nobody(&mut self) {
+        self.approved.iter_mut().for_each(|approval| approval.is_taken_back = false);
     }
 
     /// Takes note of what the statuses have shown since.
@@ -120,7 +128,8 @@ impl Oracle {
         uid: &'a str,
     ) -> impl Iterator<Item = &'a Approval> + 'a {
         let part = part(uid);
-        let mine = self.approved.iter().filter(move |it| it.name == name && it.of == of);
+        let counts = self.approved.iter().filter(|it| !it.is_taken_back);
+        let mine = counts.filter(move |it| it.name == name && it.of == of);
         mine.filter(move |it| it.key == key && it.uids.contains(&part))
     }
 }

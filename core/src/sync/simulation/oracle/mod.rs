@@ -76,6 +76,8 @@ struct Pass {
     number: u64,
     /// Of which spec.
     generation: Option<i64>,
+    /// Whether it has read its GitSync.
+    has_read: bool,
     /// How much each watch had shown when it began.
     shown: [usize; WATCHES.len()],
     /// What the stores have shown meanwhile, each time that something had changed.
@@ -240,6 +242,7 @@ impl Oracle {
         self.passes.clear();
         (self.shown_last, self.others_last) = (None, None);
         self.said.clear();
+        self.seen_by_nobody();
     }
 
     /// Somebody has changed an object; so much stands in the log of the server now.
@@ -249,13 +252,20 @@ impl Oracle {
     }
 
     /// A pass begins.
-    pub fn begins(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
-        self.taken_back(name, operator, counts);
+    pub fn begins(&mut self, name: &str, operator: &Operator) {
         let shown = [0, 1, 2].map(|watch: usize| operator.watches[watch].cursor);
         let number = operator.active.get(name).copied().unwrap_or_default();
         let generation = operator.entry(name).and_then(|entry| entry.value.facts.generation);
         let pass = Pass { number, generation, shown, ..Pass::default() };
         self.passes.insert(name.to_owned(), pass);
+    }
+
+    /// A pass goes on. At first it reads its GitSync.
+    pub fn reads(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
+        let Some(pass) = self.passes.get_mut(name) else { return };
+        if !std::mem::replace(&mut pass.has_read, true) {
+            self.taken_back(name, operator, counts);
+        }
     }
 
     /// A remote has shown a commit to a look.
@@ -287,9 +297,13 @@ impl Oracle {
             if let Some((path, content)) = legible(&trees[head], &folder, object) {
                 self.files.insert(key, (path.to_owned(), content));
             } else if said(&trees[head], &folder, object) == Said::Nothing {
-                // It was taken out of a file that can be read.
-                let file = self.files.get(&key).and_then(|(path, _)| trees[head].files.get(path));
-                if file.is_some_and(|file| file.health == Health::Good) {
+                // It was taken out of a file that can be read, or there is none that may hide it.
+                let tree = &trees[head];
+                let file = self.files.get(&key).and_then(|(path, _)| tree.files.get(path));
+                let mut all = tree.below(&folder);
+                if file.is_some_and(|file| file.health == Health::Good)
+                    || all.all(|(_, file)| file.health == Health::Good)
+                {
                     self.files.remove(&key);
                 }
             }
