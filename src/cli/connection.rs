@@ -67,6 +67,8 @@ impl Connection {
             failure.hint(format!(
                 "ask for that right: kubectl auth can-i {verb} {plural}.convoke.dev -n {namespace}"
             ))
+        } else if error.is_unauthorized() {
+            failure.hint("the server does not take the credentials of this context, which may have expired: kubectl auth whoami")
         } else if error.is_not_found() && !error.is_gone() {
             failure.hint("the definitions are not installed: convoke crds | kubectl apply --server-side -f -")
         } else {

@@ -78,7 +78,8 @@ pub(super) fn load(
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let Loaded { folder, mut catalog, .. } = load(&args.path, |path| args.context.resolve(path))?;
+    let Loaded { folder, mut catalog, below, .. } =
+        load(&args.path, |path| args.context.resolve(path))?;
     // Offline, what is not in the folder may still be in the cluster: a warning.
     let references = check_references(&catalog, &|_| false);
     catalog.problems.extend(references);
@@ -114,7 +115,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             print(&format!("{}\n", escaped(&json)))?;
         }
         Output::Sarif => {
-            print(&format!("{}\n", escaped(&sarif::render(&catalog.problems))))?;
+            print(&format!("{}\n", escaped(&sarif::render(&catalog.problems, &below))))?;
         }
     }
     Ok(if errors > 0 { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })

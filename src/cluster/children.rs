@@ -1,7 +1,9 @@
 //! Children (Deployment, Service, ConfigMap): their live stores and the only way to write them.
 //!
 //! They are watched by our label (`child_watch`). An object without it, or with another owner, is never touched: a child
-//! whose name somebody else has is a conflict (A11).
+//! whose name somebody else has is a conflict (A11). One that an earlier owner of the same name left is waited for.
+
+mod wrote;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -12,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +30,8 @@ use super::store::{Entry, Key, Store};
 use crate::api::{Kind, keys};
 use crate::packed::{Family, Packed, Texts};
 use convoke_core::cluster::view::Metadata;
+
+pub use wrote::Wrote;
 
 /// A kind of child.
 pub trait ChildKind:
@@ -123,6 +127,14 @@ impl<K: ChildKind> Child<K> {
     #[must_use]
     pub fn owner_kind(&self) -> Option<&str> {
         self.about(OWNER_KIND)
+    }
+
+    /// Whether an earlier owner of this kind and name has left it. There is one of a name at a time, so that one is gone,
+    /// and Kubernetes deletes what it owned.
+    fn is_left_by_namesake(&self, owner: &OwnerReference) -> bool {
+        self.owner_kind() == Some(owner.kind.as_str())
+            && self.owner_name() == Some(owner.name.as_str())
+            && self.owner_uid().is_some_and(|uid| uid != owner.uid)
     }
 
     /// The object itself, if it is kept whole.
@@ -314,10 +326,12 @@ impl Default for ChildStores {
 /// What came of bringing one child where it should be.
 #[derive(Debug)]
 pub enum Brought<K> {
-    /// It is there, as wanted.
-    Ours(Arc<Entry<Child<K>>>),
+    /// It is there, as wanted; and what had to be written for that.
+    Ours(Arc<Entry<Child<K>>>, Wrote),
     /// Somebody else's object has the name: who, for people.
     Conflict(String),
+    /// The child of an earlier owner of the same name has the name, until it is deleted: which, for people.
+    Leftover(String),
 }
 
 /// Applies that changed nothing: object → version and hash at that time.
@@ -385,7 +399,12 @@ impl ChildWriter {
         let mode = match &live {
             None => Mode::Create,
             Some(live) if live.value.owner_uid() != Some(owner_uid) => {
-                return Ok(Brought::Conflict(stranger(store.kind, &key, live.value.owner_name())));
+                let mut owners = desired.meta().owner_references.iter().flatten();
+                let owner = owners.find(|owner| owner.controller == Some(true));
+                return Ok(match owner.filter(|owner| live.value.is_left_by_namesake(owner)) {
+                    Some(owner) => Brought::Leftover(leftover(store.kind, &key, owner)),
+                    None => Brought::Conflict(stranger(store.kind, &key, live.value.owner_name())),
+                });
             }
             Some(live) => {
                 let known = || {
@@ -394,7 +413,7 @@ impl ChildWriter {
                 };
                 let lacks_content = matches!(live.value.content, Content::None);
                 if live.value.is_like(desired, &hash) || (known() && !lacks_content) {
-                    return Ok(Brought::Ours(live.clone()));
+                    return Ok(Brought::Ours(live.clone(), Wrote::Nothing));
                 }
                 Mode::Update { uid: live.uid.clone(), version: None }
             }
@@ -413,6 +432,7 @@ impl ChildWriter {
         let reply = serde_json::to_value(&reply).and_then(serde_json::from_value::<K>);
         let reply = reply.map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let (_, entry) = super::reflector::entry::<Child<K>>(reply);
+        let wrote = Wrote::of(live.as_deref(), &entry);
         if let Some(live) = live.filter(|live| live.version == entry.version) {
             let is_so = |key: &Key, version: u64| {
                 store.get(key).is_some_and(|entry| entry.version == version)
@@ -420,12 +440,12 @@ impl ChildWriter {
             self.settled().insert(store.kind, key.clone(), (entry.version, hash), is_so);
             if matches!(live.value.content, Content::None) {
                 // The store has no room for what the reply shows.
-                return Ok(Brought::Ours(Arc::new(entry)));
+                return Ok(Brought::Ours(Arc::new(entry), wrote));
             }
         } else {
             self.settled().known.remove(&(store.kind, key.clone()));
         }
-        Ok(Brought::Ours(store.wrote(key, entry)))
+        Ok(Brought::Ours(store.wrote(key, entry), wrote))
     }
 
     /// Deletes one child if it is there and belongs to this owner. Returns whether something was deleted.
@@ -459,92 +479,11 @@ fn stranger(kind: &str, key: &Key, owner: Option<&str>) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::fake::Fake;
-    use crate::cluster::reflector;
-
-    /// A ConfigMap of agent `a` with this text, as it is wanted.
-    fn map(text: &str) -> ConfigMap {
-        let meta = json!({"name": "agent-a-1", "namespace": "team", "labels": meta::labels(Kind::Agent, "a"), "annotations": {}});
-        let map = json!({"metadata": meta, "immutable": true, "data": {"k": text, "empty": ""}});
-        meta::with_hash(serde_json::from_value(map).expect("a ConfigMap"))
-    }
-
-    #[test]
-    fn a13_what_is_known_of_objects_that_are_gone_is_forgotten() {
-        let mut settled = Settled::default();
-        let key = |number: u64| Key::new("team", name(number));
-        // One after the other comes and goes; ten stay.
-        for number in 0..100_000 {
-            let lives = |key: &Key, version: u64| version < 10 || key.name >= name(number);
-            settled.insert("Deployment", key(number), (number, String::new()), lives);
-            assert!(settled.known.len() <= MOST_SETTLED * 2);
-        }
-        assert!((0..10).all(|number| settled.known.contains_key(&("Deployment", key(number)))));
-    }
-
-    fn name(number: u64) -> String {
-        format!("d{number:06}")
-    }
-
-    #[test]
-    fn a13_of_a_config_map_only_a_digest_is_kept_and_it_tells_what_changed() {
-        let wanted = map(&"x".repeat(1_000_000));
-        let hash = wanted.metadata.annotations.as_ref().expect("some")[keys::CHILD_HASH].clone();
-        let live = |change: &dyn Fn(&mut Value)| {
-            let mut live = value_of(&wanted);
-            change(&mut live);
-            let (_, read) = Child::<ConfigMap>::read(&live.to_string()).expect("a ConfigMap");
-            let typed = serde_json::from_value(live).expect("a ConfigMap");
-            let (_, typed) = reflector::entry::<Child<ConfigMap>>(typed);
-            let like = read.value.is_like(&wanted, &hash);
-            assert_eq!(like, typed.value.is_like(&wanted, &hash), "however it was read");
-            assert!(matches!(read.value.content, Content::Digest(_)));
-            like
-        };
-        assert!(live(&|_| {}));
-        assert!(live(&|map| map["metadata"]["labels"]["example.com/x"] = "y".into()));
-        assert!(live(&|map| map["binaryData"] = json!({})));
-        assert!(live(&|map| map["metadata"]["managedFields"] = json!([{"manager": "m"}])));
-        assert!(!live(&|map| map["data"]["k"] = "y".into()));
-        assert!(!live(&|map| map["data"]["more"] = "y".into()));
-        assert!(!live(&|map| map["immutable"] = false.into()));
-        assert!(!live(&|map| map["metadata"]["labels"][keys::OWNER_NAME] = "b".into()));
-        assert!(!live(&|map| map["metadata"]["annotations"] = json!({})));
-
-        let mut long = value_of(&wanted);
-        long["metadata"]["annotations"][keys::CHILD_HASH] = "x".repeat(200_000).into();
-        let (_, long) = Child::<ConfigMap>::read(&long.to_string()).expect("a ConfigMap");
-        assert_eq!(long.value.about(HASH), None, "that is no hash");
-    }
-
-    #[tokio::test]
-    async fn a13_what_is_kept_without_content_is_compared_by_an_apply_and_shown_by_its_reply() {
-        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "agent-a", "namespace": "team",
-            "uid": "u", "resourceVersion": "7", "annotations": {keys::CHILD_HASH: "h"}, "labels": {},
-            "ownerReferences": [{"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "name": "a", "uid": "a", "controller": true}]}});
-        let service: Service = serde_json::from_value(service).expect("a Service");
-        let (fake, store) = (Fake::default(), ChildStores::new().services);
-        fake.reply(value_of(&service));
-        let writer = ChildWriter::new(fake.client());
-        let (key, mut entry) = reflector::entry::<Child<Service>>(service.clone());
-        entry.value.forget_content();
-        store.applied(key.clone(), entry);
-        for round in 1..=2 {
-            let brought = writer.bring(&store, "a", &service).await.expect("an answer");
-            let Brought::Ours(entry) = brought else { panic!("it is ours") };
-            assert!(entry.value.object().is_some(), "as the reply shows it");
-            assert_eq!(fake.lists().len(), round, "asked each time");
-        }
-        // With content nobody asks.
-        store.deleted(&key, "u");
-        let mut again = service.clone();
-        again.metadata.uid = Some("v".into());
-        let (key, entry) = reflector::entry::<Child<Service>>(again);
-        store.applied(key, entry);
-        writer.bring(&store, "a", &service).await.expect("no answer needed");
-        assert_eq!(fake.lists().len(), 2);
-    }
+fn leftover(kind: &str, key: &Key, owner: &OwnerReference) -> String {
+    let OwnerReference { kind: of, name, .. } = owner;
+    format!("{kind} {} is left from an earlier {of} {name}: waiting until it is deleted", key.name)
 }
+
+#[cfg(test)]
+#[path = "children_tests.rs"]
+mod tests;

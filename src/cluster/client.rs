@@ -32,8 +32,27 @@ const PONG: Duration = Duration::from_secs(10);
 pub fn failed(error: kube::Error) -> CallError {
     match error {
         kube::Error::Api(status) => CallError::Refused(status),
-        other => CallError::Failed(other.to_string()),
+        kube::Error::SerdeError(error) => {
+            CallError::Failed(format!("not the JSON that was expected: {error}"))
+        }
+        other => CallError::Failed(cause(&other)),
     }
+}
+
+/// What happened, without the layers that it came through: they name themselves, and say nothing. It is the outermost
+/// cause that tells the innermost one.
+fn cause(error: &kube::Error) -> String {
+    let outermost = std::error::Error::source(error);
+    let causes = std::iter::successors(outermost, |cause| cause.source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    let Some(innermost) = causes.last() else { return error.to_string() };
+    let told = causes.iter().find(|text| text.contains(innermost.as_str())).unwrap_or(innermost);
+    without_pages(told)
+}
+
+/// Without the address of a library's own documentation, which rustls appends.
+fn without_pages(told: &str) -> String {
+    told.split(": https://docs.rs/").next().unwrap_or(told).to_owned()
 }
 
 /// Puts the deadline around one API call.
@@ -173,5 +192,41 @@ mod tests {
             let found = endpoint_of(&url.parse().expect(url));
             assert_eq!(found, Some(Endpoint { host: host.into(), port }), "{url}");
         }
+    }
+
+    #[test]
+    fn g18_what_a_library_says_of_its_own_documentation_is_left_out() {
+        let said = "peer closed connection: https://docs.rs/rustls/latest/rustls/#unexpected-eof";
+        assert_eq!(without_pages(said), "peer closed connection");
+        assert_eq!(without_pages("see https://example.com"), "see https://example.com");
+    }
+
+    #[tokio::test]
+    async fn a8_a_call_that_reaches_nobody_says_why() {
+        // Nobody listens there any more.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let config = Config::new(format!("http://{address}").parse().expect("a URL"));
+        let http: HyperClient<_, Body> =
+            HyperClient::builder(TokioExecutor::new()).build(HttpConnector::new());
+        let service = ServiceBuilder::new().layer(config.base_uri_layer()).service(http);
+        let client = Client::new(service, "default");
+        let error = call(client.apiserver_version()).await.expect_err("nobody is there");
+        let words = error.words();
+        assert!(words.starts_with("Connection refused"), "{words}");
+    }
+
+    #[test]
+    fn a8_what_an_error_tells_of_its_cause_is_kept() {
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
+        let auth = kube::client::AuthError::AuthExecStart(missing);
+        let words = failed(kube::Error::Service(Box::new(auth))).words();
+        assert_eq!(words, "unable to run auth exec: no such file");
+        let plain = failed(kube::Error::Service("the API server sent no resourceVersion".into()));
+        assert_eq!(plain.words(), "the API server sent no resourceVersion");
+        let html = serde_json::from_str::<u8>("<html>").expect_err("no number");
+        let words = failed(kube::Error::SerdeError(html)).words();
+        assert_eq!(words, "not the JSON that was expected: expected value at line 1 column 1");
     }
 }

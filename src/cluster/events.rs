@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, Resource};
 
 use super::client::CALL_DEADLINE;
 use crate::definition::diagnostic::printable;
@@ -15,6 +16,9 @@ const MOST_NOTE: usize = 1000;
 
 /// What is told again within this time is counted, and makes no event of its own.
 const SERIES: Duration = Duration::from_secs(6 * 60);
+
+/// So many are remembered to be counted: some KiB each. What is told beside these makes an event each time.
+const MOST_SAID: usize = 1000;
 
 /// What an event says: the uid of the object, the reason and the note.
 type Said = (String, String, String);
@@ -42,28 +46,24 @@ impl Events {
         let now = Instant::now();
         let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
         recorders.retain(|_, (last, _)| now.duration_since(*last) < SERIES);
-        let new = || (now, Recorder::new(self.client.clone(), self.reporter.clone()));
-        let (last, recorder) = recorders.entry(said).or_insert_with(new);
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        if recorders.len() >= MOST_SAID && !recorders.contains_key(&said) {
+            return new();
+        }
+        let (last, recorder) = recorders.entry(said).or_insert_with(|| (now, new()));
         *last = now;
         recorder.clone()
     }
 
     /// Tells one thing about one object. A failure to tell is logged, nothing else.
-    pub async fn tell<K: Resource<DynamicType = ()>>(
-        &self,
-        about: &K,
-        good: bool,
-        reason: &str,
-        note: &str,
-    ) {
+    pub async fn tell(&self, about: &ObjectReference, good: bool, reason: &str, note: &str) {
         let type_ = if good { EventType::Normal } else { EventType::Warning };
         let note = fit(note);
-        let reference = about.object_ref(&());
-        let uid = reference.uid.clone().unwrap_or_default();
+        let uid = about.uid.clone().unwrap_or_default();
         let recorder = self.recorder((uid, reason.to_owned(), note.clone()));
         let (note, reason_, action) = (Some(note), reason.to_owned(), reason.to_owned());
         let event = Event { type_, reason: reason_, note, action, secondary: None };
-        match tokio::time::timeout(CALL_DEADLINE, recorder.publish(&event, &reference)).await {
+        match tokio::time::timeout(CALL_DEADLINE, recorder.publish(&event, about)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, reason, "cannot write an event"),
             Err(_) => tracing::debug!(reason, "an event took too long"),
@@ -84,6 +84,19 @@ fn fit(note: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fake::Fake;
+
+    #[tokio::test]
+    async fn a8_of_ever_so_many_events_only_some_are_remembered() {
+        let events = Events::new(Fake::default().client());
+        let said = |number: usize| (format!("u{number}"), "Created".to_owned(), String::new());
+        for number in 0..3 * MOST_SAID {
+            events.recorder(said(number));
+        }
+        let known = events.recorders.lock().expect("lock");
+        assert_eq!(known.len(), MOST_SAID);
+        assert!(known.contains_key(&said(0)), "what is told again is still counted");
+    }
 
     #[test]
     fn g18_a_note_is_never_longer_than_the_api_server_takes() {

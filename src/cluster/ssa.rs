@@ -132,6 +132,28 @@ pub async fn set_finalizers(
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
 }
 
+/// Removes these fields from the status of the object at this version, whoever has written them: an apply leaves those of others.
+///
+/// # Errors
+/// The call's error; a conflict when the object changed since; a refusal when one of the fields is not there.
+pub async fn clear_status(
+    api: &Api<DynamicObject>,
+    name: &str,
+    version: u64,
+    fields: &[&str],
+) -> Result<DynamicObject, CallError> {
+    let version =
+        json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()});
+    let removed =
+        fields.iter().map(|field| json!({"op": "remove", "path": format!("/status/{field}")}));
+    let patch = std::iter::once(version).chain(removed).collect::<Value>();
+    let patch: json_patch::Patch =
+        serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let manager = Some(STATUS_MANAGER.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    call(api.patch_status(name, &params, &Patch::<()>::Json(patch))).await
+}
+
 /// Creates `object` (a whole manifest with `metadata.name`) and gives nothing back. Needs no right but `create`, where
 /// an apply needs `patch`, too.
 ///
@@ -145,7 +167,7 @@ pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallE
     call(api.create(&params, &object)).await.map(drop)
 }
 
-/// Replaces the status of the object with this uid. Fields that are left out are removed.
+/// Replaces the status of the object with this uid. Fields that are left out are removed, as far as nobody else has written them.
 ///
 /// # Errors
 /// The call's error.

@@ -70,7 +70,9 @@ impl BuildSources {
 
     /// The engine has read a commit of this repository for the GitSync of that name and uid, which wants these builds. With `errors` the
     /// commit proves no absence, and what it does not hold stays as it was told before: as long as there is such a build
-    /// among those that are `live`, and it came from the same repository.
+    /// among those that are `live`, and it came from the same repository. That is so on purpose for all of them: only the plan,
+    /// which knows where each was before, can tell which ones a broken file may hold. The others are not deleted either until
+    /// a commit without errors comes, and whoever was taken for gone by mistake would not be built.
     ///
     /// At the first commit all that are live hear that it has none for them.
     pub fn tell(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 
-use crate::cluster::children::{Brought, Child, ChildKind, ChildStores, ChildWriter};
+use crate::cluster::children::{Brought, Child, ChildKind, ChildStores, ChildWriter, Wrote};
 use crate::cluster::client::CallError;
 use crate::cluster::store::{Entry, Key, Store};
 
@@ -69,8 +69,12 @@ impl From<&CallError> for Failure {
 pub struct Applied {
     /// Names that somebody else has, for people.
     pub conflicts: Vec<String>,
+    /// Names that are still those of an earlier owner's children, for people.
+    pub leftovers: Vec<String>,
     /// The Deployment, if it is there and ours.
     pub deployment: Option<Deployment>,
+    /// What was written of it.
+    pub wrote: Wrote,
 }
 
 /// A Deployment as it is, if it is there and belongs to this owner.
@@ -95,12 +99,14 @@ pub async fn apply(
     let Children { config_map, service, deployment } = children;
     let ChildStores { deployments, services, config_maps } = stores;
     let mut applied = Applied::default();
-    one(writer, config_maps, owner_uid, key, config_map, &mut applied.conflicts).await?;
-    one(writer, services, owner_uid, key, service, &mut applied.conflicts).await?;
-    if applied.conflicts.is_empty() {
-        let live =
-            one(writer, deployments, owner_uid, key, deployment, &mut applied.conflicts).await?;
-        applied.deployment = live.and_then(|live| live.value.object());
+    one(writer, config_maps, owner_uid, key, config_map, &mut applied).await?;
+    one(writer, services, owner_uid, key, service, &mut applied).await?;
+    if applied.conflicts.is_empty() && applied.leftovers.is_empty() {
+        let live = one(writer, deployments, owner_uid, key, deployment, &mut applied).await?;
+        if let Some((live, wrote)) = live {
+            applied.deployment = live.value.object();
+            applied.wrote = wrote;
+        }
     } else {
         // What runs goes on, and is told.
         applied.deployment = live_deployment(stores, owner_uid, key);
@@ -114,18 +120,23 @@ async fn one<K: ChildKind>(
     owner_uid: &str,
     key: &Key,
     wanted: &Wanted<K>,
-    conflicts: &mut Vec<String>,
-) -> Result<Option<Arc<Entry<Child<K>>>>, CallError> {
+    applied: &mut Applied,
+) -> Result<Option<(Arc<Entry<Child<K>>>, Wrote)>, CallError> {
     match wanted {
         Wanted::Bring(child) => match writer.bring(store, owner_uid, child).await? {
-            Brought::Ours(entry) => Ok(Some(entry)),
+            Brought::Ours(entry, wrote) => Ok(Some((entry, wrote))),
             Brought::Conflict(who) => {
-                conflicts.push(who);
+                applied.conflicts.push(who);
+                Ok(None)
+            }
+            Brought::Leftover(which) => {
+                applied.leftovers.push(which);
                 Ok(None)
             }
         },
         Wanted::Keep => {
-            Ok(store.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid)))
+            let live = store.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid));
+            Ok(live.map(|live| (live, Wrote::Nothing)))
         }
         Wanted::Remove => {
             writer.remove(store, owner_uid, key).await?;

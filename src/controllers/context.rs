@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::children::{Children, Wanted};
 use super::defaults::Defaults;
+use super::events::{Standing, Teller};
 use super::inputs::Inputs;
 use super::pods::Pods;
 use super::runtime::Next;
@@ -52,6 +53,8 @@ pub struct Context {
     pub inputs: Arc<Inputs>,
     /// The agents that the newest commits want.
     pub wanted: Arc<WantedAgents>,
+    /// Events.
+    pub events: Arc<Teller>,
 }
 
 impl Context {
@@ -95,11 +98,11 @@ impl Context {
         Next::After(super::runtime::jitter(Duration::from_secs(30)))
     }
 
-    /// Writes a status if it differs.
+    /// Writes a status if it differs, and tells what of it is news.
     ///
     /// # Errors
     /// The write's error; an object that is gone is none.
-    pub async fn write_status<K: Ours, S: Serialize + PartialEq>(
+    pub async fn write_status<K: Ours, S: Serialize + PartialEq + Standing>(
         &self,
         store: &Store<Managed<K>>,
         key: &Key,
@@ -116,6 +119,7 @@ impl Context {
                     let (key, entry) = crate::cluster::reflector::entry::<Managed<K>>(object);
                     store.wrote(key, entry);
                 }
+                self.events.status::<K, S>(key, uid, old, new);
                 Ok(())
             }
             Err(error) if error.is_gone() => {

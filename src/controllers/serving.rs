@@ -16,6 +16,8 @@ use crate::cluster::readiness::Observed;
 pub struct Outcome {
     /// Names that somebody else has.
     pub conflicts: Vec<String>,
+    /// Names that are still those of an earlier owner's children.
+    pub leftovers: Vec<String>,
     /// Why a write failed.
     pub failure: Option<Failure>,
     /// The Deployment, if there is one.
@@ -87,6 +89,9 @@ pub fn judge(
 fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
     if !outcome.conflicts.is_empty() {
         return (Phase::Failed, "Conflict", outcome.conflicts.join("; "));
+    }
+    if !outcome.leftovers.is_empty() {
+        return (Phase::Pending, "Replacing", outcome.leftovers.join("; "));
     }
     if let Some(Failure { message, lasting }) = &outcome.failure {
         let phase = if *lasting { Phase::Failed } else { Phase::Pending };
@@ -160,5 +165,14 @@ mod tests {
         let outcome = Outcome { observed: Some(done), ..Outcome::default() };
         assert_eq!(judge(&mut list, &outcome, 1, Timestamp::UNIX_EPOCH).0, Phase::Ready);
         assert!(list.iter().all(|c| c.type_ != "Conflict"));
+    }
+
+    #[test]
+    fn a11_what_a_namesake_left_is_no_conflict() {
+        let outcome = Outcome { leftovers: vec!["Service x".into()], ..Outcome::default() };
+        let (phase, message, conditions) = judged(&outcome);
+        assert_eq!((phase, message.as_str()), (Phase::Pending, "Service x"));
+        assert!(conditions.contains("Ready=False(Replacing)"), "{conditions}");
+        assert!(!conditions.contains("Conflict"), "{conditions}");
     }
 }

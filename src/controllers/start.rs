@@ -12,6 +12,7 @@ use super::ControllerSet;
 use super::agent::Agents;
 use super::context::Context;
 use super::defaults::Defaults;
+use super::events::Teller;
 use super::inputs::Inputs;
 use super::mcp_server::McpServers;
 use super::model_api::ModelApis;
@@ -86,6 +87,7 @@ pub fn start<E: Send + 'static>(
         pods: pods.clone(),
         inputs: inputs.clone(),
         wanted: wanted.clone(),
+        events: Teller::new(client.clone()),
     });
 
     if set.has(Kind::ModelAPI) {
@@ -182,7 +184,7 @@ fn status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
 }
 
 /// An object's own changes. The echo of our own status write changes nothing, and is cheap.
-fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
+pub(super) fn own<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
     let sink = queue.clone();
     store.on_change(move |change| match (change.old, change.new) {
         (Some(old), Some(new)) if old.uid == new.uid => {

@@ -81,6 +81,25 @@ pub fn merge_env(generated: Vec<EnvVar>, overrides: &[&[common::EnvVar]]) -> Vec
     merged
 }
 
+/// As [`merge_env`] of one list, but what is generated under a `reserved` name stays as it is. The CRD refuses such
+/// variables, and an object may be older than its rules.
+#[must_use]
+pub fn merge_unreserved_env(
+    generated: Vec<EnvVar>,
+    given: &[common::EnvVar],
+    reserved: &[&str],
+) -> Vec<EnvVar> {
+    let free: Vec<_> = given
+        .iter()
+        .filter(|var| {
+            let name = var.name.as_str();
+            !reserved.contains(&name) || generated.iter().all(|have| have.name != name)
+        })
+        .cloned()
+        .collect();
+    merge_env(generated, &[&free])
+}
+
 /// Compute resources of a spec over defaults: `(name, request, limit)`.
 #[must_use]
 pub fn resources(
@@ -362,6 +381,27 @@ mod tests {
         let merged = resources(Some(&given), &[("cpu", "100m", "1"), ("memory", "256Mi", "512Mi")]);
         assert!(!merged.requests.as_ref().expect("requests").contains_key("cpu"));
         assert_eq!(merged.limits.expect("limits")["memory"].0, "512Mi");
+    }
+
+    #[test]
+    fn a6_a_given_request_gets_no_limit() {
+        let given = Resources {
+            requests: BTreeMap::from([("cpu".to_owned(), IntOrString::Int(2))]),
+            ..Resources::default()
+        };
+        let merged = resources(Some(&given), &[("cpu", "100m", "1")]);
+        assert_eq!(merged.requests.expect("requests")["cpu"].0, "2");
+        assert_eq!(merged.limits, Some(BTreeMap::new()), "one below the request would be refused");
+    }
+
+    #[test]
+    fn a4_a_probe_ends_in_time() {
+        let timeouts = |given| {
+            let over = HealthCheck { timeout_seconds: given, ..HealthCheck::default() };
+            http_probe("/health", 8000, 0, 10, Some(&over)).timeout_seconds
+        };
+        assert_eq!((timeouts(None), timeouts(Some(9))), (Some(5), Some(9)));
+        assert_eq!(tcp_probe(8000, 5, 5).timeout_seconds, Some(3));
     }
 
     #[test]

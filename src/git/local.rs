@@ -253,8 +253,8 @@ fn sha256(content: &[u8]) -> String {
     })
 }
 
-/// A commit of the repository on disk at or around `repo_dir`: `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`) or a commit id, also
-/// shortened. Reads no configuration but the repository's own format.
+/// A commit of the repository on disk at or around `repo_dir`: `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`), a commit id, also
+/// shortened, or what Git makes one commit of (`HEAD~1`, `main^2`). Reads no configuration but the repository's own format.
 ///
 /// # Errors
 /// [`GitError::StorageFailed`] when there is no repository, [`GitError::RefNotFound`], and those of [`super::Remote::snapshot`].
@@ -290,11 +290,17 @@ fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
             return Some(id.detach());
         }
     }
+    // Git's own syntax comes last: it takes names apart, and a ref or an id is meant as it is written. A range is no commit.
+    let parsed = || repo.rev_parse_single(rev).ok().map(gix::Id::detach);
+    let object = repo.find_object(shortened(repo, rev).or_else(parsed)?).ok()?;
+    object.peel_to_kind(gix::objs::Kind::Commit).ok().map(|commit| commit.id)
+}
+
+/// The only object whose id begins so.
+fn shortened(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
     let hex = rev.len() >= 4 && rev.bytes().all(|byte| byte.is_ascii_hexdigit());
     let prefix = hex.then(|| gix::hash::Prefix::from_hex(rev).ok()).flatten()?;
-    let found = repo.objects.lookup_prefix(prefix, None).ok().flatten()?.ok()?;
-    let object = repo.find_object(found).ok()?;
-    object.peel_to_kind(gix::objs::Kind::Commit).ok().map(|commit| commit.id)
+    repo.objects.lookup_prefix(prefix, None).ok().flatten()?.ok()
 }
 
 fn branches(repo: &gix::Repository, rev: &str) -> Vec<String> {

@@ -120,6 +120,18 @@ impl<'c> Team<'c> {
 
     /// What the engine says after a commit.
     fn commit(&self, controller: &Controller, name: &str, commit: char, tree: Option<char>) {
+        self.commit_of(controller, name, commit, tree, None);
+    }
+
+    /// The same after one whose definition is to be applied first.
+    fn commit_of(
+        &self,
+        controller: &Controller,
+        name: &str,
+        commit: char,
+        tree: Option<char>,
+        applied: Option<String>,
+    ) {
         let id = |digit: char| digit.to_string().repeat(40);
         let source = SourceAt {
             sync: "team".into(),
@@ -127,7 +139,7 @@ impl<'c> Team<'c> {
             commit: id(commit),
             subfolder_tree: tree.map(id),
             paths: BTreeMap::new(),
-            applied: None,
+            applied,
         };
         let sync = Key::new(self.namespace.as_str(), "team");
         // With errors: what the others were told before stays.
@@ -316,6 +328,38 @@ async fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
     let built =
         team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;
     assert!(built.built_image.is_some());
+}
+
+#[tokio::test]
+async fn b1_a_definition_that_is_not_applied_yet_is_not_called_built() {
+    let cluster = Cluster::start().await;
+    install_templates(&cluster);
+    install_tekton(&cluster);
+    let team = Team::new(&cluster).await;
+    team.apply_build("reviewer", &json!({}));
+    let controller = team.start();
+    let says = async |reason: &str| {
+        let is = |s: &AgentBuildStatus| condition(s, "Ready").is_some_and(|(_, r)| r == reason);
+        team.until("reviewer", reason, is).await
+    };
+    team.commit(&controller, "reviewer", '1', Some('a'));
+    let building = says("Building").await;
+    team.end(&building.pipeline_run.expect("a run"), true).await;
+    let built = says("Built").await;
+
+    // A commit wants something that is not applied.
+    let api: Api<AgentBuild> = Api::namespaced(team.client.clone(), &team.namespace);
+    team.commit_of(&controller, "reviewer", '2', Some('a'), Some("new".into()));
+    let late = says("NotApplied").await;
+    assert_eq!((&late.built_image, &late.build_key), (&built.built_image, &built.build_key));
+    assert!(built.built_image.is_some());
+    let change = async |patch: Value| {
+        let patch = Patch::Merge(&patch);
+        api.patch("reviewer", &PatchParams::default(), &patch).await.expect("changed");
+    };
+    change(json!({"metadata": {"annotations": {keys::APPLIED: "new"}}})).await;
+    says("Built").await;
+    assert_eq!(team.runs().await.len(), 1, "nothing else was built");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The command line against a real API server, with the rights of people: `plan --against cluster` and `approve`.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod lacks;
 use crate::support;
 
 use std::io::Write;
@@ -310,49 +311,6 @@ async fn g22_a_plan_knows_the_other_sync_of_the_repository() {
     let run = plan("other", "b");
     let note = "note: what 1 other GitSync of NAMESPACE wants (elsewhere) is not known here";
     assert!(run.out.replace(&team.namespace, "NAMESPACE").contains(note), "{run:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn c_plan_says_what_it_lacks() {
-    let cluster = cluster().await;
-    let team = Team::new(cluster, "lacks", &[("a.yaml", &model("a"))]).await;
-    let reads = person(cluster, &team.namespace, "reader", reader(), &[]).await;
-    let blind = person(cluster, &team.namespace, "blind", json!([]), &[]).await;
-    let folder = path(&team);
-    let plan = |kubeconfig: &Path, more: &[&str]| {
-        let arguments = ["plan", &folder, "--against", "cluster", "-n", &team.namespace];
-        convoke(kubeconfig, &[&arguments, more].concat())
-    };
-    let nowhere = cluster.dir().join("nowhere.kubeconfig");
-    let check = |run: Run, code: i32, parts: &[&str]| {
-        assert_eq!((run.code, run.out.as_str()), (code, ""), "{run:?}");
-        assert!(parts.iter().all(|part| run.err.contains(part)), "{parts:?}: {}", run.err);
-    };
-    check(plan(&reads, &[]), 3, &["there is no GitSync in", "hint: name its namespace with -n"]);
-    check(
-        plan(&blind, &[]),
-        3,
-        &["cannot list gitsyncs", "hint: ask for that right: kubectl auth can-i"],
-    );
-    check(plan(&nowhere, &[]), 3, &["cannot connect to the cluster", "hint: set KUBECONFIG"]);
-    // A server that is not there.
-    let gone = cluster.dir().join("gone.kubeconfig");
-    let admin = std::fs::read(cluster.admin_kubeconfig()).expect("kubeconfig");
-    let mut config: Value = serde_json::from_slice(&admin).expect("JSON");
-    config["clusters"][0]["cluster"]["server"] =
-        json!(format!("https://127.0.0.1:{}", support::free_port()));
-    std::fs::write(&gone, config.to_string()).expect("write");
-    check(plan(&gone, &[]), 3, &["cannot list gitsyncs", "hint: is the cluster of this context"]);
-    check(plan(&reads, &["--context", "none"]), 3, &["cannot connect to the cluster", "none"]);
-    for name in ["one", "two"] {
-        team.create_sync_named(name, json!({"suspend": true})).await;
-    }
-    check(plan(&reads, &[]), 2, &["several GitSyncs", "one, two", "hint: name one with --sync"]);
-    check(plan(&reads, &["--sync", "three"]), 3, &["no GitSync three", "there: one, two"]);
-    let run = plan(&reads, &["--sync", "two"]);
-    assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.out.contains("+ ModelAPI/a\n"), "{run:?}");
-    assert!(run.out.contains("note: GitSync two is suspended"), "{run:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use support::engine::{Intercepted, operate};
 use support::team::{ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator};
 use support::{Cluster, cluster, eventually};
 
@@ -66,17 +67,21 @@ async fn g14_an_edit_is_undone_and_an_event_names_the_field_and_who_it_was() {
     // Of another object, by somebody else: told as such, and not counted as the same.
     edit_as(&team, "kubectl-patch", "b", BAD).await;
     url_becomes(&team, "b", GOOD).await;
+    // Each is told of the object itself: `kubectl describe` shows it there.
+    let uids = team.objects(Kind::ModelAPI).await;
+    let both = [("a", "kubectl-edit"), ("b", "kubectl-patch")].map(|(name, who)| {
+        let note = format!("ModelAPI/{name}: spec.external.url, changed by {who}; undone");
+        (note, Some(uids[name].clone()))
+    });
     let events: Api<Event> = Api::namespaced(team.client.clone(), &team.namespace);
     eventually(SOON, "an event tells", || async {
         let all = events.list(&ListParams::default()).await.expect("events");
-        let notes = all.items.iter().filter(|e| e.reason.as_deref() == Some("DriftCorrected"));
-        let mut notes: Vec<_> = notes.filter_map(|e| e.message.clone()).collect();
-        notes.sort();
-        let both = [
-            "ModelAPI/a: spec.external.url, changed by kubectl-edit; undone",
-            "ModelAPI/b: spec.external.url, changed by kubectl-patch; undone",
-        ];
-        if notes == both { Ok(()) } else { Err(format!("{notes:?}")) }
+        let all = all.items.into_iter();
+        let told = all.filter(|event| event.reason.as_deref() == Some("DriftCorrected"));
+        let told = told.map(|event| (event.message.unwrap_or_default(), event.involved_object.uid));
+        let mut told: Vec<_> = told.collect();
+        told.sort();
+        if told == both { Ok(()) } else { Err(format!("{told:?}")) }
     })
     .await;
 }
@@ -157,6 +162,38 @@ async fn g14_a_paused_object_is_left_alone_until_the_pause_ends() {
         if paused.is_empty() { Ok(()) } else { Err(format!("{paused:?}")) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g14_what_is_paused_while_its_change_is_on_its_way_is_not_written() {
+    let cluster = Cluster::start().await;
+    let namespace = cluster.namespace("operator").await;
+    let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
+    cluster.bind_single_tenant(&namespace);
+    let slow = Intercepted::new(cluster.client_of(&kubeconfig).await);
+    let data = tempfile::tempdir().expect("temporary folder");
+    let _running = operate(&slow.client(), data.path());
+    let files = [("a.yaml", model("a")), ("b.yaml", model("b"))];
+    let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+    let team = Team::new(&cluster, "paused-late", &files).await;
+    team.create_sync(json!({"interval": "1s"})).await;
+    team.wait_ready("True").await;
+    let before = url_of(&team, "a").await;
+
+    slow.hold("PATCH", "/modelapis/a?");
+    let change = model_at("a", "https://changed.example");
+    team.repo.change("change a", &[("a.yaml", &change)], &[]);
+    slow.holds(SOON).await;
+    annotate(&team, "a", keys::RECONCILE, Some(keys::DISABLED)).await;
+    slow.release();
+    eventually(SOON, "it is shown as paused", || async {
+        let status = team.status().await;
+        if status.paused == ["ModelAPI/a"] { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert_eq!(url_of(&team, "a").await, before, "the on-call's pause counts");
+    annotate(&team, "a", keys::RECONCILE, None).await;
+    url_becomes(&team, "a", "https://changed.example").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

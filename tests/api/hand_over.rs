@@ -30,6 +30,21 @@ async fn two(prefix: &str) -> Team<'static> {
     team
 }
 
+/// Of `one` and `two` the older one, and the younger one.
+async fn by_age(team: &Team<'_>) -> (&'static str, &'static str) {
+    let mut syncs = Vec::new();
+    for name in ["one", "two"] {
+        let meta = team.syncs.get(name).await.expect(name).metadata;
+        syncs.push((meta.creation_timestamp.map(|t| t.0), meta.uid, name));
+    }
+    syncs.sort();
+    (syncs[0].2, syncs[1].2)
+}
+
+fn folder(sync: &str) -> &'static str {
+    if sync == "one" { "a" } else { "b" }
+}
+
 /// The GitSync that an object is marked with.
 async fn owner(team: &Team<'_>, name: &str) -> String {
     let live = team.api(Kind::ModelAPI).get(name).await.expect(name);
@@ -158,14 +173,7 @@ async fn g22_deletes_wait_for_a_sync_that_cannot_be_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g22_two_that_want_one_object_both_say_so_and_the_older_has_it() {
     let team = two("rivals").await;
-    let mut syncs = Vec::new();
-    for name in ["one", "two"] {
-        let meta = team.syncs.get(name).await.expect(name).metadata;
-        syncs.push((meta.creation_timestamp.map(|t| t.0), meta.uid, name));
-    }
-    syncs.sort();
-    let (older, younger) = (syncs[0].2, syncs[1].2);
-    let folder = |sync: &str| if sync == "one" { "a" } else { "b" };
+    let (older, younger) = by_age(&team).await;
     let before = team.objects(Kind::ModelAPI).await;
 
     // The older one begins to want what the younger one has: it gets it in place.
@@ -200,6 +208,53 @@ async fn g22_two_that_want_one_object_both_say_so_and_the_older_has_it() {
         assert!(problems(name).await.is_empty());
     }
     assert_eq!(team.objects(Kind::ModelAPI).await, before, "the same objects all the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g10_atomic_applies_nothing_while_an_older_sync_has_something_of_it() {
+    let team = two("rivals-atomic").await;
+    let (older, younger) = by_age(&team).await;
+    let atomic = json!({"spec": {"failurePolicy": "Atomic"}});
+    let params = PatchParams::default();
+    team.syncs.patch(younger, &params, &Patch::Merge(&atomic)).await.expect("patch");
+    let (wanted, other) = if younger == "one" { ("p", "q") } else { ("x", "y") };
+    let (copy, changed) =
+        (format!("{}/{wanted}.yaml", folder(older)), format!("{}/{other}.yaml", folder(younger)));
+    // Nobody takes it while it is paused: the live object stays the younger one's.
+    let pause = |value: &str| json!({"metadata": {"annotations": {keys::RECONCILE: value}}});
+    let models = team.api(Kind::ModelAPI);
+    models.patch(wanted, &params, &Patch::Merge(&pause(keys::DISABLED))).await.expect("pause");
+    team.repo.change("want it twice", &[(&copy, &model(wanted))], &[]);
+    team.request_of(older).await;
+    let version = async || {
+        let live = models.get(other).await.expect(other);
+        (live.metadata.resource_version, live.data["spec"]["external"]["url"].clone())
+    };
+    let before = version().await;
+
+    let url = "https://changed.example";
+    team.repo.change("change another", &[(&changed, &model_at(other, url))], &[]);
+    team.request_of(younger).await;
+    // The older one is asked once more before.
+    let refused = format!("{}/{wanted}.yaml:1:1 CVK0901", folder(younger));
+    eventually(SOON, "it is a conflict", || async {
+        let status = team.syncs.get(younger).await.expect(younger).status.unwrap_or_default();
+        let told = places(&status.problems);
+        if told == [refused.clone()] { Ok(()) } else { Err(told) }
+    })
+    .await;
+    assert_eq!(version().await, before, "all of the commit, or nothing");
+    assert_eq!(owner(&team, wanted).await, younger);
+    models.patch(wanted, &params, &Patch::Merge(&pause("no"))).await.expect("go on");
+    wait_for_owner(&team, wanted, older).await;
+    assert_eq!(version().await, before, "still not all of it");
+
+    // The older one wants it no more.
+    team.repo.change("want it once", &[], &[&copy]);
+    team.request_of(older).await;
+    team.request_of(younger).await;
+    team.wait_ready_of(younger, "True").await;
+    assert_eq!(version().await.1, json!(url));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -344,4 +344,25 @@ async fn g22_nothing_is_deleted_while_a_kind_cannot_be_watched() {
     wait_for_owner(&team, "p", "two").await;
     team.wait_ready_of("one", "True").await;
     assert_eq!(team.objects(Kind::ModelAPI).await, before, "handed over in place");
+
+    // The same of the objects themselves: somebody may protect one, and it is not seen.
+    some.refuse("GET", "/modelapis?");
+    gate.cut();
+    gate.mend();
+    some.refused(SOON).await;
+    team.repo.change("remove d", &[], &["a/d.yaml"]);
+    held(&team, "one", 1).await;
+    // Until their watches begin again, other kinds are not shown either.
+    eventually(SOON, "it waits for that kind", || async {
+        let said = ready(&team.syncs.get("one").await.expect("one"));
+        let waits = said.reason == "PruneWaiting";
+        let that = said.message.contains("does not show ModelAPI since 20");
+        if waits && that { Ok(()) } else { Err(said) }
+    })
+    .await;
+    assert_eq!(team.objects(Kind::ModelAPI).await, before);
+
+    some.release();
+    team.wait_ready_of("one", "True").await;
+    assert_eq!(team.models().await, ["a", "b", "c", "p"]);
 }

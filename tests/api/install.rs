@@ -51,7 +51,9 @@ async fn o5_one_command_installs_everything_and_another_removes_it() {
     })
     .await;
 
-    cluster.kubectl(&["delete", "--kustomize", &deploy, "--wait", "--timeout=60s"]);
+    // As docs/install.md says it: the namespace goes first, and may take the Deployment with it before kubectl asks for that.
+    let delete = ["delete", "--ignore-not-found", "--kustomize", &deploy, "--wait"];
+    cluster.kubectl(&[&delete[..], &["--timeout=60s"]].concat());
     let left = run(cluster.kubectl_command().args([
         "get",
         "crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,namespaces",

@@ -28,6 +28,7 @@ mod left_over;
 mod local_folder;
 mod pod_security;
 mod pods;
+mod printed_commands;
 mod quarantine;
 mod reading;
 mod readme;

@@ -7,7 +7,8 @@ use crate::support;
 use std::time::Duration;
 
 use convoke::api::{Kind, keys};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use support::team::{
     AGENT, SOON, Team, condition, model, model_at, places, ready, shared_operator,
@@ -356,6 +357,31 @@ async fn g18_a_remote_that_is_gone_keeps_everything_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g18_a_fetch_that_fails_from_the_first_look_on_is_told_by_an_event() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let team = Team::new(cluster, "neverread", &[("a.yaml", &model("a"))]).await;
+    let sync = team.sync_with(json!({"path": "./nowhere"})).await;
+    assert_eq!(ready(&sync).reason, "PathMissing");
+    let events: Api<Event> = Api::namespaced(team.client.clone(), &team.namespace);
+    let told = async || {
+        let all = events.list(&ListParams::default()).await.expect("events").items.into_iter();
+        let is_of_one = |event: &Event| event.involved_object.kind.as_deref() == Some("GitSync");
+        all.filter(is_of_one).collect::<Vec<_>>()
+    };
+    let event = eventually(SOON, "an event tells", || async { told().await.pop() }).await;
+    let said = (event.type_.as_deref(), event.reason.as_deref());
+    assert_eq!(said, (Some("Warning"), Some("PathMissing")));
+    assert_eq!(event.involved_object.uid, sync.metadata.uid);
+    // To look again and to find the same is no news.
+    for _ in 0..2 {
+        team.request().await;
+    }
+    let all = told().await;
+    assert!(matches!(&*all, [one] if one.series.is_none()), "once: {all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn p11_a_settled_system_makes_no_write() {
     let team = team("settled", &["a", "b", "c"]).await;
     let others = |mark| {
@@ -395,9 +421,11 @@ async fn g18_a_status_that_somebody_else_writes_is_written_again_once() {
         let ours = writes.filter(|r| r.namespace == team.namespace && r.resource == "gitsyncs");
         ours.filter(|r| r.subresource == "status").count()
     };
-    // As a request of an operator that was killed, which arrives when another one has written its own.
-    let late =
-        json!({"status": {"lastAppliedRevision": "main@sha1:0", "history": [], "conditions": []}});
+    // As a request of an operator that was killed, which arrives when another one has written its own. Or of somebody with another
+    // field manager, whose fields a server-side apply leaves.
+    let approved = json!({"digest": "0123456789abcdef", "inputKey": "k", "uids": ["0123456789ab"]});
+    let late = json!({"status": {"lastAppliedRevision": "main@sha1:0", "history": [], "conditions": [],
+        "approvedPrune": approved}});
     let params = PatchParams::default();
     team.syncs.patch_status("main", &params, &Patch::Merge(&late)).await.expect("a late status");
     eventually(SOON, "the status is as before", || async {
@@ -409,5 +437,8 @@ async fn g18_a_status_that_somebody_else_writes_is_written_again_once() {
     let label = json!({"metadata": {"labels": {"seen": "yes"}}});
     team.syncs.patch("main", &params, &Patch::Merge(&label)).await.expect("a label");
     team.request().await;
-    assert_eq!(statuses(), 2, "the answer, and that the request was handled");
+    let three = "the answer, the removal of what it leaves, and that the request was handled";
+    assert_eq!(statuses(), 3, "{three}");
+    let live = team.git_syncs_raw().get("main").await.expect("main");
+    assert_eq!(live.data["status"].get("approvedPrune"), None, "the next one leaves nothing of it");
 }

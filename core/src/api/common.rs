@@ -16,6 +16,9 @@ pub const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// Go duration without fractions ("30s", "1m30s", "2h").
 pub const DURATION: &str = "^([0-9]+(ms|s|m|h))+$";
 
+/// What is said of a literal value that its name calls a secret. The line that holds it is shown nowhere.
+pub const LITERAL_SECRET: &str = "a literal value under such a name is taken for a secret: use valueFrom.secretKeyRef, or configMapKeyRef for what is none";
+
 /// A reference to an object of the same namespace. In Git a plain string means `{name: <string>}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct NameRef {
@@ -55,11 +58,12 @@ pub struct EnvSource {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = kube::core::Rule::new("!(has(self.value) && has(self.valueFrom))").message("value and valueFrom exclude each other"))]
 #[x_kube(validation = kube::core::Rule::new("!has(self.valueFrom) || (has(self.valueFrom.secretKeyRef) != has(self.valueFrom.configMapKeyRef))").message("valueFrom needs exactly one of secretKeyRef and configMapKeyRef"))]
+#[x_kube(validation = kube::core::Rule::new("!has(self.value) || self.value == '' || !self.name.matches('(?i)(^|_)(KEY|TOKEN|PASSWORD|SECRET)$')").message(LITERAL_SECRET).field_path(".value"))]
 pub struct EnvVar {
     /// Name of the variable.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub name: String,
-    /// Literal value. Keep secrets out of it: use `valueFrom.secretKeyRef`.
+    /// Literal value. Keep secrets out of it: use `valueFrom.secretKeyRef`. Refused under a name like `API_KEY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub value: Option<String>,

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
 
+/// Variables that Convoke sets: `PORT` always, the others with `toolsString` and with a package from PyPI. The rules
+/// below say the same.
+pub const RESERVED_ENV: &[&str] = &["PORT", "MCP_TOOLS_STRING", "PYTHONPATH"];
+
 /// A tool server (Model Context Protocol) that agents use by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -22,11 +26,14 @@ use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
 #[x_kube(validation = Rule::new("[has(self.__package__), has(self.toolsString), has(self.image), has(self.buildRef), has(self.remote)].filter(x, x).size() == 1").message("exactly one of package, toolsString, image, buildRef and remote is needed"))]
 #[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources and env do not apply"))]
 #[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || (has(self.__package__) && self.__package__.registry == 'PyPI')").message("Stdio is for a package from PyPI; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
+#[x_kube(validation = Rule::new("!has(self.toolsString) || bytes(self.toolsString).size() <= 65536").message("toolsString has more than 65536 bytes").field_path(".toolsString"))]
+#[x_kube(validation = Rule::new("!has(self.toolsString) || !has(self.env) || self.env.all(e, e.name != 'MCP_TOOLS_STRING')").message("MCP_TOOLS_STRING is set by Convoke: it is toolsString").field_path(".env"))]
+#[x_kube(validation = Rule::new("!has(self.__package__) || self.__package__.registry != 'PyPI' || !has(self.env) || self.env.all(e, e.name != 'PYTHONPATH')").message("PYTHONPATH is set by Convoke: it is where a package from PyPI is installed").field_path(".env"))]
 pub struct MCPServerSpec {
     /// A package from a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageSource>,
-    /// Python functions that become tools, run on the agent image. In Git, `toolsStringFile: tools.py` reads them from a file.
+    /// Python functions that become tools, run on the agent image; at most 64 KiB. In Git, `toolsStringFile: tools.py` reads them from a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub tools_string: Option<String>,
@@ -43,9 +50,10 @@ pub struct MCPServerSpec {
     /// How the server speaks MCP. Default StreamableHTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
-    /// Environment of the container.
+    /// Environment of the container. Reserved names are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(validation = Rule::new("self.all(e, e.name != 'PORT')").message("PORT is set by Convoke: every server listens on 8000"))]
     pub env: Vec<EnvVar>,
     /// Compute resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvSource, EnvVar, Phase, Resources, Source};
 
+/// Variables that Convoke sets: the first two in mode Hosted, the others in mode Proxy. The rules below say the same.
+pub const RESERVED_ENV: &[&str] =
+    &["OLLAMA_HOST", "OLLAMA_MODELS", "PROXY_API_BASE", "PROXY_API_KEY"];
+
 /// A model endpoint that agents use by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
@@ -24,6 +28,8 @@ use super::common::{Condition, EnvSource, EnvVar, Phase, Resources, Source};
 #[x_kube(validation = Rule::new("(self.mode == 'Hosted') == has(self.hosted)").message("mode Hosted needs the block hosted, and only that mode has it"))]
 #[x_kube(validation = Rule::new("(self.mode == 'External') == has(self.external)").message("mode External needs the block external, and only that mode has it"))]
 #[x_kube(validation = Rule::new("self.mode != 'External' || !(has(self.image) || has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("mode External runs no pods: image, replicas, resources and env do not apply"))]
+#[x_kube(validation = Rule::new("!has(self.hosted) || !has(self.env) || self.env.all(e, !(e.name in ['OLLAMA_HOST', 'OLLAMA_MODELS']))").message("OLLAMA_HOST and OLLAMA_MODELS are set by Convoke").field_path(".env"))]
+#[x_kube(validation = Rule::new("!has(self.proxy) || !has(self.env) || self.env.all(e, !(e.name in ['PROXY_API_BASE', 'PROXY_API_KEY']))").message("PROXY_API_BASE and PROXY_API_KEY are set by Convoke: they are proxy.apiBase and proxy.apiKeyFrom").field_path(".env"))]
 pub struct ModelAPISpec {
     /// Proxy, Hosted or External.
     pub mode: ModelMode,
@@ -47,7 +53,7 @@ pub struct ModelAPISpec {
     /// Compute resources of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Environment of the server.
+    /// Environment of the server. Reserved names are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,

@@ -21,7 +21,10 @@ pub enum CallError {
 /// What the server says of a refusal, or at least its reason or code.
 fn said(status: &Status) -> String {
     match (&*status.message, &*status.reason) {
-        ("", "") => format!("the API server answered with {}", status.code),
+        // The server's reasons are one word. Another one was made up for an answer that is no status.
+        ("", reason) if reason.is_empty() || reason.contains(' ') => {
+            format!("the API server answered with {}", status.code)
+        }
         ("", reason) => reason.to_owned(),
         (message, _) => message.to_owned(),
     }
@@ -38,7 +41,7 @@ impl CallError {
     /// What the server said, or what happened instead of an answer.
     #[must_use]
     pub fn words(&self) -> String {
-        self.status().map_or_else(|| self.to_string(), |s| s.message.clone())
+        self.to_string()
     }
 
     /// The object (or its kind) is not there.
@@ -97,6 +100,12 @@ impl CallError {
         })
     }
 
+    /// The server does not know who asks: it takes no credentials, or not these.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        self.status().is_some_and(|s| s.code == 401)
+    }
+
     /// The operator lacks the right.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
@@ -153,5 +162,26 @@ mod tests {
             (None, None)
         );
         assert!(error(410).is_expired() && !error(404).is_expired());
+        assert!(error(401).is_unauthorized() && !error(403).is_unauthorized());
+    }
+
+    #[test]
+    fn a8_a_refusal_has_words_whatever_the_server_leaves_out() {
+        let words = |status: serde_json::Value| {
+            let status: Status = serde_json::from_value(status).expect("a status");
+            let error = CallError::Refused(Box::new(status));
+            assert_eq!(error.words(), error.to_string());
+            error.words()
+        };
+        let whole = serde_json::json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "m"});
+        assert_eq!(words(whole), "m");
+        let silent =
+            serde_json::json!({"status": "Failure", "code": 401, "reason": "Unauthorized"});
+        assert_eq!(words(silent), "Unauthorized");
+        let code = "the API server answered with 502";
+        assert_eq!(words(serde_json::json!({"code": 502})), code);
+        // An empty answer of a proxy.
+        let none = serde_json::json!({"status": "Failure", "code": 502, "reason": "Failed to parse error data"});
+        assert_eq!(words(none), code);
     }
 }

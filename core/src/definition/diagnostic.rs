@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::tree::RepositoryTree;
+use crate::api::common::LITERAL_SECRET;
 use crate::api::git_sync::{Problem, Severity};
 
 /// Stable codes. A code is never used for something else.
@@ -124,8 +125,11 @@ fn lines(problem: &Problem, tree: Option<&dyn RepositoryTree>) -> Vec<String> {
     read().unwrap_or_default()
 }
 
-/// The line of a problem, if it is short enough to help.
+/// The line of a problem, if it is short enough to help, and not one that holds a secret.
 fn source_line(problem: &Problem, lines: &[String]) -> Option<String> {
+    if problem.message == LITERAL_SECRET {
+        return None;
+    }
     let line = lines.get(usize::try_from(problem.line?).ok()?.checked_sub(1)?)?;
     (line.chars().count() <= 120).then(|| printable(line))
 }

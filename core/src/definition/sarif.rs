@@ -78,7 +78,7 @@ struct Finding<'a> {
     rule_index: Option<usize>,
     level: &'static str,
     message: Message<'a>,
-    locations: Vec<Location<'a>>,
+    locations: [Location<'a>; 1],
 }
 
 #[derive(Serialize)]
@@ -93,8 +93,7 @@ struct Location<'a> {
 #[serde(rename_all = "camelCase")]
 struct PhysicalLocation {
     artifact_location: ArtifactLocation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    region: Option<Region>,
+    region: Region,
 }
 
 #[derive(Serialize)]
@@ -119,9 +118,9 @@ struct LogicalLocation<'a> {
     kind: &'static str,
 }
 
-/// One run with these problems, as pretty JSON. All rules are listed, found or not.
+/// One run with these problems of a folder, as pretty JSON. All rules are listed, found or not.
 #[must_use]
-pub fn render(problems: &[Problem]) -> String {
+pub fn render(problems: &[Problem], folder: &str) -> String {
     let base = Base { description: Message { text: "The root of the repository.".into() } };
     let run = Run {
         tool: Tool {
@@ -134,7 +133,7 @@ pub fn render(problems: &[Problem]) -> String {
         },
         column_kind: "unicodeCodePoints",
         original_uri_base_ids: BTreeMap::from([(BASE, base)]),
-        results: problems.iter().map(finding).collect(),
+        results: problems.iter().map(|problem| finding(problem, folder)).collect(),
     };
     let log = Log {
         schema: "https://json.schemastore.org/sarif-2.1.0.json",
@@ -154,7 +153,7 @@ fn descriptor(rule: &Rule) -> Descriptor {
     }
 }
 
-fn finding(problem: &Problem) -> Finding<'_> {
+fn finding<'a>(problem: &'a Problem, folder: &str) -> Finding<'a> {
     let text = match &problem.hint {
         Some(hint) => format!("{}\nHint: {hint}", problem.message).into(),
         None => problem.message.as_str().into(),
@@ -164,23 +163,22 @@ fn finding(problem: &Problem) -> Finding<'_> {
         rule_index: RULES.iter().position(|rule| rule.code == problem.code),
         level: level(problem.severity),
         message: Message { text },
-        locations: problem
-            .path
-            .as_deref()
-            .map(|path| location(problem, path))
-            .into_iter()
-            .collect(),
+        locations: [location(problem, folder)],
     }
 }
 
-fn location<'a>(problem: &'a Problem, path: &str) -> Location<'a> {
-    let region = problem.line.map(|line| Region { start_line: line, start_column: problem.column });
+/// Where a problem is. Code scanning takes no finding without a place and a line: what has no file is told of the folder, and
+/// what has no line of the first.
+fn location<'a>(problem: &'a Problem, folder: &str) -> Location<'a> {
+    let path = problem.path.as_deref().unwrap_or(folder);
+    let (start_line, start_column) =
+        problem.line.map_or((1, Some(1)), |line| (line, problem.column));
     let object = problem.object.as_deref();
     let logical = object.map(|name| LogicalLocation { fully_qualified_name: name, kind: "object" });
     Location {
         physical_location: PhysicalLocation {
             artifact_location: ArtifactLocation { uri: relative_uri(path), uri_base_id: BASE },
-            region,
+            region: Region { start_line, start_column },
         },
         logical_locations: logical.into_iter().collect(),
     }
@@ -226,7 +224,7 @@ mod tests {
     }
 
     fn results(problems: &[Problem]) -> Value {
-        let log: Value = serde_json::from_str(&render(problems)).expect("JSON");
+        let log: Value = serde_json::from_str(&render(problems, "my team")).expect("JSON");
         log["runs"][0]["results"].clone()
     }
 
@@ -250,10 +248,15 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_is_told_without_one() {
-        assert_eq!(results(&[problem(None, None)])[0]["locations"], json!([]));
-        let whole_file = results(&[problem(Some("a.yaml"), None)]);
-        assert_eq!(whole_file[0]["locations"][0]["physicalLocation"].get("region"), None);
+    fn g10_what_has_no_place_is_told_of_the_first_line_and_of_the_folder() {
+        for (path, uri) in [(None, "my%20team"), (Some("a.yaml"), "a.yaml")] {
+            let found = results(&[problem(path, None)]);
+            let place = json!({
+                "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
+                "region": {"startLine": 1, "startColumn": 1},
+            });
+            assert_eq!(found[0]["locations"][0]["physicalLocation"], place);
+        }
         assert_eq!(results(&[]), json!([]), "an empty list, not a missing one: nothing was found");
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn findings(kind: Kind, spec: Value) -> Vec<(String, &'static str)> {
-    Schemas::new().check(kind, "x", &spec).into_iter().map(|f| (f.pointer, f.code)).collect()
+    Schemas::shared().check(kind, "x", &spec).into_iter().map(|f| (f.pointer, f.code)).collect()
 }
 
 #[test]
@@ -74,6 +74,21 @@ fn t1_stdio_is_for_packages_from_pypi() {
 }
 
 #[test]
+fn t2_tools_are_counted_in_bytes() {
+    let refused = |code| vec![("/spec/toolsString".to_owned(), code)];
+    for (text, expected) in [
+        ("x".repeat(65_536), vec![]),
+        ("x".repeat(65_537), refused(code::VALUE)),
+        ("ä".repeat(32_768), vec![]),
+        ("ä".repeat(32_768) + "x", refused(code::RULE)),
+        ("\u{1f600}".repeat(65_536), refused(code::RULE)),
+    ] {
+        let (bytes, spec) = (text.len(), json!({"toolsString": text}));
+        assert_eq!(findings(Kind::MCPServer, spec), expected, "{bytes} bytes");
+    }
+}
+
+#[test]
 fn names_that_convoke_sets_are_refused_offline() {
     for (name, ok) in [
         ("AGENT_NAME", false),
@@ -97,6 +112,86 @@ fn names_that_convoke_sets_are_refused_offline() {
             let expected = if ok { vec![] } else { vec![(at.to_owned(), code::RULE)] };
             assert_eq!(findings(Kind::Agent, spec), expected, "{name}");
         }
+    }
+}
+
+#[test]
+fn m1_m2_t1_t2_names_that_convoke_sets_in_servers_are_refused_offline() {
+    let package = |registry: &str| json!({"package": {"registry": registry, "name": "x"}});
+    let (pypi, npm) = (package("PyPI"), package("Npm"));
+    let tools = json!({"toolsString": "def f(): ..."});
+    let (image, build) = (json!({"image": "tools:1"}), json!({"buildRef": {"name": "b"}}));
+    let proxy = json!({"mode": "Proxy", "proxy": {}});
+    let hosted = json!({"mode": "Hosted", "hosted": {"model": "m"}});
+    for (kind, spec, name, ok) in [
+        (Kind::MCPServer, &pypi, "PORT", false),
+        (Kind::MCPServer, &pypi, "PYTHONPATH", false),
+        (Kind::MCPServer, &pypi, "MCP_TOOLS_STRING", true),
+        (Kind::MCPServer, &npm, "PORT", false),
+        (Kind::MCPServer, &npm, "PYTHONPATH", true),
+        (Kind::MCPServer, &tools, "PORT", false),
+        (Kind::MCPServer, &tools, "MCP_TOOLS_STRING", false),
+        (Kind::MCPServer, &tools, "PYTHONPATH", true),
+        (Kind::MCPServer, &image, "PORT", false),
+        (Kind::MCPServer, &image, "PYTHONPATH", true),
+        (Kind::MCPServer, &build, "PORT", false),
+        (Kind::MCPServer, &image, "HOME", true),
+        (Kind::MCPServer, &image, "REPORT", true),
+        (Kind::ModelAPI, &proxy, "PROXY_API_BASE", false),
+        (Kind::ModelAPI, &proxy, "PROXY_API_KEY", false),
+        (Kind::ModelAPI, &proxy, "OLLAMA_HOST", true),
+        (Kind::ModelAPI, &proxy, "LITELLM_LOG", true),
+        (Kind::ModelAPI, &hosted, "OLLAMA_HOST", false),
+        (Kind::ModelAPI, &hosted, "OLLAMA_MODELS", false),
+        (Kind::ModelAPI, &hosted, "PROXY_API_BASE", true),
+        (Kind::ModelAPI, &hosted, "OLLAMA_KEEP_ALIVE", true),
+    ] {
+        let mut spec = spec.clone();
+        spec["env"] = json!([{"name": "A", "value": "x"}, {"name": name}]);
+        let expected = if ok { vec![] } else { vec![("/spec/env".to_owned(), code::RULE)] };
+        assert_eq!(findings(kind, spec.clone()), expected, "{name}: {spec}");
+    }
+}
+
+#[test]
+fn a13_a_literal_key_is_refused_with_its_place() {
+    for (name, ok) in [
+        ("OPENAI_API_KEY", false),
+        ("github_token", false),
+        ("Db_Password", false),
+        ("_SECRET", false),
+        ("TOKEN", false),
+        ("MONKEY", true),
+        ("MAX_TOKENS", true),
+        ("API_KEY_FILE", true),
+        ("KEYBOARD", true),
+    ] {
+        let env = json!([{"name": "A", "value": "x"}, {"name": name, "value": "x"}]);
+        for (kind, spec, at) in [
+            (Kind::Agent, json!({"modelAPI": {"name": "m"}, "env": env}), "/spec/env"),
+            (
+                Kind::Agent,
+                json!({"modelAPI": {"name": "m"}, "config": {"env": env}}),
+                "/spec/config/env",
+            ),
+            (Kind::MCPServer, json!({"image": "tools:1", "env": env}), "/spec/env"),
+            (Kind::ModelAPI, json!({"mode": "Proxy", "proxy": {}, "env": env}), "/spec/env"),
+        ] {
+            let refused = vec![(format!("{at}/1/value"), code::RULE)];
+            let expected = if ok { vec![] } else { refused };
+            assert_eq!(findings(kind, spec), expected, "{name}");
+        }
+    }
+    // No value is no secret, and where a value comes from is none either.
+    let from =
+        |source: &str| json!({"name": "API_KEY", "valueFrom": {source: {"name": "a", "key": "k"}}});
+    for variable in [
+        json!({"name": "API_KEY"}),
+        json!({"name": "API_KEY", "value": ""}),
+        from("secretKeyRef"),
+        from("configMapKeyRef"),
+    ] {
+        assert_eq!(findings(Kind::MCPServer, json!({"image": "i", "env": [variable]})), []);
     }
 }
 

@@ -1,14 +1,14 @@
 //! Approvals that release nothing, because they are not of what is held now.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::{Engine, Subject};
+use super::engine::{Engine, LOOK_AGAIN, Subject};
 use super::machine::Ended;
 use super::machine::effect::{Effect, Event};
 use super::plan::{Held, Plan, brake};
 use super::state::State;
 use super::status::without_approval;
+use super::touched::Touched;
 use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
 use crate::definition::diagnostic::printable;
@@ -70,10 +70,13 @@ pub fn is_gone(approval: Option<&str>) -> bool {
 /// written down.
 pub(super) fn taken_back<'a>(
     state: &mut State,
+    touched: &Touched,
     subject: &Subject<'a>,
 ) -> Option<&'a ApprovedPrune> {
+    // Taken in any case: of what is approved later it says nothing.
+    let was_gone = touched.take_unapproved(subject.key);
     let approved = subject.status()?.approved_prune.as_ref()?;
-    if is_gone(subject.annotation(keys::APPROVE_PRUNE)) {
+    if was_gone || is_gone(subject.annotation(keys::APPROVE_PRUNE)) {
         state.unapproved = Some(approved.digest.clone());
     }
     (state.unapproved.as_ref() == Some(&approved.digest)).then_some(approved)
@@ -97,6 +100,13 @@ impl Engine {
             without_approval(old.cloned().unwrap_or_default(), approved, generation, now)
         };
         self.write_status(subject, make).await?;
+        let newest = self.stores.git_syncs.get(subject.key);
+        let newest = newest.as_ref().and_then(|newest| newest.value.object());
+        let status = newest.as_ref().and_then(|sync| sync.status.as_ref());
+        if status.is_some_and(|status| status.approved_prune.as_ref() == Some(approved)) {
+            tracing::warn!(object = %subject.key, "the status goes on saying that deletes are approved");
+            return Ok(Next::After(LOOK_AGAIN));
+        }
         Ok(Next::After(Duration::ZERO))
     }
 
@@ -115,7 +125,7 @@ impl Engine {
                 "{words}, and it releases nothing: an approval counts only for what status.pendingPrune shows with its digest"
             ),
         };
-        let (about, reason) = (Arc::clone(subject.sync), "ApprovalOutdated".to_owned());
+        let (about, reason) = (subject.about(), "ApprovalOutdated".to_owned());
         subject.io.tell(Effect::Event(Box::new(Event { about, good: false, reason, note })));
     }
 }

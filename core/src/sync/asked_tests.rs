@@ -1,6 +1,7 @@
 //! Who waits for whom among the GitSyncs of a namespace.
 
 mod approvals;
+mod events;
 mod terminating;
 
 use std::collections::BTreeSet;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::machine::effect::Call;
 use super::plan::Settling;
+use super::properties::repository::wrong;
 use super::script::{Script, git_sync, id, of_sync};
 use super::simulation::NAMESPACE;
 use super::simulation::operator::Operator;
@@ -19,6 +21,7 @@ use crate::api::keys;
 use crate::cluster::live::Managed;
 use crate::cluster::store::Key;
 use crate::cluster::view;
+use crate::definition::Catalog;
 
 const ALL: [&str; 8] = ["a", "b", "c", "d", "e", "x", "y", "z"];
 
@@ -212,6 +215,41 @@ fn g22_held_deletes_name_another_sync_and_its_broken_files() {
         }
     }
     assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
+}
+
+#[test]
+fn g22_an_approval_deletes_nothing_that_the_last_good_commit_of_another_sync_wanted() {
+    let mut younger = git_sync("two", 2);
+    younger["metadata"]["creationTimestamp"] = json!("2026-02-01T00:00:00Z");
+    let mut script = Script::start(vec![("one", git_sync("one", 2)), ("two", younger)]);
+    script.run();
+    script.finds("one", &ALL, &[]);
+    script.finds("two", &[], &[]);
+    // Both want x, and the older one has it.
+    script.asks("two");
+    script.finds("two", &["x"], &[]);
+    if script.looks("one") {
+        script.finds_the_same("one");
+    }
+    assert_eq!(script.ready("two"), "False: ProblemsFound");
+    // The older one gives up x and y, and the other one breaks the file that x is in.
+    script.asks("one");
+    script.finds("one", &["a", "b", "c", "d", "e", "z"], &[]);
+    let mut broken = Catalog::default();
+    broken.broken_paths.insert("f.yaml".into());
+    broken.problems.push(wrong());
+    script.finds_catalog("two", broken);
+    assert_eq!(script.ready("one"), "False: PruneWaiting");
+    let pending = script.pending().expect("held");
+    let expected = (vec![id("y").to_string()], vec!["GitSync two: f.yaml".to_owned()]);
+    assert_eq!((pending.objects, pending.unread), expected, "x may still be wanted there");
+    script.approve();
+    for name in ["one", "two"] {
+        if script.looks(name) {
+            script.finds_the_same(name);
+        }
+    }
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "x", "z"]);
 }
 
 /// One that holds x, y and z, and nothing beside it.

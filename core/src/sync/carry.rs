@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::apply::{Failure, LONGEST, Outcome, Writer, apply};
 use super::approvals::fits_nothing;
-use super::board::{Count, Namespace, mark};
+use super::board::{Board, Count, Namespace, mark};
 use super::consult::consult;
 use super::desired::{SyncRef, latch_key};
 use super::ending::still_there;
@@ -23,7 +23,7 @@ use super::problems::{leave_refused, write_problems};
 use super::rights::retry_after;
 use super::space::Space;
 use super::state::{Plans, State, View};
-use super::status::Deletes;
+use super::status::{Approved, Deletes};
 use super::verdict::Carried;
 use crate::api::git_sync::{
     ApprovedPrune, FailurePolicy, GitSyncStatus, PendingPrune, Problem, Stages,
@@ -44,7 +44,7 @@ pub(super) struct Carry {
     /// Writes that the server refused before and that were not sent again.
     pub blocked: usize,
     pub carried: Carried,
-    pub approved: Option<ApprovedPrune>,
+    pub approved: Option<Approved>,
     /// The approval that the GitSync carries, once it was acted on.
     pub handled: Option<String>,
     /// The same, if it is clear only now that it releases nothing.
@@ -292,7 +292,10 @@ impl Engine {
         if !latch.approves {
             return Ok(());
         }
-        let (released, handled) = (work.plan.released.clone(), latch.handled.clone());
+        let handled = latch.handled.clone();
+        let board = state.plans.view.as_ref().map(|view| &view.board);
+        let released = work.plan.released.as_ref().zip(board);
+        let released = released.map(|(released, board)| approved(released, work, board));
         let (held, pending) = (work.plan.held.as_ref(), latch.pending.clone());
         self.write_status(subject, |old| {
             let mut status = old.cloned().unwrap_or_default();
@@ -368,7 +371,7 @@ impl Engine {
         subject: &Subject<'_>,
         work: &mut Work<'_>,
         outcome: &Outcome,
-    ) -> Result<(BTreeMap<Kind, Count>, Option<ApprovedPrune>), EngineError> {
+    ) -> Result<(BTreeMap<Kind, Count>, Option<Approved>), EngineError> {
         let Subject { io, key, .. } = subject;
         let Work { loaded, sync, live, plan, carried, .. } = work;
         let wanted = &loaded.measure;
@@ -387,9 +390,13 @@ impl Engine {
         for id in own.chain(&others) {
             board.look(id, sync, wanted, live, settled);
         }
-        let approved = plan.released.clone().filter(|approved| {
+        let left = plan.released.as_ref().filter(|approved| {
             let left = brake::left(sync, wanted, live, board);
             approved.uids.iter().any(|uid| left.contains(uid))
+        });
+        let approved = left.map(|prune| Approved {
+            prune: prune.clone(),
+            is_due: brake::is_due(prune, sync, wanted, live, board),
         });
         let counts = board.counts().clone();
         let recreated = plan.create.iter().filter(|id| work.again && live.get(id).is_some());
@@ -436,6 +443,13 @@ fn unproven(others: &others::View<'_>, stores: &Stores) -> Unproven {
         unproven.reason.push_str(&format!("the API server does not show {silent}"));
     }
     unproven
+}
+
+/// What is approved, and whether some of it is still to be deleted.
+fn approved(released: &ApprovedPrune, work: &Work<'_>, board: &Board) -> Approved {
+    let Work { loaded, sync, live, .. } = work;
+    let is_due = brake::is_due(released, sync, &loaded.measure, live, board);
+    Approved { prune: released.clone(), is_due }
 }
 
 /// What could not be read when somebody approved all that this plan deletes, and said yes in spite of it.

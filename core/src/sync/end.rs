@@ -12,6 +12,7 @@ use super::board::{self, Board, LiveSet, is_paused, mark};
 use super::desired::{DesiredSet, SyncRef};
 use super::ending::{finalizers, keepers};
 use super::engine::{Engine, EngineError, Subject};
+use super::events::of_sync;
 use super::machine::Ended;
 use super::machine::effect::{Call, Effect, Event, Reply};
 use super::machine::io::Io;
@@ -222,10 +223,8 @@ impl Engine {
             Step::Over { good, reason, note } => (good, reason, note),
         };
         tracing::info!(object = %key, reason, note, "the end of a GitSync");
-        if let Some(about) = sync {
-            let reason = reason.to_owned();
-            io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
-        }
+        let (about, reason) = (of_sync(key, &entry.uid), reason.to_owned());
+        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
         self.hold(io, key, &entry.uid, false).await?;
         self.forget(io, key);
         Ok(Next::Forget)

@@ -63,6 +63,7 @@ fn g15_only_objects_with_exactly_this_mark_go_and_in_reverse() {
     add(Kind::ModelAPI, "model", None, &[], false);
     add(Kind::Agent, "agent", None, &[], false);
     add(Kind::ModelAPI, "protected", None, &[(keys::PRUNE, "disabled")], false);
+    add(Kind::ModelAPI, "paused", None, &[(keys::RECONCILE, "disabled")], false);
     add(Kind::ModelAPI, "wanted", None, &[], false);
     add(Kind::ModelAPI, "ending", None, &[], true);
     for (name, mark) in [
@@ -79,7 +80,8 @@ fn g15_only_objects_with_exactly_this_mark_go_and_in_reverse() {
     assert_eq!(victims, ["Agent/agent", "ModelAPI/model"]);
     let wanted = ObjectId::new(Kind::ModelAPI, "wanted");
     assert_eq!(parting.given, [(wanted, "other".to_owned())]);
-    assert_eq!(parting.kept, [ObjectId::new(Kind::ModelAPI, "protected")]);
+    let kept = ["paused", "protected"].map(|name| ObjectId::new(Kind::ModelAPI, name));
+    assert_eq!(parting.kept, kept);
     let ending = ObjectId::new(Kind::ModelAPI, "ending");
     assert_eq!(parting.ending, [(ending, "example.com/hold".to_owned())]);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::approvals::taken_back;
 use super::carry::Carry;
 use super::desired::SyncRef;
-use super::history::{News, newest, news, not_arrived, told_with};
+use super::history::{event, newest, news, not_arrived, told_with};
 use super::loaded::Loaded;
 use super::look::Looks;
 use super::machine::effect::Effect;
@@ -18,7 +18,7 @@ use super::siblings::{GIVE_UP, Siblings};
 use super::space::Space;
 use super::spoken::Spoken;
 use super::state::{SourceFailure, State};
-use super::status::Report;
+use super::status::{Done, Report};
 use super::tell::unready;
 use super::touched::Touched;
 use super::verdict::{READING, Verdict, unwatched, verdict};
@@ -225,7 +225,7 @@ impl Engine {
         let own = self.spoken.own(&key, &entry.uid, live);
         let own = own.as_ref();
         let subject = Subject { io, key: &key, entry: &entry, sync: &sync, generation, own };
-        let approved = taken_back(&mut state, &subject);
+        let approved = taken_back(&mut state, &self.touched, &subject);
         let answer = own.and_then(|_| self.spoken.answer(&key, &entry.uid, live, io.now()));
         if let Some(said) = answer {
             tracing::info!(object = %key, "somebody else has written the status: ours is written again");
@@ -381,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// Writes the status, and tells events of what it says.
+    /// Writes the status, and tells events of what it says and of what became of single objects.
     async fn report(
         &self,
         state: &mut State,
@@ -389,15 +389,16 @@ impl Engine {
         loaded: &Loaded,
         carry: &Carry,
         said: Verdict,
-        news: Option<News>,
+        news: Option<Done>,
     ) -> Result<(), EngineError> {
         let Carry { plan, outcome, .. } = carry;
         let finished =
             !said.reason.is(Said::Progressing) || (outcome.left == 0 && !outcome.stopped);
-        let (done, event) = news.map(|news| (news.done, news.event)).unzip();
+        let is_news = news.is_some();
         let last = subject.status().and_then(|status| status.history.first());
         let untold = std::mem::take(&mut state.telling.untold);
-        let done = told_with(not_arrived(untold, last), done);
+        let done = told_with(not_arrived(untold, last), news);
+        let event = done.last().filter(|_| is_news).map(|done| event(subject, &said, done));
         let report = Report {
             generation: subject.generation,
             verdict: said,
@@ -425,13 +426,10 @@ impl Engine {
         if carry.outdated.is_some() {
             state.telling.outdated.clone_from(&carry.outdated);
         }
-        let written = self.tell(subject, report).await;
+        let written = self.tell_news(subject, report, event).await;
         // What waited for the commit to be applied may go on.
         subject.io.tell(Effect::Writing(false));
-        if let Some(event) = event {
-            subject.io.tell(Effect::Event(Box::new(event)));
-        }
-        self.tell_drift(subject, &outcome.drifts);
+        self.tell_objects(state, subject, carry);
         written?;
         let given = state.telling.outdated.take();
         if let Some(given) = given.filter(|it| subject.annotation(keys::APPROVE_PRUNE) == Some(it))

@@ -1,11 +1,11 @@
 //! What is told of a pass: the entry of the history, and its event.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::apply::Outcome;
 use super::carry::Carry;
 use super::engine::Subject;
+use super::events::is_good;
 use super::loaded::Loaded;
 use super::machine::effect::Event;
 use super::state::State;
@@ -18,13 +18,7 @@ use crate::api::git_sync::HistoryEntry;
 /// How many syncs are remembered that could not be told: as many as a history has.
 const MOST_UNTOLD: usize = 10;
 
-/// What is told of a pass.
-pub(super) struct News {
-    pub done: Done,
-    pub event: Event,
-}
-
-/// What is told of a pass that began then, if it is worth telling. `waiting` says whether the newest commit waits for others.
+/// What a pass has done that began then, if it is worth telling. `waiting` says whether the newest commit waits for others.
 pub(super) fn news(
     state: &State,
     subject: &Subject<'_>,
@@ -33,7 +27,7 @@ pub(super) fn news(
     said: &Verdict,
     waiting: bool,
     began: Instant,
-) -> Option<News> {
+) -> Option<Done> {
     let Carry { plan, outcome, carried, .. } = carry;
     let revision = loaded.revision.to_string();
     let failed = carried.transient > 0 || carried.refusal.is_some();
@@ -53,7 +47,7 @@ pub(super) fn news(
     let Outcome { created, updated, pruned, .. } = outcome;
     tracing::info!(object = %subject.key, revision, outcome = result.as_str(), created, updated, pruned,
         reason = said.reason.as_str(), "synced");
-    let done = Done {
+    Some(Done {
         revision,
         author: loaded.info.author.clone(),
         subject: loaded.info.subject.clone(),
@@ -61,15 +55,18 @@ pub(super) fn news(
         counts: (*created, *updated, *pruned),
         duration_ms: subject.io.millis_since(state.telling.started.unwrap_or(began)),
         trigger: state.telling.trigger,
-    };
-    let event = Event {
-        about: Arc::clone(subject.sync),
-        // An end that is awaited is nothing bad.
-        good: said.ready || said.reason.is(Said::Terminating),
+    })
+}
+
+/// The event that tells of it.
+pub(super) fn event(subject: &Subject<'_>, said: &Verdict, done: &Done) -> Event {
+    let (created, updated, pruned) = done.counts;
+    Event {
+        about: subject.about(),
+        good: is_good(said.ready, said.reason.as_str()),
         reason: said.reason.to_string(),
         note: format!("{} ({created} created, {updated} updated, {pruned} pruned)", said.message),
-    };
-    Some(News { done, event })
+    }
 }
 
 /// The newest of these, as many as are remembered until they can be told.

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::approvals::is_gone;
 use super::spoken::Spoken;
 use super::touched::Touched;
-use crate::api::{Kind, ObjectId};
+use crate::api::{GitSync, Kind, ObjectId, keys};
 use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
 
 /// Called with a GitSync that is to be looked at again, and after which time.
 pub type Sink = Arc<dyn Fn(Key, Duration) + Send + Sync>;
+
+fn approval(entry: &Entry<Managed<GitSync>>) -> Option<&str> {
+    entry.value.facts.annotations.get(keys::APPROVE_PRUNE)
+}
 
 /// Calls `sink` with the GitSyncs that a change concerns.
 pub fn listen(
@@ -27,8 +32,11 @@ pub fn listen(
         (Some(old), Some(new))
             if old.uid == new.uid && old.value.facts.same_input(&new.value.facts) =>
         {
-            let status = new.value.object().and_then(|sync| sync.status.clone());
-            let wait = spoken.wait(change.key, &new.uid, status.as_ref(), clock());
+            let wait = match new.value.object() {
+                Some(sync) => spoken.wait(change.key, &new.uid, sync.status.as_ref(), clock()),
+                // What stands there is not seen, so it is looked up.
+                None => Some(Duration::ZERO),
+            };
             if let Some(wait) = wait {
                 sink(change.key.clone(), wait);
             }
@@ -39,6 +47,13 @@ pub fn listen(
             };
             if old.map(|old| generation(old)) != new.map(|new| generation(new)) {
                 turned.sync_changed(&change.key.namespace);
+            }
+            if let (Some(old), Some(new)) = (old, new)
+                && old.uid == new.uid
+                && !is_gone(approval(old))
+                && is_gone(approval(new))
+            {
+                turned.unapproved(change.key);
             }
             sink(change.key.clone(), Duration::ZERO);
         }

@@ -169,7 +169,7 @@ impl Engine {
         // If the look ends without an answer, it is begun again.
         let retry = parse_duration(&sync.spec.retry_interval).unwrap_or(Duration::from_secs(30));
         state.remote.next_poll = Some(io.now() + io.jitter(retry));
-        let last = state.remote.source_error.as_ref().map(|failure| failure.reason);
+        let anew = state.remote.source_error.as_ref().is_some_and(|failure| failure.distrusts);
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
         let waits = !sync.spec.depends_on.is_empty() && state.waits.released.is_none();
         // What nothing needs any more is not remembered beside the next commit.
@@ -182,7 +182,7 @@ impl Engine {
         io.tell(Effect::Look(Box::new(Look {
             sync: (*sync).clone(),
             question,
-            anew: last == Some(SourceError::Panicked.reason()),
+            anew,
             needless: needless.unwrap_or_default(),
             before: subject.last_applied(),
             has_objects: self.has_objects(state, subject),

@@ -25,6 +25,7 @@ mod drift;
 mod end;
 mod ending;
 pub mod engine;
+mod events;
 mod fights;
 mod history;
 pub mod kept;

@@ -14,6 +14,12 @@ use crate::cluster::store::Key;
 /// Content that the server refused: object → hash of what was sent, and what the server said.
 pub type Refused = BTreeMap<ObjectId, (String, Rejection)>;
 
+/// The code of a problem whose cause is that somebody else has the object.
+pub const CONFLICT: &str = "CVK0901";
+
+/// The code of a problem whose cause is that the server says no to the content.
+pub const REFUSED: &str = "CVK0902";
+
 /// The code of a problem whose cause is a missing right.
 pub const FORBIDDEN: &str = "CVK0905";
 
@@ -62,7 +68,7 @@ pub fn write_problems(
         };
         problems.push(problem(
             &conflict.id,
-            "CVK0901",
+            CONFLICT,
             format!("{} exists and belongs to {}", conflict.id, conflict.owner),
             Some(hint),
         ));
@@ -76,7 +82,7 @@ pub fn write_problems(
     for (id, failure) in &outcome.failures {
         match failure {
             Failure::Conflict => {
-                problems.push(problem(id, "CVK0901", format!("{id} exists and is not ours"), None));
+                problems.push(problem(id, CONFLICT, format!("{id} exists and is not ours"), None));
             }
             Failure::Transient(message) => {
                 problems.push(problem(
@@ -110,7 +116,7 @@ pub fn write_problems(
             let text = format!("{id} could not be {what}: {}", denial.sentence());
             problem(id, FORBIDDEN, text, Some(denial.hint(&key.namespace)))
         } else if what == "written" {
-            problem(id, "CVK0902", format!("the API server refused {id}: {words}"), None)
+            problem(id, REFUSED, format!("the API server refused {id}: {words}"), None)
         } else {
             problem(id, "CVK0904", format!("{id} could not be deleted: {words}"), None)
         });

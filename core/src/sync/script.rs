@@ -271,6 +271,7 @@ impl Script {
             reason: "GitUnreachable",
             message: "the remote does not answer".into(),
             terminal: false,
+            distrusts: false,
         };
         self.answers(name, Err(failure), false);
     }

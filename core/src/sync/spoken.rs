@@ -2,13 +2,13 @@
 //! over it: a request of an operator that was killed, for example, that the API server takes only when the next one has
 //! long written its own.
 //!
-//! Whoever goes on writing is answered less and less often, so that two never fight. What was built on the status of
-//! somebody else is accepted.
+//! Whoever goes on writing is answered less and less often, so that two never fight.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::events::{Standing, Turn};
 use super::plan::brake::narrowed;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::store::Key;
@@ -28,6 +28,8 @@ struct Said {
     answers: u32,
     /// When that was last, and until when it is not done again.
     last: Option<(Instant, Instant)>,
+    /// What events have told of it, or stood there before.
+    told: Standing,
 }
 
 /// See the module.
@@ -39,20 +41,24 @@ impl Spoken {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A status is about to be written over `shown`, or stands there already.
+    /// A status is about to be written over `shown`, or stands there already. What somebody else has written stays foreign until it is
+    /// written over: the request may fail.
     pub fn say(&self, key: &Key, uid: &str, sent: &GitSyncStatus, shown: Option<&GitSyncStatus>) {
         let mut all = self.lock();
         if let Some(said) = all.get_mut(key).filter(|said| said.uid == uid) {
+            let is_foreign = said.is_foreign(shown);
             // Most of the time the same is said again.
             if said.sent != *sent {
                 said.sent = sent.clone();
             }
-            if said.shown.as_ref() != shown {
+            if !is_foreign && said.shown.as_ref() != shown {
                 said.shown = shown.cloned();
             }
         } else {
+            // What stood there when this operator came is no news.
+            let told = Standing::of(shown);
             let (uid, sent, shown) = (uid.to_owned(), sent.clone(), shown.cloned());
-            all.insert(key.clone(), Said { uid, sent, shown, answers: 0, last: None });
+            all.insert(key.clone(), Said { uid, sent, shown, answers: 0, last: None, told });
         }
     }
 
@@ -61,6 +67,13 @@ impl Spoken {
         if let Some(said) = self.lock().get_mut(key).filter(|said| said.uid == uid) {
             said.shown = shown;
         }
+    }
+
+    /// What of a status that stands there now is to be told by an event. It counts as told from now on.
+    pub(super) fn turn(&self, key: &Key, uid: &str, status: &GitSyncStatus) -> Option<Turn> {
+        let mut all = self.lock();
+        let said = all.get_mut(key).filter(|said| said.uid == uid)?;
+        said.told.turn(Standing::of(Some(status)))
     }
 
     /// If that live status is somebody else's: how long to wait before it is answered.
@@ -184,8 +197,11 @@ mod tests {
             assert_eq!(answer, Some(of(Some(kept))));
             assert_eq!(spoken.own(&key, "u", Some(&of(Some(ours)))), None, "it is ours");
         }
-        // What was built on it, or could not be written over it, is accepted.
+        // What could not be written over it yet is written once more.
         spoken.say(&key, "u", &b, Some(&late));
+        assert!(wait(Some(&late)) > Some(Duration::ZERO));
+        // What the server makes of it is accepted.
+        spoken.shown(&key, "u", Some(late.clone()));
         assert_eq!(wait(Some(&late)), None);
         spoken.forget(&key);
         assert_eq!(wait(Some(&a)), None);

@@ -1,5 +1,6 @@
 //! What the engine keeps of a GitSync between two passes. All of it can be made anew.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use super::references::References;
 use super::source_error::SourceError;
 use super::status::Done;
 use super::words::Trigger;
+use crate::api::ObjectId;
 use crate::api::git_sync::{PendingPrune, Stages};
 use crate::cluster::account::Account;
 use crate::git::Revision;
@@ -28,6 +30,8 @@ pub struct SourceFailure {
     pub message: String,
     /// Whether only a change of the spec helps.
     pub terminal: bool,
+    /// Whether what was read before may be at fault: the next look reads all of it anew.
+    pub distrusts: bool,
 }
 
 impl From<SourceError> for SourceFailure {
@@ -36,7 +40,8 @@ impl From<SourceError> for SourceFailure {
             Some(hint) => format!("{error}; hint: {hint}"),
             None => error.to_string(),
         };
-        Self { reason: error.reason(), message, terminal: error.is_terminal() }
+        let distrusts = matches!(error, SourceError::Panicked | SourceError::Hangs);
+        Self { reason: error.reason(), message, terminal: error.is_terminal(), distrusts }
     }
 }
 
@@ -195,6 +200,9 @@ pub struct Telling {
     pub started: Option<Instant>,
     /// An approval that releases nothing, until that is told.
     pub outdated: Option<String>,
+    /// The objects that cannot be written and that events have told of, each with the event's reason; `None` before that is known
+    /// from the status.
+    pub told: Option<BTreeSet<(ObjectId, &'static str)>>,
 }
 
 /// See the module. Each part is of one step.
@@ -224,7 +232,13 @@ impl State {
     /// Nothing known yet.
     #[must_use]
     pub fn new(uid: &str) -> Self {
-        let (trigger, started) = (Trigger::Start, None);
+        let telling = Telling {
+            untold: Vec::new(),
+            trigger: Trigger::Start,
+            started: None,
+            outdated: None,
+            told: None,
+        };
         Self {
             uid: uid.to_owned(),
             remote: Remote::default(),
@@ -234,7 +248,7 @@ impl State {
             latch: None,
             unapproved: None,
             end: End::default(),
-            telling: Telling { untold: Vec::new(), trigger, started, outdated: None },
+            telling,
         }
     }
 }

@@ -70,7 +70,7 @@ pub struct Report<'a> {
     /// How many objects could not be written.
     pub failed: usize,
     /// An approved prune that is not finished.
-    pub approved: Option<ApprovedPrune>,
+    pub approved: Option<Approved>,
     /// The approval that the GitSync carries, once it was acted on.
     pub handled_approval: Option<String>,
     /// The deletes that are held, and what was held for this commit before.
@@ -282,14 +282,24 @@ pub struct Deletes<'a> {
     pub held: Option<&'a Held>,
     /// The same, to be remembered.
     pub pending: Option<PendingPrune>,
-    /// Those that are approved and still to be made.
-    pub approved: Option<ApprovedPrune>,
+    /// Those that are approved, as long as some of their objects are there.
+    pub approved: Option<Approved>,
+}
+
+/// Deletes that are approved.
+#[derive(Debug, Clone)]
+pub struct Approved {
+    /// To be remembered.
+    pub prune: ApprovedPrune,
+    /// Whether some are still to be made. Else all that is left of them is protected or paused.
+    pub is_due: bool,
 }
 
 impl Deletes<'_> {
     /// Says it.
     pub fn tell(self, status: &mut GitSyncStatus, generation: i64, now: Timestamp) {
-        let approved = self.approved.as_ref().map(approved_message);
+        let due = self.approved.as_ref().filter(|approved| approved.is_due);
+        let approved = due.map(|approved| approved_message(&approved.prune));
         let said = match self.held {
             Some(held) => {
                 let brake = held.cause == Cause::Brake;
@@ -305,7 +315,7 @@ impl Deletes<'_> {
             status.last_prune_digest = Some(shown.digest.clone());
         }
         status.pending_prune = self.pending;
-        status.approved_prune = self.approved;
+        status.approved_prune = self.approved.map(|approved| approved.prune);
     }
 }
 
@@ -346,7 +356,12 @@ pub fn without_approval(
     let handled = status.last_handled_approval.as_deref();
     let pending = taken_back(status.pending_prune.as_ref(), approved, handled);
     if pending.input_key == approved.input_key {
-        show_held(&mut status, Some(("ApprovalNeeded", TAKEN_BACK)), generation, now);
+        let PendingPrune { digest, count, reason, .. } = &pending;
+        let others = format!(
+            "an approval was taken back; {count} delete(s) are held with the digest {digest}: {reason}"
+        );
+        let message = if digest.is_empty() { TAKEN_BACK } else { &others };
+        show_held(&mut status, Some(("ApprovalNeeded", message)), generation, now);
     }
     status.pending_prune = Some(pending);
     status

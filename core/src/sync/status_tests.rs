@@ -37,7 +37,10 @@ fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
         revision: Some("main@sha1:0".into()),
         problems: Some(&problems),
         plan: Some(&plan),
-        approved: Some(ApprovedPrune { uids, ..ApprovedPrune::default() }),
+        approved: Some(Approved {
+            prune: ApprovedPrune { uids, ..ApprovedPrune::default() },
+            is_due: true,
+        }),
         ..Report::of(1, said, Timestamp::UNIX_EPOCH)
     };
     let status = status(None, report);

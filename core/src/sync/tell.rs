@@ -1,43 +1,58 @@
-//! What the engine says: statuses, and events of what was changed by hand.
+//! What the engine says in statuses.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
 
-use super::drift::Drift;
 use super::engine::{Engine, EngineError, Subject};
 use super::loaded::Loaded;
-use super::machine::effect::{Call, Effect, Event, Reply};
+use super::machine::effect::{Call, Event, Reply};
+use super::machine::io::Io;
 use super::plan::Plan;
 use super::state::State;
 use super::status::{Report, status};
 use super::verdict::Verdict;
 use super::words::{Came, Reason, Said};
+use crate::api::GitSync;
 use crate::api::git_sync::GitSyncStatus;
-use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
+use crate::cluster::store::Key;
 
 /// How long writes may go on before the status says that they do: until then it says what was true before them.
 const SLOW: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// Writes what a report says over the newest status.
+    /// Writes what a report says over the newest status. An event tells of it, if it is news.
     pub(super) async fn tell(
         &self,
         subject: &Subject<'_>,
-        mut report: Report<'_>,
+        report: Report<'_>,
     ) -> Result<(), EngineError> {
-        report.silent = self.stores.silent();
-        self.write_status(subject, |old| status(old, report)).await
+        self.tell_news(subject, report, None).await
     }
 
-    /// Writes a status over the newest one.
+    /// The same with the event of what was done, which says what the status says.
+    pub(super) async fn tell_news(
+        &self,
+        subject: &Subject<'_>,
+        mut report: Report<'_>,
+        news: Option<Event>,
+    ) -> Result<(), EngineError> {
+        report.silent = self.stores.silent();
+        // Until it is written nothing is told: the next pass says it, too.
+        let said = self.write_status(subject, |old| status(old, report)).await?;
+        if let Some(said) = said {
+            self.announce(subject.io, (subject.key, &subject.entry.uid), &said, news);
+        }
+        Ok(())
+    }
+
+    /// Writes a status over the newest one. Gives what stands there now; `None` when the GitSync is gone.
     pub(super) async fn write_status(
         &self,
         subject: &Subject<'_>,
         make: impl FnOnce(Option<&GitSyncStatus>) -> GitSyncStatus,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<GitSyncStatus>, EngineError> {
         let Subject { io, key, entry, sync, .. } = subject;
         let newest = self.stores.git_syncs.get(key).filter(|newest| newest.uid == entry.uid);
         let newest = newest.and_then(|newest| newest.value.object());
@@ -46,26 +61,50 @@ impl Engine {
         // What a killed operator says late is not built on.
         let own = self.spoken.own(key, uid, sync.status.as_ref());
         let new = make(own.as_ref().or(sync.status.as_ref()));
-        self.spoken.say(key, uid, &new, sync.status.as_ref());
         if sync.status.as_ref() == Some(&new) {
-            return Ok(());
+            self.spoken.say(key, uid, &new, Some(&new));
+            return Ok(Some(new));
         }
-        let (name, status) = (key.name.clone(), Box::new(new));
-        match io.ask(None, Call::Status { name, uid: uid.clone(), status }).await {
-            Ok(Reply::Object(object)) => {
-                let (key, entry) = Managed::<GitSync>::answered(*object);
-                let shown = entry.value.object().and_then(|object| object.status.clone());
-                self.spoken.shown(&key, uid, shown);
-                self.stores.git_syncs.wrote(key, entry);
-                Ok(())
+        self.send_status(io, (key, uid), new, sync.status.as_ref()).await
+    }
+
+    /// Writes a status over the one that is `shown`, and gives it back; `None` when the GitSync is gone. Nobody else does.
+    pub(super) async fn send_status(
+        &self,
+        io: &Io,
+        (key, uid): (&Key, &str),
+        new: GitSyncStatus,
+        shown: Option<&GitSyncStatus>,
+    ) -> Result<Option<GitSyncStatus>, EngineError> {
+        self.spoken.say(key, uid, &new, shown);
+        let (name, status) = (key.name.clone(), Box::new(new.clone()));
+        let mut call = Call::Status { name, uid: uid.to_owned(), status };
+        loop {
+            let clears = matches!(call, Call::ClearStatus { .. });
+            match io.ask(None, call).await {
+                Ok(Reply::Object(object)) => {
+                    let (key, entry) = Managed::<GitSync>::answered(*object);
+                    let shown = entry.value.object().and_then(|object| object.status.clone());
+                    let fields = left_by_others(&new, shown.as_ref());
+                    let (name, version) = (key.name.clone(), entry.version);
+                    // Of one that does not parse nobody sees what its status says.
+                    if entry.value.object().is_some() {
+                        self.spoken.shown(&key, uid, shown);
+                    }
+                    self.stores.git_syncs.wrote(key, entry);
+                    if fields.is_empty() || clears {
+                        return Ok(Some(new));
+                    }
+                    call = Call::ClearStatus { name, version, fields };
+                }
+                Ok(_) => return Ok(Some(new)),
+                // Nobody is left to tell.
+                Err(error) if error.is_gone() => {
+                    self.stores.git_syncs.deleted(key, uid);
+                    return Ok(None);
+                }
+                Err(error) => return Err(EngineError::Status(error)),
             }
-            Ok(_) => Ok(()),
-            // Nobody is left to tell.
-            Err(error) if error.is_gone() => {
-                self.stores.git_syncs.deleted(key, uid);
-                Ok(())
-            }
-            Err(error) => Err(EngineError::Status(error)),
         }
     }
 
@@ -111,22 +150,18 @@ impl Engine {
         };
         futures::future::join(work, tell).await.0
     }
+}
 
-    /// Says what was changed by hand and is undone.
-    #[allow(clippy::unused_self)] // as all that tells
-    pub(super) fn tell_drift(&self, subject: &Subject<'_>, drifts: &[(ObjectId, Drift)]) {
-        let sync = subject.sync;
-        let Some((first, drift)) = drifts.first() else { return };
-        for (id, drift) in drifts {
-            tracing::info!(namespace = sync.metadata.namespace, %id, %drift, "undone");
-        }
-        let mut note = format!("{first}: {drift}; undone");
-        if drifts.len() > 1 {
-            note = format!("{note}; so were {} more", drifts.len() - 1);
-        }
-        let (about, reason) = (Arc::clone(sync), "DriftCorrected".to_owned());
-        subject.io.tell(Effect::Event(Box::new(Event { about, good: true, reason, note })));
-    }
+/// What decides about deletes and is still shown, although the status that was written says nothing of it: a server-side apply leaves
+/// what others have written. (pure)
+fn left_by_others(said: &GitSyncStatus, shown: Option<&GitSyncStatus>) -> Vec<&'static str> {
+    let Some(shown) = shown else { return Vec::new() };
+    let approved = shown.approved_prune.is_some() && said.approved_prune.is_none();
+    let pending = shown.pending_prune.is_some() && said.pending_prune.is_none();
+    [("approvedPrune", approved), ("pendingPrune", pending)]
+        .into_iter()
+        .filter_map(|(field, is_left)| is_left.then_some(field))
+        .collect()
 }
 
 /// Not Ready, for this reason.

@@ -15,6 +15,8 @@ pub struct Touched {
     objects: Mutex<BTreeMap<Key, BTreeSet<ObjectId>>>,
     /// How often a GitSync of a namespace has come, gone or got another spec.
     syncs: Mutex<BTreeMap<String, u64>>,
+    /// GitSyncs whose approval of deletes was removed, whatever they say by now.
+    unapproved: Mutex<BTreeSet<Key>>,
 }
 
 impl Touched {
@@ -48,6 +50,18 @@ impl Touched {
     /// This GitSync looks no more.
     pub fn forget(&self, sync: &Key) {
         self.lock().remove(sync);
+        self.take_unapproved(sync);
+    }
+
+    /// Its annotation that approves deletes was removed.
+    pub fn unapproved(&self, sync: &Key) {
+        let mut all = self.unapproved.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(sync.clone());
+    }
+
+    /// Whether that has happened since this was asked before.
+    pub fn take_unapproved(&self, sync: &Key) -> bool {
+        self.unapproved.lock().unwrap_or_else(PoisonError::into_inner).remove(sync)
     }
 
     /// An object changed; whoever does not follow looks at everything when it begins.

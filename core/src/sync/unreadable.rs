@@ -57,14 +57,14 @@ impl Engine {
         let generation = live.metadata.generation.unwrap_or_default();
         let verdict = unready(Said::InvalidSpec, &message, true);
         let new = status(Some(&old), Report::of(generation, verdict, io.time()));
-        if serde_json::to_value(&new).ok() == Some(raw) {
-            return Ok(Next::Settled);
+        let said = if serde_json::to_value(&new).ok() == Some(raw) {
+            Some(new)
+        } else {
+            self.send_status(io, (key, &entry.uid), new, Some(&old)).await?
+        };
+        if let Some(said) = said {
+            self.announce(io, (key, &entry.uid), &said, None);
         }
-        let (name, uid) = (key.name.clone(), entry.uid.clone());
-        self.spoken.say(key, &uid, &new, Some(&old));
-        match io.ask(None, Call::Status { name, uid, status: Box::new(new) }).await {
-            Err(error) if !error.is_gone() => Err(EngineError::Status(error)),
-            _ => Ok(Next::Settled),
-        }
+        Ok(Next::Settled)
     }
 }

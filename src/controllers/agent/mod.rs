@@ -1,6 +1,5 @@
 //! Agents: resolve → validate → desired → apply → status.
 
-mod debounce;
 pub mod desired;
 pub mod resolve;
 pub mod status;
@@ -11,15 +10,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::debounce::Debounce;
 use self::resolve::Resolved;
 use super::children::{Children, Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
-use super::runtime::{Next, Reconciler};
+use super::debounce::Debounce;
+use super::runtime::{Next, Reconciler, jitter};
 use super::workload::image_of;
 use crate::api::{Agent, Kind};
 use crate::cluster::conditions;
 use crate::cluster::store::Key;
+
+/// How often it is asked whether it is known by now what is wanted. No event tells: a peer that a commit does not want is none of
+/// its news, and a GitSync may be suspended or deleted before it is read.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The reconciler of Agents.
 pub struct Agents {
@@ -42,7 +45,8 @@ impl Agents {
 
     /// Goes on as before for a moment after a loss of dependencies, and after a change of peers: several that come
     /// together replace the pods once. A spec that has just changed does that anyway. First pods wait for a moment until
-    /// they can be told where their dependencies are: else they would be replaced at once. Gives the time to look again.
+    /// they can be told where their dependencies are: else they would be replaced at once. Gives the time to look again,
+    /// also for peers that are wired only until it is known what is wanted.
     fn debounce(
         &self,
         key: &Key,
@@ -69,7 +73,8 @@ impl Agents {
         let early = resolved.undecided && !resolved.deployment_exists;
         let wait = self.addresses.hold(key, early, now);
         resolved.undecided = wait.is_some();
-        loss.into_iter().chain(change).chain(wait).min()
+        let ask = resolved.presumed.then(|| jitter(ASK_AGAIN));
+        loss.into_iter().chain(change).chain(wait).chain(ask).min()
     }
 }
 
@@ -112,7 +117,9 @@ impl Reconciler for Agents {
 
         let (deployment, failure) = match applied {
             Ok(applied) => {
+                context.events.rollout::<Agent>(&key, &uid, &child, applied.wrote);
                 outcome.conflicts = applied.conflicts;
+                outcome.leftovers = applied.leftovers;
                 (applied.deployment, None)
             }
             Err(error) => {
@@ -139,7 +146,7 @@ impl Reconciler for Agents {
             return Err(ReconcileError::Write(error));
         }
         // A foreign object with a child's name is not watched: look again.
-        if !outcome.conflicts.is_empty() {
+        if !(outcome.conflicts.is_empty() && outcome.leftovers.is_empty()) {
             return Ok(context.look_again());
         }
         let observed = outcome.observed.as_ref();

@@ -33,6 +33,8 @@ pub struct Resolved {
     pub peers: Vec<(String, bool)>,
     /// Peers that the pods are told of: those that are there, or about to be.
     pub wired: Vec<String>,
+    /// Whether a peer is among them only until it is known what is wanted. No event tells when that is.
+    pub presumed: bool,
     /// Peers that the pods of the live Deployment are told of; `None` without a Deployment.
     pub wired_now: Option<Vec<String>>,
     /// What is not there or not ready, for people: `ModelAPI gpt (missing)`.
@@ -221,9 +223,12 @@ pub fn resolve(
                 .is_some_and(|a| a.spec.agent_network.as_ref().is_none_or(|network| network.expose))
         });
         let before = || resolved.wired_now.as_ref().is_some_and(|names| names.contains(&peer));
-        if there || wanted.has(&namespace, &peer) || (unknown && before()) {
+        let known = there || wanted.has(&namespace, &peer);
+        let presumed = !known && unknown && before();
+        if known || presumed {
             resolved.wired.push(peer.clone());
         }
+        resolved.presumed |= presumed;
         resolved.peers.push((peer, there));
     }
 

@@ -251,9 +251,17 @@ fn a3_u02_after_a_start_what_the_pods_were_told_stands_until_a_commit_is_read() 
     // Started again, with a GitSync whose commit is not read yet.
     world.wanted.forget(&sync);
     put(&world.stores.git_syncs, object("GitSync", "main", json!({"url": "https://g.example/r"})));
-    assert_eq!(world.resolve(&agent).wired, ["b"]);
+    let wired = || {
+        let resolved = world.resolve(&agent);
+        (resolved.wired.join(","), resolved.presumed)
+    };
+    assert_eq!(wired(), ("b".to_owned(), true));
+    put(&world.stores.agents, object("Agent", "b", json!({"modelAPI": {"name": "m"}})));
+    assert_eq!(wired(), ("b".to_owned(), false), "it is there");
+    world.stores.agents.deleted(&Key::new("team", "b"), "u-b");
+    assert_eq!(wired(), ("b".to_owned(), true));
     world.wanted.set(&sync, std::iter::empty());
-    assert!(world.resolve(&agent).wired.is_empty(), "now it is known to be gone");
+    assert_eq!(wired(), (String::new(), false), "now it is known to be gone");
 }
 
 #[test]

@@ -21,6 +21,8 @@ use crate::controllers::verdict::{of_pods, progressing};
 pub struct Outcome {
     /// Names that somebody else has.
     pub conflicts: Vec<String>,
+    /// Names that are still those of an earlier owner's children.
+    pub leftovers: Vec<String>,
     /// Why a write failed.
     pub failure: Option<Failure>,
     /// What is wrong with the spec: nothing was written.
@@ -160,6 +162,9 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
     }
     if !outcome.conflicts.is_empty() {
         return (Phase::Failed, "Conflict", outcome.conflicts.join("; "));
+    }
+    if !outcome.leftovers.is_empty() {
+        return (Phase::Pending, "Replacing", outcome.leftovers.join("; "));
     }
     if let Some(Failure { message, lasting }) = &outcome.failure {
         let phase = if *lasting { Phase::Failed } else { Phase::Pending };

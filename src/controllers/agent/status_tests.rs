@@ -128,6 +128,16 @@ fn a8_an_invalid_spec_and_a_failed_write_hide_no_pods() {
 }
 
 #[test]
+fn a11_what_a_namesake_left_is_no_conflict() {
+    let text = "Service agent-a is left from an earlier Agent a: waiting until it is deleted";
+    let outcome = Outcome { leftovers: vec![text.into()], ..Outcome::default() };
+    let status = of(&minimal(), &resolved(), &outcome);
+    assert_eq!((status.phase, status.message.as_deref()), (Some(Phase::Pending), Some(text)));
+    assert_eq!(shown(&status, "Ready"), Some(("False", "Replacing")));
+    assert_eq!(shown(&status, "Conflict"), None);
+}
+
+#[test]
 fn a8_a_failed_rollout_says_why_and_that_old_pods_serve() {
     let mut outcome = available();
     let observed = outcome.observed.as_mut().expect("observed");

@@ -27,6 +27,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::key::{BuildKey, KeyError};
 use self::pipeline_run::{Build, SpecError};
@@ -35,10 +36,13 @@ use self::status::{Builder, Decision, Found};
 use self::tekton::{State, Tekton};
 use self::template::{Resolved, TemplateError};
 use super::build_sources::{BuildSources, SourceAt, Told};
+use super::debounce::Debounce;
+use super::events::Teller;
 use super::queue::Queue;
 use super::runtime::{self, Next, Reconciler};
+use super::start::own;
 use super::turns::Turns;
-use crate::api::agent_build::AgentBuildSpec;
+use crate::api::agent_build::{AgentBuildSpec, AgentBuildStatus};
 use crate::api::{AgentBuild, Kind, Mark, keys};
 use crate::cluster::client::CallError;
 use crate::cluster::live::{Managed, Stores};
@@ -74,16 +78,17 @@ pub fn start<E: Send + 'static>(
     let builds = stores.agent_builds.clone();
     let tekton = Arc::new(Tekton::default());
     sources.notify(queue.clone());
-    let changed = queue.clone();
-    builds.on_change(move |change| changed.add(change.key.clone()));
+    own(&builds, &queue);
     let Settings { internal_registry, operator_namespace } = settings;
     let controller = Arc::new(Controller {
         client: client.clone(),
+        events: Teller::new(client.clone()),
         builds: builds.clone(),
         sources,
         tekton: tekton.clone(),
         lookup: Lookup::new(client.clone(), operator_namespace),
         internal_registry,
+        lags: Debounce::default(),
     });
     {
         let (client, tekton, queue, builds) =
@@ -105,11 +110,14 @@ pub fn start<E: Send + 'static>(
 
 struct Controller {
     client: Client,
+    events: Arc<Teller>,
     builds: Arc<Store<Managed<AgentBuild>>>,
     sources: Arc<BuildSources>,
     tekton: Arc<Tekton>,
     lookup: Lookup,
     internal_registry: Option<String>,
+    /// Builds whose live object is not what their newest commit wants, since a moment ago.
+    lags: Debounce,
 }
 
 impl Reconciler for Controller {
@@ -117,7 +125,10 @@ impl Reconciler for Controller {
     const KIND: &'static str = "AgentBuild";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, CallError> {
-        let Some(entry) = self.builds.get(&key) else { return Ok(Next::Forget) };
+        let Some(entry) = self.builds.get(&key) else {
+            self.lags.hold(&key, false, Instant::now());
+            return Ok(Next::Forget);
+        };
         if entry.value.facts.deleting {
             return Ok(Next::Settled);
         }
@@ -129,29 +140,22 @@ impl Reconciler for Controller {
         let state = self.tekton.state();
         let mark = entry.value.facts.annotations.get(keys::OWNER).and_then(Mark::parse);
         let mark = mark.filter(|m| m.names(Kind::AgentBuild, &key.namespace, &key.name));
-        let source = match mark.map_or(Told::Nothing, |mark| self.sources.of(&mark)) {
-            Told::Source(source) => source,
-            told => {
-                let old = build.status.clone().unwrap_or_default();
-                if let Some((build_key, run_name)) = status::under_way(&old)
-                    && let Some(run) = self.run(&key, &entry.uid, &build_key, run_name, &state)
-                    && let Some(registry) = self.registry(&build.spec)
-                {
-                    let repository = pipeline_run::repository(&build.spec, &registry);
-                    let (key_of, decision) = (&build_key, Decision::Show(&run.value));
-                    let found =
-                        Found::Key { key: key_of, run_name, repository: &repository, decision };
-                    return self.say(&key, &entry, &build, &found, state.builder()).await;
-                }
-                let read = told == Told::NotInGit;
-                let found = if read { Found::NotInGit } else { Found::SourcePending };
-                return self.say(&key, &entry, &build, &found, state.builder()).await;
-            }
-        };
-        if !is_applied(&entry, &source) {
+        let told = mark.map_or(Told::Nothing, |mark| self.sources.of(&mark));
+        let lags = matches!(&told, Told::Source(source) if lags(&entry.value, source));
+        if let Some(left) = self.lags.hold(&key, lags, Instant::now()) {
             // The watch brings the applied object in a moment; until then nothing is known that is worth saying.
-            return Ok(Next::After(LOOK_AGAIN));
+            return Ok(Next::After(left));
         }
+        let source = match told {
+            Told::Source(_) if lags => Err(Found::NotApplied),
+            Told::Source(source) => Ok(source),
+            Told::NotInGit => Err(Found::NotInGit),
+            Told::Nothing => Err(Found::SourcePending),
+        };
+        let source = match source {
+            Ok(source) => source,
+            Err(found) => return self.idle(&key, &entry, &build, &found, &state).await,
+        };
         let wanted = match self.want(&key, &build.spec, &source).await? {
             Ok(wanted) => wanted,
             Err(problem) => {
@@ -182,11 +186,11 @@ impl Problem {
     }
 }
 
-/// Whether the live object is the one of the source's commit. A new spec with an old tree, or the other way round,
-/// would be a build that nobody asked for.
-fn is_applied(entry: &Entry<Managed<AgentBuild>>, source: &SourceAt) -> bool {
-    let have = entry.value.facts.annotations.get(keys::APPLIED);
-    source.applied.as_ref().is_none_or(|want| have == Some(want.as_str()))
+/// Whether the live object is not the one of the source's commit. A new spec with an old tree, or the other way round,
+/// would be a build that nobody asked for. What is changed by hand and not undone (paused, `drift: Report`) is meant so.
+fn lags(live: &Managed<AgentBuild>, source: &SourceAt) -> bool {
+    let have = live.facts.annotations.get(keys::APPLIED);
+    source.applied.as_ref().is_some_and(|want| have != Some(want.as_str()))
 }
 
 impl Controller {
@@ -264,7 +268,8 @@ impl Controller {
         let old = build.status.clone().unwrap_or_default();
         let on_commit = build.spec.trigger.on_commit;
         let run = live.as_ref().map(|run| &run.value);
-        let first = status::decide(&old, &entry.uid, build_key, run, on_commit, state.builder());
+        let first =
+            status::decide(&old, &key.name, &entry.uid, build_key, run, on_commit, state.builder());
         let mut created = None;
         if let (Decision::Create, Some(runs)) = (first, runs) {
             let made = Build {
@@ -297,11 +302,40 @@ impl Controller {
             }
         }
         let run = created.as_ref().or(live.as_ref()).map(|run| &run.value);
-        let decision = status::decide(&old, &entry.uid, build_key, run, on_commit, state.builder());
+        let decision =
+            status::decide(&old, &key.name, &entry.uid, build_key, run, on_commit, state.builder());
         let repository = pipeline_run::repository(&build.spec, registry);
         let found =
             Found::Key { key: build_key, run_name: &run_name, repository: &repository, decision };
         self.say(key, entry, build, &found, state.builder()).await
+    }
+
+    /// Step "status" of a build about which nothing can be decided.
+    async fn idle(
+        &self,
+        key: &Key,
+        entry: &Entry<Managed<AgentBuild>>,
+        build: &AgentBuild,
+        found: &Found<'_>,
+        state: &State,
+    ) -> Result<Next, CallError> {
+        let old = build.status.clone().unwrap_or_default();
+        let under_way = status::under_way(&old).and_then(|(build_key, run_name)| {
+            let run = self.run(key, &entry.uid, &build_key, run_name, state)?;
+            let registry = self.registry(&build.spec)?;
+            Some((build_key, run, pipeline_run::repository(&build.spec, &registry)))
+        });
+        let run = under_way.as_ref().map(|(build_key, run, repository)| Found::Key {
+            key: build_key,
+            run_name: run.value.name.as_str(),
+            repository: repository.as_str(),
+            decision: Decision::Show(&run.value),
+        });
+        let (meta, now) = (&build.metadata, Timestamp::now());
+        let new = status::idle(&old, meta, run.as_ref(), found, state.builder(), now);
+        self.write(key, entry, &old, &new).await?;
+        let goes_on = status::under_way(&new).is_some();
+        Ok(next(run.as_ref().filter(|_| goes_on).unwrap_or(found)))
     }
 
     /// Step "status".
@@ -316,18 +350,35 @@ impl Controller {
         let old = build.status.clone().unwrap_or_default();
         let now = Timestamp::now();
         let new = status::status(&old, &build.metadata, found, builder, now);
-        apply::status(&self.client, self.builds.as_ref(), key, &entry.uid, &old, &new).await?;
-        Ok(match found {
-            // Neither ConfigMaps nor strangers' runs are watched.
-            Found::Broken { .. } | Found::Key { decision: Decision::Conflict, .. } => {
-                Next::After(LOOK_AGAIN)
-            }
-            // No event tells that Tekton stays silent.
-            Found::Key { decision: Decision::Show(run), .. } if !run.started => {
-                Next::After(LOOK_AGAIN)
-            }
-            Found::SourcePending | Found::NotInGit | Found::Key { .. } => Next::Settled,
-        })
+        self.write(key, entry, &old, &new).await?;
+        Ok(next(found))
+    }
+
+    async fn write(
+        &self,
+        key: &Key,
+        entry: &Entry<Managed<AgentBuild>>,
+        old: &AgentBuildStatus,
+        new: &AgentBuildStatus,
+    ) -> Result<(), CallError> {
+        let (events, builds) = (&self.events, self.builds.as_ref());
+        apply::status(&self.client, events, builds, key, &entry.uid, old, new).await
+    }
+}
+
+/// When to look again.
+fn next(found: &Found<'_>) -> Next {
+    match found {
+        // Neither ConfigMaps nor strangers' runs are watched.
+        Found::Broken { .. }
+        | Found::Key { decision: Decision::Conflict | Decision::Leftover, .. } => {
+            Next::After(LOOK_AGAIN)
+        }
+        // No event tells that Tekton stays silent.
+        Found::Key { decision: Decision::Show(run), .. } if !run.started => Next::After(LOOK_AGAIN),
+        Found::SourcePending | Found::NotInGit | Found::NotApplied | Found::Key { .. } => {
+            Next::Settled
+        }
     }
 }
 

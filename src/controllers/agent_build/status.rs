@@ -47,12 +47,15 @@ pub enum Decision<'a> {
     Wait(Wait),
     /// A run that isn't ours has its name.
     Conflict,
+    /// The run of an earlier build of this name has its name, until it is deleted.
+    Leftover,
 }
 
-/// Decides about a key. `run` is the live object with the name of its run.
+/// Decides about a key. `name` and `uid` are those of the build, `run` is the live object with the name of its run.
 #[must_use]
 pub fn decide<'a>(
     status: &AgentBuildStatus,
+    name: &str,
     uid: &str,
     key: &BuildKey,
     run: Option<&'a Run>,
@@ -60,20 +63,22 @@ pub fn decide<'a>(
     builder: Builder,
 ) -> Decision<'a> {
     let is = |have: &Option<String>| have.as_deref() == Some(key.as_str());
+    let leftover = run.is_some_and(|run| is_left_by_namesake(run, name, uid));
     match run {
         Some(run) if is_ours(run, uid, key) => Decision::Show(run),
-        Some(_) => Decision::Conflict,
-        None if is(&status.built_key) && status.built_image.is_some() => Decision::Keep,
+        Some(_) if !leftover => Decision::Conflict,
+        _ if is(&status.built_key) && status.built_image.is_some() => Decision::Keep,
         // Only what would change the outcome starts another build: a new key.
-        None if is(&status.build_key)
+        _ if is(&status.build_key)
             && status.phase == Some(BuildPhase::Failed)
             && status.pipeline_run.is_some() =>
         {
             Decision::Keep
         }
-        None if !on_commit => Decision::Wait(Wait::TriggerOff),
-        None if builder != Builder::Available => Decision::Wait(Wait::NoBuilder),
-        None => Decision::Create,
+        _ if !on_commit => Decision::Wait(Wait::TriggerOff),
+        _ if builder != Builder::Available => Decision::Wait(Wait::NoBuilder),
+        _ if leftover => Decision::Leftover,
+        _ => Decision::Create,
     }
 }
 
@@ -81,6 +86,14 @@ pub fn decide<'a>(
 #[must_use]
 pub fn is_ours(run: &Run, uid: &str, key: &BuildKey) -> bool {
     run.owner_uid.as_deref() == Some(uid) && run.key.as_deref() == Some(key.as_str())
+}
+
+/// Whether an earlier build of this name has left a run. That build is gone, and Kubernetes deletes what it owned.
+fn is_left_by_namesake(run: &Run, name: &str, uid: &str) -> bool {
+    // A key is what only we give.
+    run.key.is_some()
+        && run.owner_name.as_deref() == Some(name)
+        && run.owner_uid.as_deref().is_some_and(|owner| owner != uid)
 }
 
 /// What was being built when its source was last known, and the name of its run: that ends, whether or not a commit still holds
@@ -98,6 +111,8 @@ pub enum Found<'a> {
     SourcePending,
     /// The commit that the engine has read does not hold this build: its delete is held, or its file is broken.
     NotInGit,
+    /// The live object is not the one that this commit wants.
+    NotApplied,
     /// No key can be computed, or no run can be created. `waiting`: it may heal without a change of the definition.
     Broken {
         /// Reason, CamelCase.
@@ -129,8 +144,7 @@ pub fn status(
     builder: Builder,
     now: Timestamp,
 ) -> AgentBuildStatus {
-    if matches!(found, Found::SourcePending | Found::NotInGit) && old.build_key.is_some() {
-        // After a restart the source comes in a moment, or never: what is known of the last build stays.
+    if stays(old, meta, found) {
         return old.clone();
     }
     let mut new = old.clone();
@@ -144,26 +158,21 @@ pub fn status(
                     "waiting for a GitSync: only builds that come from Git have a source".into()
                 }
             };
-            Said {
-                phase: BuildPhase::Pending,
-                ready: "False",
-                reason: "SourcePending".into(),
-                message,
-                stalled: false,
-            }
+            undecided(old, "SourcePending", message)
         }
         Found::NotInGit => {
             let sync = new.source.as_ref().map(|source| &*source.sync).unwrap_or_default();
             let message = format!(
                 "not in the newest commit of GitSync {sync}: nothing is built; the status of the GitSync says why it is still here"
             );
-            Said {
-                phase: BuildPhase::Pending,
-                ready: "False",
-                reason: "NotInGit".into(),
-                message,
-                stalled: false,
-            }
+            undecided(old, "NotInGit", message)
+        }
+        Found::NotApplied => {
+            let sync = new.source.as_ref().map(|source| &*source.sync).unwrap_or_default();
+            let message = format!(
+                "the newest commit of GitSync {sync} wants another definition: nothing is built until it is applied; the status of the GitSync says why it is not"
+            );
+            undecided(old, "NotApplied", message)
         }
         Found::Broken { reason, message, waiting } => {
             // Without a key the status must not say how an older one ended.
@@ -196,12 +205,62 @@ pub fn status(
     }
     if stalled {
         conditions::set(list, "Stalled", "True", &reason, &message, generation, now);
-    } else {
+    } else if phase != BuildPhase::Failed {
+        // Else it goes on saying how the last build failed.
         conditions::remove(list, "Stalled");
     }
     new.phase = Some(phase);
     new.message = Some(message);
     new
+}
+
+/// The new status of a build about which nothing can be decided. Its `run` that is under way ([`Found::Key`]) is of the
+/// spec that was observed, and is followed to its end first.
+#[must_use]
+pub fn idle(
+    old: &AgentBuildStatus,
+    meta: &ObjectMeta,
+    run: Option<&Found<'_>>,
+    found: &Found<'_>,
+    builder: Builder,
+    now: Timestamp,
+) -> AgentBuildStatus {
+    let Some(run) = run else { return status(old, meta, found, builder, now) };
+    let observed = ObjectMeta { generation: old.observed_generation, ..meta.clone() };
+    let shown = status(old, &observed, run, builder, now);
+    if under_way(&shown).is_some() {
+        return shown;
+    }
+    status(&shown, meta, found, builder, now)
+}
+
+/// Whether what is known of the last build stays, because nothing newer is known of this spec: after a restart the source
+/// comes in a moment, or never.
+fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, found: &Found<'_>) -> bool {
+    let known = old.build_key.is_some() && old.observed_generation == meta.generation;
+    let ready = old.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let waits = ready.is_some_and(|ready| {
+        matches!(ready.reason.as_str(), "SourcePending" | "NotApplied" | "NotInGit")
+    });
+    match found {
+        Found::SourcePending => known,
+        Found::NotInGit => known && !waits,
+        Found::NotApplied | Found::Broken { .. } | Found::Key { .. } => false,
+    }
+}
+
+/// What is said while nothing is decided about any key. A run that is under way ends, and a key that failed is not tried
+/// again: their phases are remembered.
+fn undecided(old: &AgentBuildStatus, reason: &str, message: String) -> Said {
+    let lasts = |phase: &BuildPhase| matches!(phase, BuildPhase::Building | BuildPhase::Failed);
+    let phase = old.phase.filter(|phase| old.build_key.is_some() && lasts(phase));
+    Said {
+        phase: phase.unwrap_or_default(),
+        ready: "False",
+        reason: reason.into(),
+        message,
+        stalled: false,
+    }
 }
 
 struct Said {
@@ -242,16 +301,24 @@ fn about_key(
             said(BuildPhase::Succeeded, "True", "Built", format!("built {image}"), false)
         }
         Decision::Keep => {
-            let ready = old.conditions.iter().find(|condition| condition.type_ == "Ready");
-            let reason = ready.map_or("BuildFailed", |ready| ready.reason.as_str());
-            let message = old.message.clone().unwrap_or_else(|| "the build failed".into());
-            said(BuildPhase::Failed, "False", reason, message, true)
+            // Ready may have said meanwhile that something was waited for.
+            let stalled = old.conditions.iter().find(|condition| condition.type_ == "Stalled");
+            let reason = stalled.map_or("BuildFailed", |stalled| stalled.reason.as_str());
+            let message = stalled.map_or("the build failed", |stalled| stalled.message.as_str());
+            said(BuildPhase::Failed, "False", reason, message.to_owned(), true)
         }
         Decision::Conflict => {
             let message =
                 format!("PipelineRun {run_name} exists and is not ours; delete it to build");
             new.pipeline_run = None;
             said(BuildPhase::Pending, "False", "Conflict", message, true)
+        }
+        Decision::Leftover => {
+            let message = format!(
+                "PipelineRun {run_name} is left from an earlier AgentBuild of this name: waiting until it is deleted"
+            );
+            new.pipeline_run = None;
+            said(BuildPhase::Pending, "False", "Replacing", message, false)
         }
         Decision::Wait(wait) => {
             new.pipeline_run = None;

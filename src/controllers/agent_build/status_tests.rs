@@ -6,6 +6,7 @@ use super::super::key::build_key;
 use super::*;
 use crate::controllers::build_sources::SourceAt;
 
+const NAME: &str = "reviewer";
 const UID: &str = "uid";
 const REPOSITORY: &str = "registry:5000/team/reviewer";
 
@@ -28,7 +29,7 @@ fn run(key: &BuildKey, outcome: Outcome) -> Run {
     Run {
         name: format!("reviewer-{}-1", key.short()),
         owner_uid: Some(UID.into()),
-        owner_name: Some("reviewer".into()),
+        owner_name: Some(NAME.into()),
         key: Some(key.to_string()),
         commit: Some("c".repeat(40)),
         created: Some(at(0)),
@@ -63,7 +64,7 @@ fn next(
     builder: Builder,
     now: i64,
 ) -> AgentBuildStatus {
-    let decision = decide(old, UID, key, live, true, builder);
+    let decision = decide(old, NAME, UID, key, live, true, builder);
     let found = Found::Key { key, run_name: "run", repository: REPOSITORY, decision };
     status(old, &meta(), &found, builder, at(now))
 }
@@ -77,27 +78,27 @@ fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, 
 fn b01_a_new_key_creates_and_a_known_one_never_again() {
     let (one, two) = (key("1"), key("2"));
     let empty = AgentBuildStatus::default();
-    assert_eq!(decide(&empty, UID, &one, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decide(&empty, NAME, UID, &one, None, true, Builder::Available), Decision::Create);
     let run_of_one = run(&one, built());
     assert_eq!(
-        decide(&empty, UID, &one, Some(&run_of_one), true, Builder::Available),
+        decide(&empty, NAME, UID, &one, Some(&run_of_one), true, Builder::Available),
         Decision::Show(&run_of_one)
     );
     let done = next(&empty, &one, Some(&run_of_one), Builder::Available, 1);
     assert_eq!(
-        decide(&done, UID, &one, None, true, Builder::Available),
+        decide(&done, NAME, UID, &one, None, true, Builder::Available),
         Decision::Keep,
         "its run was cleaned up"
     );
-    assert_eq!(decide(&done, UID, &two, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decide(&done, NAME, UID, &two, None, true, Builder::Available), Decision::Create);
     let building = next(&done, &two, Some(&run(&two, Outcome::Running)), Builder::Available, 2);
     assert_eq!(
-        decide(&building, UID, &one, None, true, Builder::Available),
+        decide(&building, NAME, UID, &one, None, true, Builder::Available),
         Decision::Keep,
         "a revert"
     );
     assert_eq!(
-        decide(&building, UID, &two, None, true, Builder::Available),
+        decide(&building, NAME, UID, &two, None, true, Builder::Available),
         Decision::Create,
         "its run was deleted"
     );
@@ -108,8 +109,11 @@ fn b07_a_failed_key_is_not_tried_again_until_it_changes() {
     let one = key("1");
     let broken =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
-    assert_eq!(decide(&broken, UID, &one, None, true, Builder::Available), Decision::Keep);
-    assert_eq!(decide(&broken, UID, &key("2"), None, true, Builder::Available), Decision::Create);
+    assert_eq!(decide(&broken, NAME, UID, &one, None, true, Builder::Available), Decision::Keep);
+    assert_eq!(
+        decide(&broken, NAME, UID, &key("2"), None, true, Builder::Available),
+        Decision::Create
+    );
     let kept = next(&broken, &one, None, Builder::Available, 9);
     assert_eq!(kept, broken, "settled: nothing to write");
     assert_eq!(condition(&kept, "Ready"), Some(("False", "BuildFailed")));
@@ -125,7 +129,7 @@ fn b01_a_problem_is_no_failed_build() {
         Found::Broken { reason: "SubfolderMissing", message: "gone".into(), waiting: false };
     let missing = status(&broken, &meta(), &found, Builder::Available, at(2));
     assert_eq!((missing.phase, &missing.build_key), (Some(BuildPhase::Failed), &None));
-    assert_eq!(decide(&missing, UID, &one, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decide(&missing, NAME, UID, &one, None, true, Builder::Available), Decision::Create);
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn b08_without_tekton_the_key_is_shown_and_it_heals() {
         (Some(BuildPhase::Pending), Some(one.as_str()))
     );
     assert_eq!(condition(&waiting, "BuilderAvailable"), Some(("False", "TektonNotInstalled")));
-    assert_eq!(decide(&waiting, UID, &one, None, true, Builder::Available), Decision::Create);
+    assert_eq!(decide(&waiting, NAME, UID, &one, None, true, Builder::Available), Decision::Create);
     let done = next(&waiting, &one, Some(&run(&one, built())), Builder::Available, 2);
     let gone = next(&done, &one, None, Builder::NotInstalled, 3);
     assert_eq!(
@@ -222,7 +226,7 @@ fn b08_a_silent_tekton_is_said_after_a_minute() {
 fn trigger_off_builds_nothing_and_says_so() {
     let one = key("1");
     let empty = AgentBuildStatus::default();
-    let decision = decide(&empty, UID, &one, None, false, Builder::Available);
+    let decision = decide(&empty, NAME, UID, &one, None, false, Builder::Available);
     assert_eq!(decision, Decision::Wait(Wait::TriggerOff));
     let found = Found::Key { key: &one, run_name: "run", repository: REPOSITORY, decision };
     let new = status(&empty, &meta(), &found, Builder::Available, at(1));
@@ -236,7 +240,12 @@ fn trigger_off_builds_nothing_and_says_so() {
 fn a_stranger_under_the_name_is_a_conflict() {
     let one = key("1");
     for stranger in [
-        Run { owner_uid: Some("other".into()), ..run(&one, built()) },
+        Run {
+            owner_uid: Some("other".into()),
+            owner_name: Some("other".into()),
+            ..run(&one, built())
+        },
+        Run { owner_uid: Some("other".into()), key: None, ..run(&one, built()) },
         Run { owner_uid: None, ..run(&one, built()) },
         Run { key: Some(key("2").to_string()), ..run(&one, built()) },
     ] {
@@ -244,6 +253,27 @@ fn a_stranger_under_the_name_is_a_conflict() {
         assert_eq!(condition(&new, "Ready"), Some(("False", "Conflict")));
         assert_eq!(new.built_image, None);
     }
+}
+
+#[test]
+fn b01_a_run_that_a_namesake_left_is_waited_for() {
+    let one = key("1");
+    let left = Run { owner_uid: Some("earlier".into()), ..run(&one, built()) };
+    let empty = AgentBuildStatus::default();
+    let waiting = next(&empty, &one, Some(&left), Builder::Available, 1);
+    assert_eq!(
+        (waiting.phase, condition(&waiting, "Ready")),
+        (Some(BuildPhase::Pending), Some(("False", "Replacing")))
+    );
+    assert_eq!(condition(&waiting, "Stalled"), None, "it goes by itself");
+    assert_eq!((&waiting.built_image, &waiting.pipeline_run), (&None, &None));
+    let decide =
+        |old, run, on_commit| decide(old, NAME, UID, &one, run, on_commit, Builder::Available);
+    assert_eq!(decide(&waiting, None, true), Decision::Create, "its name is free");
+    // It holds up nothing but a run.
+    assert_eq!(decide(&empty, Some(&left), false), Decision::Wait(Wait::TriggerOff));
+    let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
+    assert_eq!(decide(&done, Some(&left), true), Decision::Keep);
 }
 
 #[test]
@@ -265,6 +295,108 @@ fn a_restart_says_nothing_until_the_source_is_known_again() {
         (new.phase, condition(&new, "Ready")),
         (Some(BuildPhase::Pending), Some(("False", "SourcePending")))
     );
+}
+
+#[test]
+fn b1_a_definition_that_is_not_applied_yet_is_not_called_built() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
+    let found = Found::NotApplied;
+    let late = status(&done, &meta(), &found, Builder::Available, at(2));
+    assert_eq!(
+        (late.phase, condition(&late, "Ready")),
+        (Some(BuildPhase::Pending), Some(("False", "NotApplied")))
+    );
+    assert_eq!(
+        (&late.built_image, &late.built_key, &late.build_key),
+        (&done.built_image, &done.built_key, &done.build_key)
+    );
+    let again = status(&late, &meta(), &found, Builder::Available, at(3));
+    assert_eq!(again, late, "settled: nothing to write");
+    let restarted = status(&late, &meta(), &Found::SourcePending, Builder::Unknown, at(4));
+    assert_eq!(restarted, late);
+    let applied = next(&late, &one, None, Builder::Available, 5);
+    assert_eq!(
+        (applied.phase, condition(&applied, "Ready")),
+        (Some(BuildPhase::Succeeded), Some(("True", "Built")))
+    );
+}
+
+#[test]
+fn b1_what_is_known_of_a_build_says_nothing_of_another_spec() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
+    let newer = ObjectMeta { generation: Some(4), ..meta() };
+    let say = |old: &AgentBuildStatus, found: Found<'_>| {
+        status(old, &newer, &found, Builder::Available, at(2))
+    };
+    let pending = say(&done, Found::SourcePending);
+    assert_eq!(condition(&pending, "Ready"), Some(("False", "SourcePending")));
+    let gone = say(&done, Found::NotInGit);
+    assert_eq!(condition(&gone, "Ready"), Some(("False", "NotInGit")));
+    for new in [&pending, &gone] {
+        assert_eq!((new.observed_generation, &new.built_image), (Some(4), &done.built_image));
+    }
+    // Its commit is read, and does not hold it.
+    assert_eq!(condition(&say(&pending, Found::NotInGit), "Ready"), Some(("False", "NotInGit")));
+    assert_eq!(say(&gone, Found::SourcePending), gone, "a restart says nothing");
+}
+
+#[test]
+fn b07_a_failed_key_is_not_tried_again_after_something_was_waited_for() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let broken = next(&empty, &one, Some(&run(&one, failed())), Builder::Available, 1);
+    let newer = ObjectMeta { generation: Some(4), ..meta() };
+    for found in [Found::NotApplied, Found::SourcePending, Found::NotInGit] {
+        let late = status(&broken, &newer, &found, Builder::Available, at(2));
+        assert_eq!(condition(&late, "Ready").map(|(status, _)| status), Some("False"));
+        assert_ne!(condition(&late, "Ready"), condition(&broken, "Ready"), "{found:?}");
+        assert_eq!(condition(&late, "Stalled"), Some(("True", "BuildFailed")));
+        assert_eq!(decide(&late, NAME, UID, &one, None, true, Builder::Available), Decision::Keep);
+        let kept = next(&late, &one, None, Builder::Available, 3);
+        assert_eq!(
+            (condition(&kept, "Ready"), &kept.message),
+            (Some(("False", "BuildFailed")), &broken.message)
+        );
+    }
+}
+
+/// What a live run shows.
+fn shown<'a>(key: &'a BuildKey, run: &'a Run) -> Found<'a> {
+    Found::Key { key, run_name: "run", repository: REPOSITORY, decision: Decision::Show(run) }
+}
+
+#[test]
+fn b06_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let (running, ended) = (run(&one, Outcome::Running), run(&one, built()));
+    let building = next(&empty, &one, Some(&running), Builder::Available, 1);
+    let newer = ObjectMeta { generation: Some(4), ..meta() };
+    for (meta, found, said) in [
+        (&meta(), Found::NotApplied, ("False", "NotApplied")),
+        (&newer, Found::NotApplied, ("False", "NotApplied")),
+        (&newer, Found::SourcePending, ("False", "SourcePending")),
+        (&newer, Found::NotInGit, ("False", "NotInGit")),
+        (&meta(), Found::SourcePending, ("True", "Built")),
+        (&meta(), Found::NotInGit, ("True", "Built")),
+    ] {
+        let idle = |old: &AgentBuildStatus, run: &Run, now| {
+            idle(old, meta, Some(&shown(&one, run)), &found, Builder::Available, at(now))
+        };
+        let goes_on = idle(&building, &running, 2);
+        assert_eq!(
+            (goes_on.phase, condition(&goes_on, "Ready"), goes_on.observed_generation),
+            (Some(BuildPhase::Building), Some(("False", "Building")), Some(3))
+        );
+        let over = idle(&goes_on, &ended, 3);
+        assert_eq!(condition(&over, "Ready"), Some(said), "{found:?}");
+        assert!(over.built_image.is_some(), "{found:?}");
+        assert_eq!((under_way(&over), over.observed_generation), (None, meta.generation));
+    }
 }
 
 #[test]

@@ -4,15 +4,15 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
-use crate::api::mcp_server::{PackageRegistry, Transport};
+use crate::api::mcp_server::{PackageRegistry, RESERVED_ENV, Transport};
 use crate::api::{Kind, MCPServer};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::mcp_server::package;
 use crate::controllers::workload::{
-    Workload, container, deployment, image_of, literal, merge_env, mount, port, resources, scratch,
-    service, tcp_probe,
+    Workload, container, deployment, image_of, literal, merge_unreserved_env, mount, port,
+    resources, scratch, service, tcp_probe,
 };
 
 /// The port of every tool server.
@@ -100,7 +100,7 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
             env.push(literal("PYTHONPATH", package::FOLDER));
         }
         let mut install = |name: &str, command| {
-            let env = merge_env(env.clone(), &[&spec.env]);
+            let env = merge_unreserved_env(env.clone(), &spec.env, RESERVED_ENV);
             let mut install = container(name, image, env, limits.clone());
             install.command = Some(command);
             add_packages(&mut install);
@@ -116,7 +116,7 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
         env.push(literal("MCP_TOOLS_STRING", tools));
         command = Some(["python", "-m", "mcptools.server"].map(str::to_owned).to_vec());
     }
-    let env: Vec<EnvVar> = merge_env(env, &[&spec.env]);
+    let env: Vec<EnvVar> = merge_unreserved_env(env, &spec.env, RESERVED_ENV);
     let mut main = container("mcpserver", image, env, limits);
     main.command = command;
     main.ports = Some(vec![port("http", PORT)]);

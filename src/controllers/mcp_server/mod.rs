@@ -10,7 +10,7 @@ use super::children::{Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::serving::Outcome;
-use crate::api::Kind;
+use crate::api::{Kind, MCPServer};
 use crate::cluster::store::Key;
 use k8s_openapi::api::apps::v1::Deployment;
 
@@ -55,8 +55,10 @@ impl Reconciler for McpServers {
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {
+                context.events.rollout::<MCPServer>(&key, &uid, &child, applied.wrote);
                 outcome.observed = applied.deployment.as_ref().map(observe);
                 outcome.conflicts = applied.conflicts;
+                outcome.leftovers = applied.leftovers;
                 None
             }
             Err(error) => {
@@ -74,7 +76,9 @@ impl Reconciler for McpServers {
             .await?;
         match failure {
             Some(error) => Err(ReconcileError::Write(error)),
-            None if outcome.conflicts.is_empty() => Ok(Next::Settled),
+            None if outcome.conflicts.is_empty() && outcome.leftovers.is_empty() => {
+                Ok(Next::Settled)
+            }
             None => Ok(context.look_again()),
         }
     }

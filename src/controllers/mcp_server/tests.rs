@@ -69,7 +69,7 @@ fn t1_an_index_without_tls_is_one_that_the_admin_trusts() {
 #[test]
 fn t1_stdio_is_bridged_apart_from_the_package() {
     let package = json!({"registry": "PyPI", "name": "mcp-server-time", "version": "1.0"});
-    let env = json!([{"name": "PYTHONPATH", "value": "/mine"}]);
+    let env = json!([{"name": "LOCAL_TIMEZONE", "value": "Europe/Berlin"}]);
     let plain = pod(json!({"package": package, "env": env}));
     let stdio = pod(json!({"package": package, "env": env, "transport": "Stdio"}));
     assert_eq!(plain["containers"][0]["command"], json!(["/packages/bin/mcp-server-time"]));
@@ -102,6 +102,37 @@ fn t1_a_transport_that_is_named_though_it_is_the_default_changes_nothing() {
         let mut named = spec.clone();
         named["transport"] = json!(transport);
         assert_eq!(pod(named), pod(spec));
+    }
+}
+
+#[test]
+fn t1_t2_what_convoke_sets_wins_in_an_object_that_is_older_than_the_rules() {
+    let pypi = json!({"package": {"registry": "PyPI", "name": "x"}});
+    let stdio = json!({"package": {"registry": "PyPI", "name": "x"}, "transport": "Stdio"});
+    let npm = json!({"package": {"registry": "Npm", "name": "x"}});
+    let tools = json!({"toolsString": "def f(): ..."});
+    let image = json!({"image": "tools:1"});
+    for (spec, name, ours) in [
+        (&pypi, "PORT", true),
+        (&pypi, "PYTHONPATH", true),
+        (&stdio, "PYTHONPATH", true),
+        (&npm, "PORT", true),
+        (&npm, "PYTHONPATH", false),
+        (&tools, "PORT", true),
+        (&tools, "MCP_TOOLS_STRING", true),
+        (&image, "PORT", true),
+        (&image, "MCP_TOOLS_STRING", false),
+        (&image, "PYTHONPATH", false),
+        (&image, "HOME", false),
+    ] {
+        let mine = json!({"name": name, "value": "mine"});
+        let mut with = spec.clone();
+        with["env"] = json!([mine]);
+        let pod = pod(with);
+        // All containers, so those that install, too.
+        assert_eq!(pod == self::pod(spec.clone()), ours, "{name}: {spec}");
+        let env = pod["containers"][0]["env"].as_array().expect("env");
+        assert_eq!(env.contains(&mine), !ours, "{name}: {spec}");
     }
 }
 

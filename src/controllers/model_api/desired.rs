@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{
 };
 use serde_json::json;
 
-use crate::api::model_api::{HostedSpec, ModelMode, ProxySpec};
+use crate::api::model_api::{HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
 use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::{
-    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources,
-    scratch, service, source,
+    Workload, container, deployment, http_probe, literal, merge_unreserved_env, mount, port,
+    resources, scratch, service, source,
 };
 
 /// Port of LiteLLM.
@@ -147,7 +147,8 @@ fn proxy_workload(
     let limits =
         resources(api.spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "512Mi", "1Gi")]);
     let image = api.spec.image.as_ref().unwrap_or(&defaults.proxy_image);
-    let mut main = container("modelapi", image, merge_env(env, &[&api.spec.env]), limits);
+    let env = merge_unreserved_env(env, &api.spec.env, RESERVED_ENV);
+    let mut main = container("modelapi", image, env, limits);
     main.args = Some(
         ["--config", "/etc/litellm/config.yaml", "--port", "8000"].map(str::to_owned).to_vec(),
     );
@@ -177,7 +178,7 @@ fn hosted_workload(
         literal("OLLAMA_MODELS", "/models"),
         literal("HOME", "/tmp"),
     ];
-    let env = merge_env(env, &[&api.spec.env]);
+    let env = merge_unreserved_env(env, &api.spec.env, RESERVED_ENV);
     let limits =
         resources(api.spec.resources.as_ref(), &[("cpu", "500m", "2"), ("memory", "2Gi", "4Gi")]);
     let image = api.spec.image.as_ref().unwrap_or(&defaults.hosted_image);

@@ -8,8 +8,8 @@ use super::children::{Failure, apply, live_deployment};
 use super::context::{Context, ReconcileError};
 use super::runtime::{Next, Reconciler};
 use super::serving::{Outcome, judge};
-use crate::api::Kind;
 use crate::api::model_api::{ModelAPIStatus, ModelMode};
+use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
 use crate::cluster::store::Key;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -40,8 +40,10 @@ impl Reconciler for ModelApis {
         let failure = match apply(&context.writer, &context.children, &uid, &child, &children).await
         {
             Ok(applied) => {
+                context.events.rollout::<ModelAPI>(&key, &uid, &child, applied.wrote);
                 outcome.observed = applied.deployment.as_ref().map(observe);
                 outcome.conflicts = applied.conflicts;
+                outcome.leftovers = applied.leftovers;
                 None
             }
             Err(error) => {
@@ -73,7 +75,7 @@ impl Reconciler for ModelApis {
             return Err(ReconcileError::Write(error));
         }
         // A foreign object with a child's name is not watched: look again.
-        if !outcome.conflicts.is_empty() {
+        if !(outcome.conflicts.is_empty() && outcome.leftovers.is_empty()) {
             return Ok(context.look_again());
         }
         let observed = outcome.observed.as_ref();

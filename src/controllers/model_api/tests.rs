@@ -69,6 +69,29 @@ fn m2_a_hosted_model_is_pulled_before_the_server_starts_and_is_no_part_of_a_scri
 }
 
 #[test]
+fn m1_m2_what_convoke_sets_wins_in_an_object_that_is_older_than_the_rules() {
+    let key = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+    let proxy =
+        json!({"mode": "Proxy", "proxy": {"apiBase": "https://p.example", "apiKeyFrom": key}});
+    let hosted = json!({"mode": "Hosted", "hosted": {"model": "m"}});
+    for (spec, name, ours) in [
+        (&proxy, "PROXY_API_BASE", true),
+        (&proxy, "PROXY_API_KEY", true),
+        (&proxy, "LITELLM_LOG", false),
+        (&proxy, "OLLAMA_HOST", false),
+        (&hosted, "OLLAMA_HOST", true),
+        (&hosted, "OLLAMA_MODELS", true),
+        (&hosted, "HOME", false),
+        (&hosted, "PROXY_API_KEY", false),
+    ] {
+        let mut with = spec.clone();
+        with["env"] = json!([{"name": name, "value": "mine"}]);
+        let same = children(&api(with), &defaults()) == children(&api(spec.clone()), &defaults());
+        assert_eq!(same, ours, "{name}: {spec}");
+    }
+}
+
+#[test]
 fn m3_an_external_api_has_no_children() {
     let api = api(json!({"mode": "External", "external": {"url": "https://m.example/v1"}}));
     let expected = Children {

@@ -214,7 +214,7 @@ impl Driver {
             }
             Effect::Event(event) => {
                 let tell = async move {
-                    let about = event.about.as_ref();
+                    let about = &event.about;
                     self.events.tell(about, event.good, &event.reason, &event.note).await;
                     None
                 };

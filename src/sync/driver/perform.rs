@@ -62,6 +62,9 @@ pub(super) fn perform(
                 deleted.map(Reply::Deleted)
             }
             Call::GetSync { name } => call(syncs().get(&name)).await.map(object),
+            Call::ClearStatus { name, version, fields } => {
+                ssa::clear_status(&syncs(), &name, version, &fields).await.map(object)
+            }
             Call::Status { name, uid, status } => {
                 let (client, namespace) = (&client, &namespace);
                 ssa::apply_status::<GitSync>(client, namespace, &name, &uid, &status)
@@ -224,5 +227,12 @@ mod tests {
         assert_eq!(method, Method::PATCH);
         assert!(path.contains("/namespaces/team/gitsyncs/main/status?"), "{path}");
         assert_eq!(body["metadata"], json!({"name": "main", "uid": "u"}));
+        // What somebody else has written into it stays, unless it is named.
+        let call =
+            Call::ClearStatus { name: "main".into(), version: 7, fields: vec!["approvedPrune"] };
+        let ((_, path, body), _) = sent(call, 200, live()).await;
+        assert!(path.contains("/namespaces/team/gitsyncs/main/status?"), "{path}");
+        let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "7"});
+        assert_eq!(body, json!([version, {"op": "remove", "path": "/status/approvedPrune"}]));
     }
 }

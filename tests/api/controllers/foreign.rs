@@ -34,6 +34,17 @@ impl Team<'_> {
         .await
     }
 
+    /// Waits until the status of an object satisfies `is`. Until then it never says that it has failed.
+    async fn comes_to(&self, kind: Kind, name: &str, what: &str, is: impl Fn(&Value) -> bool) {
+        eventually(SOON, &format!("{kind} {name}: {what}"), || async {
+            let object = self.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
+            let status = object.data["status"].clone();
+            assert_ne!(status["phase"], "Failed", "{kind} {name}: {status}");
+            if is(&status) { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
+
     /// What the pods of an agent are told of models and tools.
     async fn told(&self, agent: &str) -> BTreeMap<&'static str, String> {
         let deployment = self.deployment(&format!("agent-{agent}")).await;
@@ -135,4 +146,45 @@ async fn a11_m4_t3_an_address_that_is_somebody_elses_is_told_to_nobody() {
     })
     .await;
     assert_eq!(team.told("eager").await, own);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a11_what_is_made_anew_waits_until_the_children_of_its_namesake_are_gone() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let mine = agent("mine", EAGER);
+    let files = [("m.yaml", PROXY), ("s.yaml", REMOTE), ("a.yaml", &*mine), ("prompt.md", "p")];
+    let team = Team::new(cluster, "namesake", &files).await;
+    team.sync_with(json!({})).await;
+    let all = [(Kind::Agent, "mine", "agent-mine"), (Kind::ModelAPI, "gpt", "modelapi-gpt")];
+    let hold = async |service: &str, finalizers: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        team.services().patch(service, &PatchParams::default(), &patch).await.expect("patch");
+    };
+    for (_, _, service) in all {
+        team.deployment(service).await;
+        hold(service, json!(["example.com/hold"])).await;
+    }
+    // The sync makes both anew, and the Services of the old ones stay for as long as they are held.
+    for (kind, name, _) in all {
+        team.api(kind).delete(name, &DeleteParams::default()).await.expect("delete");
+    }
+    for (kind, name, service) in all {
+        let text = format!("Service {service} is left from an earlier {kind} {name}");
+        team.comes_to(kind, name, "it waits", |s| {
+            condition(s, "Ready")["reason"] == "Replacing"
+                && s["message"].as_str().is_some_and(|message| message.contains(&text))
+                && s["endpoint"].is_null()
+                && condition(s, "Conflict").is_null()
+        })
+        .await;
+    }
+    for (kind, name, service) in all {
+        hold(service, Value::Null).await;
+        team.comes_to(kind, name, "it goes on", |s| {
+            condition(s, "Ready")["reason"] != "Replacing" && !s["endpoint"].is_null()
+        })
+        .await;
+        team.deployment(service).await;
+    }
 }

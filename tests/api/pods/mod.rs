@@ -4,6 +4,7 @@
 //! the status of a pod, and Kubernetes' own controllers count. With a node: see `tests/node/pods.rs`.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod events;
 mod refused;
 
 use crate::support;

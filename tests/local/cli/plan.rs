@@ -190,3 +190,28 @@ fn plan_takes_a_ref_before_a_folder_of_that_name() {
         assert_eq!(sorted(plan(against)), sorted(folder_named.to_owned()), "{against}");
     }
 }
+
+#[test]
+fn c_plan_takes_what_git_resolves() {
+    let folder = repository(&[("team/shared.yaml", MODEL)]);
+    write(folder.path(), &[("team/other.yaml", &MODEL.replace("name: shared", "name: other"))]);
+    git(folder.path(), &["add", "-A"]);
+    git(folder.path(), &["commit", "-q", "-m", "second"]);
+    let team = folder.path().join("team");
+    let plan = |against: &str| {
+        let run = convoke(&["plan", team.to_str().expect("UTF-8"), "--against", against]);
+        (run.code, run.out + &run.err)
+    };
+    let added = "+ ModelAPI/other\n\n1 to create, 0 to change, 0 to delete, 1 unchanged\n";
+    for against in ["HEAD~1", "main^", "@~"] {
+        assert_eq!(plan(against), (0, added.to_owned()), "{against}");
+    }
+    for against in ["HEAD~0", "main^0"] {
+        assert_eq!(plan(against), (0, "no changes (2 objects)\n".to_owned()), "{against}");
+    }
+    for against in ["HEAD~2", "HEAD~1..main"] {
+        let (code, said) = plan(against);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(&format!("cannot read {against}: ")), "{said}");
+    }
+}

@@ -207,6 +207,28 @@ fn g10_validate_prints_sarif_for_code_scanning() {
 }
 
 #[test]
+fn g10_sarif_of_an_empty_folder_has_a_place() {
+    let repository = repository(&[("team/notes.md", "later\n")]);
+    let team = repository.path().join("team");
+    let alone = folder(&[]);
+    for (folder, uri) in [(team.to_str().expect("UTF-8"), "team"), (path(&alone), ".")] {
+        let run = convoke(&["validate", "-o", "sarif", folder]);
+        assert_eq!((run.code, run.err.as_str()), (1, ""));
+        let log: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+        let results = log["runs"][0]["results"].as_array().expect("results");
+        assert_eq!((results.len(), results[0]["ruleId"].as_str()), (1, Some("CVK0008")));
+        // GitHub takes no file with a result that has no location, or no line.
+        assert_eq!(
+            results[0]["locations"],
+            serde_json::json!([{"physicalLocation": {
+                "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
+                "region": {"startLine": 1, "startColumn": 1},
+            }}])
+        );
+    }
+}
+
+#[test]
 fn validate_of_the_example_is_clean() {
     let run = convoke(&["validate", "examples-repo/team"]);
     assert_eq!(run.out, "9 objects in 9 files: no problems\n");
@@ -261,5 +283,21 @@ fn g21_validate_and_plan_take_what_the_gitsync_says() {
         let run = convoke(&[&["validate", team][..], &args[..]].concat());
         assert_eq!(run.code, 2, "{args:?}");
         assert!(run.err.contains(error), "{args:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn a13_a_literal_key_is_refused_with_its_place() {
+    for (value, variable) in [("hunter2", "KEY=x"), ("${KEY}", "KEY=hunter2")] {
+        let env = format!("  env:\n    - name: OPENAI_API_KEY\n      value: {value}\n");
+        let folder =
+            folder(&[("writer.yaml", &format!("{AGENT}{env}")), ("prompts/writer.md", PROMPT)]);
+        let run = convoke(&["validate", path(&folder), "--var", variable]);
+        let place = "writer.yaml:15:14: error[CVK0205]: a literal value under such a name";
+        assert_eq!(run.code, 1, "{}", run.out);
+        assert!(run.out.contains(place), "{}", run.out);
+        // The place is enough: who reads the log of a check should not read the key.
+        assert!(!run.out.contains(value), "{}", run.out);
+        assert!(!run.out.contains("hunter2"), "{}", run.out);
     }
 }

@@ -223,7 +223,8 @@ async fn g6_a_local_repository_is_read_at_a_branch_tag_or_commit() {
             .map(|snapshot| (snapshot.commit().id.clone(), content(&snapshot, "prod/a.yaml")))
     };
     let (old, new) = ((first.clone(), "a: 1".to_owned()), (second.clone(), "a: 2".to_owned()));
-    for rev in ["v1", "refs/tags/v1", &first, &first[..10]] {
+    let short = format!("{}~1", &second[..10]);
+    for rev in ["v1", "refs/tags/v1", &first, &first[..10], "HEAD~1", "main^", "v1~0", &short] {
         assert_eq!(read(rev).as_ref(), Ok(&old), "{rev}");
     }
     for rev in ["main", "HEAD", &second] {
@@ -234,7 +235,8 @@ async fn g6_a_local_repository_is_read_at_a_branch_tag_or_commit() {
         (error.reason(), error.hint().as_deref()),
         ("RefNotFound", Some("did you mean main?"))
     );
-    for rev in ["-x", "../x", "main..v1", ""] {
+    // Nothing, several commits, none any more, and a folder instead of a commit.
+    for rev in ["-x", "../x", "", "main..v1", "main...v1", "^main", "HEAD~2", "main:prod"] {
         assert_eq!(read(rev).unwrap_err().reason(), "RefNotFound", "{rev:?}");
     }
     let nowhere = open_local(world.dir.path(), "main", "", Limits::default()).unwrap_err();

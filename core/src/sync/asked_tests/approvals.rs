@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::api::ObjectId;
+use crate::api::git_sync::ApprovedPrune;
 use crate::sync::loaded::Loaded;
 use crate::sync::plan::Others;
 use crate::sync::preview::{LiveManifest, Preview};
@@ -24,8 +25,8 @@ fn digest(script: &Script) -> String {
 }
 
 fn told(script: &Script) -> Vec<&str> {
-    let events = script.operator.events.iter().filter(|(reason, _)| reason == "ApprovalOutdated");
-    events.map(|(_, note)| &**note).collect()
+    let events = script.operator.events.iter().filter(|event| event.reason == "ApprovalOutdated");
+    events.map(|event| &*event.note).collect()
 }
 
 fn held_for(script: &Script) -> String {
@@ -375,6 +376,79 @@ fn g12_a_take_back_that_cannot_be_written_does_not_keep_it_from_looking() {
     script.asks("one");
     script.finds_the_same("one");
     assert_eq!(script.objects(), ALL);
+}
+
+#[test]
+fn g12_what_a_killed_operator_says_late_counts_for_nothing_when_it_cannot_be_answered_at_once() {
+    let mut script = three();
+    let pending = script.pending().expect("held");
+    // It was killed just when it wanted to say what is approved, and this arrives when the next one has acted on that.
+    let mut late = script.status("one");
+    late.last_handled_approval = Some(pending.digest.clone());
+    late.pending_prune = None;
+    late.approved_prune = Some(ApprovedPrune {
+        digest: pending.digest.clone(),
+        input_key: pending.input_key,
+        uids: pending.uids,
+        unread: Vec::new(),
+    });
+    let late = serde_json::to_value(late).expect("JSON");
+    protect(&mut script, "z", keys::DISABLED);
+    script.approve();
+    script.finds_the_same("one");
+    let all = ["a", "b", "c", "d", "e", "z"];
+    assert_eq!(script.objects(), all);
+    script.loses = Some(|call| matches!(call, Call::Status { .. }));
+    script.edit(&of_sync("one"), |sync| sync["status"] = late);
+    assert!(script.status("one").approved_prune.is_some(), "it could not be written over");
+    script.loses = None;
+    protect(&mut script, "z", "no");
+    script.pass(Duration::from_secs(60));
+    assert_eq!(script.objects(), all, "nobody has approved z");
+    assert_eq!(script.status("one").approved_prune, None);
+}
+
+#[test]
+fn g12_an_approval_that_is_replaced_at_once_was_taken_back() {
+    let mut script = three();
+    script.approve();
+    script.fails("one");
+    // Both changes are shown before it plans again.
+    script.server.edit(&of_sync("one"), |sync| {
+        let annotations = sync["metadata"]["annotations"].as_object_mut();
+        annotations.expect("annotations").remove(keys::APPROVE_PRUNE);
+    });
+    while script.operator.show(&script.server, 0) {}
+    script.server.edit(&of_sync("one"), |sync| {
+        sync["metadata"]["annotations"][keys::APPROVE_PRUNE] = json!("x");
+    });
+    while script.operator.show(&script.server, 0) {}
+    script.run();
+    script.asks("one");
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), ALL);
+    // One that counted for nothing is removed: that takes nothing back.
+    take_back(&mut script);
+    script.approve();
+    script.finds_the_same("one");
+    assert_eq!(script.objects(), REST);
+}
+
+#[test]
+fn g18_what_is_approved_and_protected_is_not_called_still_to_be_made() {
+    let mut script = three();
+    script.approve();
+    for name in ["x", "y"] {
+        protect(&mut script, name, keys::DISABLED);
+    }
+    script.annotate(&Name::Object(id("z")), keys::RECONCILE, keys::DISABLED);
+    script.finds_the_same("one");
+    assert_eq!((script.objects(), script.ready("one")), (ALL.to_vec(), "True: Succeeded".into()));
+    let status = script.status("one");
+    assert!(status.conditions.iter().all(|c| c.type_ != "PruneHeld"), "{:?}", status.conditions);
+    assert!(status.approved_prune.is_some(), "they were approved, and may be let go of again");
+    protect(&mut script, "x", "no");
+    assert_eq!(script.objects(), ["a", "b", "c", "d", "e", "y", "z"]);
 }
 
 /// There is no other GitSync.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
@@ -106,6 +107,15 @@ pub enum Call {
         /// The status.
         status: Box<GitSyncStatus>,
     },
+    /// Remove fields from the status of the GitSync at this version, whoever has written them.
+    ClearStatus {
+        /// Its name.
+        name: String,
+        /// `metadata.resourceVersion` that it must still have.
+        version: u64,
+        /// All of them are there.
+        fields: Vec<&'static str>,
+    },
     /// Replace the finalizers of the GitSync at this version.
     Finalizers {
         /// Its name.
@@ -135,6 +145,7 @@ impl Call {
             | Self::Delete { .. } => true,
             Self::GetSync { .. }
             | Self::Status { .. }
+            | Self::ClearStatus { .. }
             | Self::Finalizers { .. }
             | Self::FindAccount(_)
             | Self::TryAccount
@@ -188,7 +199,7 @@ pub type Found = Result<Answer, SourceError>;
 /// Something that happened, for people.
 pub struct Event {
     /// The object that it is about.
-    pub about: Arc<GitSync>,
+    pub about: ObjectReference,
     /// Whether it is as it was meant.
     pub good: bool,
     /// One word.

@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
 use crate::api::keys;
+use crate::cluster::live::Live;
 use crate::sync::approvals::{outdated, words};
-use crate::sync::board::{Board, Namespace, mark};
+use crate::sync::board::{Board, Namespace, is_paused, mark};
 use crate::sync::desired::{DesiredSet, SyncRef, hex};
 
 /// Objects that one approval releases: each is remembered in the status, which must stay small.
@@ -124,13 +125,38 @@ pub fn left(
     live: &dyn Namespace,
     board: &Board,
 ) -> BTreeSet<String> {
+    unwanted(sync, desired, live, board).map(|live| short(live.uid())).collect()
+}
+
+/// The objects of this sync that are there, not wanted and not being deleted.
+fn unwanted(
+    sync: &SyncRef,
+    desired: &DesiredSet,
+    live: &dyn Namespace,
+    board: &Board,
+) -> impl Iterator<Item = Live> {
     let unwanted = board.open().filter(|id| desired.get(id).is_none_or(|want| want.kept.is_some()));
-    let ours = unwanted.filter_map(|id| {
+    unwanted.filter_map(|id| {
         let live = live.get(id).filter(|live| !live.facts().deleting)?;
         let ours = mark(&live, id, sync).is_some_and(|mark| mark.sync_uid == sync.uid);
-        ours.then(|| short(live.uid()))
-    });
-    ours.collect()
+        ours.then_some(live)
+    })
+}
+
+/// Whether something that was approved is still to be deleted: not what is protected or paused.
+#[must_use]
+pub fn is_due(
+    approved: &ApprovedPrune,
+    sync: &SyncRef,
+    desired: &DesiredSet,
+    live: &dyn Namespace,
+    board: &Board,
+) -> bool {
+    let named = uids(&approved.uids);
+    unwanted(sync, desired, live, board).any(|live| {
+        let protected = live.facts().annotations.get(keys::PRUNE) == Some(keys::DISABLED);
+        named.contains(short(live.uid()).as_str()) && !protected && !is_paused(&live)
+    })
 }
 
 /// Whether all of these were approved.

@@ -418,6 +418,21 @@ fn g15_the_mark_of_a_vanished_sync_of_the_same_name_is_adopted_or_listed() {
 }
 
 #[test]
+fn g15_the_mark_of_a_vanished_sync_of_the_same_name_in_another_namespace_is_not_ours() {
+    let far = SyncRef { uid: "uid-8".into(), namespace: "far".into(), ..sync() };
+    let mark = |name| {
+        // As if an object had been copied from there and its bearer been put right.
+        let mark = far.mark(&id(name)).to_string();
+        mark.replace(&format!("/far/{name}"), &format!("/{NAMESPACE}/{name}"))
+    };
+    let mut w = world(&["a"], &[]);
+    w.live.extend([live("a", Some(&mark("a"))), live("b", Some(&mark("b")))]);
+    let plan = w.plan();
+    assert_eq!(plan.conflicts[0].owner, "the vanished GitSync far/main");
+    assert!(plan.update.is_empty() && plan.orphans.is_empty() && plan.prune.is_empty());
+}
+
+#[test]
 fn an_object_of_a_living_sync_stays_its_own_even_with_adopt_by() {
     let other = SyncRef { uid: "uid-2".into(), name: "other".into(), ..sync() };
     let mut w = world(&["a"], &[]);

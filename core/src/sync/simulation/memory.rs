@@ -52,7 +52,7 @@ impl Sim {
         self.count("nothing needless is kept");
     }
 
-    /// One object changes, and few are looked at; none while nothing changes.
+    /// Some objects change, and few are looked at; none while nothing changes.
     pub(super) fn examines(&mut self) {
         let before = examined();
         for (name, _, _) in self.syncs {
@@ -61,17 +61,20 @@ impl Sim {
         self.drain();
         let without = examined() - before;
         assert_eq!(without, 0, "objects were looked at, and nothing had changed");
-        let live = self.server.objects().map(|(id, _)| id.clone()).next();
-        let Some(one) = live else { return };
-        let before = examined();
-        self.edit(&Name::Object(one.clone()), |object| {
-            object["spec"] = spec(&one, 96);
-        });
-        self.rest();
-        let looked = examined() - before;
-        // By each GitSync when it changes and when it is written, by one before and after it writes.
-        let most = 4 * self.syncs.len() + 4;
-        assert!(looked <= most, "one object changed, and {looked} were looked at");
+        let live: Vec<_> = self.server.objects().map(|(id, _)| id.clone()).take(3).collect();
+        for changed in [1, live.len()].into_iter().filter(|changed| *changed <= live.len()) {
+            let before = examined();
+            for one in &live[..changed] {
+                self.edit(&Name::Object(one.clone()), |object| {
+                    object["spec"] = spec(one, 96);
+                });
+            }
+            self.rest();
+            let looked = examined() - before;
+            // By each GitSync when it changes and when it is written, by one before and after it writes.
+            let most = (4 * self.syncs.len() + 4) * changed;
+            assert!(looked <= most, "{changed} object(s) changed, and {looked} were looked at");
+        }
         self.count("objects are only looked at when they change");
     }
 
@@ -118,6 +121,7 @@ impl Engine {
         let known = |id: &ObjectId| loaded.desired.contains_key(id) || lives(id);
         let pending = state.latch.as_ref().and_then(Option::as_ref);
         let board = state.plans.view.as_ref().map(|view| &view.board);
+        let mut told = state.telling.told.iter().flatten().map(|(id, _)| id);
         [
             ("where objects were", !loaded.last_paths.is_empty()),
             ("earlier definitions", loaded.measure.len() != loaded.desired.len()),
@@ -127,6 +131,7 @@ impl Engine {
             ("fights", !state.plans.fights.ids().all(known)),
             ("parts of a plan", !state.plans.pieces.is_empty()),
             ("what could not be told", !state.telling.untold.is_empty()),
+            ("objects that were told of", !told.all(known)),
             ("what is held", pending.is_some_and(|pending| pending.count > 0)),
             ("objects that are no more", board.is_some_and(|board| !board.ids().all(known))),
         ]

@@ -24,7 +24,7 @@ use crate::next::{Next, delay};
 use crate::sync::engine::Engine;
 use crate::sync::listen::{Sink, listen};
 use crate::sync::loaded::Loaded;
-use crate::sync::machine::effect::{Effect, Found, Look, Replied, Request};
+use crate::sync::machine::effect::{Effect, Event, Found, Look, Replied, Request};
 use crate::sync::machine::io::{Now, Step};
 use crate::sync::machine::{Machine, Moved};
 use crate::sync::rights::Rules;
@@ -99,8 +99,8 @@ pub struct Operator {
     pub given_up: usize,
     /// Requests in flight at once, for each GitSync.
     pub slots: usize,
-    /// What it has told by events: reason and note.
-    pub events: Vec<(String, String)>,
+    /// What it has told by events.
+    pub events: Vec<Event>,
     /// How often something in the stores has changed.
     changes: Arc<AtomicU64>,
     /// What passes have wanted besides requests, in words, if somebody listens.
@@ -381,7 +381,7 @@ impl Operator {
                 self.looks.remove(name);
                 self.read.remove(name);
             }
-            Step::Do(Effect::Event(event)) => self.events.push((event.reason, event.note)),
+            Step::Do(Effect::Event(event)) => self.events.push(*event),
             Step::Do(Effect::Tick) => *self.clock.lock().expect("lock") += self.computing,
             Step::Do(Effect::Publish(_) | Effect::Writing(_)) => {}
             Step::Wait { .. } => return (None, false),

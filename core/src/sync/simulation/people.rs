@@ -139,7 +139,7 @@ impl Sim {
             }),
             // Made by somebody; copied, mark and all; or of a GitSync far away, or of one that is no more.
             6 | 7 => {
-                let whose = ["uid-8/far/gone", "uid-0/team/main", "uid-0/team/lost", ""][number];
+                let whose = ["uid-8/far/main", "uid-0/team/main", "uid-0/team/lost", ""][number];
                 let copied = self
                     .server
                     .get(&Name::Object(two))

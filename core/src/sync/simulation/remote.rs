@@ -88,7 +88,12 @@ impl Sim {
         let (mut failure, mut changed, mut recalled) = (None, false, None);
         if fails {
             let message = "the remote does not answer".to_owned();
-            failure = Some(SourceFailure { reason: "GitUnreachable", message, terminal: false });
+            failure = Some(SourceFailure {
+                reason: "GitUnreachable",
+                message,
+                terminal: false,
+                distrusts: false,
+            });
             if let (None, Some(applied)) = (&loaded, applied) {
                 loaded = Some(recall(read(number(&applied.commit), None)));
             }

@@ -307,6 +307,15 @@ impl Server {
                 };
                 Ok(Reply::Deleted(Deleted::Terminating(Box::new(as_object(kept)))))
             }
+            Call::ClearStatus { name, version, fields } => {
+                let name = Name::Sync(name.clone());
+                let mut status = self.at(&name, *version)?["status"].clone();
+                for field in fields {
+                    status.as_object_mut().and_then(|status| status.remove(*field));
+                }
+                let old = self.objects[&name].clone();
+                object(&self.store(&name, with(&old, "status", status)))
+            }
             Call::Status { name, uid, status } => {
                 let name = Name::Sync(name.clone());
                 let old = self.objects.get(&name).cloned();

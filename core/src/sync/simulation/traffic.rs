@@ -108,7 +108,7 @@ impl Sim {
     fn carry(&mut self, sync: &str, writer: Writer, asked: &Request) -> Replied {
         self.tick += 1;
         let Request { account, call } = asked;
-        self.oracle.arrives(sync, asked, &self.server, &mut self.counts);
+        self.oracle.arrives((sync, writer), asked, &self.server, &mut self.counts);
         let before = self.server.version;
         let reply = self.server.answer(account.as_ref(), call);
         if self.server.version != before {

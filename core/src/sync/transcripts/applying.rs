@@ -231,8 +231,12 @@ fn g6_g18_remotes_that_fail() {
     script.delete(&of("a"));
     script.asks("one");
     script.say("the branch is gone");
-    let failure =
-        SourceFailure { reason: "RefNotFound", message: "no branch main".into(), terminal: true };
+    let failure = SourceFailure {
+        reason: "RefNotFound",
+        message: "no branch main".into(),
+        terminal: true,
+        distrusts: false,
+    };
     script.answers("one", Err(failure), false);
     script.asks("one");
     script.say("a look that never ends");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
 use crate::api::keys;
@@ -109,6 +110,7 @@ pub fn of(sync: &str, asked: &Request, reply: &Replied, before: Option<&Value>) 
             more = differences(old, &new);
             "status".to_owned()
         }
+        Call::ClearStatus { fields, .. } => format!("clear the status of {fields:?}"),
         Call::Finalizers { finalizers, .. } => format!("finalizers {finalizers:?}"),
         Call::FindAccount(account) => format!("find {account}"),
         Call::TryAccount => "who am I?".to_owned(),
@@ -149,6 +151,17 @@ fn of_look(look: &Look) -> String {
     words
 }
 
+/// What an event is about, if that is not the GitSync itself.
+fn about(sync: &str, about: &ObjectReference) -> String {
+    let ObjectReference { kind, name, uid, .. } = about;
+    let (kind, name) = (kind.as_deref().unwrap_or("?"), name.as_deref().unwrap_or("?"));
+    if (kind, name) == ("GitSync", sync) {
+        return String::new();
+    }
+    let lives = if uid.is_some() { "" } else { ", which is not there" };
+    format!(" of {kind}/{name}{lives}")
+}
+
 /// What a pass wants besides requests, or how it ended.
 pub fn of_step(sync: &str, step: &Step<Ended>) -> Option<String> {
     let words = match step {
@@ -158,7 +171,8 @@ pub fn of_step(sync: &str, step: &Step<Ended>) -> Option<String> {
         Step::Do(Effect::Wake(other, after)) => format!("wakes {other} {}", roughly(*after)),
         Step::Do(Effect::Event(event)) => {
             let kind = if event.good { "Normal" } else { "Warning" };
-            format!("event {kind} {}: {}", event.reason, short(&event.note))
+            let about = about(sync, &event.about);
+            format!("event {kind} {}{about}: {}", event.reason, short(&event.note))
         }
         Step::Do(Effect::Publish(published)) => {
             let before = published.before.as_ref().map(|loaded| loaded.revision.to_string());

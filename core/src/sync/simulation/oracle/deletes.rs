@@ -85,7 +85,7 @@ impl Oracle {
         assert!(!legible, "{name} deletes {id}, which it wants itself");
         assert!(!covering.is_empty(), "{name} deletes {id}, which it hides itself");
         let file = self.files.get(&(name.to_owned(), id.clone()));
-        let broken = file.and_then(|(file, _)| tree.files.get(file));
+        let broken = file.and_then(|place| tree.files.get(&place.file));
         let there = broken.is_some_and(|file| file.objects.contains_key(id));
         assert!(!there, "{name} deletes {id}, whose file is broken");
         *counts.entry("delete in spite of errors").or_default() += 1;

@@ -70,6 +70,17 @@ struct Looked {
     lost: bool,
 }
 
+/// Where an object was read last.
+#[derive(Debug)]
+struct Place {
+    /// In which file.
+    file: String,
+    /// What it was there.
+    content: usize,
+    /// Whether no file of a later commit may hide it: then it is not in one that breaks after that.
+    is_past: bool,
+}
+
 /// A pass of a GitSync.
 #[derive(Default)]
 struct Pass {
@@ -115,8 +126,8 @@ pub struct Oracle {
     news: u64,
     /// How many had when a GitSync asked for the last write of an object.
     knowing: BTreeMap<(String, ObjectId), u64>,
-    /// In which file this operator has read an object last, and what it was there.
-    files: BTreeMap<(String, ObjectId), (String, usize)>,
+    /// Where this operator has read an object last.
+    files: BTreeMap<(String, ObjectId), Place>,
     digests: BTreeMap<String, Digest>,
     /// What is shown of each GitSync now.
     pending: BTreeMap<String, String>,
@@ -295,15 +306,14 @@ impl Oracle {
         for object in ALL.iter() {
             let key = (name.to_owned(), object.clone());
             if let Some((path, content)) = legible(&trees[head], &folder, object) {
-                self.files.insert(key, (path.to_owned(), content));
+                let file = path.to_owned();
+                self.files.insert(key, Place { file, content, is_past: false });
             } else if said(&trees[head], &folder, object) == Said::Nothing {
-                // It was taken out of a file that can be read, or there is none that may hide it.
                 let tree = &trees[head];
-                let file = self.files.get(&key).and_then(|(path, _)| tree.files.get(path));
-                let mut all = tree.below(&folder);
-                if file.is_some_and(|file| file.health == Health::Good)
-                    || all.all(|(_, file)| file.health == Health::Good)
-                {
+                let Some(place) = self.files.get_mut(&key) else { continue };
+                place.is_past |= tree.below(&folder).all(|(_, file)| file.health == Health::Good);
+                // It was taken out of a file that can be read.
+                if tree.files.get(&place.file).is_some_and(|file| file.health == Health::Good) {
                     self.files.remove(&key);
                 }
             }

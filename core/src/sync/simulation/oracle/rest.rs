@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::files::{folder_of, mark_of};
-use super::{Counts, Oracle, SYNCS};
+use super::{Counts, Oracle, Place, SYNCS};
 use crate::api::ObjectId;
 use crate::api::keys;
 use crate::sync::properties::repository::{Health, Tree, spec};
@@ -21,7 +21,14 @@ impl Oracle {
             let other = server.get(&Name::Sync(other.into()));
             other.is_some_and(|sync| sync["spec"]["suspend"] == true)
         };
-        for ((name, id), (file, content)) in &self.files {
+        for ((name, id), Place { file, content, is_past }) in &self.files {
+            let shared = SYNCS.iter().any(|(other, _, _)| {
+                other != name && self.files.contains_key(&((*other).to_owned(), id.clone()))
+            });
+            if *is_past || shared {
+                // Of two that had it and cannot read it any more, nobody knows who is to make it.
+                continue;
+            }
             if SYNCS.iter().any(|(other, _, _)| suspended(other)) {
                 // One that is suspended may have wanted it when it looked last: then it is not made again.
                 continue;

@@ -116,13 +116,15 @@ impl Oracle {
                 let errors = has_errors(&trees[head], folder);
                 assert!(errors, "{name} writes {id}, which its commit does not want");
                 let last = self.files.get(&(name.to_owned(), id.clone()));
-                assert!(last.is_none_or(|(_, content)| is(*content)), "{name} makes {id} anew");
+                let last = last.filter(|last| !last.is_past);
+                assert!(last.is_none_or(|last| is(last.content)), "{name} makes {id} anew");
                 assert!(before(), "{name} writes {id} as no commit says");
             }
             Some((_, Said::Hidden)) | None => {
                 let last = self.files.get(&(name.to_owned(), id.clone()));
+                let last = last.filter(|last| !last.is_past);
                 let good = match last {
-                    Some((_, content)) => is(*content),
+                    Some(last) => is(last.content),
                     None => before(),
                 };
                 assert!(
@@ -186,7 +188,13 @@ impl Oracle {
     }
 
     /// A request arrives, and is about to be carried out.
-    pub fn arrives(&mut self, sync: &str, asked: &Request, server: &Server, counts: &mut Counts) {
+    pub fn arrives(
+        &mut self,
+        (sync, writer): (&str, Writer),
+        asked: &Request,
+        server: &Server,
+        counts: &mut Counts,
+    ) {
         let call = &asked.call;
         let (Call::Apply { id, .. } | Call::ReplaceSpec { id, .. } | Call::Delete { id, .. }) =
             call
@@ -237,8 +245,9 @@ impl Oracle {
             Some(text(other, "/metadata/uid").to_owned())
         };
         let from = SYNCS.iter().find(|(other, _, _)| uid_of(other).is_some_and(|u| of(other, &u)));
-        // It has been given away by one that has come to its end, which was not seen yet.
-        let shown = self.passes.get(sync).map_or(0, |pass| pass.shown[0]);
+        // It has been given away by one that has come to its end, which was not seen yet by who asked for this.
+        let pass = self.passes.get(sync).filter(|_| writer != Writer::Late);
+        let shown = pass.map_or(0, |pass| pass.shown[0]);
         let gone = self.gone.iter().any(|(uid, (name, at))| of(name, uid) && *at > shown);
         let known = from.is_some() || gone || me.is_none();
         assert!(known, "{sync} writes {id}, which is marked {mark:?}");
@@ -280,7 +289,7 @@ impl Oracle {
                 self.by_hand.remove(id);
                 self.written.insert(id.clone(), (server.log.len(), writer));
             }
-            Call::Status { name, uid, status } => {
+            Call::Status { name, uid, status, .. } => {
                 self.says((name, uid), status, writer, server, counts);
             }
             _ => {}
