@@ -11,7 +11,7 @@ use super::{CLUSTER, Failure, USAGE};
 use crate::api::{GitSync, Kind, ObjectId};
 use crate::cluster::client::{CallError, call, connect_to};
 use crate::cluster::ssa::{api_of, api_of_kind};
-use crate::sync::preview::LiveManifest;
+use convoke_core::sync::preview::LiveManifest;
 
 /// Objects in one answer.
 const PAGE: u32 = 500;

@@ -27,8 +27,8 @@ use crate::net::{AddressRange, Dialler, Policy};
 use crate::sync::abandoned;
 use crate::sync::driver::{Driver, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
-use crate::sync::rights::Rules;
 use crate::sync::variables;
+use convoke_core::sync::apply::impersonation::Rules;
 
 /// Syncs that are worked on at once; of one namespace half as many. Most of their time they wait for the network, for minutes
 /// behind a slow admission webhook. What costs memory, fetching and reading commits, has slots of its own.

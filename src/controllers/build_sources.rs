@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use super::queue::Queue;
 use crate::api::Mark;
 use crate::cluster::store::Key;
-pub use crate::sync::source_at::SourceAt;
+pub use convoke_core::sync::commit::source_at::SourceAt;
 
 /// What is known of the source of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]

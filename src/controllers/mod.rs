@@ -19,7 +19,7 @@ pub mod stale;
 mod start;
 pub mod turns;
 pub mod verdict;
-pub use convoke_core::sync::wanted_agents;
+pub use convoke_core::sync::published::wanted_agents;
 pub mod workload;
 
 pub use start::{Settings, Watched, start};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::definition::diagnostic::is_invisible;
 use crate::net::{NetError, NotAllowed};
-use crate::sync::source_error::SourceError;
+use convoke_core::sync::commit::source_error::SourceError;
 
 /// Why a repository cannot be asked, fetched or read.
 ///

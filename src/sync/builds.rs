@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::desired::DesiredSet;
 use crate::api::Kind;
 use crate::api::agent_build::AgentBuildSpec;
 use crate::controllers::build_sources::SourceAt;
 use crate::git::{GitError, Snapshot};
+use crate::sync::commit::desired::DesiredSet;
 
 /// The tree ids that the AgentBuilds of a commit are made from.
 pub(super) fn build_sources(

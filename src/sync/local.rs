@@ -14,11 +14,11 @@ use notify::{Event, EventKind, RecursiveMode, Watcher};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
-use super::desired::{DesiredSet, hex};
 use crate::cluster::identity::is_dns_label;
 use crate::cluster::store::Key;
 use crate::controllers::queue::Queue;
 use crate::definition::Catalog;
+use crate::sync::commit::desired::{DesiredSet, hex};
 
 /// No change for this long: an editor that replaces a file by a new one is done, and a checkout is too.
 const QUIET: Duration = Duration::from_millis(100);

@@ -9,11 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
 use super::builds::build_sources;
-use super::loaded::{Coordinates, Loaded, Reading};
 use super::local::{Local, state_id};
-use super::order::Seq;
 use super::slots::Slots;
-use super::source_error::SourceError;
 use crate::api::ObjectId;
 use crate::api::git_sync::{GitSyncSpec, Stages};
 use crate::cluster::store::Key;
@@ -22,6 +19,9 @@ use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
 use crate::net::Dialler;
+use crate::sync::commit::loaded::{Coordinates, Loaded, Reading};
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::order::Seq;
 
 /// How long a server may send nothing while it has a turn to be read from. Git's servers say every five seconds that they are
 /// still at work (`uploadpack.keepAlive`).

@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
 use sha2::{Digest, Sha256};
 
-use super::source_error::SourceError;
 use crate::api::GitSync;
 use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::client::call;
@@ -21,6 +20,7 @@ use crate::cluster::reflector::{self, Heard, Manner, View};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::controllers::queue::Queue;
 use crate::definition::variables::Variables;
+use crate::sync::commit::source_error::SourceError;
 
 /// What is followed.
 const LABEL: (&str, &str) = ("convoke.dev/agents", "allow");

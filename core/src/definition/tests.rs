@@ -477,7 +477,7 @@ fn g7_what_could_not_be_read_once_is_read_again() {
 fn every_code_has_its_line_in_the_documentation() {
     let page = include_str!("../../../docs/problems.md");
     let codes =
-        [include_str!("diagnostic.rs"), include_str!("../sync/problems.rs")].map(|source| {
+        [include_str!("diagnostic.rs"), include_str!("../sync/apply/problems.rs")].map(|source| {
             source
                 .split('"')
                 .filter(|text| text.len() == 7 && text.starts_with("CVK0"))

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::approvals::is_gone;
-use super::board::Board;
-use super::desired::{Desired, DesiredSet, SyncRef, latch_key};
-use super::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, brake, plan};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
 use crate::cluster::live::{Live, Ours, Stores, hash_json};
 use crate::cluster::store::Key;
 use crate::definition::Catalog;
+use crate::sync::commit::desired::{Desired, DesiredSet, SyncRef, latch_key};
+use crate::sync::plan::approvals::is_gone;
+use crate::sync::plan::work_index::WorkIndex;
+use crate::sync::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, brake, plan};
 
 /// A live object.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +116,7 @@ impl Preview<'_> {
             latch_key: &latch_key,
             desired,
             live: &set,
-            board: &Board::new(&reference, desired, &set, &settled),
+            board: &WorkIndex::new(&reference, desired, &set, &settled),
             has_errors: catalog.has_errors(),
             broken: &catalog.broken,
             broken_paths: &catalog.broken_paths,

@@ -20,10 +20,10 @@ use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Definition, Limits, Loader};
 use crate::git::open_local;
-use crate::sync::desired::{Desired, DesiredSet, desired_set};
 use crate::sync::plan::{Others, Plan};
-use crate::sync::preview::{LiveManifest, Preview, spec_after};
 use crate::sync::variables;
+use convoke_core::sync::commit::desired::{Desired, DesiredSet, desired_set};
+use convoke_core::sync::preview::{LiveManifest, Preview, spec_after};
 
 /// Options of `--against cluster`.
 #[derive(Debug, ClapArgs)]

@@ -159,7 +159,7 @@ impl Encoding {
     }
 
     pub(super) fn finish(self) -> String {
-        crate::sync::desired::hex(&self.0.finalize())
+        convoke_core::sync::commit::desired::hex(&self.0.finalize())
     }
 }
 

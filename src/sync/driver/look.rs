@@ -9,10 +9,10 @@ use super::{Driver, Reader, lock};
 use crate::api::git_sync::Stages;
 use crate::cluster::store::Key;
 use crate::git::Revision;
-use crate::sync::machine::effect::Look;
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::io::effect::PollRequest;
+use crate::sync::io::poll::Answer;
 use crate::sync::source::Source;
-use crate::sync::source_error::SourceError;
-use crate::sync::state::Answer;
 use crate::sync::variables;
 
 /// A panic as an error. Whoever goes on must not believe what the work has left half done.
@@ -48,7 +48,7 @@ impl Driver {
         let task = tokio::spawn(Box::pin(async move {
             let found = unpanicked(driver.find(&mine, source, look).map(Ok)).await;
             let machine = driver.machine(&mine.namespace);
-            lock(&machine).looked(&mine.name, at, found);
+            lock(&machine).polled(&mine.name, at, found);
             driver.queue.add(mine);
         }));
         if let Some(reader) = lock(&self.readers).get_mut(key)

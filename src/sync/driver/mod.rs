@@ -18,17 +18,10 @@ use tokio::task::AbortHandle;
 use self::perform::Clients;
 use super::apply::CONCURRENCY;
 use super::budgets::Budgets;
-use super::engine::{Engine, EngineError};
-use super::listen::{Sink, listen};
 use super::local::LocalFolders;
-use super::machine::effect::{Effect, Published, Replied};
-use super::machine::io::{Now, Pass, Step};
 use super::machine::{Ended, Machine, Moved};
-use super::rights::Rules;
 use super::slots::Slots;
 use super::source::Source;
-use super::spoken::Spoken;
-use super::touched::Touched;
 use super::variables::Changed;
 use crate::cluster::events::Events;
 use crate::cluster::live::Stores;
@@ -40,6 +33,15 @@ use crate::controllers::runtime::{Next, Reconciler};
 use crate::controllers::turns::{Turn, Turns};
 use crate::controllers::wanted_agents::{WantedAgents, tell_agents};
 use crate::net::Dialler;
+use crate::sync::apply::impersonation::Rules;
+use crate::sync::io::EngineError;
+use crate::sync::io::Sink;
+use crate::sync::io::effect::{Effect, Published, Replied};
+use crate::sync::io::{Now, Pass, Step};
+use crate::sync::plan::dirty::Dirty;
+use crate::sync::reconcile::engine::Engine;
+use crate::sync::status::last_written::LastWritten;
+use crate::sync::triggers::listen;
 
 /// How long the first lists of our kinds may take before the statuses say that one is missing.
 const LISTED_WITHIN: Duration = Duration::from_secs(15);
@@ -80,8 +82,8 @@ pub struct Driver {
     turns: Arc<Turns>,
     queue: Arc<Queue>,
     events: Events,
-    touched: Arc<Touched>,
-    spoken: Arc<Spoken>,
+    touched: Arc<Dirty>,
+    spoken: Arc<LastWritten>,
     slots: Slots,
     started: tokio::time::Instant,
     /// Syncs whose variables have changed.
@@ -120,7 +122,7 @@ impl Driver {
         turns: Arc<Turns>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
-        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
+        let (touched, spoken) = (Arc::new(Dirty::default()), Arc::new(LastWritten::default()));
         let sink = queue.clone();
         let sink: Sink = Arc::new(move |key, after| sink.add_after(key, after));
         listen(&stores, &touched, &spoken, || now().instant, &sink);
@@ -220,8 +222,8 @@ impl Driver {
                 };
                 return Some(tell.boxed());
             }
-            Effect::Look(look) => self.look(key, *look),
-            Effect::StopLooking => {
+            Effect::Poll(look) => self.look(key, *look),
+            Effect::StopPolling => {
                 let reader = lock(&self.readers).get_mut(key).and_then(|reader| reader.look.take());
                 if let Some(look) = reader {
                     look.abort();

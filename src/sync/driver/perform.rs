@@ -12,7 +12,7 @@ use crate::api::GitSync;
 use crate::cluster::client::call;
 use crate::cluster::identity::{Account, acting_as};
 use crate::cluster::ssa;
-use crate::sync::machine::effect::{Call, Replied, Reply};
+use crate::sync::io::effect::{Call, Replied, Reply};
 
 /// The clients of one pass: the operator's own, and those that act as somebody.
 pub(super) struct Clients {

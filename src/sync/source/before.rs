@@ -9,8 +9,8 @@ use crate::definition::Context;
 use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::git::{GitError, Revision};
+use crate::sync::commit::source_error::SourceError;
 use crate::sync::order::Seq;
-use crate::sync::source_error::SourceError;
 
 impl Source {
     /// Reads a commit that was applied before, by its id: from the store if it is still there, else from the remote.

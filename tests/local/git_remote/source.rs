@@ -3,8 +3,8 @@
 use convoke::api::git_sync::{GitSyncSpec, Stages};
 use convoke::cluster::store::Key;
 use convoke::sync::budgets::Budgets;
+use convoke::sync::commit::source_error::SourceError;
 use convoke::sync::source::Source;
-use convoke::sync::source_error::SourceError;
 
 use super::*;
 

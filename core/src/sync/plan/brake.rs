@@ -9,9 +9,10 @@ use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
 use crate::api::keys;
 use crate::cluster::live::Live;
-use crate::sync::approvals::{outdated, words};
-use crate::sync::board::{Board, Namespace, is_paused, mark};
-use crate::sync::desired::{DesiredSet, SyncRef, hex};
+use crate::sync::commit::desired::{DesiredSet, SyncRef, hex};
+use crate::sync::live_namespace::{Namespace, is_paused, mark};
+use crate::sync::plan::approvals::{outdated, words};
+use crate::sync::plan::work_index::WorkIndex;
 
 /// Objects that one approval releases: each is remembered in the status, which must stay small.
 pub const MOST_APPROVED: usize = 8000;
@@ -123,7 +124,7 @@ pub fn left(
     sync: &SyncRef,
     desired: &DesiredSet,
     live: &dyn Namespace,
-    board: &Board,
+    board: &WorkIndex,
 ) -> BTreeSet<String> {
     unwanted(sync, desired, live, board).map(|live| short(live.uid())).collect()
 }
@@ -133,7 +134,7 @@ fn unwanted(
     sync: &SyncRef,
     desired: &DesiredSet,
     live: &dyn Namespace,
-    board: &Board,
+    board: &WorkIndex,
 ) -> impl Iterator<Item = Live> {
     let unwanted = board.open().filter(|id| desired.get(id).is_none_or(|want| want.kept.is_some()));
     unwanted.filter_map(|id| {
@@ -150,7 +151,7 @@ pub fn is_due(
     sync: &SyncRef,
     desired: &DesiredSet,
     live: &dyn Namespace,
-    board: &Board,
+    board: &WorkIndex,
 ) -> bool {
     let named = uids(&approved.uids);
     unwanted(sync, desired, live, board).any(|live| {

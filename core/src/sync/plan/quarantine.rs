@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{FailurePolicy, Inputs, Plan, change, is_drift, is_equal};
 use crate::api::ObjectId;
 use crate::cluster::live::Live;
-use crate::sync::board::is_paused;
-use crate::sync::desired::Desired;
+use crate::sync::commit::desired::Desired;
+use crate::sync::live_namespace::is_paused;
 
 /// Plans an object of ours that is quarantined by its last good definition: what was changed by hand is brought back.
 pub(super) fn keep(

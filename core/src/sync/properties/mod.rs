@@ -1,4 +1,4 @@
-//! (tests) A small Git, for the [simulation](super::simulation) and for tests beside the code: files with definitions, and what a
+//! (tests) A small Git, for the [simulation](crate::sync::simulation) and for tests beside the code: files with definitions, and what a
 //! loader makes of them.
 
 pub mod repository;

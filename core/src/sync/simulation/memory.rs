@@ -6,14 +6,15 @@ use super::server::Name;
 use super::{NAMESPACE, Sim};
 use crate::api::ObjectId;
 use crate::cluster::store::Key;
-use crate::sync::board::{Board, Namespace};
-use crate::sync::desired::SyncRef;
-use crate::sync::engine::Engine;
-use crate::sync::overview::everything;
+use crate::sync::commit::desired::SyncRef;
+use crate::sync::live_namespace::Namespace;
+use crate::sync::live_namespace::{LiveNamespace, examined};
+use crate::sync::plan::references::References;
+use crate::sync::plan::refresh::View;
+use crate::sync::plan::refresh::everything;
+use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::properties::repository::spec;
-use crate::sync::references::References;
-use crate::sync::space::examined;
-use crate::sync::state::View;
+use crate::sync::reconcile::engine::Engine;
 
 impl Sim {
     /// What is kept up to date object by object is what would be found anew.
@@ -104,9 +105,9 @@ impl Engine {
     fn names_kept(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut all = self.siblings.names();
         all.push(("a state", self.states().keys().cloned().collect()));
-        all.push(("what is looked for", self.looks.names()));
-        all.push(("what has changed", self.touched.names()));
-        all.push(("what was said", self.spoken.names()));
+        all.push(("what is looked for", self.polls.names()));
+        all.push(("what has changed", self.dirty.names()));
+        all.push(("what was said", self.last_written.names()));
         all
     }
 
@@ -116,7 +117,7 @@ impl Engine {
         let Some(state) = state else { return vec!["nothing at all"] };
         let Some(state) = state.try_lock() else { return vec!["a pass"] };
         let Some(loaded) = &state.remote.loaded else { return vec!["no commit"] };
-        let space = self.space(NAMESPACE);
+        let space = LiveNamespace { stores: &self.stores, namespace: NAMESPACE };
         let lives = |id: &ObjectId| Namespace::get(&space, id).is_some();
         let known = |id: &ObjectId| loaded.desired.contains_key(id) || lives(id);
         let pending = state.latch.as_ref().and_then(Option::as_ref);
@@ -149,9 +150,12 @@ impl Engine {
         let entry = self.stores.git_syncs.get(&key)?;
         let (uid, namespace, name) = (state.uid.clone(), key.namespace.clone(), key.name.clone());
         let generation = entry.value.facts.generation.unwrap_or_default();
-        let (sync, live) = (SyncRef { uid, namespace, name, generation }, self.space(NAMESPACE));
-        let fresh = Board::new(&sync, &loaded.measure, &live, &state.plans.settled);
-        let (mut board, touched) = (board.clone(), self.touched.peek(&key));
+        let (sync, live) = (
+            SyncRef { uid, namespace, name, generation },
+            LiveNamespace { stores: &self.stores, namespace: NAMESPACE },
+        );
+        let fresh = WorkIndex::new(&sync, &loaded.measure, &live, &state.plans.settled);
+        let (mut board, touched) = (board.clone(), self.dirty.peek(&key));
         let missed = touched.is_none();
         let touched = touched.unwrap_or_else(|| everything(&board, &live));
         for id in &touched {

@@ -39,8 +39,8 @@ use serde_json::{Value, json};
 use self::operator::{Flying, Operator, Orphaned, WATCHES};
 use self::oracle::Oracle;
 use self::server::{Name, Server};
-use super::properties::repository::{Definitions, FOLDERS, Tree};
 use crate::dice::Dice;
+use crate::sync::properties::repository::{Definitions, FOLDERS, Tree};
 
 /// The namespace of the machine.
 pub const NAMESPACE: &str = "team";

@@ -21,16 +21,18 @@ use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::store::{Entry, Health, Key, Store};
 use crate::cluster::view;
 use crate::next::{Next, delay};
-use crate::sync::engine::Engine;
-use crate::sync::listen::{Sink, listen};
-use crate::sync::loaded::Loaded;
-use crate::sync::machine::effect::{Effect, Event, Found, Look, Replied, Request};
-use crate::sync::machine::io::{Now, Step};
-use crate::sync::machine::{Machine, Moved};
-use crate::sync::rights::Rules;
-use crate::sync::spoken::Spoken;
-use crate::sync::touched::Touched;
+use crate::sync::apply::impersonation::Rules;
+use crate::sync::commit::loaded::Loaded;
+use crate::sync::io::Sink;
+use crate::sync::io::effect::{Effect, Event, Found, PollRequest, Replied, Request};
+use crate::sync::io::{Now, Step};
+use crate::sync::machine::Machine;
+use crate::sync::plan::dirty::Dirty;
+use crate::sync::poll::Moved;
+use crate::sync::reconcile::engine::Engine;
+use crate::sync::status::last_written::LastWritten;
 use crate::sync::transcripts::words;
+use crate::sync::triggers::listen;
 
 /// Every GitSync is looked at again after this time, whatever the watch says.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -54,7 +56,7 @@ pub struct Orphaned {
 
 /// A look on its way.
 pub struct Looking {
-    pub look: Look,
+    pub look: PollRequest,
     /// The commit that the remote has shown, once it has.
     pub seen: Option<usize>,
     /// Whether it never ends by itself.
@@ -89,7 +91,7 @@ pub struct Operator {
     pub passes: u64,
     pub failures: BTreeMap<String, u32>,
     pub flying: Vec<Flying>,
-    pub looks: BTreeMap<String, Looking>,
+    pub polls: BTreeMap<String, Looking>,
     /// What the source of each GitSync keeps: its uid, and the commit that it has read last.
     pub read: BTreeMap<String, (String, Option<Arc<Loaded>>)>,
     pub watches: [Watch; 3],
@@ -154,7 +156,7 @@ impl Operator {
     /// An operator that starts at this time; its first lists show what the server has.
     pub fn new(server: &Server, now: Instant, seed: u64, slots: usize) -> Self {
         let stores = Stores::new();
-        let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
+        let (touched, spoken) = (Arc::new(Dirty::default()), Arc::new(LastWritten::default()));
         let due = Arc::new(Mutex::new(BTreeMap::<String, Instant>::new()));
         let clock = Arc::new(Mutex::new(now));
         let (adds, time) = (due.clone(), clock.clone());
@@ -194,7 +196,7 @@ impl Operator {
             passes: 0,
             failures: BTreeMap::new(),
             flying: Vec::new(),
-            looks: BTreeMap::new(),
+            polls: BTreeMap::new(),
             read: BTreeMap::new(),
             watches: Default::default(),
             looked: BTreeMap::new(),
@@ -367,18 +369,18 @@ impl Operator {
                 self.flying.push(Flying { sync, number, pass, asked, reply: None });
                 return (self.flying.last(), true);
             }
-            Step::Do(Effect::Look(look)) => {
+            Step::Do(Effect::Poll(look)) => {
                 *self.looked.entry(name.to_owned()).or_default() += 1;
-                self.looks
+                self.polls
                     .insert(name.to_owned(), Looking { look: *look, seen: None, hangs: false });
             }
-            Step::Do(Effect::StopLooking) => {
-                let looking = self.looks.remove(name);
+            Step::Do(Effect::StopPolling) => {
+                let looking = self.polls.remove(name);
                 self.given_up += usize::from(looking.is_some_and(|looking| looking.hangs));
             }
             Step::Do(Effect::Wake(other, after)) => self.wake(&other, after),
             Step::Do(Effect::Forget) => {
-                self.looks.remove(name);
+                self.polls.remove(name);
                 self.read.remove(name);
             }
             Step::Do(Effect::Event(event)) => self.events.push(*event),
@@ -414,14 +416,14 @@ impl Operator {
 
     /// Whether the look of a GitSync is still waited for: that it was given up may not be told yet.
     pub fn awaits(&self, name: &str) -> bool {
-        let at = self.looks.get(name).map(|looking| looking.look.question.at);
-        at.is_some_and(|at| self.machine.engine().looks.awaits(name, at))
+        let at = self.polls.get(name).map(|looking| looking.look.question.at);
+        at.is_some_and(|at| self.machine.engine().polls.awaits(name, at))
     }
 
     /// The look of a GitSync has ended.
-    pub fn looked(&mut self, name: &str, found: Found) {
-        let Some(Looking { look, .. }) = self.looks.remove(name) else { return };
-        self.machine.looked(name, look.question.at, found);
+    pub fn polled(&mut self, name: &str, found: Found) {
+        let Some(Looking { look, .. }) = self.polls.remove(name) else { return };
+        self.machine.polled(name, look.question.at, found);
         self.wake(name, Duration::ZERO);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::server::{Name, annotation};
 use super::{Sim, sync};
 use crate::api::{ObjectId, keys};
-use crate::sync::machine::Moved;
+use crate::sync::poll::Moved;
 use crate::sync::properties::repository::{FOLDERS, File, Health, NAMES, Tree, id, spec};
 
 impl Sim {

@@ -6,20 +6,21 @@ use super::operator::Looking;
 use super::{Sim, commit, number};
 use crate::api::git_sync::Stages;
 use crate::git::Revision;
-use crate::sync::loaded::Loaded;
-use crate::sync::source_error::SourceError;
-use crate::sync::state::{Answer, SourceFailure};
+use crate::sync::commit::loaded::Loaded;
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::io::poll::Answer;
+use crate::sync::io::poll::SourceFailure;
 
 impl Sim {
     /// A look goes on.
     pub(super) fn looks(&mut self) -> bool {
-        let going = self.operator.looks.iter().filter(|(_, looking)| !looking.hangs);
+        let going = self.operator.polls.iter().filter(|(_, looking)| !looking.hangs);
         let names: Vec<_> = going.map(|(name, _)| name.clone()).collect();
         if names.is_empty() {
             return false;
         }
         let name = names[self.dice.roll(names.len())].clone();
-        let Some(looking) = self.operator.looks.get_mut(&name) else { return false };
+        let Some(looking) = self.operator.polls.get_mut(&name) else { return false };
         if looking.seen.is_none() {
             looking.seen = Some(self.head);
             let question = &looking.look.question;
@@ -38,8 +39,8 @@ impl Sim {
             2 => {
                 self.count("look panicked");
                 self.say(|| format!("the look of {name} panics"));
-                self.oracle.looked(&name, None, &self.trees);
-                self.operator.looked(&name, Err(SourceError::Panicked));
+                self.oracle.polled(&name, None, &self.trees);
+                self.operator.polled(&name, Err(SourceError::Panicked));
                 return true;
             }
             _ => {}
@@ -57,15 +58,15 @@ impl Sim {
             format!("{name} has looked{how}, and knows {knows}{lost}")
         });
         if self.operator.awaits(&name) {
-            self.oracle.looked(&name, (!fails).then_some(lost), &self.trees);
+            self.oracle.polled(&name, (!fails).then_some(lost), &self.trees);
         }
-        self.operator.looked(&name, Ok(found));
+        self.operator.polled(&name, Ok(found));
         true
     }
 
     /// What a look finds, and whether nothing is known of what was before it though it has errors.
     fn found(&mut self, name: &str, fails: bool) -> (Answer, bool) {
-        let Looking { look, seen, .. } = &self.operator.looks[name];
+        let Looking { look, seen, .. } = &self.operator.polls[name];
         let (spec, uid) = {
             let sync = &look.sync;
             (sync.spec.clone(), sync.metadata.uid.clone().unwrap_or_default())

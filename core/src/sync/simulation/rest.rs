@@ -12,7 +12,7 @@ impl Sim {
         let operator = &self.operator;
         let soon = operator.next_due().is_some_and(|due| due <= self.now + Duration::from_secs(2));
         let shown = (0..WATCHES.len()).all(|watch| operator.has_shown(&self.server, watch));
-        let looks = operator.looks.values().any(|looking| !looking.hangs);
+        let looks = operator.polls.values().any(|looking| !looking.hangs);
         let works = !operator.flying.is_empty() || !operator.active.is_empty() || looks;
         let waits = !self.hungry.is_empty() || !self.late.is_empty();
         shown && !soon && !works && !waits && operator.failures.is_empty()

@@ -16,7 +16,7 @@ use crate::api::{ObjectId, keys};
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
 use crate::cluster::write::{Deleted, Mode};
-use crate::sync::machine::effect::{Call, Replied, Reply};
+use crate::sync::io::effect::{Call, Replied, Reply};
 
 /// What an object is called.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use super::Sim;
 use super::operator::{Flying, Orphaned};
 use super::server::Name;
 use crate::api::{ObjectId, keys};
-use crate::sync::machine::effect::Call;
+use crate::sync::io::effect::Call;
 use crate::sync::properties::repository::{FOLDERS, NAMES, id};
 
 impl Sim {

@@ -8,7 +8,7 @@ use super::oracle::{self, Writer};
 use super::server;
 use crate::cluster::call_error::CallError;
 use crate::cluster::write::Mode;
-use crate::sync::machine::effect::{Call, Replied, Request};
+use crate::sync::io::effect::{Call, Replied, Request};
 
 /// Who is written to when a reply does not come.
 const PATIENCE: Duration = Duration::from_secs(20);

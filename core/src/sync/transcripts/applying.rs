@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::is_as_written;
 use crate::api::{Kind, ObjectId, keys};
 use crate::definition::Catalog;
-use crate::sync::machine::Moved;
+use crate::sync::io::poll::SourceFailure;
+use crate::sync::poll::Moved;
 use crate::sync::properties::repository::wrong;
-use crate::sync::script::{Script, git_sync, id, of_sync};
 use crate::sync::simulation::server::Name;
-use crate::sync::state::SourceFailure;
+use crate::sync::tests::script::{Script, git_sync, id, of_sync};
 
 const A: &[(&str, usize)] = &[("a", 1), ("b", 2)];
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::is_as_written;
 use crate::api::keys;
-use crate::sync::machine::effect::Call;
-use crate::sync::script::{Script, git_sync, id, of_sync};
+use crate::sync::io::effect::Call;
 use crate::sync::simulation::server::{Name, Rights};
+use crate::sync::tests::script::{Script, git_sync, id, of_sync};
 
 /// `one`, which takes its objects along, and `two`.
 fn ending(change: impl FnOnce(&mut Value)) -> Script {

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::is_as_written;
 use crate::api::{Kind, ObjectId};
-use crate::sync::machine::effect::Call;
-use crate::sync::script::{Script, git_sync, id};
+use crate::sync::io::effect::Call;
 use crate::sync::simulation::server::{Name, Rights};
+use crate::sync::tests::script::{Script, git_sync, id};
 
 fn models(wants: &[(&str, usize)]) -> Vec<(ObjectId, usize)> {
     wants.iter().map(|(name, content)| (id(name), *content)).collect()

@@ -11,7 +11,7 @@ pub(in crate::sync) mod words;
 
 use std::path::Path;
 
-use super::script::Script;
+use crate::sync::tests::script::Script;
 
 /// Digests of held deletes by their numbers: what they are made of may change.
 fn numbered(text: &str) -> String {

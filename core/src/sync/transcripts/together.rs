@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::is_as_written;
-use crate::sync::machine::effect::Call;
-use crate::sync::script::{Script, git_sync, id, of_sync};
+use crate::sync::io::effect::Call;
 use crate::sync::simulation::server::Name;
+use crate::sync::tests::script::{Script, git_sync, id, of_sync};
 
 /// These GitSyncs, and on which each depends.
 fn several(syncs: &[(&'static str, &[&str])]) -> Script {

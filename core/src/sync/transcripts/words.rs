@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::api::keys;
 use crate::cluster::write::{Deleted, Mode};
 use crate::next::Next;
-use crate::sync::machine::Ended;
-use crate::sync::machine::effect::{Call, Effect, Look, Replied, Reply, Request};
-use crate::sync::machine::io::Step;
+use crate::sync::io::Ended;
+use crate::sync::io::Step;
+use crate::sync::io::effect::{Call, Effect, PollRequest, Replied, Reply, Request};
 use crate::sync::simulation::server::Name;
 
 /// `ModelAPI/a`, or `GitSync/one`.
@@ -128,8 +128,8 @@ pub fn of(sync: &str, asked: &Request, reply: &Replied, before: Option<&Value>) 
     more
 }
 
-fn of_look(look: &Look) -> String {
-    let Look { sync, question, anew, needless, before, has_objects, applied, last } = look;
+fn of_look(look: &PollRequest) -> String {
+    let PollRequest { sync, question, anew, needless, before, has_objects, applied, last } = look;
     let mut words = format!("looks at {} ({})", sync.spec.path, question.trigger);
     if let Some(request) = &question.request {
         words.push_str(&format!(", asked {request}"));
@@ -166,8 +166,8 @@ fn about(sync: &str, about: &ObjectReference) -> String {
 pub fn of_step(sync: &str, step: &Step<Ended>) -> Option<String> {
     let words = match step {
         Step::Do(Effect::Request(..) | Effect::Tick) | Step::Wait { .. } => return None,
-        Step::Do(Effect::Look(look)) => of_look(look),
-        Step::Do(Effect::StopLooking) => "gives up its look".to_owned(),
+        Step::Do(Effect::Poll(look)) => of_look(look),
+        Step::Do(Effect::StopPolling) => "gives up its look".to_owned(),
         Step::Do(Effect::Wake(other, after)) => format!("wakes {other} {}", roughly(*after)),
         Step::Do(Effect::Event(event)) => {
             let kind = if event.good { "Normal" } else { "Warning" };

@@ -1,7 +1,7 @@
 //! Objects of broken files, by their last good definitions.
 
 use super::*;
-use crate::sync::kept::Kept;
+use crate::sync::commit::last_good::Kept;
 
 /// A world whose commit has errors: it wants a, and b is kept of an earlier one, in a file that is broken.
 fn broken(certain: bool) -> World {

@@ -6,7 +6,7 @@ use super::files::{Said, folder_of, has_errors, mark_of, meant, part, said};
 use super::{Counts, Digest, Oracle, Writer};
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{ObjectId, keys};
-use crate::sync::machine::effect::Call;
+use crate::sync::io::effect::Call;
 use crate::sync::properties::repository::{Tree, labels, spec};
 use crate::sync::simulation::operator::{Operator, watch_of};
 use crate::sync::simulation::server::{Name, Server, annotation, is_deleting, is_paused, text};

@@ -23,7 +23,7 @@ use super::server::{Name, Server, is_deleting, text};
 use super::{Counts, SYNCS, commit};
 use crate::api::ObjectId;
 use crate::dice::Dice;
-use crate::sync::machine::effect::{Call, Request};
+use crate::sync::io::effect::{Call, Request};
 use crate::sync::properties::repository::{Health, Tree};
 
 /// A digest that was shown.
@@ -292,7 +292,7 @@ impl Oracle {
     }
 
     /// That look has ended: whether nothing is known of what was before it; or in vain.
-    pub fn looked(&mut self, name: &str, ended: Option<bool>, trees: &[Tree]) {
+    pub fn polled(&mut self, name: &str, ended: Option<bool>, trees: &[Tree]) {
         let looked = self.looked.entry(name.to_owned()).or_default();
         let Some(Sees { head, tick, generation, folder }) = looked.sees.take() else { return };
         self.news += 1;

@@ -8,7 +8,7 @@ use crate::api::git_sync::{DriftPolicy, FailurePolicy};
 use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::store::Key;
 use crate::cluster::write::Mode;
-use crate::sync::machine::effect::{Call, Request};
+use crate::sync::io::effect::{Call, Request};
 use crate::sync::properties::repository::{Tree, labels, spec};
 use crate::sync::simulation::operator::Operator;
 use crate::sync::simulation::server::{Name, Server, annotation, is_deleting, is_paused, text};

@@ -1,0 +1,89 @@
+//! The live objects of one namespace, as the stores show them.
+
+use std::collections::BTreeMap;
+
+use crate::api::{Kind, Mark, ObjectId, keys};
+use crate::cluster::live::{Live, Stores};
+use crate::cluster::store::Key;
+use crate::sync::commit::desired::SyncRef;
+
+/// The live objects of our kinds in the namespace of a sync, ours or not.
+pub trait Namespace {
+    /// One object.
+    fn get(&self, id: &ObjectId) -> Option<Live>;
+    /// All of them.
+    fn ids(&self) -> Vec<ObjectId>;
+}
+
+/// Live objects at one moment.
+pub type LiveSet = BTreeMap<ObjectId, Live>;
+
+impl Namespace for LiveSet {
+    fn get(&self, id: &ObjectId) -> Option<Live> {
+        self.get(id).cloned()
+    }
+
+    fn ids(&self) -> Vec<ObjectId> {
+        self.keys().cloned().collect()
+    }
+}
+
+/// The mark of a live object, if it names the object that carries it: a copied object is not ours.
+#[must_use]
+pub fn mark(live: &Live, id: &ObjectId, sync: &SyncRef) -> Option<Mark> {
+    let mark = live.facts().annotations.get(keys::OWNER).and_then(Mark::parse)?;
+    mark.names(id.kind, &sync.namespace, &id.name).then_some(mark)
+}
+
+/// Whether a live object is to be left as it is.
+#[must_use]
+pub fn is_paused(live: &Live) -> bool {
+    live.facts().annotations.get(keys::RECONCILE) == Some(keys::DISABLED)
+}
+
+/// Whether an object carries the mark of exactly this GitSync.
+pub(crate) fn is_ours(live: &Live, id: &ObjectId, sync: &SyncRef) -> bool {
+    mark(live, id, sync) == Some(sync.mark(id))
+}
+
+/// The live objects of a namespace in the stores.
+#[derive(Clone, Copy)]
+pub struct LiveNamespace<'a> {
+    /// The stores.
+    pub stores: &'a Stores,
+    /// The namespace.
+    pub namespace: &'a str,
+}
+
+impl LiveNamespace<'_> {
+    /// All of them at one moment.
+    #[must_use]
+    pub fn all(&self) -> LiveSet {
+        self.ids().into_iter().filter_map(|id| Some((id.clone(), self.get(&id)?))).collect()
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static EXAMINED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many objects were looked at in this thread, for tests.
+#[cfg(test)]
+#[must_use]
+pub fn examined() -> usize {
+    EXAMINED.get()
+}
+
+impl Namespace for LiveNamespace<'_> {
+    fn get(&self, id: &ObjectId) -> Option<Live> {
+        #[cfg(test)]
+        EXAMINED.set(EXAMINED.get() + 1);
+        self.stores.managed(id.kind).live(&Key::new(self.namespace, &*id.name))
+    }
+
+    fn ids(&self) -> Vec<ObjectId> {
+        let of = |kind| self.stores.managed(kind).names(self.namespace).into_iter();
+        Kind::ALL.into_iter().flat_map(|k| of(k).map(move |name| ObjectId::new(k, name))).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! What is known of a remote, and when it is polled next.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::api::git_sync::Stages;
+use crate::git::Revision;
+use crate::sync::commit::loaded::Loaded;
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::io::poll::{Answer, Question, Slot, SourceFailure};
+use crate::sync::order::Seq;
+use crate::sync::reasons::Trigger;
+
+/// A look at the remote that is under way.
+struct Poll {
+    question: Question,
+    answer: Slot,
+}
+
+/// What is known of the remote, and when it is looked at.
+#[derive(Default)]
+pub struct Remote {
+    poll: Option<Poll>,
+    /// The newest commit that was read whole.
+    pub loaded: Option<Arc<Loaded>>,
+    /// When the remote is asked next; `None` before the first time.
+    pub next_poll: Option<Instant>,
+    /// Generation that the source was last asked for.
+    pub generation: i64,
+    /// Value of `requestedAt` that was last acted on.
+    pub request: Option<String>,
+    /// When the look began that has ended last.
+    pub looked: Seq,
+    /// Whether approved deletes wait for a look that begins after the approval.
+    pub owed: bool,
+    /// Why the newest commit could not be read.
+    pub source_error: Option<SourceFailure>,
+    /// Newest commit that was tried.
+    pub attempted: Option<Revision>,
+    /// Timings of the last commit that was read.
+    pub stages: Stages,
+}
+
+impl Remote {
+    /// Why the remote is to be looked at now, if it is.
+    #[must_use]
+    pub fn due(
+        &self,
+        generation: i64,
+        request: Option<&str>,
+        asked: Option<Trigger>,
+        now: Instant,
+    ) -> Option<Trigger> {
+        let Some(next) = self.next_poll else { return Some(Trigger::Start) };
+        if self.generation != generation {
+            Some(Trigger::Spec)
+        } else if request.is_some() && self.request.as_deref() != request {
+            Some(Trigger::Request)
+        } else if asked.is_some() {
+            asked
+        } else if self.owed {
+            Some(Trigger::Approval)
+        } else if next <= now {
+            Some(if self.source_error.is_some() { Trigger::Retry } else { Trigger::Interval })
+        } else {
+            None
+        }
+    }
+
+    /// Whether a look has found something new that is not taken in yet: for asking while a plan is carried out.
+    pub fn has_news(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let answer = self.poll.as_ref().map(|poll| poll.answer.clone());
+        move || {
+            answer.as_ref().is_some_and(|answer| {
+                let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+                answer.as_ref().is_some_and(|answer| match answer {
+                    Ok(answer) => answer.changed || answer.failure.is_some(),
+                    Err(_) => true,
+                })
+            })
+        }
+    }
+
+    /// The look that is under way.
+    #[must_use]
+    pub fn polling(&self) -> Option<&Question> {
+        self.poll.as_ref().map(|poll| &poll.question)
+    }
+
+    /// A look at the remote begins; gives where its answer is to be put.
+    pub(crate) fn poll(&mut self, question: Question) -> Slot {
+        let answer = Slot::default();
+        self.poll = Some(Poll { question, answer: answer.clone() });
+        answer
+    }
+
+    /// The answer of the look that was under way, once it is there. One that panicked is a failure like any other: what was
+    /// read before stays, and nobody believes it to be the newest.
+    pub fn take_answer(&mut self) -> Option<Answer> {
+        let poll = self.poll.as_ref()?;
+        let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let question = poll.question.clone();
+        self.poll = None;
+        let failed =
+            |error: SourceError| Answer::failed(question, error.into(), self.loaded.clone());
+        Some(found.unwrap_or_else(failed))
+    }
+
+    /// Gives up the look that is under way; the next one begins as soon as it may.
+    pub fn stop_polling(&mut self) {
+        (self.poll, self.next_poll) = (None, None);
+    }
+
+    /// Time until the remote is asked next.
+    #[must_use]
+    pub fn until_poll(&self, now: Instant) -> Duration {
+        if self.poll.is_some() {
+            // Its answer wakes.
+            return Duration::from_secs(10);
+        }
+        if self.owed {
+            return Duration::ZERO;
+        }
+        self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/remote.rs"]
+mod tests;

@@ -1,0 +1,3 @@
+//! What the engine says to controllers.
+
+pub mod wanted_agents;

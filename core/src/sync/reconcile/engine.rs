@@ -1,0 +1,109 @@
+//! What decides for the GitSyncs of one namespace, and what it keeps.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::cluster::live::Stores;
+use crate::cluster::store::Key;
+use crate::sync::apply::impersonation::Rules;
+use crate::sync::io::Io;
+use crate::sync::io::effect::{Effect, Found};
+use crate::sync::order::Seq;
+use crate::sync::peers::hand_over::Siblings;
+use crate::sync::plan::dirty::Dirty;
+use crate::sync::poll::{Moved, Poller, Polls};
+use crate::sync::reconcile::state::State;
+use crate::sync::status::last_written::LastWritten;
+use crate::sync::status::writer::StatusWriter;
+
+/// How often kinds that the cluster does not list are looked for.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// What decides for the GitSyncs of one namespace. All that it keeps can be made anew.
+pub struct Engine {
+    pub(crate) namespace: String,
+    pub(crate) stores: Stores,
+    pub(crate) rules: Rules,
+    pub(crate) dirty: Arc<Dirty>,
+    pub(crate) last_written: Arc<LastWritten>,
+    pub(crate) siblings: Siblings,
+    pub(crate) polls: Polls,
+    states: Mutex<BTreeMap<String, Arc<futures::lock::Mutex<State>>>>,
+}
+
+impl Engine {
+    /// An engine for one namespace, over these stores. What has changed in them is told by `dirty` and `last_written`.
+    #[must_use]
+    pub fn new(
+        namespace: &str,
+        stores: Stores,
+        rules: Rules,
+        dirty: Arc<Dirty>,
+        last_written: Arc<LastWritten>,
+    ) -> Self {
+        let (siblings, polls, states) = (Siblings::default(), Polls::default(), Mutex::default());
+        Self {
+            namespace: namespace.to_owned(),
+            stores,
+            rules,
+            dirty,
+            last_written,
+            siblings,
+            polls,
+            states,
+        }
+    }
+
+    pub(crate) fn states(
+        &self,
+    ) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self, key: &Key, uid: &str) -> Arc<futures::lock::Mutex<State>> {
+        let fresh = || Arc::new(futures::lock::Mutex::new(State::new(uid)));
+        self.states().entry(key.name.clone()).or_insert_with(fresh).clone()
+    }
+
+    /// Whether nothing is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.states().is_empty()
+    }
+
+    /// Something besides objects of the cluster has changed for a GitSync: its remote is polled.
+    pub(crate) fn changed(&self, name: &str, what: Moved) {
+        self.polls.moved(name, what);
+    }
+
+    pub(crate) fn forget(&self, io: &Io, key: &Key) {
+        // First: nobody hears of what a poll finds from now on.
+        self.polls.forget(&key.name);
+        io.wake(self.siblings.forget(key));
+        self.dirty.forget(key);
+        self.last_written.forget(key);
+        self.states().remove(&key.name);
+        io.tell(Effect::Forget);
+    }
+
+    /// The one writer of the statuses of the namespace.
+    pub(crate) fn status(&self) -> StatusWriter<'_> {
+        StatusWriter { stores: &self.stores, last_written: &self.last_written }
+    }
+
+    /// The polls of the namespace.
+    pub(crate) fn poller(&self) -> Poller<'_> {
+        Poller { polls: &self.polls, siblings: &self.siblings }
+    }
+
+    /// A poll of a remote has ended.
+    pub(crate) fn polled(&self, name: &str, at: Seq, found: Found) {
+        self.poller().ended(&Key::new(&*self.namespace, name), at, found);
+    }
+
+    /// What the others of the namespace want, and which of them there are, may have changed when this number has. Passes of
+    /// one namespace run beside each other, so it is asked for before what it is to guard is looked at.
+    pub(crate) fn news(&self) -> u64 {
+        self.siblings.news(&self.namespace) + self.dirty.syncs_changed(&self.namespace)
+    }
+}

@@ -1,0 +1,72 @@
+//! GitSyncs for which nothing can be done: not all objects are known, or they do not parse themselves.
+
+use crate::api::GitSync;
+use crate::cluster::live::Managed;
+use crate::cluster::store::{Entry, Key};
+use crate::next::Next;
+use crate::sync::io::Ended;
+use crate::sync::io::EngineError;
+use crate::sync::io::Io;
+use crate::sync::io::effect::{Call, Reply};
+use crate::sync::reasons::Said;
+use crate::sync::reasons::unready;
+use crate::sync::reconcile::engine::{Engine, LOOK_AGAIN};
+use crate::sync::status::{Report, status};
+use crate::sync::subject::Subject;
+
+impl Engine {
+    /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
+    pub(crate) async fn unlisted(&self, io: &Io, key: &Key) -> Ended {
+        let kinds = self.stores.pending().join(", ");
+        let entry = self.stores.git_syncs.get(key).filter(|entry| !entry.value.facts.deleting);
+        let sync = entry.as_ref().and_then(|entry| entry.value.object());
+        if let (Some(entry), Some(sync)) = (&entry, sync.filter(|sync| !sync.spec.suspend)) {
+            tracing::debug!(object = %key, kinds, "waiting for complete lists");
+            let message = format!(
+                "nothing is synced until the cluster lists its objects of kind {kinds}; is all of deploy/crds.yaml applied?"
+            );
+            let generation = sync.metadata.generation.unwrap_or(0);
+            let subject = Subject { io, key, entry, sync: &sync, generation, own: None };
+            let mut verdict = unready(Said::KindsNotListed, &message, false);
+            verdict.reconciling = true;
+            let report = Report::of(generation, verdict, io.time());
+            self.status().report(&subject, report).await?;
+        }
+        Ok(Next::After(LOOK_AGAIN))
+    }
+
+    /// A GitSync of which not all can be read: nothing is done for it, and it says so.
+    pub(crate) async fn unreadable(
+        &self,
+        io: &Io,
+        key: &Key,
+        entry: &Entry<Managed<GitSync>>,
+    ) -> Ended {
+        let error = entry.value.parse_error().unwrap_or_default();
+        tracing::warn!(object = %key, error, "this GitSync does not parse");
+        let live = match io.ask(None, Call::GetSync { name: key.name.clone() }).await {
+            Ok(Reply::Object(live)) => live,
+            Err(error) if error.is_gone() => return Ok(Next::Settled),
+            Err(error) => return Err(EngineError::Status(error)),
+            Ok(_) => return Ok(Next::Settled),
+        };
+        let raw = live.data.get("status").cloned().unwrap_or_default();
+        // It may be just this part that is wrong.
+        let old = serde_json::from_value(raw.clone()).unwrap_or_default();
+        let message = format!(
+            "this GitSync cannot be read by this version of Convoke: {error}; nothing is done for it until its spec is changed"
+        );
+        let generation = live.metadata.generation.unwrap_or_default();
+        let verdict = unready(Said::InvalidSpec, &message, true);
+        let new = status(Some(&old), Report::of(generation, verdict, io.time()));
+        let said = if serde_json::to_value(&new).ok() == Some(raw) {
+            Some(new)
+        } else {
+            self.status().send(io, (key, &entry.uid), new, Some(&old)).await?
+        };
+        if let Some(said) = said {
+            self.status().announce(io, (key, &entry.uid), &said, None);
+        }
+        Ok(Next::Settled)
+    }
+}
