@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::desired::DesiredSet;
+use super::source_at::SourceAt;
 use crate::api::Kind;
 use crate::api::agent_build::AgentBuildSpec;
-use crate::controllers::build_sources::SourceAt;
 use crate::git::{GitError, Snapshot};
 
 /// The tree ids that the AgentBuilds of a commit are made from.

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use super::desired::{DesiredSet, hex};
 use crate::cluster::identity::is_dns_label;
 use crate::cluster::store::Key;
-use crate::controllers::queue::Queue;
 use crate::definition::Catalog;
+use crate::runtime::queue::Queue;
 
 /// No change for this long: an editor that replaces a file by a new one is done, and a checkout is too.
 const QUIET: Duration = Duration::from_millis(100);

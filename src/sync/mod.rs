@@ -7,6 +7,7 @@ pub use convoke_core::sync::*;
 
 pub mod abandoned;
 pub mod budgets;
+pub mod build_sources;
 mod builds;
 pub mod driver;
 pub mod local;

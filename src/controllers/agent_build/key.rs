@@ -10,7 +10,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::api::agent_build::{AgentBuildSpec, BuildOutput, BuildSource, BuildTrigger};
-use crate::controllers::build_sources::SourceAt;
+use crate::sync::source_at::SourceAt;
 
 /// Changes when the encoding changes: keys of different encodings never meet.
 const VERSION: &str = "convoke build key 1";

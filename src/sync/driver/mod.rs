@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use self::perform::Clients;
 use super::apply::CONCURRENCY;
 use super::budgets::Budgets;
+use super::build_sources::BuildSources;
 use super::engine::{Engine, EngineError};
 use super::listen::{Sink, listen};
 use super::local::LocalFolders;
@@ -30,16 +31,15 @@ use super::source::Source;
 use super::spoken::Spoken;
 use super::touched::Touched;
 use super::variables::Changed;
+use super::wanted_agents::{WantedAgents, tell_agents};
 use crate::cluster::events::Events;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::cluster::writes::{Ticket, Writes};
-use crate::controllers::build_sources::BuildSources;
-use crate::controllers::queue::Queue;
-use crate::controllers::runtime::{Next, Reconciler};
-use crate::controllers::turns::{Turn, Turns};
-use crate::controllers::wanted_agents::{WantedAgents, tell_agents};
 use crate::net::Dialler;
+use crate::runtime::queue::Queue;
+use crate::runtime::worker::{Next, Reconciler};
+use crate::runtime::write_priority::{SyncWrites, WritePriority};
 
 /// How long the first lists of our kinds may take before the statuses say that one is missing.
 const LISTED_WITHIN: Duration = Duration::from_secs(15);
@@ -77,7 +77,7 @@ pub struct Driver {
     settings: Settings,
     builds: Arc<BuildSources>,
     wanted: Arc<WantedAgents>,
-    turns: Arc<Turns>,
+    write_priority: Arc<WritePriority>,
     queue: Arc<Queue>,
     events: Events,
     touched: Arc<Touched>,
@@ -108,7 +108,7 @@ impl Driver {
     /// hears of every change that concerns a GitSync.
     ///
     /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
-    /// writes it takes the turn of controllers.
+    /// writes, the controllers of the namespace wait.
     #[allow(clippy::too_many_arguments)] // what one process has one of
     pub fn new(
         client: Client,
@@ -117,7 +117,7 @@ impl Driver {
         settings: Settings,
         builds: Arc<BuildSources>,
         wanted: Arc<WantedAgents>,
-        turns: Arc<Turns>,
+        write_priority: Arc<WritePriority>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         let (touched, spoken) = (Arc::new(Touched::default()), Arc::new(Spoken::default()));
@@ -132,7 +132,7 @@ impl Driver {
             settings,
             builds,
             wanted,
-            turns,
+            write_priority,
             queue: queue.clone(),
             events,
             touched,
@@ -203,7 +203,7 @@ impl Driver {
         self: &'a Arc<Self>,
         key: &'a Key,
         clients: &mut Clients,
-        turn: &mut Option<Turn>,
+        writing: &mut Option<SyncWrites>,
         effect: Effect,
     ) -> Option<BoxFuture<'a, Option<(u64, Replied)>>> {
         match effect {
@@ -231,8 +231,10 @@ impl Driver {
                 self.queue.add_after(Key::new(&*key.namespace, name), after);
             }
             Effect::Publish(published) => self.publish(key, &published),
-            Effect::Writing(true) => *turn = Some(self.turns.sync(&key.namespace)),
-            Effect::Writing(false) => *turn = None,
+            Effect::Writing(true) => {
+                *writing = Some(self.write_priority.sync_writes(&key.namespace));
+            }
+            Effect::Writing(false) => *writing = None,
             Effect::Tick => {}
             Effect::Forget => self.forget(key),
         }
@@ -251,8 +253,8 @@ impl Driver {
         let pass = lock(&machine).begin(&key.name, now());
         // Also when this is dropped, or panics.
         let _ended = Ends { machine: &machine, name: &key.name };
-        let (mut clients, mut turn) = (Clients::new(&self.client), None);
-        let does = |effect| self.does(key, &mut clients, &mut turn, effect);
+        let (mut clients, mut writing) = (Clients::new(&self.client), None);
+        let does = |effect| self.does(key, &mut clients, &mut writing, effect);
         let ended = run(&pass, (&self.writes, &key.namespace), does).await;
         ended.unwrap_or(Err(EngineError::Stuck))
     }
