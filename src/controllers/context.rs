@@ -1,4 +1,4 @@
-//! What the reconciles of Agents, ModelAPIs and MCPServers share: client, stores and defaults.
+//! What controllers share: with the sync engine ([`Shared`]), and among the kinds that run pods ([`Context`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,22 @@ use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::readiness::{Observed, observe};
 use crate::cluster::store::{Key, Store};
 use crate::runtime::worker::{Next, jitter};
+use crate::runtime::write_priority::WritePriority;
 use crate::sync::wanted_agents::WantedAgents;
 
 /// The time after which an object is reconciled again that waits for something that no watch shows.
 const UNWATCHED_RECHECK: Duration = Duration::from_secs(30);
+
+/// What controllers share with the sync engine.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    /// The client with the operator's rights.
+    pub client: &'a Client,
+    /// The stores of Convoke's own kinds. The caller watches into them.
+    pub stores: &'a Stores,
+    /// Controllers wait while a sync writes to their namespace.
+    pub write_priority: &'a Arc<WritePriority>,
+}
 
 /// What all reconciles share.
 pub struct Context {

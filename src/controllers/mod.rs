@@ -41,7 +41,8 @@ pub mod status;
 mod wake;
 pub mod workload;
 
-pub use start::{Settings, Shared, Watched, start};
+pub use context::Shared;
+pub use start::{Settings, Watched, start};
 
 use std::collections::BTreeSet;
 

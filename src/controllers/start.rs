@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::Client;
 use tokio::task::JoinSet;
 
 use super::ControllerSet;
 use super::agent::Agents;
-use super::context::Context;
+use super::context::{Context, Shared};
 use super::defaults::Defaults;
 use super::events::Teller;
 use super::inputs::Inputs;
@@ -20,7 +19,6 @@ use super::workload::{Controller, Workload};
 use crate::api::Kind;
 use crate::cluster::child_watch;
 use crate::cluster::children::{ChildStores, ChildWriter};
-use crate::cluster::live::Stores;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::runtime::write_priority::WritePriority;
@@ -40,17 +38,6 @@ pub struct Settings {
     pub operator_namespace: String,
     /// How many labelled ConfigMaps and their keys are followed in each namespace, and how many Secrets and keys of those.
     pub inputs_max_keys: usize,
-}
-
-/// What controllers share with the sync engine.
-#[derive(Clone, Copy)]
-pub struct Shared<'a> {
-    /// The client with the operator's rights.
-    pub client: &'a Client,
-    /// The stores of Convoke's own kinds. The caller watches into them.
-    pub stores: &'a Stores,
-    /// Controllers wait while a sync writes to their namespace.
-    pub write_priority: &'a Arc<WritePriority>,
 }
 
 /// What controllers watch besides Convoke's own kinds.

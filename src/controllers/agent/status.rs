@@ -13,7 +13,7 @@ use crate::cluster::{conditions, meta};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::reason::Reason;
 use crate::controllers::workload::outcome::Applied;
-use crate::controllers::workload::pod_health::of_pods;
+use crate::controllers::workload::pod_health::pod_phase;
 
 /// The new status.
 #[must_use]
@@ -29,7 +29,7 @@ pub fn status(
     let name = agent.metadata.name.as_deref().unwrap_or_default();
     let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
     let exposed = agent.spec.agent_network.as_ref().is_none_or(|network| network.expose);
-    let (phase, reason, message) = verdict(agent, resolved, applied);
+    let (phase, reason, message) = decide_phase(agent, resolved, applied);
 
     let list = &mut status.conditions;
     let ready = if phase == Phase::Ready { "True" } else { "False" };
@@ -97,9 +97,13 @@ fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved
 }
 
 /// Phase, reason of `Ready` and one sentence.
-fn verdict(agent: &Agent, resolved: &Resolved, applied: &Applied) -> (Phase, &'static str, String) {
-    if let Some(verdict) = applied.outcome.verdict() {
-        return verdict;
+fn decide_phase(
+    agent: &Agent,
+    resolved: &Resolved,
+    applied: &Applied,
+) -> (Phase, &'static str, String) {
+    if let Some(phase) = applied.outcome.phase() {
+        return phase;
     }
     if agent.spec.suspend {
         return (Phase::Stopped, Reason::Suspended.as_str(), "Suspended".into());
@@ -112,7 +116,7 @@ fn verdict(agent: &Agent, resolved: &Resolved, applied: &Applied) -> (Phase, &'s
         let message = format!("Waiting for {}", resolved.waiting_for.join(", "));
         return (Phase::Waiting, Reason::WaitingForDependencies.as_str(), message);
     };
-    of_pods(observed)
+    pod_phase(observed)
 }
 
 /// Whether a model is among those that a ModelAPI serves: by its name, by `*`, or by a prefix (`provider/*`). A ModelAPI that

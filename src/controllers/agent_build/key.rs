@@ -1,8 +1,8 @@
 //! (pure) The build key (B1): a hash of everything that goes into an image, and of nothing else.
 //!
-//! In it: the trees of the source folder and of `trigger.paths`, the recipe, the image's name, the resolved
-//! template. Not in it: commit, tag, timeout, repository address. So a commit that touches other files builds
-//! nothing, and a revert finds what was built before.
+//! These go into the key: the trees of the source folder and of `trigger.paths`, the recipe, the image's name and the resolved
+//! template. Commit, tag, timeout and the address of the repository do not. So a commit that touches other files builds nothing,
+//! and a revert finds the image that was built before.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::fmt;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::api::agent_build::{AgentBuildSpec, BuildOutput, BuildSource, BuildTrigger};
 use crate::sync::source_at::SourceAt;
 
-/// Changes when the encoding changes: keys of different encodings never meet.
+/// The version of the encoding. Keys of different versions are never equal.
 const VERSION: &str = "convoke build key 1";
 
 /// Names one build: sha256 in 64 hex digits.

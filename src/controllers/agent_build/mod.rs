@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 
 use self::lookup::Lookup;
 use self::tekton::Tekton;
-use super::Shared;
+use super::context::Shared;
 use super::debounce::Debounce;
 use super::events::Teller;
 use super::wake::on_own_changes;

@@ -1,7 +1,7 @@
 //! (pure) The allow-list that every TaskSpec passes (B3), and the rule that values never enter script text (B4).
 //!
-//! What is not listed is refused, so a field that Tekton or Kubernetes adds later is refused too. Credentials reach a
-//! step only through workspaces: Secrets are not on the list.
+//! A field that is not listed is refused, so a field that Tekton or Kubernetes adds later is refused too. Credentials reach a step
+//! only through workspaces: Secrets are not on the list.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::fmt;
@@ -83,7 +83,7 @@ const SECURITY_CONTEXT: &[&str] = &[
     "seccompProfile",
     "appArmorProfile",
 ];
-/// What buildah needs to write file capabilities; also on the list of the Pod Security level "baseline".
+/// The capability that buildah needs to write file capabilities. It is also on the list of the Pod Security level "baseline".
 const CAPABILITIES: &[&str] = &["SETFCAP"];
 const VOLUMES: &[&str] = &["name", "emptyDir", "configMap", "downwardAPI", "projected"];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI"];

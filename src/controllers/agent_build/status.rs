@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::decide::{Builder, Decision, Wait, under_way};
 use super::key::BuildKey;
 use super::problem::BuildProblem;
-use super::run::{Outcome, Run};
+use super::run::{Run, RunOutcome};
 use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
 use crate::api::common::Source;
 use crate::api::{Kind, Mark, keys};
@@ -272,21 +272,21 @@ fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> S
     let commit: String = run.commit.as_deref().unwrap_or_default().chars().take(12).collect();
     let name = &run.name;
     match &run.outcome {
-        Outcome::Running => {
+        RunOutcome::Running => {
             let message = format!("building commit {commit} in PipelineRun {name}");
             Summary::not_ready(BuildPhase::Building, Reason::Building.as_str(), message)
         }
-        Outcome::Failed { reason, message } => {
+        RunOutcome::Failed { reason, message } => {
             let message = format!("PipelineRun {name} of commit {commit} failed: {message}");
             Summary::stalled(BuildPhase::Failed, reason, message)
         }
-        Outcome::Built { url: Some(url), .. } if without_tag(url) != *repository => {
+        RunOutcome::Built { url: Some(url), .. } if without_tag(url) != *repository => {
             let message = format!(
                 "PipelineRun {name} says that it pushed {url}, but spec.output asks for {repository}"
             );
             Summary::stalled(BuildPhase::Failed, "ImageMismatch", message)
         }
-        Outcome::Built { digest, url: _ } => {
+        RunOutcome::Built { digest, url: _ } => {
             let image = format!("{repository}@{digest}");
             let summary = Summary::built(&image);
             new.built_image = Some(image);

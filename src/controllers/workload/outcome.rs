@@ -46,7 +46,7 @@ pub enum Outcome {
 impl Outcome {
     /// Phase, reason of `Ready` and one sentence, if the outcome alone decides them.
     #[must_use]
-    pub fn verdict(&self) -> Option<(Phase, &'static str, String)> {
+    pub fn phase(&self) -> Option<(Phase, &'static str, String)> {
         Some(match self {
             Self::Done => return None,
             Self::Invalid(invalid) => (Phase::Failed, "InvalidSpec", invalid.to_string()),

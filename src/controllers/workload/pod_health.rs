@@ -10,7 +10,7 @@ const REFUSED: &str = "FailedCreate";
 
 /// Phase, reason of `Ready` and one sentence.
 #[must_use]
-pub fn of_pods(observed: &Observed) -> (Phase, &'static str, String) {
+pub fn pod_phase(observed: &Observed) -> (Phase, &'static str, String) {
     if observed.wanted == 0 {
         return (Phase::Stopped, Reason::Stopped.as_str(), "Scaled to zero".into());
     }

@@ -6,8 +6,9 @@ use super::apply::apply;
 use super::outcome::{Outcome, WriteFailure};
 use super::{Debounced, Workload, retention};
 use crate::cluster::client::CallError;
+use crate::cluster::live::Managed;
 use crate::cluster::status::Target;
-use crate::cluster::store::Key;
+use crate::cluster::store::{Key, Store};
 use crate::controllers::children::{Children, Owner};
 use crate::controllers::context::Context;
 use crate::controllers::status;
@@ -39,7 +40,7 @@ impl<W: Workload> Reconciler for Controller<W> {
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, ReconcileError> {
         let Self { context, workload } = &*self;
         context.wait_ready().await;
-        let store = W::store(&context.stores);
+        let store: &Store<Managed<W::Object>> = W::store(&context.stores);
         let Some((uid, object)) = context.object(store, &key) else {
             context.inputs.forget(W::KIND, &key);
             workload.forget(&key);
@@ -72,7 +73,7 @@ impl<W: Workload> Reconciler for Controller<W> {
         // Status.
         let old = W::current_status(&object);
         let new = W::status(&object, &resolved, &applied, &context.defaults, context.now());
-        let target = Target { client: &context.client, store: &**store, key: &key, uid: &uid };
+        let target = Target { client: &context.client, store, key: &key, uid: &uid };
         status::write::<W::Object, _>(&context.events, &target, old, &new)
             .await
             .map_err(ReconcileError::Status)?;
@@ -84,7 +85,7 @@ impl<W: Workload> Reconciler for Controller<W> {
             Outcome::NamesTaken(_) => Ok(context.look_again()),
             Outcome::Done | Outcome::Invalid(_) => {
                 let observed = applied.observed.as_ref();
-                retention::remove_stale(context, &owner, &children, observed)
+                retention::remove_unneeded(context, &owner, &children, observed)
                     .await
                     .map_err(|error| ReconcileError::Write(error.into()))?;
                 Ok(look_again.map_or(Next::Settled, Next::After))

@@ -16,7 +16,7 @@ const KEPT_WHILE_ROLLING_OUT: usize = 8;
 ///
 /// # Errors
 /// The delete's error.
-pub async fn remove_stale(
+pub async fn remove_unneeded(
     context: &Context,
     owner: &Owner<'_>,
     children: &Children,
@@ -34,7 +34,7 @@ pub async fn remove_stale(
         map.owner_uid() == Some(owner.uid) && map.kind_label() == Some(kind.as_str())
     });
     let existing = existing.map(|(key, entry)| (key.name, entry.value.created)).collect();
-    for name in stale(existing, current, kept(current.is_some(), observed)) {
+    for name in removable(existing, current, kept(current.is_some(), observed)) {
         context.writer.remove(store, owner.uid, &Key::new(namespace, name)).await?;
     }
     Ok(())
@@ -52,7 +52,7 @@ fn kept(has_current: bool, observed: Option<&Observed>) -> usize {
 }
 
 /// The ConfigMaps that may go: all but the current one and the newest `keep` before it. `existing` is `(name, created)`.
-fn stale(
+fn removable(
     mut existing: Vec<(String, Option<Timestamp>)>,
     current: Option<&str>,
     keep: usize,
@@ -73,21 +73,21 @@ mod tests {
 
     #[test]
     fn a5_two_configurations_are_kept() {
-        assert_eq!(stale(existing(), Some("now"), kept(true, None)), ["b", "a"]);
+        assert_eq!(removable(existing(), Some("now"), kept(true, None)), ["b", "a"]);
         // Back to an older one: the newest before it stays.
-        assert_eq!(stale(existing(), Some("a"), kept(true, None)), ["c", "b"]);
+        assert_eq!(removable(existing(), Some("a"), kept(true, None)), ["c", "b"]);
     }
 
     #[test]
     fn a5_while_a_rollout_hangs_the_pods_that_serve_keep_their_configuration() {
         let hangs = Observed { wanted: 1, ..Observed::default() };
-        assert!(stale(existing(), Some("now"), kept(true, Some(&hangs))).is_empty());
+        assert!(removable(existing(), Some("now"), kept(true, Some(&hangs))).is_empty());
         let done = Observed { wanted: 1, health: Health::Available, ..Observed::default() };
-        assert_eq!(stale(existing(), Some("now"), kept(true, Some(&done))), ["b", "a"]);
+        assert_eq!(removable(existing(), Some("now"), kept(true, Some(&done))), ["b", "a"]);
     }
 
     #[test]
     fn a1_without_a_configuration_none_is_left() {
-        assert_eq!(stale(existing(), None, kept(false, None)), ["now", "c", "b", "a"]);
+        assert_eq!(removable(existing(), None, kept(false, None)), ["now", "c", "b", "a"]);
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::outcome::Applied;
-use super::pod_health::of_pods;
+use super::pod_health::pod_phase;
 use crate::api::common::Phase;
 use crate::cluster::conditions;
 use crate::controllers::reason::Reason;
@@ -45,7 +45,7 @@ pub fn judge(
     generation: i64,
     now: Timestamp,
 ) -> (Phase, String) {
-    let (phase, reason, message) = verdict(serving, applied);
+    let (phase, reason, message) = decide_phase(serving, applied);
     let ready = if phase == Phase::Ready { "True" } else { "False" };
     conditions::set(list, "Ready", ready, reason, &message, generation, now);
     match serving.place {
@@ -60,9 +60,9 @@ pub fn judge(
 }
 
 /// Phase, reason of `Ready` and one sentence.
-fn verdict(serving: &Serving, applied: &Applied) -> (Phase, &'static str, String) {
-    if let Some(verdict) = applied.outcome.verdict() {
-        return verdict;
+fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, String) {
+    if let Some(phase) = applied.outcome.phase() {
+        return phase;
     }
     if serving.place == Place::Elsewhere {
         let message = "Served elsewhere; not checked whether it answers";
@@ -73,7 +73,7 @@ fn verdict(serving: &Serving, applied: &Applied) -> (Phase, &'static str, String
         let message = format!("Waiting for AgentBuild {build}");
         return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
     };
-    of_pods(observed)
+    pod_phase(observed)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn read(status: Value) -> Run {
     Run::read(&serde_json::from_value(object).expect("an object"))
 }
 
-fn ended(status: &str, results: Value) -> Outcome {
+fn ended(status: &str, results: Value) -> RunOutcome {
     read(json!({"conditions": [{"type": "Succeeded", "status": status, "reason": "Why", "message": "because"}], "results": results})).outcome
 }
 
@@ -25,7 +25,7 @@ fn b06_a_run_is_done_when_its_condition_says_so() {
         json!({"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Succeeded", "status": "Unknown", "reason": "Running"}]}),
     );
     assert!(running.started);
-    assert_eq!(running.outcome, Outcome::Running);
+    assert_eq!(running.outcome, RunOutcome::Running);
     assert_eq!(
         (running.owner_name.as_deref(), running.owner_uid.as_deref()),
         (Some("b"), Some("u"))
@@ -35,12 +35,12 @@ fn b06_a_run_is_done_when_its_condition_says_so() {
         let results = json!([{"name": name, "value": format!("{digest}\n")}, {"name": "IMAGE_URL", "value": "r/i:t"}]);
         assert_eq!(
             ended("True", results),
-            Outcome::Built { digest: digest.clone(), url: Some("r/i:t".into()) }
+            RunOutcome::Built { digest: digest.clone(), url: Some("r/i:t".into()) }
         );
     }
     assert_eq!(
         ended("False", json!([])),
-        Outcome::Failed { reason: "Why".into(), message: "because".into() }
+        RunOutcome::Failed { reason: "Why".into(), message: "because".into() }
     );
 }
 
@@ -52,7 +52,7 @@ fn b06_a_success_without_a_digest_is_a_failure() {
         (json!([{"name": "IMAGE_DIGEST", "value": "latest"}]), "DigestInvalid"),
         (json!([{"name": "IMAGE_DIGEST", "value": "sha256:abc"}]), "DigestInvalid"),
     ] {
-        let Outcome::Failed { reason, .. } = ended("True", results.clone()) else {
+        let RunOutcome::Failed { reason, .. } = ended("True", results.clone()) else {
             panic!("{results} is a success")
         };
         assert_eq!(reason, want);
@@ -67,9 +67,9 @@ fn odd_objects_do_no_harm() {
         json!({"conditions": [1, {"type": "Succeeded", "status": 5}]}),
         json!([]),
     ] {
-        assert_eq!(read(status).outcome, Outcome::Running);
+        assert_eq!(read(status).outcome, RunOutcome::Running);
     }
     let long = json!({"conditions": [{"type": "Succeeded", "status": "False", "reason": "not a reason", "message": "ä".repeat(4000)}]});
-    let Outcome::Failed { reason, message } = read(long).outcome else { panic!("failed") };
+    let RunOutcome::Failed { reason, message } = read(long).outcome else { panic!("failed") };
     assert_eq!((reason.as_str(), message.len()), ("BuildFailed", 1024));
 }

@@ -26,7 +26,7 @@ fn key(tree: &str) -> BuildKey {
     build_key(&spec.expect("a spec"), &source, "registry:5000", "t").expect("a key")
 }
 
-fn run(key: &BuildKey, outcome: Outcome) -> Run {
+fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
     Run {
         name: format!("reviewer-{}-1", key.short()),
         owner_uid: Some(UID.into()),
@@ -39,15 +39,15 @@ fn run(key: &BuildKey, outcome: Outcome) -> Run {
     }
 }
 
-fn built() -> Outcome {
-    Outcome::Built {
+fn built() -> RunOutcome {
+    RunOutcome::Built {
         digest: format!("sha256:{}", "a".repeat(64)),
         url: Some(format!("{REPOSITORY}:t")),
     }
 }
 
-fn failed() -> Outcome {
-    Outcome::Failed { reason: "BuildFailed".into(), message: "exit 30".into() }
+fn failed() -> RunOutcome {
+    RunOutcome::Failed { reason: "BuildFailed".into(), message: "exit 30".into() }
 }
 
 fn at(second: i64) -> Timestamp {
@@ -104,7 +104,7 @@ fn b01_a_new_key_creates_and_a_known_one_never_again() {
         "its run was cleaned up"
     );
     assert_eq!(decided(&done, &two, None, true, Builder::Available), Decision::Create);
-    let building = next(&done, &two, Some(&run(&two, Outcome::Running)), Builder::Available, 2);
+    let building = next(&done, &two, Some(&run(&two, RunOutcome::Running)), Builder::Available, 2);
     assert_eq!(
         decided(&building, &one, None, true, Builder::Available),
         Decision::Keep,
@@ -156,7 +156,7 @@ fn b06_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
         (done.phase, condition(&done, "Ready")),
         (Some(BuildPhase::Succeeded), Some(("True", "Built")))
     );
-    let building = next(&done, &two, Some(&run(&two, Outcome::Running)), Builder::Available, 2);
+    let building = next(&done, &two, Some(&run(&two, RunOutcome::Running)), Builder::Available, 2);
     assert_eq!(
         (building.phase, building.built_image.as_ref()),
         (Some(BuildPhase::Building), Some(&image))
@@ -190,8 +190,10 @@ fn b06_an_image_under_another_name_is_not_taken() {
         ("registry:5000/team/other:t".into(), false),
         ("evil.example.com/team/reviewer:t".into(), false),
     ] {
-        let outcome =
-            Outcome::Built { digest: format!("sha256:{}", "a".repeat(64)), url: Some(url.clone()) };
+        let outcome = RunOutcome::Built {
+            digest: format!("sha256:{}", "a".repeat(64)),
+            url: Some(url.clone()),
+        };
         let new = next(
             &AgentBuildStatus::default(),
             &one,
@@ -226,12 +228,12 @@ fn b08_without_tekton_the_key_is_shown_and_it_heals() {
 #[test]
 fn b08_a_silent_tekton_is_said_after_a_minute() {
     let one = key("1");
-    let unseen = Run { started: false, ..run(&one, Outcome::Running) };
+    let unseen = Run { started: false, ..run(&one, RunOutcome::Running) };
     let early = next(&AgentBuildStatus::default(), &one, Some(&unseen), Builder::Available, 59);
     assert_eq!(condition(&early, "BuilderAvailable"), Some(("True", "TektonInstalled")));
     let late = next(&early, &one, Some(&unseen), Builder::Available, 60);
     assert_eq!(condition(&late, "BuilderAvailable"), Some(("False", "TektonNotResponding")));
-    let seen = next(&late, &one, Some(&run(&one, Outcome::Running)), Builder::Available, 61);
+    let seen = next(&late, &one, Some(&run(&one, RunOutcome::Running)), Builder::Available, 61);
     assert_eq!(condition(&seen, "BuilderAvailable"), Some(("True", "TektonInstalled")));
 }
 
@@ -391,7 +393,7 @@ fn shown<'a>(key: &'a BuildKey, run: &'a Run) -> Finding<'a> {
 fn b06_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready() {
     let one = key("1");
     let empty = AgentBuildStatus::default();
-    let (running, ended) = (run(&one, Outcome::Running), run(&one, built()));
+    let (running, ended) = (run(&one, RunOutcome::Running), run(&one, built()));
     let building = next(&empty, &one, Some(&running), Builder::Available, 1);
     let newer = ObjectMeta { generation: Some(4), ..meta() };
     for (meta, found, said) in [
@@ -423,7 +425,7 @@ fn b06_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready
 fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
     let one = key("1");
     let empty = AgentBuildStatus::default();
-    let running = run(&one, Outcome::Running);
+    let running = run(&one, RunOutcome::Running);
     let building = next(&empty, &one, Some(&running), Builder::Available, 1);
     assert_eq!(under_way(&building), Some((one.clone(), running.name.as_str())));
     for outcome in [built(), failed()] {

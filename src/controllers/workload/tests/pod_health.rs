@@ -17,7 +17,7 @@ fn a8_pods_in_trouble_say_how_many_serve_and_what_is_wrong() {
     {
         let observed = observed(Health::Progressing, Some(lasting));
         let text = "1 of 3 replicas available; pod a-1: it ends";
-        assert_eq!(of_pods(&observed), (phase, "CrashLoopBackOff", text.to_owned()));
+        assert_eq!(pod_phase(&observed), (phase, "CrashLoopBackOff", text.to_owned()));
         assert_eq!(progressing(Some(&observed)), moving);
     }
 }
@@ -26,10 +26,10 @@ fn a8_pods_in_trouble_say_how_many_serve_and_what_is_wrong() {
 fn a8_what_runs_or_is_not_to_run_has_no_trouble() {
     let mut all = observed(Health::Available, Some(true));
     all.unavailable = 0;
-    assert_eq!(of_pods(&all).0, Phase::Ready);
+    assert_eq!(pod_phase(&all).0, Phase::Ready);
     assert_eq!(progressing(Some(&all)), (false, "Settled"));
     let ending = Observed { wanted: 0, ..observed(Health::Progressing, Some(true)) };
-    assert_eq!(of_pods(&ending), (Phase::Stopped, "Stopped", "Scaled to zero".to_owned()));
+    assert_eq!(pod_phase(&ending), (Phase::Stopped, "Stopped", "Scaled to zero".to_owned()));
     assert_eq!(progressing(Some(&ending)), (true, "RollingOut"));
 }
 
@@ -37,7 +37,7 @@ fn a8_what_runs_or_is_not_to_run_has_no_trouble() {
 fn a8_pods_that_are_refused_say_by_whom() {
     let told = |message: &str| {
         let failed = Health::Failed(REFUSED.into(), message.to_owned());
-        let (phase, reason, text) = of_pods(&observed(failed, Some(true)));
+        let (phase, reason, text) = pod_phase(&observed(failed, Some(true)));
         assert_eq!(phase, Phase::Failed);
         let begin = "1 of 3 replicas available; the API server refuses new pods: ";
         (reason, text.strip_prefix(begin).expect(begin).to_owned())
@@ -57,7 +57,7 @@ fn a8_a_replica_set_that_is_refused_says_by_whom() {
         let failed = Health::Failed(UNMADE.into(), message.to_owned());
         let observed = observed(failed, None);
         assert_eq!(progressing(Some(&observed)), (false, "Stuck"));
-        let (phase, reason, text) = of_pods(&observed);
+        let (phase, reason, text) = pod_phase(&observed);
         assert_eq!(phase, Phase::Failed);
         let begin =
             "1 of 3 replicas available; the API server refuses the ReplicaSet of new pods: ";
@@ -74,8 +74,8 @@ fn a8_a_replica_set_that_is_refused_says_by_whom() {
 #[test]
 fn a8_a_deadline_that_passed_says_what_the_pods_say() {
     let late = || Health::Failed("ProgressDeadlineExceeded".into(), "late".into());
-    assert_eq!(of_pods(&observed(late(), Some(true))).1, "CrashLoopBackOff");
-    let (phase, reason, text) = of_pods(&observed(late(), None));
+    assert_eq!(pod_phase(&observed(late(), Some(true))).1, "CrashLoopBackOff");
+    let (phase, reason, text) = pod_phase(&observed(late(), None));
     assert_eq!((phase, reason), (Phase::Failed, "DeploymentFailed"));
     assert_eq!(text, "ProgressDeadlineExceeded: late");
     assert_eq!(progressing(Some(&observed(late(), None))), (false, "Stuck"));
