@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::cluster::store::Key;
+use convoke_core::cluster::store::Key;
 
 /// The keys of one namespace.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Space {
     }
 }
 
-/// See the module. What each call costs grows with the logarithm of what waits.
+/// The waiting keys of all namespaces. The cost of a call grows with the logarithm of their number.
 #[derive(Default)]
 pub struct Fair {
     spaces: HashMap<Arc<str>, Space>,

@@ -23,8 +23,9 @@
 //! | [`net`] | whom this process may dial, and the one dialler (its policy is pure) |
 //! | [`sync`] | the core's engine, and [`sync::driver`] that does what it asks for |
 //! | [`cluster`] | the only code that talks to Kubernetes; the live stores are the core's |
-//! | [`controllers`] | own runtime, then one folder a kind: resolve → validate → desired → apply → status |
-//! | [`fair`] | whose turn it is among namespaces |
+//! | [`fair`] | whose turn it is among namespaces (pure) |
+//! | [`runtime`] | queues and workers of everything that reconciles |
+//! | [`controllers`] | one folder a kind: resolve → validate → desired → apply → status |
 //! | [`http`] | health, readiness, metrics |
 //! | [`cli`] | one file a command; the only code that prints |
 //!
@@ -40,4 +41,5 @@ pub mod fair;
 pub mod git;
 pub mod http;
 pub mod net;
+pub mod runtime;
 pub mod sync;

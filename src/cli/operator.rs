@@ -17,18 +17,19 @@ use crate::cluster::live::{Managed, Stores};
 use crate::cluster::reflector;
 use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
-use crate::controllers::build_sources::BuildSources;
-use crate::controllers::queue::Queue;
-use crate::controllers::turns::Turns;
-use crate::controllers::wanted_agents::WantedAgents;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
 use crate::net::{AddressRange, Dialler, Policy};
+use crate::runtime::queue::Queue;
+use crate::runtime::worker;
+use crate::runtime::write_priority::WritePriority;
 use crate::sync::abandoned;
 use crate::sync::driver::{Driver, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
+use crate::sync::published::build_sources::BuildSources;
 use crate::sync::variables;
 use convoke_core::sync::apply::impersonation::Rules;
+use convoke_core::sync::published::wanted_agents::WantedAgents;
 
 /// Syncs that are worked on at once; of one namespace half as many. Most of their time they wait for the network, for minutes
 /// behind a slow admission webhook. What costs memory, fetching and reading commits, has slots of its own.
@@ -161,7 +162,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
     };
     let builds = BuildSources::new();
     let wanted = WantedAgents::new();
-    let turns = Turns::new();
+    let write_priority = WritePriority::new();
     // The engine waits for its slots by itself: nothing that it has decided on queues behind anything.
     let writes = Writes::new();
     let shared = writes.client(client.clone());
@@ -172,7 +173,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         settings,
         builds.clone(),
         wanted.clone(),
-        turns.clone(),
+        write_priority.clone(),
         &queue,
     );
     let builds_too = set.has(Kind::AgentBuild);
@@ -182,13 +183,15 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         operator_namespace: args.operator_namespace.clone(),
         inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
     };
-    let watched = controllers::start(&mut tasks, &shared, &stores, about, wanted, &turns);
+    let operated =
+        controllers::Shared { client: &shared, stores: &stores, write_priority: &write_priority };
+    let watched = controllers::start(&mut tasks, operated, about, wanted);
     if builds_too {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
             operator_namespace: args.operator_namespace,
         };
-        agent_build::start(&mut tasks, &shared, &stores, builds, settings, &turns);
+        agent_build::start(&mut tasks, operated, settings, builds);
     }
     let changed = engine.variables.clone();
     let (syncs, sink) = (stores.git_syncs.clone(), queue.clone());
@@ -204,7 +207,7 @@ async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
         })
     });
     tasks.spawn(async move {
-        controllers::runtime::run(engine, queue, SYNCS).await;
+        worker::run(engine, queue, SYNCS).await;
         Ok(())
     });
 

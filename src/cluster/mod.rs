@@ -24,4 +24,5 @@ pub mod read;
 pub mod readiness;
 pub mod reflector;
 pub mod ssa;
+pub mod status;
 pub mod writes;

@@ -1,10 +1,13 @@
-//! The children that every kind of ours may have, and the one way to bring them where they should be.
+//! The children that an object of ours may have, and the one way to bring them where they should be.
+//!
+//! This is below both `inputs`, which adds an annotation to the Deployment, and `workload`, which applies the children.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 
+use crate::api::Kind;
 use crate::cluster::children::{Brought, Child, ChildKind, ChildStores, ChildWriter, Wrote};
 use crate::cluster::client::CallError;
 use crate::cluster::store::{Entry, Key, Store};
@@ -12,11 +15,11 @@ use crate::cluster::store::{Entry, Key, Store};
 /// What is to become of one child.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wanted<K> {
-    /// It is to be like this.
+    /// The child is to be like this.
     Bring(K),
-    /// It is not to be made, and not to be touched.
+    /// The child is neither made nor touched.
     Keep,
-    /// It is not to be there.
+    /// The child is not to be there.
     Remove,
 }
 
@@ -30,116 +33,137 @@ impl<K> Wanted<K> {
     }
 }
 
-/// All children of one object.
+/// All children of one object, in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Children {
-    /// Configuration; before what mounts it.
+    /// The configuration. It is there before the pods that mount it.
     pub config_map: Wanted<ConfigMap>,
-    /// Before the pods: an address may be used before somebody answers.
+    /// The Service. It is there before the pods: an address may be used before anything answers.
     pub service: Wanted<Service>,
-    /// Last: it starts pods.
+    /// The Deployment. It comes last, because it starts pods.
     pub deployment: Wanted<Deployment>,
 }
 
 impl Children {
-    /// Everything stays as it is.
+    /// All children stay as they are.
     #[must_use]
     pub const fn kept() -> Self {
         Self { config_map: Wanted::Keep, service: Wanted::Keep, deployment: Wanted::Keep }
     }
 }
 
-/// Why children could not be brought where they should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// For people.
-    pub message: String,
-    /// Whether another try with the same content is of no use.
-    pub lasting: bool,
+/// The object that children belong to.
+#[derive(Debug)]
+pub struct Owner<'a> {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace and name.
+    pub key: &'a Key,
+    /// Its UID.
+    pub uid: &'a str,
+    /// Namespace and name of its Deployment and its Service.
+    pub child: Key,
 }
 
-impl From<&CallError> for Failure {
-    fn from(error: &CallError) -> Self {
-        Self { message: error.to_string(), lasting: error.is_invalid() || error.is_forbidden() }
+impl Owner<'_> {
+    /// The Deployment as it is, if it is there and belongs to this owner.
+    #[must_use]
+    pub fn live_deployment(&self, stores: &ChildStores) -> Option<Deployment> {
+        live_deployment(stores, self.uid, &self.child)
     }
 }
 
-/// What came of it.
-#[derive(Debug, Default)]
-pub struct Applied {
-    /// Names that somebody else has, for people.
-    pub conflicts: Vec<String>,
-    /// Names that are still those of an earlier owner's children, for people.
-    pub leftovers: Vec<String>,
-    /// The Deployment, if it is there and ours.
-    pub deployment: Option<Deployment>,
-    /// What was written of it.
-    pub wrote: Wrote,
-}
-
-/// A Deployment as it is, if it is there and belongs to this owner.
+/// The Deployment of that name as it is, if it is there and belongs to the owner with this UID.
 #[must_use]
 pub fn live_deployment(stores: &ChildStores, owner_uid: &str, key: &Key) -> Option<Deployment> {
     let entry = stores.deployments.get(key)?;
     (entry.value.owner_uid() == Some(owner_uid)).then(|| entry.value.object())?
 }
 
-/// Brings all children where they should be. `name` is the name of Service and Deployment.
+/// Children whose names other objects have. Each text names the child and the other object, for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamesTaken {
+    /// The other object is a stranger's.
+    pub conflicts: Vec<String>,
+    /// The other object is left from an earlier owner of the same name, and is about to go.
+    pub leftovers: Vec<String>,
+}
+
+impl NamesTaken {
+    /// Whether no name is taken.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.conflicts.is_empty() && self.leftovers.is_empty()
+    }
+
+    /// Takes note of what became of one child. Gives the child back if it is the owner's.
+    fn note<K>(&mut self, brought: Option<Brought<K>>) -> Option<(Arc<Entry<Child<K>>>, Wrote)> {
+        match brought? {
+            Brought::Ours(child, wrote) => return Some((child, wrote)),
+            Brought::Conflict(who) => self.conflicts.push(who),
+            Brought::Leftover(which) => self.leftovers.push(which),
+        }
+        None
+    }
+}
+
+/// What became of all children.
+#[derive(Debug)]
+pub struct BroughtChildren {
+    /// The names that other objects have.
+    pub taken: NamesTaken,
+    /// The Deployment, if it is there and belongs to the owner.
+    pub deployment: Option<Deployment>,
+    /// What was written of the Deployment.
+    pub wrote: Wrote,
+}
+
+/// Brings all children where they should be. The Deployment stays as it is while another object has the name of a child before
+/// it.
 ///
 /// # Errors
 /// The first write that fails.
-pub async fn apply(
+pub async fn bring(
     writer: &ChildWriter,
     stores: &ChildStores,
-    owner_uid: &str,
-    key: &Key,
+    owner: &Owner<'_>,
     children: &Children,
-) -> Result<Applied, CallError> {
+) -> Result<BroughtChildren, CallError> {
     // Destructured whole: a new child that is not brought here does not compile.
     let Children { config_map, service, deployment } = children;
     let ChildStores { deployments, services, config_maps } = stores;
-    let mut applied = Applied::default();
-    one(writer, config_maps, owner_uid, key, config_map, &mut applied).await?;
-    one(writer, services, owner_uid, key, service, &mut applied).await?;
-    if applied.conflicts.is_empty() && applied.leftovers.is_empty() {
-        let live = one(writer, deployments, owner_uid, key, deployment, &mut applied).await?;
-        if let Some((live, wrote)) = live {
-            applied.deployment = live.value.object();
-            applied.wrote = wrote;
-        }
-    } else {
-        // What runs goes on, and is told.
-        applied.deployment = live_deployment(stores, owner_uid, key);
+    let mut taken = NamesTaken::default();
+    taken.note(bring_one(writer, config_maps, owner, config_map).await?);
+    taken.note(bring_one(writer, services, owner, service).await?);
+    if !taken.is_empty() {
+        // What runs goes on, and the status says how it is.
+        let deployment = owner.live_deployment(stores);
+        return Ok(BroughtChildren { taken, deployment, wrote: Wrote::Nothing });
     }
-    Ok(applied)
+    let brought = taken.note(bring_one(writer, deployments, owner, deployment).await?);
+    let (deployment, wrote) = match brought {
+        Some((live, wrote)) => (live.value.object(), wrote),
+        None => (None, Wrote::Nothing),
+    };
+    Ok(BroughtChildren { taken, deployment, wrote })
 }
 
-async fn one<K: ChildKind>(
+/// Brings one child where it should be. `None` when there is none afterwards.
+async fn bring_one<K: ChildKind>(
     writer: &ChildWriter,
     store: &Store<Child<K>>,
-    owner_uid: &str,
-    key: &Key,
+    owner: &Owner<'_>,
     wanted: &Wanted<K>,
-    applied: &mut Applied,
-) -> Result<Option<(Arc<Entry<Child<K>>>, Wrote)>, CallError> {
+) -> Result<Option<Brought<K>>, CallError> {
     match wanted {
-        Wanted::Bring(child) => match writer.bring(store, owner_uid, child).await? {
-            Brought::Ours(entry, wrote) => Ok(Some((entry, wrote))),
-            Brought::Conflict(who) => {
-                applied.conflicts.push(who);
-                Ok(None)
-            }
-            Brought::Leftover(which) => {
-                applied.leftovers.push(which);
-                Ok(None)
-            }
-        },
+        Wanted::Bring(child) => writer.bring(store, owner.uid, child).await.map(Some),
         Wanted::Keep => {
-            let live = store.get(key).filter(|entry| entry.value.owner_uid() == Some(owner_uid));
-            Ok(live.map(|live| (live, Wrote::Nothing)))
+            let live = store.get(&owner.child);
+            let live = live.filter(|entry| entry.value.owner_uid() == Some(owner.uid));
+            Ok(live.map(|live| Brought::Ours(live, Wrote::Nothing)))
         }
         Wanted::Remove => {
-            writer.remove(store, owner_uid, key).await?;
+            writer.remove(store, owner.uid, &owner.child).await?;
             Ok(None)
         }
     }

@@ -1,4 +1,4 @@
-//! What children look like when the spec does not say: images, registries, the cluster's domain.
+//! What children look like when the spec does not say: images, package registries, the cluster's domain.
 
 use clap::Args as ClapArgs;
 
@@ -48,7 +48,7 @@ impl DefaultArgs {
     }
 }
 
-/// See the module.
+/// The values that the flags give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defaults {
     /// Image of agents that name none, and of tool servers from a string.

@@ -1,8 +1,31 @@
-//! Controllers: the runtime (queue, backoff, deadlines) and one folder a kind.
+//! Controllers: they make the children of Convoke's own objects, and write what those do into the statuses.
+//!
+//! Each kind has a folder. Every reconcile has the same steps under the same names:
+//!
+//! | step | what it does |
+//! |---|---|
+//! | resolve | looks up what the object refers to |
+//! | validate | checks what the schema does not check |
+//! | desired | says what the children are to be like |
+//! | inputs | adds the digests of the ConfigMaps and Secrets that pods read |
+//! | apply | writes the children |
+//! | status | writes what the children do into the status, and tells events |
+//! | retain | deletes ConfigMaps of earlier revisions |
+//!
+//! Imports run one way, from top to bottom:
+//!
+//! ```text
+//! start
+//! agent, agent_build
+//! model_api, mcp_server
+//! workload       the reconcile of all kinds that run pods
+//! context, wake, status
+//! inputs, pods, events
+//! children, debounce, defaults, reason
+//! ```
 
 pub mod agent;
 pub mod agent_build;
-pub mod build_sources;
 pub mod children;
 pub mod context;
 mod debounce;
@@ -12,16 +35,13 @@ pub mod inputs;
 pub mod mcp_server;
 pub mod model_api;
 pub mod pods;
-pub mod queue;
-pub mod runtime;
-pub mod serving;
-pub mod stale;
+pub mod reason;
 mod start;
-pub mod turns;
-pub mod verdict;
-pub use convoke_core::sync::published::wanted_agents;
+pub mod status;
+mod wake;
 pub mod workload;
 
+pub use context::Shared;
 pub use start::{Settings, Watched, start};
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
-//! The one watch of pods: which of them are in trouble. The others are not kept, and no event of theirs wakes anybody.
+//! The one watch of pods. Only pods in trouble are kept; events of the others wake no controller.
 //!
-//! Deployments say how many pods there are; why one does not run, only the pod says. Without the right to see pods
-//! everything goes on, and statuses say what the Deployment says.
+//! A Deployment says how many pods there are. Only the pod says why it does not run. Without the right to see pods everything goes
+//! on, and statuses say what the Deployment says.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,71 +12,72 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::queue::Queue;
 use crate::api::{Kind, keys};
 use crate::cluster::pods::{Sick, Trouble, read, term, trouble_of};
 use crate::cluster::reflector::{self, Heard, Manner};
 use crate::cluster::store::{Key, Store};
+use crate::runtime::queue::Queue;
 
-/// Longest time that reconciles wait for the first list: else all that was told before would be taken back for a moment.
-const SETTLE: Duration = Duration::from_secs(10);
-/// Longest pause between two tries while the right is missing.
-const FORBIDDEN: Duration = Duration::from_secs(60);
+/// The longest time that reconciles wait for the first list. Without it, statuses would take back the trouble of pods for a moment
+/// after each start.
+const MAX_FIRST_LIST_WAIT: Duration = Duration::from_secs(10);
+/// The longest pause between two tries while the right to see pods is missing.
+const MAX_PAUSE_WHILE_FORBIDDEN: Duration = Duration::from_secs(60);
 
-/// What the watch is worth.
+/// Whether the store shows what is in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sight {
-    /// Nothing was heard yet.
+enum Visibility {
+    /// No list is complete yet.
     Starting,
-    /// The store holds what is.
+    /// The store is up to date.
     Clear,
-    /// Pods may not be seen, or it takes too long: what the store holds is not told.
+    /// Pods may not be seen, or the first list takes too long. What the store holds is not told.
     None,
 }
 
-/// See the module.
+/// The pods in trouble.
 pub struct Pods {
     store: Arc<Store<Sick>>,
-    sight: watch::Sender<Sight>,
+    sight: watch::Sender<Visibility>,
     queues: OnceLock<BTreeMap<Kind, Arc<Queue>>>,
 }
 
 impl Pods {
-    /// Nothing is seen until [`Pods::run`] runs.
+    /// A store that is empty until [`Pods::run`] runs.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             store: Store::indexed("Pod", Sick::terms),
-            sight: watch::Sender::new(Sight::Starting),
+            sight: watch::Sender::new(Visibility::Starting),
             queues: OnceLock::new(),
         })
     }
 
-    /// Where objects are put whose pods come into trouble or out of it. Only the first call counts.
+    /// Sets the queues of the objects whose pods come into trouble or out of it. Only the first call counts.
     pub fn notify(&self, queues: BTreeMap<Kind, Arc<Queue>>) {
         let _ = self.queues.set(queues);
     }
 
-    /// Whether nothing is known yet, not even that pods may not be seen.
+    /// Whether it is not known yet what pods there are, nor that they may not be seen.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        *self.sight.borrow() == Sight::Starting
+        *self.sight.borrow() == Visibility::Starting
     }
 
-    /// Waits for the first list, but not for long.
+    /// Waits for the first list, ten seconds at most.
     pub async fn settled(&self) {
         if !self.is_pending() {
             return;
         }
         let mut sight = self.sight.subscribe();
-        let heard = sight.wait_for(|sight| *sight != Sight::Starting);
+        let heard = sight.wait_for(|sight| *sight != Visibility::Starting);
         // The sender lives as long as self, so it is the time that ends this without an answer.
-        if tokio::time::timeout(SETTLE, heard).await.is_err() {
+        if tokio::time::timeout(MAX_FIRST_LIST_WAIT, heard).await.is_err() {
             // Not what was heard in this moment.
             self.sight.send_if_modified(|sight| {
-                let silent = *sight == Sight::Starting;
+                let silent = *sight == Visibility::Starting;
                 if silent {
-                    *sight = Sight::None;
+                    *sight = Visibility::None;
                 }
                 silent
             });
@@ -86,14 +87,14 @@ impl Pods {
     /// What is wrong with the newest pods of an object.
     #[must_use]
     pub fn trouble(&self, kind: Kind, key: &Key, deployment: &Deployment) -> Option<Trouble> {
-        if *self.sight.borrow() != Sight::Clear {
+        if *self.sight.borrow() != Visibility::Clear {
             return None;
         }
         let term = term(&kind.as_str().to_lowercase(), &key.name);
         trouble_of(deployment, &self.store.found(&key.namespace, &term))
     }
 
-    /// What changes of a pod wakes its owner only if it changes what is told.
+    /// Wakes the owner of a pod when a change of the pod changes what is told.
     fn listen(self: &Arc<Self>) {
         let pods = Arc::downgrade(self);
         self.store.on_change(move |change| {
@@ -122,10 +123,10 @@ impl Pods {
         let heard = |heard: Heard<'_>| match heard {
             Heard::Lists | Heard::Ended(_) => {}
             Heard::Listed => {
-                self.see(Sight::Clear);
+                self.see(Visibility::Clear);
             }
             Heard::Failed(error) => {
-                if error.is_forbidden() && self.see(Sight::None) {
+                if error.is_forbidden() && self.see(Visibility::None) {
                     tracing::warn!(
                         "pods may not be seen, so statuses do not say why one does not run: see pods in deploy/rbac.yaml"
                     );
@@ -133,13 +134,16 @@ impl Pods {
             }
         };
         let api = Api::<Pod>::all(client);
-        let manner =
-            Manner { labels: Some(keys::OWNER_KIND), forbidden: FORBIDDEN, ..Manner::default() };
+        let manner = Manner {
+            labels: Some(keys::OWNER_KIND),
+            forbidden: MAX_PAUSE_WHILE_FORBIDDEN,
+            ..Manner::default()
+        };
         reflector::run_some(api, self.store.clone(), manner, read, heard).await;
     }
 
-    /// Whether that is news. Then what was told may be wrong.
-    fn see(&self, now: Sight) -> bool {
+    /// Sets the visibility. Gives whether it changed: then all owners are woken, because what was told may be wrong.
+    fn see(&self, now: Visibility) -> bool {
         let before = self.sight.send_replace(now);
         if before != now {
             for (key, entry) in self.store.all() {
@@ -159,71 +163,5 @@ impl Pods {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn deployment() -> Deployment {
-        serde_json::from_value(json!({
-            "metadata": {"name": "agent-a", "namespace": "team", "generation": 1},
-            "status": {"observedGeneration": 1},
-        }))
-        .expect("deployment")
-    }
-
-    /// A pod of agent `a` that waits for this reason, in this version.
-    fn shown(pods: &Pods, version: u64, reason: &str) {
-        let pod = json!({
-            "metadata": {"name": "agent-a-1-x", "namespace": "team", "uid": "u", "resourceVersion": version.to_string(),
-                "labels": {"convoke.dev/kind": "agent", "convoke.dev/name": "a"},
-                "ownerReferences": [{"kind": "ReplicaSet", "name": "agent-a-1", "controller": true}]},
-            "status": {"containerStatuses": [{"name": "agent", "image": "i", "state": {"waiting": {"reason": reason}}}]},
-        });
-        match read(&pod.to_string()).expect("a pod") {
-            (key, Some(entry)) => pods.store.applied(key, entry),
-            (key, None) => pods.store.left(&key),
-        }
-    }
-
-    #[tokio::test]
-    async fn a8_only_what_changes_what_is_told_wakes_the_owner() {
-        let (pods, queue) = (Pods::new(), Queue::new());
-        pods.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
-        pods.listen();
-        let owner = Key::new("team", "a");
-        let woken = async || {
-            assert_eq!((queue.len(), queue.next().await), (1, owner.clone()));
-            queue.done(&owner);
-        };
-        shown(&pods, 1, "ContainerCreating");
-        assert!(pods.store.is_empty() && queue.is_empty(), "nothing is wrong with it");
-        shown(&pods, 2, "ErrImagePull");
-        woken().await;
-        shown(&pods, 3, "ImagePullBackOff");
-        assert!(queue.is_empty(), "the same trouble");
-
-        // What the watch has shown is told while it can be relied on.
-        let told = || pods.trouble(Kind::Agent, &owner, &deployment()).map(|t| t.reason);
-        assert_eq!((pods.is_pending(), told()), (true, None));
-        pods.see(Sight::Clear);
-        woken().await;
-        assert_eq!((pods.is_pending(), told()), (false, Some("ImagePullBackOff")));
-        pods.see(Sight::None);
-        woken().await;
-        assert_eq!(told(), None, "pods may not be seen any more");
-        pods.see(Sight::Clear);
-        woken().await;
-        shown(&pods, 4, "ContainerCreating");
-        woken().await;
-        assert_eq!((told(), pods.store.len()), (None, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a8_nobody_waits_long_for_a_watch_that_shows_nothing() {
-        let pods = Pods::new();
-        pods.settled().await;
-        assert!(!pods.is_pending());
-        pods.settled().await;
-    }
-}
+#[path = "tests/pods.rs"]
+mod tests;

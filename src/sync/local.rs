@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 
 use crate::cluster::identity::is_dns_label;
 use crate::cluster::store::Key;
-use crate::controllers::queue::Queue;
 use crate::definition::Catalog;
+use crate::runtime::queue::Queue;
 use crate::sync::commit::desired::{DesiredSet, hex};
 
 /// No change for this long: an editor that replaces a file by a new one is done, and a checkout is too.

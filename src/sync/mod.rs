@@ -7,9 +7,9 @@ pub use convoke_core::sync::*;
 
 pub mod abandoned;
 pub mod budgets;
-mod builds;
 pub mod driver;
 pub mod local;
+pub mod published;
 pub mod slots;
 pub mod source;
 pub mod variables;

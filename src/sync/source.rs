@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
-use super::builds::build_sources;
 use super::local::{Local, state_id};
+use super::published::builds::build_sources;
 use super::slots::Slots;
 use crate::api::ObjectId;
 use crate::api::git_sync::{GitSyncSpec, Stages};

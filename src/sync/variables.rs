@@ -18,8 +18,8 @@ use crate::cluster::live::Managed;
 use crate::cluster::read::Head;
 use crate::cluster::reflector::{self, Heard, Manner, View};
 use crate::cluster::store::{Entry, Key, Store};
-use crate::controllers::queue::Queue;
 use crate::definition::variables::Variables;
+use crate::runtime::queue::Queue;
 use crate::sync::commit::source_error::SourceError;
 
 /// What is followed.

@@ -15,9 +15,10 @@ use convoke::api::{AgentBuild, keys};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::store::Key;
+use convoke::controllers::Shared;
 use convoke::controllers::agent_build::{self, Settings};
-use convoke::controllers::build_sources::{BuildSources, SourceAt};
-use convoke::controllers::turns::Turns;
+use convoke::runtime::write_priority::WritePriority;
+use convoke::sync::published::build_sources::{BuildSources, SourceAt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -48,8 +49,9 @@ impl Controller {
             internal_registry: Some("registry.test:5000".into()),
             operator_namespace: "convoke-system".into(),
         };
-        let turns = Turns::new();
-        agent_build::start(&mut tasks, client, &stores, sources.clone(), settings, &turns);
+        let priority = WritePriority::new();
+        let shared = Shared { client, stores: &stores, write_priority: &priority };
+        agent_build::start(&mut tasks, shared, settings, sources.clone());
         let api: Api<_> = Api::all(client.clone());
         tasks.spawn(async move {
             reflector::run::<Managed<AgentBuild>>(api, stores.agent_builds.clone(), None).await;

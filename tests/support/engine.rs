@@ -9,16 +9,16 @@ use axum::http::{Request, Response, StatusCode};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::writes::Writes;
-use convoke::controllers::build_sources::BuildSources;
-use convoke::controllers::queue::Queue;
-use convoke::controllers::runtime;
-use convoke::controllers::turns::Turns;
-use convoke::controllers::wanted_agents::WantedAgents;
 use convoke::net::{Dialler, Policy};
+use convoke::runtime::queue::Queue;
+use convoke::runtime::worker;
+use convoke::runtime::write_priority::WritePriority;
 use convoke::sync::apply::impersonation::Rules;
 use convoke::sync::budgets::Budgets;
 use convoke::sync::driver::{Driver, Settings};
 use convoke::sync::local::LocalFolders;
+use convoke::sync::published::build_sources::BuildSources;
+use convoke::sync::published::wanted_agents::WantedAgents;
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         data_dir: data.to_owned(),
         budgets: Budgets::default(),
     };
-    let (builds, wanted, turns) = (BuildSources::new(), WantedAgents::new(), Turns::new());
+    let (builds, wanted) = (BuildSources::new(), WantedAgents::new());
     let engine = Driver::new(
         client.clone(),
         &Writes::new(),
@@ -48,11 +48,11 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         settings,
         builds,
         wanted,
-        turns,
+        WritePriority::new(),
         &queue,
     );
     let mut tasks = JoinSet::new();
-    tasks.spawn(runtime::run(engine, queue, 8));
+    tasks.spawn(worker::run(engine, queue, 8));
     macro_rules! watch {
         ($($store:ident),*) => {$(
             let (api, store) = (kube::Api::all(client.clone()), stores.$store.clone());

@@ -1,4 +1,4 @@
-//! (pure) The children of an Agent: ConfigMap, Service, Deployment.
+//! (pure) Step "desired" of an Agent: its ConfigMap, Service and Deployment.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, EnvVar, Volume};
@@ -10,17 +10,17 @@ use crate::api::{Agent, Kind, common};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
-use crate::controllers::workload::{
-    Workload, container, deployment, http_probe, literal, merge_env, mount, port, resources,
+use crate::controllers::workload::pod_template::{
+    DeploymentParts, container, deployment, http_probe, literal, merge_env, mount, port, resources,
     service,
 };
 
 /// The port of every agent.
 pub const PORT: i32 = 8000;
-/// Longest instructions that also go into the environment: a variable may not be longer than 128 KiB.
-const MOST_ENV: usize = 96 * 1024;
-/// Where the configuration is mounted.
-const CONFIG: &str = "/etc/convoke/agent";
+/// The longest instructions that also go into the environment: a variable may not be longer than 128 KiB.
+const MAX_INSTRUCTIONS_IN_ENV: usize = 96 * 1024;
+/// The folder where the configuration is mounted.
+const CONFIG_FOLDER: &str = "/etc/convoke/agent";
 
 /// Name of the Deployment and the Service.
 #[must_use]
@@ -28,7 +28,7 @@ pub fn child_name(agent: &str) -> String {
     meta::child_name("agent", agent, 0)
 }
 
-/// Where peers reach an agent.
+/// The address at which peers reach an agent.
 #[must_use]
 pub fn endpoint(agent: &str, namespace: &str, defaults: &Defaults) -> String {
     format!("http://{}.{namespace}.svc.{}:{PORT}", child_name(agent), defaults.cluster_domain)
@@ -54,15 +54,16 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
     };
     let deployment = match &resolved.image {
         // The first Deployment waits for its dependencies; one that exists goes on (A3), with the image that it has.
-        Some(image) if resolved.deployment_exists || resolved.may_start(agent) => Wanted::Bring(
-            deployment(workload(agent, &name, image, &config_name, resolved, defaults)),
-        ),
+        Some(image) if resolved.deployment_exists || resolved.may_start(agent) => {
+            Wanted::Bring(deployment(parts(agent, image, &config_name, resolved, defaults)))
+        }
         _ => Wanted::Keep,
     };
     Children { config_map: Wanted::Bring(config_map), service, deployment }
 }
 
-/// The whole configuration as files; immutable, named by its content, so that pods of the revision before still find theirs.
+/// The whole configuration as files. The ConfigMap is immutable and named by its content, so that pods of the revision before
+/// still find theirs.
 fn config_map(agent: &Agent, name: &str, resolved: &Resolved) -> ConfigMap {
     let config = agent.spec.config.clone().unwrap_or_default();
     let AgentConfig { instructions, agentic_loop, memory, env: _ } = &config;
@@ -105,15 +106,15 @@ fn default_memory() -> Memory {
     }
 }
 
-fn workload(
+fn parts(
     agent: &Agent,
-    name: &str,
     image: &str,
     config_name: &str,
     resolved: &Resolved,
     defaults: &Defaults,
-) -> Workload {
+) -> DeploymentParts {
     let spec = &agent.spec;
+    let name = agent.metadata.name.as_deref().unwrap_or_default();
     let health = spec.health_check.as_ref();
     let limits =
         resources(spec.resources.as_ref(), &[("cpu", "100m", "1"), ("memory", "256Mi", "512Mi")]);
@@ -122,7 +123,7 @@ fn workload(
     main.liveness_probe = Some(http_probe("/health", PORT, 30, 10, health));
     main.readiness_probe = Some(http_probe("/ready", PORT, 10, 5, health));
     if let Some(mounts) = &mut main.volume_mounts {
-        mounts.push(mount("config", CONFIG, true));
+        mounts.push(mount("config", CONFIG_FOLDER, true));
     }
     let config = Volume {
         name: "config".into(),
@@ -132,7 +133,7 @@ fn workload(
         }),
         ..Volume::default()
     };
-    Workload {
+    DeploymentParts {
         meta: meta::child_meta(agent, Kind::Agent, child_name(name)),
         kind: Kind::Agent,
         name: name.to_owned(),
@@ -143,7 +144,7 @@ fn workload(
     }
 }
 
-/// The environment of an agent (A2): generated values, then `config.env`, then `env`.
+/// The environment of an agent (A2): generated values, then `config.env`, then `env`. Later ones win.
 fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaults) -> Vec<EnvVar> {
     let spec = &agent.spec;
     let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
@@ -152,11 +153,13 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
     if let Some(description) = &spec.description {
         env.push(literal("AGENT_DESCRIPTION", description));
     }
-    if let Some(instructions) = config.instructions.as_ref().filter(|text| text.len() <= MOST_ENV) {
+    if let Some(instructions) =
+        config.instructions.as_ref().filter(|text| text.len() <= MAX_INSTRUCTIONS_IN_ENV)
+    {
         env.push(literal("AGENT_INSTRUCTIONS", instructions));
     }
-    env.push(literal("AGENT_INSTRUCTIONS_FILE", format!("{CONFIG}/instructions.md")));
-    env.push(literal("AGENT_CONFIG_FILE", format!("{CONFIG}/config.json")));
+    env.push(literal("AGENT_INSTRUCTIONS_FILE", format!("{CONFIG_FOLDER}/instructions.md")));
+    env.push(literal("AGENT_CONFIG_FILE", format!("{CONFIG_FOLDER}/config.json")));
     env.push(literal("HOME", "/tmp"));
     if let Some(url) = &resolved.model_url {
         env.push(literal("MODEL_API_URL", url));
@@ -201,7 +204,7 @@ fn environment(agent: &Agent, name: &str, resolved: &Resolved, defaults: &Defaul
     merge_env(env, &[&without_model(config.env), &without_model(spec.env.clone())])
 }
 
-/// The variable that says where a tool server is reached.
+/// The variable with the address of a tool server.
 #[must_use]
 pub fn server_variable(server: &str) -> String {
     format!("MCP_SERVER_{}_URL", upper_snake(server))
@@ -212,5 +215,5 @@ fn upper_snake(name: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+#[path = "tests/desired.rs"]
 mod tests;

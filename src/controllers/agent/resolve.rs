@@ -1,4 +1,4 @@
-//! What an agent refers to, looked up in the live stores.
+//! Step "resolve" of an Agent: what it refers to, looked up in the live stores.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,42 +11,54 @@ use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
-use crate::controllers::wanted_agents::WantedAgents;
-use crate::controllers::workload::{image_of, unescaped};
+use crate::controllers::workload::pod_template::{image_of, unescaped};
 use crate::controllers::{mcp_server, model_api};
+use convoke_core::sync::published::wanted_agents::WantedAgents;
 
-/// The model that an agent uses when nobody names one.
+/// The model of an agent when nothing names one.
 const FALLBACK_MODEL: &str = "smollm2:135m";
 
-/// What was found. All lists are sorted by name.
+/// What an agent refers to. All lists are sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Where the ModelAPI is reached, as far as it is known.
+    /// The address of the ModelAPI, if it is known.
     pub model_url: Option<String>,
     /// Name of the model; `None` when only the pod knows it, from a Secret or ConfigMap.
     pub model: Option<String>,
     /// The models that the ModelAPI serves; empty when it does not say.
     pub models: Vec<String>,
-    /// Tool servers: name, and where they are reached, as far as it is known.
+    /// Tool servers: name, and address if it is known.
     pub mcp_servers: Vec<(String, Option<String>)>,
     /// Peers: name, and whether there is an exposed agent of that name.
     pub peers: Vec<(String, bool)>,
-    /// Peers that the pods are told of: those that are there, or about to be.
+    /// The peers that the pods are told of: those that are there or about to be.
     pub wired: Vec<String>,
-    /// Whether a peer is among them only until it is known what is wanted. No event tells when that is.
+    /// Whether one of `wired` is there only until it is known what is wanted. No event tells when that is.
     pub presumed: bool,
-    /// Peers that the pods of the live Deployment are told of; `None` without a Deployment.
+    /// The peers that the pods of the live Deployment are told of; `None` without a Deployment.
     pub wired_now: Option<Vec<String>>,
-    /// What is not there or not ready, for people: `ModelAPI gpt (missing)`.
+    /// What is missing or not ready, for people: `ModelAPI gpt (missing)`.
     pub waiting_for: Vec<String>,
-    /// The image to run, once it is known.
+    /// Whether the status tells `waiting_for`.
+    pub dependencies: Dependencies,
+    /// The image to run, if it is known.
     pub image: Option<String>,
-    /// The build that the image waits for.
+    /// The AgentBuild whose image is not there yet.
     pub waiting_for_build: Option<String>,
     /// Whether the Deployment exists already.
     pub deployment_exists: bool,
-    /// Whether something is there that will have an address, or a conflict, in a moment.
+    /// Whether a dependency will have an address, or a conflict, in a moment.
     pub undecided: bool,
+}
+
+/// Whether the state of the dependencies is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dependencies {
+    /// The status tells it.
+    #[default]
+    Settled,
+    /// A dependency was lost a moment ago. That is told only if it lasts.
+    JustLost,
 }
 
 impl Resolved {
@@ -58,65 +70,70 @@ impl Resolved {
     }
 }
 
-/// What the pods of a Deployment are told in one literal variable.
-fn told(live: &Deployment, name: &str) -> Option<String> {
+/// The value of a literal variable in the pods of a Deployment.
+fn literal_in(live: &Deployment, name: &str) -> Option<String> {
     let pod = live.spec.as_ref()?.template.spec.as_ref()?;
     let var = pod.containers.first()?.env.as_ref()?.iter().find(|var| var.name == name)?;
     var.value.as_deref().map(unescaped)
 }
 
 /// How a list of variables names the model.
-enum Named {
+enum ModelName {
+    /// By a value.
     Literal(String),
-    /// Only the pod knows it.
+    /// By a reference: only the pod knows the value.
     Reference,
 }
 
-fn named(vars: &[EnvVar]) -> Option<Named> {
+fn model_name(vars: &[EnvVar]) -> Option<ModelName> {
     let var = vars.iter().find(|var| var.name == "MODEL_NAME")?;
     if var.value_from.is_some() {
-        return Some(Named::Reference);
+        return Some(ModelName::Reference);
     }
-    var.value.clone().filter(|value| !value.is_empty()).map(Named::Literal)
+    var.value.clone().filter(|value| !value.is_empty()).map(ModelName::Literal)
 }
 
-/// Whether the address of something is that of its own pods.
+/// Where the address of a dependency leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Address {
-    /// It leads to its own Service, or out of the cluster.
+    /// To the dependency: its own Service, or out of the cluster.
     Own,
-    /// Its controller has not seen it yet: it may get its Service in a moment.
+    /// Not known yet: its controller has not seen it, and may make its Service in a moment.
     Undecided,
-    /// Its Service is missing, or is somebody else's.
+    /// Nowhere, or to somebody else: its Service is missing, or is another object's.
     Lost,
 }
 
-/// What `address` asks of an object: its metadata, the generation that its controller has seen, whether it runs
-/// elsewhere, and the name of its Service.
-struct Asked<'a> {
+/// A dependency, as far as its address is concerned.
+struct Dependency<'a> {
     meta: &'a ObjectMeta,
+    /// The generation that its controller has seen.
     seen: Option<i64>,
-    elsewhere: bool,
+    /// Whether it runs outside of the cluster.
+    external: bool,
+    /// The name of its Service.
     service: String,
 }
 
-fn address(children: &ChildStores, asked: Asked<'_>) -> Address {
-    let Asked { meta, seen, elsewhere, service } = asked;
-    let key = Key::new(meta.namespace.clone().unwrap_or_default(), service);
-    if elsewhere || children.has_service(meta.uid.as_deref().unwrap_or_default(), &key) {
-        Address::Own
-    } else if seen < meta.generation {
-        Address::Undecided
-    } else {
-        Address::Lost
+impl Dependency<'_> {
+    fn address(self, children: &ChildStores) -> Address {
+        let Self { meta, seen, external, service } = self;
+        let key = Key::new(meta.namespace.clone().unwrap_or_default(), service);
+        if external || children.has_service(meta.uid.as_deref().unwrap_or_default(), &key) {
+            Address::Own
+        } else if seen < meta.generation {
+            Address::Undecided
+        } else {
+            Address::Lost
+        }
     }
 }
 
-/// Looks everything up.
+/// Looks up everything that an agent refers to.
 ///
-/// Addresses and models follow from the specs of what is referred to, so they are known before anything is ready. But an
-/// address is told to no pod while its Service is not that of its owner: who answers there may be anybody.
-/// While something that was there is away, its address stays what the pods were told: a loss replaces no pods (A3).
+/// Addresses and models follow from the specs of the dependencies, so they are known before a dependency is ready. But no pod is
+/// told an address whose Service does not belong to the dependency: anybody may answer there. While a dependency that was there
+/// is away, its address stays what the pods were told: a loss replaces no pods (A3).
 #[must_use]
 pub fn resolve(
     agent: &Agent,
@@ -127,127 +144,174 @@ pub fn resolve(
 ) -> Resolved {
     let namespace = agent.metadata.namespace.clone().unwrap_or_default();
     let name = agent.metadata.name.clone().unwrap_or_default();
-    let spec = &agent.spec;
-    let mut resolved = Resolved::default();
-    let state = |kind: Kind, name: &str, ready: Option<bool>| match ready {
-        None => Some(format!("{kind} {name} (missing)")),
-        Some(false) => Some(format!("{kind} {name} (not ready)")),
-        Some(true) => None,
-    };
     let live = children.deployments.get(&Key::new(&namespace, child_name(&name)));
     let live = live.filter(|entry| entry.value.owner_uid() == agent.metadata.uid.as_deref());
-    resolved.deployment_exists = live.is_some();
+    let resolved = Resolved { deployment_exists: live.is_some(), ..Resolved::default() };
     let live = live.and_then(|entry| entry.value.object());
-    let told = |name: &str| told(live.as_ref()?, name);
+    let mut resolver =
+        Resolver { agent, namespace, stores, children, wanted, defaults, live, resolved };
+    resolver.model();
+    resolver.mcp_servers();
+    resolver.peers();
+    resolver.image();
+    resolver.resolved
+}
 
-    let entry = stores.model_apis.get(&Key::new(&namespace, &spec.model_api.name));
-    let api = entry.as_ref().and_then(|entry| entry.value.object());
-    let at = api.as_ref().map(|api| {
-        let asked = Asked {
-            meta: &api.metadata,
-            seen: api.status.as_ref().and_then(|status| status.observed_generation),
-            elsewhere: api.spec.mode == ModelMode::External,
-            service: model_api::desired::child_name(&spec.model_api.name),
-        };
-        address(children, asked)
-    });
-    let own = at == Some(Address::Own);
-    resolved.undecided |= at == Some(Address::Undecided);
-    let ready = entry.as_ref().map(|entry| own && entry.value.is_ready());
-    resolved.waiting_for.extend(state(Kind::ModelAPI, &spec.model_api.name, ready));
-    resolved.model_url = match &api {
-        Some(api) if own => model_api::desired::endpoint(api, defaults),
-        _ => told("MODEL_API_URL"),
-    };
-    resolved.models = api.as_ref().map(|api| model_api::desired::models(api)).unwrap_or_default();
-    let in_config = spec.config.as_ref().and_then(|config| named(&config.env));
-    resolved.model = match (named(&spec.env), spec.model.clone(), in_config) {
-        (Some(Named::Literal(model)), _, _)
-        | (None, Some(model), _)
-        | (None, None, Some(Named::Literal(model))) => Some(model),
-        (Some(Named::Reference), _, _) | (None, None, Some(Named::Reference)) => None,
-        (None, None, None) => {
-            let only = match resolved.models.as_slice() {
-                [one] if !one.contains('*') => Some(one.clone()),
-                _ => None,
-            };
-            // As with its address.
-            let before = if own { None } else { told("MODEL_NAME") };
-            Some(before.or(only).unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
-        }
-    };
+/// What the lookups read, and what they have found so far.
+struct Resolver<'a> {
+    agent: &'a Agent,
+    namespace: String,
+    stores: &'a Stores,
+    children: &'a ChildStores,
+    wanted: &'a WantedAgents,
+    defaults: &'a Defaults,
+    /// The live Deployment, if it belongs to the agent.
+    live: Option<Deployment>,
+    resolved: Resolved,
+}
 
-    let mut servers: Vec<_> = spec.mcp_servers.iter().map(|server| server.name.clone()).collect();
-    servers.sort();
-    for server in servers {
-        let entry = stores.mcp_servers.get(&Key::new(&namespace, &server));
-        let object = entry.as_ref().and_then(|entry| entry.value.object());
-        let at = object.as_ref().map(|object| {
-            let asked = Asked {
-                meta: &object.metadata,
-                seen: object.status.as_ref().and_then(|status| status.observed_generation),
-                elsewhere: object.spec.remote.is_some(),
-                service: mcp_server::desired::child_name(&server),
-            };
-            address(children, asked)
-        });
-        let own = at == Some(Address::Own);
-        resolved.undecided |= at == Some(Address::Undecided);
-        let ready = entry.as_ref().map(|entry| own && entry.value.is_ready());
-        resolved.waiting_for.extend(state(Kind::MCPServer, &server, ready));
-        let url = match &object {
-            Some(object) if own => Some(mcp_server::desired::endpoint(object, defaults)),
-            _ => told(&server_variable(&server)),
-        };
-        resolved.mcp_servers.push((server, url));
+impl Resolver<'_> {
+    fn key(&self, name: &str) -> Key {
+        Key::new(&self.namespace, name)
     }
 
-    let mut peers =
-        spec.agent_network.as_ref().map(|network| network.access.clone()).unwrap_or_default();
-    peers.sort();
-    resolved.wired_now = resolved.deployment_exists.then(|| {
-        let names = told("PEER_AGENTS").unwrap_or_default();
-        names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-    });
-    // Right after a start it is not known yet what is wanted: then what the pods were told stands.
-    let unknown = stores.git_syncs.list(&namespace).iter().any(|(sync, entry)| {
-        let active = entry.value.object().is_some_and(|sync| !sync.spec.suspend);
-        active && !wanted.knows(sync)
-    });
-    for peer in peers {
-        let entry = stores.agents.get(&Key::new(&namespace, &peer));
-        let there = entry.is_some_and(|entry| {
-            entry
-                .value
-                .object()
-                .is_some_and(|a| a.spec.agent_network.as_ref().is_none_or(|network| network.expose))
-        });
-        let before = || resolved.wired_now.as_ref().is_some_and(|names| names.contains(&peer));
-        let known = there || wanted.has(&namespace, &peer);
-        let presumed = !known && unknown && before();
-        if known || presumed {
-            resolved.wired.push(peer.clone());
-        }
-        resolved.presumed |= presumed;
-        resolved.peers.push((peer, there));
+    /// The value of a literal variable in the live pods.
+    fn told(&self, variable: &str) -> Option<String> {
+        literal_in(self.live.as_ref()?, variable)
     }
 
-    resolved.image = match (&spec.image, &spec.build_ref) {
-        (Some(image), _) => Some(image.clone()),
-        (None, None) => Some(defaults.agent_image.clone()),
-        (None, Some(build)) => {
-            let entry = stores.agent_builds.get(&Key::new(&namespace, &build.name));
-            let built = entry.and_then(|entry| entry.value.object()?.status.clone()?.built_image);
-            if built.is_none() {
-                resolved.waiting_for_build = Some(build.name.clone());
+    /// Takes note of a dependency: of its address, and whether the agent waits for it. `ready` is `None` when it is missing.
+    fn depends(&mut self, kind: Kind, name: &str, address: Option<Address>, ready: Option<bool>) {
+        self.resolved.undecided |= address == Some(Address::Undecided);
+        let state = match ready {
+            None => "missing",
+            Some(ready) if ready && address == Some(Address::Own) => return,
+            Some(_) => "not ready",
+        };
+        self.resolved.waiting_for.push(format!("{kind} {name} ({state})"));
+    }
+
+    /// The ModelAPI and the name of the model.
+    fn model(&mut self) {
+        let spec = &self.agent.spec;
+        let entry = self.stores.model_apis.get(&self.key(&spec.model_api.name));
+        let api = entry.as_ref().and_then(|entry| entry.value.object());
+        let address = api.as_ref().map(|api| {
+            let dependency = Dependency {
+                meta: &api.metadata,
+                seen: api.status.as_ref().and_then(|status| status.observed_generation),
+                external: api.spec.mode == ModelMode::External,
+                service: model_api::desired::child_name(&spec.model_api.name),
+            };
+            dependency.address(self.children)
+        });
+        let ready = entry.as_ref().map(|entry| entry.value.is_ready());
+        self.depends(Kind::ModelAPI, &spec.model_api.name, address, ready);
+        let own = address == Some(Address::Own);
+        self.resolved.model_url = match &api {
+            Some(api) if own => model_api::desired::endpoint(api, self.defaults),
+            _ => self.told("MODEL_API_URL"),
+        };
+        self.resolved.models =
+            api.as_ref().map(|api| model_api::desired::models(api)).unwrap_or_default();
+        let in_config = spec.config.as_ref().and_then(|config| model_name(&config.env));
+        self.resolved.model = match (model_name(&spec.env), spec.model.clone(), in_config) {
+            (Some(ModelName::Literal(model)), _, _)
+            | (None, Some(model), _)
+            | (None, None, Some(ModelName::Literal(model))) => Some(model),
+            (Some(ModelName::Reference), _, _) | (None, None, Some(ModelName::Reference)) => None,
+            (None, None, None) => {
+                let only = match self.resolved.models.as_slice() {
+                    [one] if !one.contains('*') => Some(one.clone()),
+                    _ => None,
+                };
+                // While the ModelAPI is away, the model stays what the pods were told, like its address.
+                let before = if own { None } else { self.told("MODEL_NAME") };
+                Some(before.or(only).unwrap_or_else(|| FALLBACK_MODEL.to_owned()))
             }
-            // A build that has lost its image does not stop what runs.
-            built.or_else(|| image_of(live.as_ref()?))
+        };
+    }
+
+    /// The tool servers.
+    fn mcp_servers(&mut self) {
+        let servers = self.agent.spec.mcp_servers.iter();
+        let mut servers: Vec<_> = servers.map(|server| server.name.clone()).collect();
+        servers.sort();
+        for server in servers {
+            let entry = self.stores.mcp_servers.get(&self.key(&server));
+            let object = entry.as_ref().and_then(|entry| entry.value.object());
+            let address = object.as_ref().map(|object| {
+                let dependency = Dependency {
+                    meta: &object.metadata,
+                    seen: object.status.as_ref().and_then(|status| status.observed_generation),
+                    external: object.spec.remote.is_some(),
+                    service: mcp_server::desired::child_name(&server),
+                };
+                dependency.address(self.children)
+            });
+            let ready = entry.as_ref().map(|entry| entry.value.is_ready());
+            self.depends(Kind::MCPServer, &server, address, ready);
+            let url = match &object {
+                Some(object) if address == Some(Address::Own) => {
+                    Some(mcp_server::desired::endpoint(object, self.defaults))
+                }
+                _ => self.told(&server_variable(&server)),
+            };
+            self.resolved.mcp_servers.push((server, url));
         }
-    };
-    resolved
+    }
+
+    /// The peers.
+    fn peers(&mut self) {
+        let network = self.agent.spec.agent_network.as_ref();
+        let mut peers = network.map(|network| network.access.clone()).unwrap_or_default();
+        peers.sort();
+        self.resolved.wired_now = self.resolved.deployment_exists.then(|| {
+            let names = self.told("PEER_AGENTS").unwrap_or_default();
+            names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        });
+        // Right after a start it is not known yet what is wanted. Until then what the pods were told stands.
+        let unknown = self.stores.git_syncs.list(&self.namespace).iter().any(|(sync, entry)| {
+            let active = entry.value.object().is_some_and(|sync| !sync.spec.suspend);
+            active && !self.wanted.knows(sync)
+        });
+        for peer in peers {
+            let agent = self.stores.agents.get(&self.key(&peer));
+            let there = agent.and_then(|entry| entry.value.object()).is_some_and(|agent| {
+                agent.spec.agent_network.as_ref().is_none_or(|network| network.expose)
+            });
+            let wired_now = self.resolved.wired_now.as_ref();
+            let known = there || self.wanted.has(&self.namespace, &peer);
+            let presumed =
+                !known && unknown && wired_now.is_some_and(|names| names.contains(&peer));
+            if known || presumed {
+                self.resolved.wired.push(peer.clone());
+            }
+            self.resolved.presumed |= presumed;
+            self.resolved.peers.push((peer, there));
+        }
+    }
+
+    /// The image.
+    fn image(&mut self) {
+        let spec = &self.agent.spec;
+        self.resolved.image = match (&spec.image, &spec.build_ref) {
+            (Some(image), _) => Some(image.clone()),
+            (None, None) => Some(self.defaults.agent_image.clone()),
+            (None, Some(build)) => {
+                let entry = self.stores.agent_builds.get(&self.key(&build.name));
+                let built =
+                    entry.and_then(|entry| entry.value.object()?.status.clone()?.built_image);
+                if built.is_none() {
+                    self.resolved.waiting_for_build = Some(build.name.clone());
+                }
+                // A build that has lost its image does not stop what runs.
+                built.or_else(|| image_of(self.live.as_ref()?))
+            }
+        };
+    }
 }
 
 #[cfg(test)]
-#[path = "resolve_tests.rs"]
+#[path = "tests/resolve.rs"]
 mod tests;

@@ -1,43 +1,11 @@
-//! (pure) What the schema of an Agent may have let through: definitions that are older than a rule.
+//! (pure) Step "validate" of an Agent: what the schema may have let through, because the object is older than a rule.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
-
-use std::fmt;
 
 use crate::api::Agent;
 use crate::api::agent::is_reserved_env;
+use crate::controllers::workload::validate::{Invalid, SpecProblem};
 
-/// One thing that is wrong with a spec.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
-    /// A variable that only Convoke may set.
-    ReservedEnv {
-        /// Path of the list.
-        field: &'static str,
-        /// Name of the variable.
-        name: String,
-    },
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ReservedEnv { field, name } => write!(f, "{field}: {name} is reserved"),
-        }
-    }
-}
-
-/// All that is wrong; never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Invalid(pub Vec<Problem>);
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: Vec<_> = self.0.iter().map(Problem::to_string).collect();
-        f.write_str(&all.join("; "))
-    }
-}
-
-/// Checks a spec. While it is invalid, its children stay as they are.
+/// Checks a spec.
 ///
 /// # Errors
 /// Everything that is wrong, in the order of the spec.
@@ -48,7 +16,7 @@ pub fn validate(agent: &Agent) -> Result<(), Invalid> {
     let problems: Vec<_> = config
         .chain(env)
         .filter(|(_, var)| is_reserved_env(&var.name))
-        .map(|(field, var)| Problem::ReservedEnv { field, name: var.name.clone() })
+        .map(|(field, var)| SpecProblem::ReservedEnv { field, name: var.name.clone() })
         .collect();
     if problems.is_empty() { Ok(()) } else { Err(Invalid(problems)) }
 }

@@ -1,4 +1,4 @@
-//! (pure) Renders the Tekton PipelineRun of one build. It is created once and never changed: Tekton refuses changes.
+//! (pure) Renders the Tekton PipelineRun of one build. The PipelineRun is created once and never changed: Tekton refuses changes.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::key::BuildKey;
+use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate};
 use super::template::{
-    Bound, DIGEST_RESULTS, FROM_SPEC, ParameterValue, Resolved, ResolvedStep, Type, URL_RESULT,
-    WORKSPACE_SOURCE,
+    DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_SOURCE,
 };
 use crate::api::agent_build::AgentBuildSpec;
 use crate::api::{API_VERSION, keys};
-use crate::controllers::build_sources::SourceAt;
+use convoke_core::sync::commit::source_at::SourceAt;
 
 /// `apiVersion` of what is rendered.
 pub const TEKTON_API_VERSION: &str = "tekton.dev/v1";
@@ -24,9 +24,9 @@ pub const BUILD_KEY: &str = "convoke.dev/build-key";
 /// Annotation: which try of this key it is, from 1.
 pub const ATTEMPT: &str = "convoke.dev/attempt";
 
-/// Names are cut to this length: Tekton puts them into labels.
+/// The longest name of a PipelineRun: Tekton puts it into labels.
 const MAX_NAME: usize = 63;
-/// User and group of steps that need no root: the shared workspace is writable for it.
+/// The group that may write to the shared workspace: that of steps that need no root.
 const GROUP: i64 = 65532;
 
 /// Why an AgentBuild cannot be rendered.
@@ -77,7 +77,7 @@ pub struct Build<'a> {
     /// Which try of this key, from 1.
     pub attempt: u32,
     /// The template.
-    pub template: &'a Resolved,
+    pub template: &'a ResolvedTemplate,
 }
 
 /// Registry and name of the image, without a tag.
@@ -110,7 +110,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
     if !spec.timeout.bytes().any(|digit| (b'1'..=b'9').contains(&digit)) {
         return Err(SpecError::InvalidTimeout);
     }
-    let types: BTreeMap<&str, Type> = FROM_SPEC.into_iter().collect();
+    let types: BTreeMap<&str, ParameterType> = FROM_SPEC.into_iter().collect();
     let shared = template.steps.iter().filter(|step| uses_source(step)).count();
     let source_volume = match shared {
         // One pod: a folder of its own is enough, and needs no storage class.
@@ -146,7 +146,7 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
             "params": values.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>(),
             "pipelineSpec": {
                 "params": values.keys().map(|name| {
-                    let declared = types.get(name).copied().unwrap_or(Type::Text).to_string();
+                    let declared = types.get(name).copied().unwrap_or(ParameterType::Text).to_string();
                     json!({"name": name, "type": declared})
                 }).collect::<Vec<_>>(),
                 "workspaces": workspaces.iter().map(|_| json!({"name": WORKSPACE_SOURCE})).collect::<Vec<_>>(),
@@ -203,7 +203,7 @@ fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
 }
 
 /// One task a step, each after the one before it.
-fn tasks(steps: &[ResolvedStep], types: &BTreeMap<&str, Type>) -> Vec<Value> {
+fn tasks(steps: &[ResolvedStep], types: &BTreeMap<&str, ParameterType>) -> Vec<Value> {
     let mut before: Option<&str> = None;
     let mut tasks = Vec::with_capacity(steps.len());
     for step in steps {
@@ -216,7 +216,9 @@ fn tasks(steps: &[ResolvedStep], types: &BTreeMap<&str, Type>) -> Vec<Value> {
             .map(|(name, bound)| {
                 let value = match (bound, types.get(name.as_str())) {
                     (Bound::Template(value), _) => json!(value),
-                    (Bound::Spec, Some(Type::List)) => json!([format!("$(params.{name}[*])")]),
+                    (Bound::Spec, Some(ParameterType::List)) => {
+                        json!([format!("$(params.{name}[*])")])
+                    }
                     (Bound::Spec, _) => json!(format!("$(params.{name})")),
                 };
                 json!({"name": name, "value": value})
@@ -259,5 +261,5 @@ fn results(steps: &[ResolvedStep]) -> Vec<Value> {
 }
 
 #[cfg(test)]
-#[path = "pipeline_run_tests.rs"]
+#[path = "tests/pipeline_run.rs"]
 mod tests;

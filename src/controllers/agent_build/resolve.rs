@@ -1,144 +1,103 @@
-//! Reads what a build needs from the cluster: its template and the steps of it, in the namespace of the AgentBuild and
-//! then in the operator's.
-//!
-//! They carry no label of ours that a watch could select, so they are read when they are needed and kept for a
-//! moment: a commit that wakes a hundred builds reads each ConfigMap once.
+//! Step "resolve" of an AgentBuild: its source from Git, then registry, template and build key. What is found is validated at once.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::template::{
-    self, Resolved, STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY, TemplateError,
-};
-use crate::cluster::client::{CallError, call};
-use crate::cluster::store::Key;
+use super::Controller;
+use super::key::{self, BuildKey};
+use super::lookup::LookupError;
+use super::problem::BuildProblem;
+use super::reconcile::Subject;
+use super::resolve_template::{BuildArgs, ResolvedTemplate};
+use super::status::Finding;
+use crate::api::agent_build::AgentBuildSpec;
+use crate::api::{AgentBuild, Kind, Mark, keys};
+use crate::cluster::client::CallError;
+use crate::cluster::live::Managed;
+use crate::sync::published::build_sources::KnownSource;
+use convoke_core::sync::commit::source_at::SourceAt;
 
-/// How long an answer counts.
-const KEEP: Duration = Duration::from_secs(20);
-/// Above this many kept answers, old ones are thrown away.
-const MANY: usize = 256;
-
-/// What is kept of a ConfigMap.
-#[derive(Debug)]
-struct Found {
-    template: Option<String>,
-    step: StepSource,
+/// What is known of the source of a build.
+pub enum Source {
+    /// The source at the newest commit.
+    Known(Box<SourceAt>),
+    /// The live object is not the one of that commit, for a moment already. The watch brings the applied object within this
+    /// time; until then nothing is told.
+    Lagging(Duration),
+    /// The source is not known, and why.
+    Unknown(Finding<'static>),
 }
 
-type Answer = Option<Arc<Found>>;
-
-/// Why a template could not be resolved.
-#[derive(Debug)]
-pub enum ResolveError {
-    /// It is not usable; never an empty list.
-    Template(Vec<TemplateError>),
-    /// The API server did not answer as it should.
-    Call(CallError),
+/// Everything that a run is made of.
+pub struct Resolved {
+    /// The registry host.
+    pub registry: String,
+    /// The template.
+    pub template: ResolvedTemplate,
+    /// The build key.
+    pub key: BuildKey,
 }
 
-impl From<TemplateError> for ResolveError {
-    fn from(error: TemplateError) -> Self {
-        Self::Template(vec![error])
+/// Whether the live object is not the one of the source's commit. A new spec with an old tree, or the other way round, would be a
+/// build that nobody asked for. A change by hand that is not undone (paused, `drift: Report`) counts as well: it is meant.
+fn lags(live: &Managed<AgentBuild>, source: &SourceAt) -> bool {
+    let have = live.facts.annotations.get(keys::APPLIED);
+    source.applied.as_ref().is_some_and(|want| have != Some(want.as_str()))
+}
+
+impl Controller {
+    /// The source that the engine has told for a build.
+    pub(super) fn resolve_source(&self, subject: &Subject<'_>) -> Source {
+        let Subject { key, entry, .. } = subject;
+        let mark = entry.value.facts.annotations.get(keys::OWNER).and_then(Mark::parse);
+        let mark = mark.filter(|mark| mark.names(Kind::AgentBuild, &key.namespace, &key.name));
+        let known = mark.map_or(KnownSource::Nothing, |mark| self.sources.of(&mark));
+        let lags = matches!(&known, KnownSource::Source(source) if lags(&entry.value, source));
+        if let Some(left) = self.lags.hold(key, lags, Instant::now()) {
+            return Source::Lagging(left);
+        }
+        match known {
+            KnownSource::Source(_) if lags => Source::Unknown(Finding::NotApplied),
+            KnownSource::Source(source) => Source::Known(source),
+            KnownSource::NotInGit => Source::Unknown(Finding::NotInGit),
+            KnownSource::Nothing => Source::Unknown(Finding::SourcePending),
+        }
     }
-}
 
-impl From<CallError> for ResolveError {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
-    }
-}
-
-/// See the module.
-pub struct Lookup {
-    client: Client,
-    operator_namespace: String,
-    kept: Mutex<HashMap<Key, (Instant, Answer)>>,
-}
-
-impl Lookup {
-    /// Looks into a build's own namespace, then into this one.
-    #[must_use]
-    pub fn new(client: Client, operator_namespace: String) -> Self {
-        Self { client, operator_namespace, kept: Mutex::default() }
+    /// The registry host of a build.
+    pub(super) fn registry(&self, spec: &AgentBuildSpec) -> Option<String> {
+        spec.output.registry.clone().or_else(|| self.internal_registry.clone())
     }
 
-    /// The template of a mode, resolved.
+    /// Registry, template and build key.
     ///
-    /// # Errors
-    /// Every problem of the template at once, or the first failed call.
-    pub async fn template(
+    /// The outer error is a call that failed; the inner one is what is wrong with the build.
+    pub(super) async fn resolve(
         &self,
-        namespace: &str,
-        mode: &str,
-        build_args: bool,
-    ) -> Result<Resolved, ResolveError> {
-        let namespaces = self.namespaces(namespace).join(" or ");
-        let config_map = template::config_map_name(mode);
-        let found = self.find(namespace, &config_map).await?;
-        let found = found.ok_or_else(|| TemplateError::TemplateNotFound {
-            config_map: config_map.clone(),
-            namespaces: namespaces.clone(),
-        })?;
-        let parsed = template::parse(&config_map, found.template.as_deref())?;
-        let mut sources = BTreeMap::new();
-        for step in parsed.steps.iter().filter(|step| step.enabled) {
-            if sources.contains_key(&step.config_map) {
-                continue;
+        subject: &Subject<'_>,
+        source: &SourceAt,
+    ) -> Result<Result<Resolved, BuildProblem>, CallError> {
+        let spec = &subject.build.spec;
+        let Some(registry) = self.registry(spec) else {
+            return Ok(Err(BuildProblem::no_registry()));
+        };
+        let build_args =
+            if spec.build_args.is_empty() { BuildArgs::None } else { BuildArgs::Given };
+        let found = self.lookup.template(&subject.key.namespace, &spec.mode, build_args).await;
+        let template = match found {
+            Ok(template) => template,
+            Err(LookupError::Template(errors)) => {
+                return Ok(Err(BuildProblem::of_template(&errors)));
             }
-            if let Some(found) = self.find(namespace, &step.config_map).await? {
-                sources.insert(step.config_map.clone(), found.step.clone());
+            Err(LookupError::Call(error)) if error.is_forbidden() => {
+                return Ok(Err(BuildProblem::template_unreadable(&error)));
             }
-        }
-        template::resolve(&parsed, &sources, &namespaces, build_args)
-            .map_err(ResolveError::Template)
-    }
-
-    fn namespaces<'a>(&'a self, own: &'a str) -> Vec<&'a str> {
-        if own == self.operator_namespace { vec![own] } else { vec![own, &self.operator_namespace] }
-    }
-
-    async fn find(&self, namespace: &str, name: &str) -> Result<Answer, CallError> {
-        for namespace in self.namespaces(namespace) {
-            if let Some(found) = self.get(Key::new(namespace, name)).await? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
-    async fn get(&self, key: Key) -> Result<Answer, CallError> {
-        let now = Instant::now();
-        if let Some((since, answer)) = self.kept().get(&key)
-            && now.duration_since(*since) < KEEP
-        {
-            return Ok(answer.clone());
-        }
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        let answer = call(api.get_opt(&key.name)).await?.map(|found| Arc::new(read(found)));
-        let mut kept = self.kept();
-        if kept.len() >= MANY {
-            kept.retain(|_, (since, _)| now.duration_since(*since) < KEEP);
-        }
-        kept.insert(key, (now, answer.clone()));
-        Ok(answer)
-    }
-
-    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (Instant, Answer)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn read(config_map: ConfigMap) -> Found {
-    let labels = config_map.metadata.labels.unwrap_or_default();
-    let mut data = config_map.data.unwrap_or_default();
-    let labelled = labels.get(STEP_LABEL).is_some_and(|value| value == "true");
-    Found {
-        template: data.remove(TEMPLATE_KEY),
-        step: StepSource { labelled, task_spec: data.remove(STEP_KEY) },
+            Err(LookupError::Call(error)) => return Err(error),
+        };
+        Ok(match key::build_key(spec, source, &registry, &template.hash) {
+            Ok(key) => Ok(Resolved { registry, template, key }),
+            Err(error) => Err(error.into()),
+        })
     }
 }

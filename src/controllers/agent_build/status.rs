@@ -1,138 +1,57 @@
-//! (pure) What to do about a build, and what its status says.
+//! (pure) Step "status" of an AgentBuild.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::decide::{Builder, Decision, Wait, under_way};
 use super::key::BuildKey;
-use super::run::{Outcome, Run};
+use super::problem::BuildProblem;
+use super::run::{Run, RunOutcome};
 use crate::api::agent_build::{AgentBuildStatus, BuildPhase};
 use crate::api::common::Source;
 use crate::api::{Kind, Mark, keys};
 use crate::cluster::conditions;
+use crate::controllers::reason::Reason;
 
-/// A run that Tekton hasn't looked at for this long means that Tekton is silent.
-pub const SILENCE: SignedDuration = SignedDuration::from_secs(60);
+/// The longest time until Tekton looks at a new run. After it Tekton does not respond.
+pub const MAX_TEKTON_SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Whether there is something that builds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Builder {
-    /// Not known yet.
-    Unknown,
-    /// Tekton's definitions are not there.
-    NotInstalled,
-    /// Tekton is there.
-    Available,
-}
-
-/// Why nothing is built although the key has no image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// `trigger.onCommit` is false.
-    TriggerOff,
-    /// Tekton is not there, or not known yet.
-    NoBuilder,
-}
-
-/// What to do about a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision<'a> {
-    /// Its run is there: show it.
-    Show(&'a Run),
-    /// Its run was there and is gone; the status knows how it ended.
-    Keep,
-    /// Create its run.
-    Create,
-    /// Do nothing.
-    Wait(Wait),
-    /// A run that isn't ours has its name.
-    Conflict,
-    /// The run of an earlier build of this name has its name, until it is deleted.
-    Leftover,
-}
-
-/// Decides about a key. `name` and `uid` are those of the build, `run` is the live object with the name of its run.
-#[must_use]
-pub fn decide<'a>(
-    status: &AgentBuildStatus,
-    name: &str,
-    uid: &str,
-    key: &BuildKey,
-    run: Option<&'a Run>,
-    on_commit: bool,
-    builder: Builder,
-) -> Decision<'a> {
-    let is = |have: &Option<String>| have.as_deref() == Some(key.as_str());
-    let leftover = run.is_some_and(|run| is_left_by_namesake(run, name, uid));
-    match run {
-        Some(run) if is_ours(run, uid, key) => Decision::Show(run),
-        Some(_) if !leftover => Decision::Conflict,
-        _ if is(&status.built_key) && status.built_image.is_some() => Decision::Keep,
-        // Only what would change the outcome starts another build: a new key.
-        _ if is(&status.build_key)
-            && status.phase == Some(BuildPhase::Failed)
-            && status.pipeline_run.is_some() =>
-        {
-            Decision::Keep
-        }
-        _ if !on_commit => Decision::Wait(Wait::TriggerOff),
-        _ if builder != Builder::Available => Decision::Wait(Wait::NoBuilder),
-        _ if leftover => Decision::Leftover,
-        _ => Decision::Create,
-    }
-}
-
-/// Whether a run belongs to this build and key. The name alone proves nothing.
-#[must_use]
-pub fn is_ours(run: &Run, uid: &str, key: &BuildKey) -> bool {
-    run.owner_uid.as_deref() == Some(uid) && run.key.as_deref() == Some(key.as_str())
-}
-
-/// Whether an earlier build of this name has left a run. That build is gone, and Kubernetes deletes what it owned.
-fn is_left_by_namesake(run: &Run, name: &str, uid: &str) -> bool {
-    // A key is what only we give.
-    run.key.is_some()
-        && run.owner_name.as_deref() == Some(name)
-        && run.owner_uid.as_deref().is_some_and(|owner| owner != uid)
-}
-
-/// What was being built when its source was last known, and the name of its run: that ends, whether or not a commit still holds
-/// the build.
-#[must_use]
-pub fn under_way(status: &AgentBuildStatus) -> Option<(BuildKey, &str)> {
-    let key = status.build_key.as_deref().filter(|_| status.phase == Some(BuildPhase::Building));
-    Some((BuildKey::parse(key?)?, status.pipeline_run.as_deref()?))
-}
-
-/// What a reconcile has found out.
+/// What the steps before have found.
 #[derive(Debug)]
-pub enum Found<'a> {
+pub enum Finding<'a> {
     /// The engine has not read a commit with this build yet.
     SourcePending,
     /// The commit that the engine has read does not hold this build: its delete is held, or its file is broken.
     NotInGit,
     /// The live object is not the one that this commit wants.
     NotApplied,
-    /// No key can be computed, or no run can be created. `waiting`: it may heal without a change of the definition.
-    Broken {
-        /// Reason, CamelCase.
-        reason: &'static str,
-        /// One sentence.
-        message: String,
-        /// See above.
-        waiting: bool,
-    },
-    /// A key, and what was decided about it ([`Decision::Create`] has become [`Decision::Show`]).
-    Key {
-        /// The key.
-        key: &'a BuildKey,
-        /// Name of its run.
-        run_name: &'a str,
-        /// Registry and name of its image.
-        repository: &'a str,
-        /// The decision.
-        decision: Decision<'a>,
-    },
+    /// There is no build key, or its run cannot be created.
+    Broken(BuildProblem),
+    /// There is a build key.
+    Key(KeyFinding<'a>),
+}
+
+/// A build key, and what was decided about it.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyFinding<'a> {
+    /// The key.
+    pub key: &'a BuildKey,
+    /// Name of its run.
+    pub run_name: &'a str,
+    /// Registry and name of its image.
+    pub repository: &'a str,
+    /// The decision. [`Decision::Create`] has become [`Decision::Show`] by now.
+    pub decision: Decision<'a>,
+}
+
+/// What is known of a build whose source is not known.
+#[derive(Debug, Clone, Copy)]
+pub struct UnknownSource<'a> {
+    /// The run that is under way, of the spec that was observed last ([`Finding::Key`]).
+    pub under_way: Option<&'a Finding<'a>>,
+    /// Why the source is not known.
+    pub finding: &'a Finding<'a>,
 }
 
 /// The new status, from the old one.
@@ -140,62 +59,20 @@ pub enum Found<'a> {
 pub fn status(
     old: &AgentBuildStatus,
     meta: &ObjectMeta,
-    found: &Found<'_>,
+    finding: &Finding<'_>,
     builder: Builder,
     now: Timestamp,
 ) -> AgentBuildStatus {
-    if stays(old, meta, found) {
+    if stays(old, meta, finding) {
         return old.clone();
     }
     let mut new = old.clone();
     new.observed_generation = meta.generation;
     new.source = source(meta);
-    let said = match found {
-        Found::SourcePending => {
-            let message = match &new.source {
-                Some(source) => format!("waiting for the newest commit of GitSync {}", source.sync),
-                None => {
-                    "waiting for a GitSync: only builds that come from Git have a source".into()
-                }
-            };
-            undecided(old, "SourcePending", message)
-        }
-        Found::NotInGit => {
-            let sync = new.source.as_ref().map(|source| &*source.sync).unwrap_or_default();
-            let message = format!(
-                "not in the newest commit of GitSync {sync}: nothing is built; the status of the GitSync says why it is still here"
-            );
-            undecided(old, "NotInGit", message)
-        }
-        Found::NotApplied => {
-            let sync = new.source.as_ref().map(|source| &*source.sync).unwrap_or_default();
-            let message = format!(
-                "the newest commit of GitSync {sync} wants another definition: nothing is built until it is applied; the status of the GitSync says why it is not"
-            );
-            undecided(old, "NotApplied", message)
-        }
-        Found::Broken { reason, message, waiting } => {
-            // Without a key the status must not say how an older one ended.
-            new.build_key = None;
-            new.pipeline_run = None;
-            let phase = if *waiting { BuildPhase::Pending } else { BuildPhase::Failed };
-            Said {
-                phase,
-                ready: "False",
-                reason: (*reason).into(),
-                message: message.clone(),
-                stalled: !waiting,
-            }
-        }
-        Found::Key { key, run_name, repository, decision } => {
-            let said = about_key(&mut new, old, key, run_name, repository, *decision);
-            new.build_key = Some(key.to_string());
-            said
-        }
-    };
-    builder_condition(&mut new, meta, found, builder, now);
+    let summary = summary(&mut new, old, finding);
+    builder_condition(&mut new, meta, finding, builder, now);
     let generation = meta.generation.unwrap_or_default();
-    let Said { phase, ready, reason, message, stalled } = said;
+    let Summary { phase, ready, reason, message, stalled } = summary;
     conditions::set(&mut new.conditions, "Ready", ready, &reason, &message, generation, now);
     let list = &mut new.conditions;
     if phase == BuildPhase::Building {
@@ -206,7 +83,7 @@ pub fn status(
     if stalled {
         conditions::set(list, "Stalled", "True", &reason, &message, generation, now);
     } else if phase != BuildPhase::Failed {
-        // Else it goes on saying how the last build failed.
+        // Otherwise the condition goes on saying how the last build failed.
         conditions::remove(list, "Stalled");
     }
     new.phase = Some(phase);
@@ -214,182 +91,208 @@ pub fn status(
     new
 }
 
-/// The new status of a build about which nothing can be decided. Its `run` that is under way ([`Found::Key`]) is of the
-/// spec that was observed, and is followed to its end first.
+/// What the status says, from what was found. Sets the fields of the new status that are about the key.
+fn summary(new: &mut AgentBuildStatus, old: &AgentBuildStatus, finding: &Finding<'_>) -> Summary {
+    let sync = new.source.as_ref().map(|source| source.sync.clone());
+    match finding {
+        Finding::SourcePending => {
+            let message = match sync {
+                Some(sync) => format!("waiting for the newest commit of GitSync {sync}"),
+                None => {
+                    "waiting for a GitSync: only builds that come from Git have a source".into()
+                }
+            };
+            undecided(old, Reason::SourcePending, message)
+        }
+        Finding::NotInGit => {
+            let sync = sync.unwrap_or_default();
+            let message = format!(
+                "not in the newest commit of GitSync {sync}: nothing is built; the status of the GitSync says why it is still here"
+            );
+            undecided(old, Reason::NotInGit, message)
+        }
+        Finding::NotApplied => {
+            let sync = sync.unwrap_or_default();
+            let message = format!(
+                "the newest commit of GitSync {sync} wants another definition: nothing is built until it is applied; the status of the GitSync says why it is not"
+            );
+            undecided(old, Reason::NotApplied, message)
+        }
+        Finding::Broken(BuildProblem { reason, message, waiting }) => {
+            // Without a key the status must not say how an older one ended.
+            new.build_key = None;
+            new.pipeline_run = None;
+            let phase = if *waiting { BuildPhase::Pending } else { BuildPhase::Failed };
+            let stalled = !waiting;
+            Summary { stalled, ..Summary::not_ready(phase, reason, message.clone()) }
+        }
+        Finding::Key(about) => {
+            let summary = about_key(new, old, about);
+            new.build_key = Some(about.key.to_string());
+            summary
+        }
+    }
+}
+
+/// The new status of a build whose source is not known. A run that is under way is followed to its end first.
 #[must_use]
 pub fn idle(
     old: &AgentBuildStatus,
     meta: &ObjectMeta,
-    run: Option<&Found<'_>>,
-    found: &Found<'_>,
+    unknown: UnknownSource<'_>,
     builder: Builder,
     now: Timestamp,
 ) -> AgentBuildStatus {
-    let Some(run) = run else { return status(old, meta, found, builder, now) };
+    let UnknownSource { under_way: run, finding } = unknown;
+    let Some(run) = run else { return status(old, meta, finding, builder, now) };
     let observed = ObjectMeta { generation: old.observed_generation, ..meta.clone() };
     let shown = status(old, &observed, run, builder, now);
     if under_way(&shown).is_some() {
         return shown;
     }
-    status(&shown, meta, found, builder, now)
+    status(&shown, meta, finding, builder, now)
 }
 
-/// Whether what is known of the last build stays, because nothing newer is known of this spec: after a restart the source
-/// comes in a moment, or never.
-fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, found: &Found<'_>) -> bool {
+/// Whether the status stays as it is, because nothing newer is known of this spec. After a restart the source comes in a moment, or
+/// never.
+fn stays(old: &AgentBuildStatus, meta: &ObjectMeta, finding: &Finding<'_>) -> bool {
     let known = old.build_key.is_some() && old.observed_generation == meta.generation;
     let ready = old.conditions.iter().find(|condition| condition.type_ == "Ready");
-    let waits = ready.is_some_and(|ready| {
-        matches!(ready.reason.as_str(), "SourcePending" | "NotApplied" | "NotInGit")
-    });
-    match found {
-        Found::SourcePending => known,
-        Found::NotInGit => known && !waits,
-        Found::NotApplied | Found::Broken { .. } | Found::Key { .. } => false,
+    let reason = ready.and_then(|ready| Reason::parse(&ready.reason));
+    let waits = reason.is_some_and(Reason::is_unknown_source);
+    match finding {
+        Finding::SourcePending => known,
+        Finding::NotInGit => known && !waits,
+        Finding::NotApplied | Finding::Broken(_) | Finding::Key(_) => false,
     }
 }
 
-/// What is said while nothing is decided about any key. A run that is under way ends, and a key that failed is not tried
-/// again: their phases are remembered.
-fn undecided(old: &AgentBuildStatus, reason: &str, message: String) -> Said {
+/// The summary while nothing is decided about any key. A run that is under way ends, and a key that failed is not tried again:
+/// the status keeps their phases.
+fn undecided(old: &AgentBuildStatus, reason: Reason, message: String) -> Summary {
     let lasts = |phase: &BuildPhase| matches!(phase, BuildPhase::Building | BuildPhase::Failed);
     let phase = old.phase.filter(|phase| old.build_key.is_some() && lasts(phase));
-    Said {
-        phase: phase.unwrap_or_default(),
-        ready: "False",
-        reason: reason.into(),
-        message,
-        stalled: false,
-    }
+    Summary::not_ready(phase.unwrap_or_default(), reason.as_str(), message)
 }
 
-struct Said {
+/// Phase and conditions of a status.
+struct Summary {
     phase: BuildPhase,
+    /// The status of the condition `Ready`.
     ready: &'static str,
+    /// The reason of all its conditions.
     reason: String,
     message: String,
+    /// Whether the condition `Stalled` is set.
     stalled: bool,
 }
 
+impl Summary {
+    /// The image is not there.
+    fn not_ready(phase: BuildPhase, reason: &str, message: String) -> Self {
+        Self { phase, ready: "False", reason: reason.to_owned(), message, stalled: false }
+    }
+
+    /// The image is not there, and does not come without a change.
+    fn stalled(phase: BuildPhase, reason: &str, message: String) -> Self {
+        Self { stalled: true, ..Self::not_ready(phase, reason, message) }
+    }
+
+    /// The image is there.
+    fn built(image: &str) -> Self {
+        let message = format!("built {image}");
+        let (phase, reason) = (BuildPhase::Succeeded, "Built".to_owned());
+        Self { phase, ready: "True", reason, message, stalled: false }
+    }
+}
+
+/// The summary of a key. Sets the fields of the new status that are about its run.
 fn about_key(
     new: &mut AgentBuildStatus,
     old: &AgentBuildStatus,
-    key: &BuildKey,
-    run_name: &str,
-    repository: &str,
-    decision: Decision<'_>,
-) -> Said {
-    let said = |phase, ready, reason: &str, message, stalled| Said {
-        phase,
-        ready,
-        reason: reason.into(),
-        message,
-        stalled,
-    };
+    about: &KeyFinding<'_>,
+) -> Summary {
+    let KeyFinding { key, run_name, decision, .. } = about;
     match decision {
         Decision::Show(run) => {
             new.pipeline_run = Some(run.name.clone());
             new.last_attempted_commit.clone_from(&run.commit);
-            about_run(new, key, repository, run)
+            about_run(new, about, run)
         }
         Decision::Keep if old.built_key.as_deref() == Some(key.as_str()) => {
             if old.build_key.as_deref() != Some(key.as_str()) {
                 // The run of this key is long gone; the one of another key is not it.
                 new.pipeline_run = None;
             }
-            let image = old.built_image.as_deref().unwrap_or_default();
-            said(BuildPhase::Succeeded, "True", "Built", format!("built {image}"), false)
+            Summary::built(old.built_image.as_deref().unwrap_or_default())
         }
         Decision::Keep => {
             // Ready may have said meanwhile that something was waited for.
             let stalled = old.conditions.iter().find(|condition| condition.type_ == "Stalled");
             let reason = stalled.map_or("BuildFailed", |stalled| stalled.reason.as_str());
             let message = stalled.map_or("the build failed", |stalled| stalled.message.as_str());
-            said(BuildPhase::Failed, "False", reason, message.to_owned(), true)
+            Summary::stalled(BuildPhase::Failed, reason, message.to_owned())
         }
         Decision::Conflict => {
             let message =
                 format!("PipelineRun {run_name} exists and is not ours; delete it to build");
             new.pipeline_run = None;
-            said(BuildPhase::Pending, "False", "Conflict", message, true)
+            Summary::stalled(BuildPhase::Pending, "Conflict", message)
         }
         Decision::Leftover => {
             let message = format!(
                 "PipelineRun {run_name} is left from an earlier AgentBuild of this name: waiting until it is deleted"
             );
             new.pipeline_run = None;
-            said(BuildPhase::Pending, "False", "Replacing", message, false)
+            Summary::not_ready(BuildPhase::Pending, Reason::Replacing.as_str(), message)
         }
         Decision::Wait(wait) => {
             new.pipeline_run = None;
             let (reason, message) = match wait {
                 Wait::TriggerOff => (
-                    "TriggerOff",
+                    Reason::TriggerOff,
                     "the source changed, but trigger.onCommit is false: nothing is built",
                 ),
-                Wait::NoBuilder => ("BuilderUnavailable", "a build waits until Tekton is there"),
+                Wait::NoBuilder => {
+                    (Reason::BuilderUnavailable, "a build waits until Tekton is there")
+                }
             };
-            said(BuildPhase::Pending, "False", reason, message.into(), false)
+            Summary::not_ready(BuildPhase::Pending, reason.as_str(), message.into())
         }
-        Decision::Create => said(
-            BuildPhase::Pending,
-            "False",
-            "Creating",
-            format!("creating PipelineRun {run_name}"),
-            false,
-        ),
+        Decision::Create => {
+            let message = format!("creating PipelineRun {run_name}");
+            Summary::not_ready(BuildPhase::Pending, Reason::Creating.as_str(), message)
+        }
     }
 }
 
-fn about_run(new: &mut AgentBuildStatus, key: &BuildKey, repository: &str, run: &Run) -> Said {
+/// The summary of a run. Sets the image in the new status when the run has built one.
+fn about_run(new: &mut AgentBuildStatus, about: &KeyFinding<'_>, run: &Run) -> Summary {
+    let KeyFinding { key, repository, .. } = about;
     let commit: String = run.commit.as_deref().unwrap_or_default().chars().take(12).collect();
     let name = &run.name;
     match &run.outcome {
-        Outcome::Running => {
+        RunOutcome::Running => {
             let message = format!("building commit {commit} in PipelineRun {name}");
-            Said {
-                phase: BuildPhase::Building,
-                ready: "False",
-                reason: "Building".into(),
-                message,
-                stalled: false,
-            }
+            Summary::not_ready(BuildPhase::Building, Reason::Building.as_str(), message)
         }
-        Outcome::Failed { reason, message } => {
+        RunOutcome::Failed { reason, message } => {
             let message = format!("PipelineRun {name} of commit {commit} failed: {message}");
-            Said {
-                phase: BuildPhase::Failed,
-                ready: "False",
-                reason: reason.clone(),
-                message,
-                stalled: true,
-            }
+            Summary::stalled(BuildPhase::Failed, reason, message)
         }
-        Outcome::Built { url: Some(url), .. } if without_tag(url) != repository => {
+        RunOutcome::Built { url: Some(url), .. } if without_tag(url) != *repository => {
             let message = format!(
                 "PipelineRun {name} says that it pushed {url}, but spec.output asks for {repository}"
             );
-            Said {
-                phase: BuildPhase::Failed,
-                ready: "False",
-                reason: "ImageMismatch".into(),
-                message,
-                stalled: true,
-            }
+            Summary::stalled(BuildPhase::Failed, "ImageMismatch", message)
         }
-        Outcome::Built { digest, url: _ } => {
+        RunOutcome::Built { digest, url: _ } => {
             let image = format!("{repository}@{digest}");
-            let message = format!("built {image}");
+            let summary = Summary::built(&image);
             new.built_image = Some(image);
             new.built_key = Some(key.to_string());
             new.last_built_commit.clone_from(&run.commit);
-            Said {
-                phase: BuildPhase::Succeeded,
-                ready: "True",
-                reason: "Built".into(),
-                message,
-                stalled: false,
-            }
+            summary
         }
     }
 }
@@ -404,15 +307,16 @@ fn without_tag(image: &str) -> &str {
     }
 }
 
+/// Sets the condition `BuilderAvailable`.
 fn builder_condition(
     new: &mut AgentBuildStatus,
     meta: &ObjectMeta,
-    found: &Found<'_>,
+    finding: &Finding<'_>,
     builder: Builder,
     now: Timestamp,
 ) {
-    let silent = match found {
-        Found::Key { decision: Decision::Show(run), .. } => is_silent(run, now),
+    let silent = match finding {
+        Finding::Key(KeyFinding { decision: Decision::Show(run), .. }) => is_silent(run, now),
         _ => false,
     };
     let (status, reason, message) = match builder {
@@ -439,10 +343,11 @@ fn builder_condition(
     );
 }
 
-/// Whether Tekton should have looked at a run by now and hasn't.
+/// Whether Tekton should have looked at a run by now, and has not.
 #[must_use]
 pub fn is_silent(run: &Run, now: Timestamp) -> bool {
-    !run.started && run.created.is_some_and(|created| now.duration_since(created) >= SILENCE)
+    !run.started
+        && run.created.is_some_and(|created| now.duration_since(created) >= MAX_TEKTON_SILENCE)
 }
 
 /// Where the object came from, by its annotations.
@@ -461,5 +366,5 @@ fn source(meta: &ObjectMeta) -> Option<Source> {
 }
 
 #[cfg(test)]
-#[path = "status_tests.rs"]
+#[path = "tests/status.rs"]
 mod tests;

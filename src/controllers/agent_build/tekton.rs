@@ -1,5 +1,5 @@
-//! Is Tekton there? Follows the definition of PipelineRuns, and watches PipelineRuns only while it exists: a watch of
-//! a kind that the server lacks would fail for ever.
+//! Whether Tekton is there. Convoke follows the definition of PipelineRuns, and watches PipelineRuns only while it exists: a watch
+//! of a kind that the API server lacks would fail for ever.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::decide::Builder;
 use super::pipeline_run::OWNER_KIND;
 use super::run::Run;
-use super::status::Builder;
 use crate::api::keys;
 use crate::cluster::reflector;
 use crate::cluster::store::{Key, Store};
-use crate::controllers::queue::Queue;
+use crate::runtime::queue::Queue;
 
-/// The definition whose existence counts.
+/// The definition that says whether Tekton is there.
 const DEFINITION: &str = "pipelineruns.tekton.dev";
 /// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
 const WATCH_SECONDS: u32 = 200;
 
 /// What is known about Tekton.
 #[derive(Clone, Default)]
-pub enum State {
+pub enum TektonState {
     /// Nothing yet.
     #[default]
     Unknown,
-    /// The server doesn't serve PipelineRuns.
+    /// The API server does not serve PipelineRuns.
     NotInstalled,
-    /// It does; here are ours. The list is complete.
+    /// The server serves PipelineRuns. The store holds all of Convoke's.
     Available(Arc<Store<Run>>),
 }
 
-impl State {
+impl TektonState {
     /// The state without the runs.
     #[must_use]
     pub const fn builder(&self) -> Builder {
@@ -49,25 +49,35 @@ impl State {
             Self::Available(_) => Builder::Available,
         }
     }
+
+    /// The runs, when Tekton is there.
+    #[must_use]
+    pub const fn runs(&self) -> Option<&Arc<Store<Run>>> {
+        match self {
+            Self::Available(runs) => Some(runs),
+            Self::Unknown | Self::NotInstalled => None,
+        }
+    }
 }
 
-/// See the module.
+/// Follows Tekton.
 #[derive(Default)]
 pub struct Tekton {
-    state: watch::Sender<State>,
+    state: watch::Sender<TektonState>,
 }
 
 impl Tekton {
     /// What is known now.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TektonState {
         self.state.borrow().clone()
     }
 
     /// Waits until something is known.
     pub async fn wait_known(&self) {
         // The sender lives as long as self, so this cannot fail.
-        let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Unknown)).await;
+        let _ =
+            self.state.subscribe().wait_for(|state| !matches!(state, TektonState::Unknown)).await;
     }
 
     /// Follows Tekton for ever. Every change of a run puts its AgentBuild on the queue; `changed` is called when Tekton
@@ -87,7 +97,7 @@ impl Tekton {
                     if let Some(watching) = &mut watching {
                         watching.ready = true;
                         tracing::info!("Tekton is there: builds can run");
-                        self.state.send_replace(State::Available(watching.store.clone()));
+                        self.state.send_replace(TektonState::Available(watching.store.clone()));
                         changed();
                     }
                     continue;
@@ -116,16 +126,16 @@ impl Tekton {
                 if watching.is_none() {
                     watching = Some(Watching::start(&client, &queue));
                 }
-            } else if watching.take().is_some() || matches!(self.state(), State::Unknown) {
+            } else if watching.take().is_some() || matches!(self.state(), TektonState::Unknown) {
                 tracing::info!("Tekton is not installed: builds wait");
-                self.state.send_replace(State::NotInstalled);
+                self.state.send_replace(TektonState::NotInstalled);
                 changed();
             }
         }
     }
 }
 
-/// Waits until the list of runs is complete; never again once that was told, and never without a watch.
+/// Waits until the list of runs is complete. It never ends once that was told, nor without a watch.
 async fn ready(watching: Option<&Watching>) {
     match watching {
         Some(watching) if !watching.ready => watching.store.wait_ready().await,
@@ -133,6 +143,7 @@ async fn ready(watching: Option<&Watching>) {
     }
 }
 
+/// The watch of PipelineRuns.
 struct Watching {
     store: Arc<Store<Run>>,
     ready: bool,
@@ -168,7 +179,7 @@ pub fn resource() -> ApiResource {
     )
 }
 
-/// A definition, without its schema of hundreds of kilobytes.
+/// The parts of a definition that are read. Its schema has hundreds of kilobytes.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = "CustomResourceDefinition")]
 struct Definition {

@@ -1,7 +1,7 @@
 //! (pure) What can be wrong with a template: each problem by name, with its place.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use super::template::{STEP_LABEL, Type, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH};
+use super::template::{ParameterType, STEP_LABEL, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH};
 
 /// Why a template cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum TemplateError {
     #[error("{place} needs a value for parameter {name}")]
     MissingParameter { place: String, name: String },
     #[error("{place}: parameter {name} must be of type {want}")]
-    WrongParameterType { place: String, name: String, want: Type },
+    WrongParameterType { place: String, name: String, want: ParameterType },
     #[error("{place}: the value of parameter {name} must not contain \"$(\"")]
     UnsafeValue { place: String, name: String },
     #[error("step {step}: workspace {name} is not there")]

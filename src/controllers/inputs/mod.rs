@@ -34,12 +34,12 @@ use self::references::{Reference, References, Source, Use};
 use self::seen::{Concerns, FORBIDDEN, Watch};
 use self::watched::{WatchedConfigMap, WatchedSecret};
 use super::children::{Children, Wanted};
-use super::queue::Queue;
 use crate::api::{Kind, keys};
 use crate::cluster::client::{call, jitter};
 use crate::cluster::meta;
 use crate::cluster::reflector::entry_of;
 use crate::cluster::store::{Change, Entry, Key};
+use crate::runtime::queue::Queue;
 
 /// Longest time that a reconcile waits for a watch that has just begun: else its first Deployment would be changed
 /// again at once.

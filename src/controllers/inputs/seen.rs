@@ -19,7 +19,7 @@ use crate::cluster::budget::Budget;
 use crate::cluster::read;
 use crate::cluster::reflector::{self, Heard, Manner};
 use crate::cluster::store::{Change, Entry, Key, Store};
-use crate::controllers::queue::Queue;
+use crate::runtime::queue::Queue;
 
 /// What is followed.
 const LABELS: &str = "convoke.dev/agents=allow";

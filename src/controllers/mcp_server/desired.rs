@@ -1,4 +1,4 @@
-//! (pure) The children of an MCPServer: a package, a string of Python, an image, or none.
+//! (pure) Step "desired" of an MCPServer: the children that run a package, a string of Python or an image, or none.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -10,8 +10,8 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::mcp_server::package;
-use crate::controllers::workload::{
-    Workload, container, deployment, image_of, literal, merge_unreserved_env, mount, port,
+use crate::controllers::workload::pod_template::{
+    DeploymentParts, container, deployment, image_of, literal, merge_unreserved_env, mount, port,
     resources, scratch, service, tcp_probe,
 };
 
@@ -24,7 +24,7 @@ pub fn child_name(name: &str) -> String {
     meta::child_name("mcpserver", name, 0)
 }
 
-/// Where agents reach it.
+/// The address at which agents reach it.
 #[must_use]
 pub fn endpoint(server: &MCPServer, defaults: &Defaults) -> String {
     if let Some(remote) = &server.spec.remote {
@@ -35,8 +35,8 @@ pub fn endpoint(server: &MCPServer, defaults: &Defaults) -> String {
     format!("http://{name}.{namespace}.svc.{}:{PORT}/mcp", defaults.cluster_domain)
 }
 
-/// The image that a server whose build has lost its own goes on with. An image that needs our command (a package on a
-/// Python image) is none: it would not serve without.
+/// The image that a server goes on with after its AgentBuild has lost its image. An image that runs a command of Convoke (a
+/// package on a Python image) is none: it would not serve without that command.
 #[must_use]
 pub fn running_image(live: &Deployment) -> Option<String> {
     let pod = live.spec.as_ref()?.template.spec.as_ref()?;
@@ -61,7 +61,7 @@ pub fn image(server: &MCPServer, built: Option<&str>, defaults: &Defaults) -> Op
     }
 }
 
-/// All children.
+/// All children of an MCPServer.
 #[must_use]
 pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) -> Children {
     let name = server.metadata.name.clone().unwrap_or_default();
@@ -78,13 +78,13 @@ pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) ->
         config_map: Wanted::Remove,
         service: Wanted::Bring(service(meta, Kind::MCPServer, &name, &ports)),
         deployment: match image {
-            Some(image) => Wanted::Bring(deployment(workload(server, &name, image, defaults))),
+            Some(image) => Wanted::Bring(deployment(parts(server, &name, image, defaults))),
             None => Wanted::Keep,
         },
     }
 }
 
-fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> Workload {
+fn parts(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> DeploymentParts {
     let spec = &server.spec;
     let limits = resources(
         spec.resources.as_ref(),
@@ -126,7 +126,7 @@ fn workload(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) ->
     if spec.package.is_some() {
         add_packages(&mut main);
     }
-    Workload {
+    DeploymentParts {
         meta: meta::child_meta(server, Kind::MCPServer, child_name(name)),
         kind: Kind::MCPServer,
         name: name.to_owned(),
@@ -144,5 +144,5 @@ fn add_packages(container: &mut Container) {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+#[path = "tests/desired.rs"]
 mod tests;

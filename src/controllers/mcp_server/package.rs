@@ -1,16 +1,17 @@
-//! (pure) Packages: how they are installed when a pod starts, and run. All of it is arguments, never a shell's.
+//! (pure) Packages: how a pod installs them when it starts, and runs them. Names and versions are arguments, never part of a
+//! shell script.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::api::mcp_server::{PackageRegistry, PackageSource};
 use crate::controllers::defaults::Defaults;
 
-/// Where packages are installed at each start.
+/// The folder where packages are installed at each start.
 pub const FOLDER: &str = "/packages";
-/// Where the bridge is. Its dependencies are not those of the package: both may need the same one, in two versions.
+/// The folder of the bridge. The bridge and the package may need two versions of the same dependency.
 const BRIDGE_FOLDER: &str = "/packages/.bridge";
-/// What serves over HTTP what a program says over stdio. `scripts/lib/images/packages/bridge.in` names the same.
+/// The bridge: it serves over HTTP what a program says over stdio. `scripts/lib/images/packages/bridge.in` names the same.
 const BRIDGE: &str = "mcp-proxy==0.13.0";
-/// Runs the bridge and the program.
+/// The script that runs the bridge and the program.
 const BRIDGE_SCRIPT: &str = include_str!("bridge.py");
 
 /// The installer's arguments.

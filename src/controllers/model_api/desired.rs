@@ -1,4 +1,4 @@
-//! (pure) The children of a ModelAPI: LiteLLM or Ollama, or none.
+//! (pure) Step "desired" of a ModelAPI: the children that run LiteLLM or Ollama, or none.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -13,19 +13,19 @@ use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
-use crate::controllers::workload::{
-    Workload, container, deployment, http_probe, literal, merge_unreserved_env, mount, port,
+use crate::controllers::workload::pod_template::{
+    DeploymentParts, container, deployment, http_probe, literal, merge_unreserved_env, mount, port,
     resources, scratch, service, source,
 };
 
-/// Port of LiteLLM.
-const PROXY: i32 = 8000;
-/// Port of Ollama.
-const HOSTED: i32 = 11434;
+/// The port of LiteLLM.
+const PROXY_PORT: i32 = 8000;
+/// The port of Ollama.
+const HOSTED_PORT: i32 = 11434;
 
-/// Pulls the model of `$1` and ends. The server that pulls is the container's own, and the script waits for it.
-/// For `sh -e`: a failed pull fails the script; how the server ends when it is told to does not.
-const PULL: &str = r#"ollama serve & server=$!
+/// The script of the container that pulls the model `$1`. It starts an Ollama server, pulls, and ends the server. Under `sh -e` a
+/// failed pull fails the script; the exit code of the server does not.
+const PULL_SCRIPT: &str = r#"ollama serve & server=$!
 until ollama list >/dev/null 2>&1; do kill -0 "$server" || exit 1; sleep 0.2; done
 ollama pull "$1"
 kill "$server"
@@ -37,20 +37,20 @@ pub fn child_name(name: &str) -> String {
     meta::child_name("modelapi", name, 0)
 }
 
-/// Where agents reach it.
+/// The address at which agents reach it.
 #[must_use]
 pub fn endpoint(api: &ModelAPI, defaults: &Defaults) -> Option<String> {
     let name = child_name(api.metadata.name.as_deref().unwrap_or_default());
     let namespace = api.metadata.namespace.as_deref().unwrap_or_default();
     let host = format!("http://{name}.{namespace}.svc.{}", defaults.cluster_domain);
     match api.spec.mode {
-        ModelMode::Proxy => Some(format!("{host}:{PROXY}")),
-        ModelMode::Hosted => Some(format!("{host}:{HOSTED}")),
+        ModelMode::Proxy => Some(format!("{host}:{PROXY_PORT}")),
+        ModelMode::Hosted => Some(format!("{host}:{HOSTED_PORT}")),
         ModelMode::External => api.spec.external.as_ref().map(|external| external.url.clone()),
     }
 }
 
-/// The models that it serves; empty when that is not known.
+/// The models that it serves; empty when it does not say.
 #[must_use]
 pub fn models(api: &ModelAPI) -> Vec<String> {
     match (&api.spec.proxy, &api.spec.hosted) {
@@ -61,7 +61,7 @@ pub fn models(api: &ModelAPI) -> Vec<String> {
     }
 }
 
-/// All children.
+/// All children of a ModelAPI.
 #[must_use]
 pub fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
     let name = api.metadata.name.clone().unwrap_or_default();
@@ -76,16 +76,16 @@ pub fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
     match (api.spec.mode, &api.spec.proxy, &api.spec.hosted) {
         (ModelMode::Proxy, Some(proxy), _) => {
             let config = config_map(api, &name, proxy);
-            let run = deployment(proxy_workload(api, &name, proxy, &config, defaults));
+            let run = deployment(proxy_parts(api, &name, proxy, &config, defaults));
             Children {
                 config_map: Wanted::Bring(config),
-                service: serve(PROXY),
+                service: serve(PROXY_PORT),
                 deployment: Wanted::Bring(run),
             }
         }
         (ModelMode::Hosted, _, Some(hosted)) => {
-            let run = deployment(hosted_workload(api, &name, hosted, defaults));
-            Children { service: serve(HOSTED), deployment: Wanted::Bring(run), ..nothing }
+            let run = deployment(hosted_parts(api, &name, hosted, defaults));
+            Children { service: serve(HOSTED_PORT), deployment: Wanted::Bring(run), ..nothing }
         }
         _ => nothing,
     }
@@ -126,13 +126,13 @@ fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> ConfigMap {
     })
 }
 
-fn proxy_workload(
+fn proxy_parts(
     api: &ModelAPI,
     name: &str,
     proxy: &ProxySpec,
     config: &ConfigMap,
     defaults: &Defaults,
-) -> Workload {
+) -> DeploymentParts {
     let mut env = vec![literal("LITELLM_LOG", "INFO"), literal("HOME", "/tmp")];
     if let Some(base) = &proxy.api_base {
         env.push(literal("PROXY_API_BASE", base));
@@ -152,10 +152,10 @@ fn proxy_workload(
     main.args = Some(
         ["--config", "/etc/litellm/config.yaml", "--port", "8000"].map(str::to_owned).to_vec(),
     );
-    main.ports = Some(vec![port("http", PROXY)]);
+    main.ports = Some(vec![port("http", PROXY_PORT)]);
     // Plain /health would call every provider.
-    main.liveness_probe = Some(http_probe("/health/liveliness", PROXY, 30, 10, None));
-    main.readiness_probe = Some(http_probe("/health/liveliness", PROXY, 15, 5, None));
+    main.liveness_probe = Some(http_probe("/health/liveliness", PROXY_PORT, 30, 10, None));
+    main.readiness_probe = Some(http_probe("/health/liveliness", PROXY_PORT, 15, 5, None));
     if let Some(mounts) = &mut main.volume_mounts {
         mounts.push(mount("config", "/etc/litellm", true));
     }
@@ -164,17 +164,17 @@ fn proxy_workload(
         ..ConfigMapVolumeSource::default()
     };
     let volume = Volume { name: "config".into(), config_map: Some(config), ..Volume::default() };
-    workload(api, name, Vec::new(), main, vec![volume])
+    parts(api, name, Vec::new(), main, vec![volume])
 }
 
-fn hosted_workload(
+fn hosted_parts(
     api: &ModelAPI,
     name: &str,
     hosted: &HostedSpec,
     defaults: &Defaults,
-) -> Workload {
+) -> DeploymentParts {
     let env = vec![
-        literal("OLLAMA_HOST", format!("0.0.0.0:{HOSTED}")),
+        literal("OLLAMA_HOST", format!("0.0.0.0:{HOSTED_PORT}")),
         literal("OLLAMA_MODELS", "/models"),
         literal("HOME", "/tmp"),
     ];
@@ -190,12 +190,13 @@ fn hosted_workload(
     };
     let mut pull = with_models(container("pull", image, env.clone(), limits.clone()));
     // The model is an argument of the script, never a part of it.
-    pull.command =
-        Some(["/bin/sh", "-ec", PULL, "pull", hosted.model.as_str()].map(str::to_owned).to_vec());
+    pull.command = Some(
+        ["/bin/sh", "-ec", PULL_SCRIPT, "pull", hosted.model.as_str()].map(str::to_owned).to_vec(),
+    );
     let mut main = with_models(container("modelapi", image, env, limits));
-    main.ports = Some(vec![port("http", HOSTED)]);
-    main.liveness_probe = Some(http_probe("/", HOSTED, 30, 10, None));
-    main.readiness_probe = Some(http_probe("/", HOSTED, 5, 5, None));
+    main.ports = Some(vec![port("http", HOSTED_PORT)]);
+    main.liveness_probe = Some(http_probe("/", HOSTED_PORT, 30, 10, None));
+    main.readiness_probe = Some(http_probe("/", HOSTED_PORT, 5, 5, None));
     let claim = hosted.storage.as_ref().and_then(|storage| storage.claim_name.clone());
     let volume = match claim {
         Some(claim_name) => Volume {
@@ -208,17 +209,17 @@ fn hosted_workload(
         },
         None => scratch("models"),
     };
-    workload(api, name, vec![pull], main, vec![volume])
+    parts(api, name, vec![pull], main, vec![volume])
 }
 
-fn workload(
+fn parts(
     api: &ModelAPI,
     name: &str,
     init: Vec<Container>,
     main: Container,
     volumes: Vec<Volume>,
-) -> Workload {
-    Workload {
+) -> DeploymentParts {
+    DeploymentParts {
         meta: meta::child_meta(api, Kind::ModelAPI, child_name(name)),
         kind: Kind::ModelAPI,
         name: name.to_owned(),
@@ -230,5 +231,5 @@ fn workload(
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
+#[path = "tests/desired.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! Drives the machines: does what they ask for, each thing in one place, and tells them what came of it.
 
-mod look;
 mod perform;
+mod poll;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use self::perform::Clients;
 use super::apply::CONCURRENCY;
 use super::budgets::Budgets;
 use super::local::LocalFolders;
-use super::machine::{Ended, Machine, Moved};
+use super::published::build_sources::BuildSources;
 use super::slots::Slots;
 use super::source::Source;
 use super::variables::Changed;
@@ -27,18 +27,20 @@ use crate::cluster::events::Events;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::cluster::writes::{Ticket, Writes};
-use crate::controllers::build_sources::BuildSources;
-use crate::controllers::queue::Queue;
-use crate::controllers::runtime::{Next, Reconciler};
-use crate::controllers::turns::{Turn, Turns};
-use crate::controllers::wanted_agents::{WantedAgents, tell_agents};
 use crate::net::Dialler;
+use crate::runtime::queue::Queue;
+use crate::runtime::worker::{Next, Reconciler};
+use crate::runtime::write_priority::{SyncWrites, WritePriority};
 use crate::sync::apply::impersonation::Rules;
+use crate::sync::io::Ended;
 use crate::sync::io::EngineError;
 use crate::sync::io::Sink;
 use crate::sync::io::effect::{Effect, Published, Replied};
 use crate::sync::io::{Now, Pass, Step};
+use crate::sync::machine::Machine;
 use crate::sync::plan::dirty::Dirty;
+use crate::sync::poll::Moved;
+use crate::sync::published::wanted_agents::{WantedAgents, tell_agents};
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::triggers::listen;
@@ -64,11 +66,11 @@ pub struct Settings {
 /// Slots for which one pass waits at once: whoever else writes in the namespace comes in between.
 const QUEUED: usize = 8;
 
-/// What reads the repository of a GitSync, and the look that is under way.
+/// What reads the repository of a GitSync, and the poll that is under way.
 struct Reader {
     uid: String,
     source: Arc<tokio::sync::Mutex<Source>>,
-    look: Option<AbortHandle>,
+    poll: Option<AbortHandle>,
 }
 
 /// The reconciler of GitSyncs.
@@ -79,7 +81,7 @@ pub struct Driver {
     settings: Settings,
     builds: Arc<BuildSources>,
     wanted: Arc<WantedAgents>,
-    turns: Arc<Turns>,
+    write_priority: Arc<WritePriority>,
     queue: Arc<Queue>,
     events: Events,
     touched: Arc<Dirty>,
@@ -110,7 +112,7 @@ impl Driver {
     /// hears of every change that concerns a GitSync.
     ///
     /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
-    /// writes it takes the turn of controllers.
+    /// writes, the controllers of the namespace wait.
     #[allow(clippy::too_many_arguments)] // what one process has one of
     pub fn new(
         client: Client,
@@ -119,7 +121,7 @@ impl Driver {
         settings: Settings,
         builds: Arc<BuildSources>,
         wanted: Arc<WantedAgents>,
-        turns: Arc<Turns>,
+        write_priority: Arc<WritePriority>,
         queue: &Arc<Queue>,
     ) -> Arc<Self> {
         let (touched, spoken) = (Arc::new(Dirty::default()), Arc::new(LastWritten::default()));
@@ -134,7 +136,7 @@ impl Driver {
             settings,
             builds,
             wanted,
-            turns,
+            write_priority,
             queue: queue.clone(),
             events,
             touched,
@@ -188,8 +190,8 @@ impl Driver {
         self.builds.forget(key);
         self.variables.take(key);
         let Some(reader) = lock(&self.readers).remove(key) else { return };
-        if let Some(look) = reader.look {
-            look.abort();
+        if let Some(poll) = reader.poll {
+            poll.abort();
         }
         let store = self.settings.data_dir.join(reader.uid);
         tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&store) {
@@ -205,7 +207,7 @@ impl Driver {
         self: &'a Arc<Self>,
         key: &'a Key,
         clients: &mut Clients,
-        turn: &mut Option<Turn>,
+        writing: &mut Option<SyncWrites>,
         effect: Effect,
     ) -> Option<BoxFuture<'a, Option<(u64, Replied)>>> {
         match effect {
@@ -222,19 +224,21 @@ impl Driver {
                 };
                 return Some(tell.boxed());
             }
-            Effect::Poll(look) => self.look(key, *look),
+            Effect::Poll(request) => self.poll(key, *request),
             Effect::StopPolling => {
-                let reader = lock(&self.readers).get_mut(key).and_then(|reader| reader.look.take());
-                if let Some(look) = reader {
-                    look.abort();
+                let reader = lock(&self.readers).get_mut(key).and_then(|reader| reader.poll.take());
+                if let Some(poll) = reader {
+                    poll.abort();
                 }
             }
             Effect::Wake(name, after) => {
                 self.queue.add_after(Key::new(&*key.namespace, name), after);
             }
             Effect::Publish(published) => self.publish(key, &published),
-            Effect::Writing(true) => *turn = Some(self.turns.sync(&key.namespace)),
-            Effect::Writing(false) => *turn = None,
+            Effect::Writing(true) => {
+                *writing = Some(self.write_priority.sync_writes(&key.namespace));
+            }
+            Effect::Writing(false) => *writing = None,
             Effect::Tick => {}
             Effect::Forget => self.forget(key),
         }
@@ -253,8 +257,8 @@ impl Driver {
         let pass = lock(&machine).begin(&key.name, now());
         // Also when this is dropped, or panics.
         let _ended = Ends { machine: &machine, name: &key.name };
-        let (mut clients, mut turn) = (Clients::new(&self.client), None);
-        let does = |effect| self.does(key, &mut clients, &mut turn, effect);
+        let (mut clients, mut writing) = (Clients::new(&self.client), None);
+        let does = |effect| self.does(key, &mut clients, &mut writing, effect);
         let ended = run(&pass, (&self.writes, &key.namespace), does).await;
         ended.unwrap_or(Err(EngineError::Stuck))
     }

@@ -1,0 +1,189 @@
+//! What an agent says of itself.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::readiness::{Health, Observed};
+use crate::controllers::children::NamesTaken;
+use crate::controllers::workload::outcome::{Outcome, WriteFailure};
+use crate::controllers::workload::validate::{Invalid, SpecProblem};
+
+fn agent(spec: Value) -> Agent {
+    let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "spec": spec,
+        "metadata": {"name": "a", "namespace": "team", "uid": "u1", "generation": 4}});
+    serde_json::from_value(object).expect("agent")
+}
+
+fn minimal() -> Agent {
+    agent(json!({"modelAPI": {"name": "m"}}))
+}
+
+fn resolved() -> Resolved {
+    Resolved { model: Some("gpt".into()), image: Some("agent:1".into()), ..Resolved::default() }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).expect("time")
+}
+
+fn of(agent: &Agent, resolved: &Resolved, applied: &Applied) -> AgentStatus {
+    status(agent, resolved, applied, &Defaults::for_tests(), at(10))
+}
+
+/// Nothing is known of a Deployment.
+fn nothing() -> Applied {
+    Applied::for_tests()
+}
+
+fn available() -> Applied {
+    let observed = Observed {
+        wanted: 1,
+        replicas: 1,
+        ready: 1,
+        updated: 1,
+        unavailable: 0,
+        health: Health::Available,
+        trouble: None,
+    };
+    Applied { observed: Some(observed), ..nothing() }
+}
+
+fn shown<'a>(status: &'a AgentStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+    let condition = status.conditions.iter().find(|c| c.type_ == type_)?;
+    Some((condition.status.as_str(), condition.reason.as_str()))
+}
+
+#[test]
+fn a8_a_running_agent_is_ready() {
+    let status = of(&minimal(), &resolved(), &available());
+    assert_eq!((status.phase, status.observed_generation), (Some(Phase::Ready), Some(4)));
+    assert_eq!(status.message.as_deref(), Some("1 of 1 replicas available"));
+    assert_eq!(status.selector.as_deref(), Some("convoke.dev/kind=agent,convoke.dev/name=a"));
+    let types: Vec<_> = status.conditions.iter().map(|c| c.type_.as_str()).collect();
+    let expected = [
+        "Ready",
+        "Available",
+        "DependenciesReady",
+        "ImageResolved",
+        "PeersResolved",
+        "Progressing",
+    ];
+    assert_eq!(types, expected);
+}
+
+#[test]
+fn a8_times_move_only_with_the_status_of_a_condition() {
+    let mut agent = minimal();
+    agent.status = Some(of(&agent, &resolved(), &available()));
+    let later = status(&agent, &resolved(), &available(), &Defaults::for_tests(), at(99));
+    assert_eq!(agent.status.as_ref(), Some(&later), "no write when nothing changed");
+    let lost = Resolved { waiting_for: vec!["ModelAPI m (missing)".into()], ..resolved() };
+    let later = status(&agent, &lost, &available(), &Defaults::for_tests(), at(99));
+    let time = |type_: &str| {
+        later.conditions.iter().find(|c| c.type_ == type_).map(|c| c.last_transition_time.0)
+    };
+    assert_eq!((time("Ready"), time("DependenciesReady")), (Some(at(10)), Some(at(99))));
+}
+
+#[test]
+fn a8_the_endpoint_is_told_while_a_service_of_its_own_is_there() {
+    let of = |spec: Value, has_service: bool| {
+        of(&agent(spec), &resolved(), &Applied { has_service, ..available() }).endpoint
+    };
+    let open = json!({"modelAPI": {"name": "m"}});
+    let shut = json!({"modelAPI": {"name": "m"}, "agentNetwork": {"expose": false}});
+    let url = "http://agent-a.team.svc.cluster.local:8000";
+    assert_eq!(of(open.clone(), true).as_deref(), Some(url));
+    assert_eq!(of(open, false), None, "somebody else has the name");
+    assert_eq!(of(shut, true), None, "it is about to go");
+}
+
+#[test]
+fn a3_a_later_loss_is_told_and_the_agent_stays_ready() {
+    let lost = Resolved { waiting_for: vec!["ModelAPI m (missing)".into()], ..resolved() };
+    let status = of(&minimal(), &lost, &available());
+    assert_eq!(status.phase, Some(Phase::Ready));
+    assert_eq!(shown(&status, "DependenciesReady"), Some(("False", "NotReady")));
+}
+
+#[test]
+fn a3_waiting_names_what_is_missing() {
+    let waiting_for = vec!["ModelAPI m (not ready)".into(), "MCPServer s (missing)".into()];
+    let status = of(&minimal(), &Resolved { waiting_for, ..resolved() }, &nothing());
+    assert_eq!(status.phase, Some(Phase::Waiting));
+    let expected = "Waiting for ModelAPI m (not ready), MCPServer s (missing)";
+    assert_eq!(status.message.as_deref(), Some(expected));
+}
+
+#[test]
+fn a8_an_invalid_spec_and_a_failed_write_hide_no_pods() {
+    let problem = SpecProblem::ReservedEnv { field: "env", name: "AGENT_NAME".into() };
+    let outcome = Outcome::Invalid(Invalid(vec![problem]));
+    let invalid = Applied { outcome, ..available() };
+    let status = of(&minimal(), &resolved(), &invalid);
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(shown(&status, "Ready"), Some(("False", "InvalidSpec")));
+    assert_eq!(shown(&status, "Available").map(|c| c.0), Some("True"));
+    assert_eq!(status.ready_replicas, Some(1));
+    for (lasting, phase) in [(true, Phase::Failed), (false, Phase::Pending)] {
+        let outcome = Outcome::Failed(WriteFailure { message: "no".into(), lasting });
+        let status = of(&minimal(), &resolved(), &Applied { outcome, ..available() });
+        assert_eq!(
+            (status.phase, shown(&status, "Available").map(|c| c.0)),
+            (Some(phase), Some("True"))
+        );
+    }
+}
+
+#[test]
+fn a11_what_a_namesake_left_is_no_conflict() {
+    let text = "Service agent-a is left from an earlier Agent a: waiting until it is deleted";
+    let taken = NamesTaken { leftovers: vec![text.into()], ..NamesTaken::default() };
+    let applied = Applied { outcome: Outcome::NamesTaken(taken), ..nothing() };
+    let status = of(&minimal(), &resolved(), &applied);
+    assert_eq!((status.phase, status.message.as_deref()), (Some(Phase::Pending), Some(text)));
+    assert_eq!(shown(&status, "Ready"), Some(("False", "Replacing")));
+    assert_eq!(shown(&status, "Conflict"), None);
+}
+
+#[test]
+fn a8_a_failed_rollout_says_why_and_that_old_pods_serve() {
+    let mut applied = available();
+    let observed = applied.observed.as_mut().expect("observed");
+    observed.updated = 0;
+    observed.health = Health::Failed("ProgressDeadlineExceeded".into(), "timed out".into());
+    let status = of(&minimal(), &resolved(), &applied);
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(status.message.as_deref(), Some("ProgressDeadlineExceeded: timed out"));
+    assert_eq!(shown(&status, "Available").map(|c| c.0), Some("True"));
+}
+
+#[test]
+fn a8_a_suspended_agent_is_stopped_even_before_it_ever_ran() {
+    let agent = agent(json!({"modelAPI": {"name": "m"}, "suspend": true}));
+    let waiting = Resolved { waiting_for: vec!["ModelAPI m (missing)".into()], ..resolved() };
+    assert_eq!(of(&agent, &waiting, &nothing()).phase, Some(Phase::Stopped));
+}
+
+#[test]
+fn m4_a_model_that_is_not_served_is_told_while_it_is_so() {
+    let with = |models: &[&str], model: Option<&str>| {
+        let models = models.iter().map(|m| (*m).to_owned()).collect();
+        let resolved = Resolved { models, model: model.map(str::to_owned), ..resolved() };
+        let mut agent = minimal();
+        agent.status = Some(of(
+            &agent,
+            &Resolved { models: vec!["x".into()], ..self::resolved() },
+            &available(),
+        ));
+        shown(&of(&agent, &resolved, &available()), "ModelServed").map(|c| c.0.to_owned())
+    };
+    for served in [&["gpt"][..], &["*"], &["a", "gpt"], &[]] {
+        assert_eq!(with(served, Some("gpt")), None, "{served:?}");
+    }
+    assert_eq!(with(&["openai/*"], Some("openai/gpt")), None);
+    assert_eq!(with(&["gpt"], None), None, "only the pod knows its model");
+    for (served, model) in [(&["gpt-5"][..], "gpt"), (&["openai/*"], "other/gpt")] {
+        assert_eq!(with(served, Some(model)).as_deref(), Some("False"), "{served:?}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Looks up the template of a build and the steps of the template: ConfigMaps in the namespace of the AgentBuild, then in the
+//! operator's.
+//!
+//! These ConfigMaps have no label that a watch could select. So they are read when they are needed, and kept for a moment: a
+//! commit that wakes a hundred builds reads each ConfigMap once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use super::resolve_template::{BuildArgs, ResolvedTemplate, resolve};
+use super::template::{self, STEP_KEY, STEP_LABEL, StepSource, TEMPLATE_KEY};
+use super::template_error::TemplateError;
+use crate::cluster::client::{CallError, call};
+use crate::cluster::store::Key;
+
+/// How long a ConfigMap that was read counts.
+const ANSWER_LIFETIME: Duration = Duration::from_secs(20);
+/// Above this many kept answers, old ones are dropped.
+const MAX_KEPT_ANSWERS: usize = 256;
+
+/// What is kept of a ConfigMap.
+#[derive(Debug)]
+struct KeptConfigMap {
+    template: Option<String>,
+    step: StepSource,
+}
+
+/// A ConfigMap; `None` when there is none of that name.
+type Answer = Option<Arc<KeptConfigMap>>;
+
+/// Why there is no template.
+#[derive(Debug)]
+pub enum LookupError {
+    /// The template cannot be used; never an empty list.
+    Template(Vec<TemplateError>),
+    /// The API server did not answer as it should.
+    Call(CallError),
+}
+
+impl From<TemplateError> for LookupError {
+    fn from(error: TemplateError) -> Self {
+        Self::Template(vec![error])
+    }
+}
+
+impl From<CallError> for LookupError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// Looks up templates, and keeps the ConfigMaps for a moment.
+pub struct Lookup {
+    client: Client,
+    operator_namespace: String,
+    kept: Mutex<HashMap<Key, (Instant, Answer)>>,
+}
+
+impl Lookup {
+    /// Looks into a build's own namespace, then into this one.
+    #[must_use]
+    pub fn new(client: Client, operator_namespace: String) -> Self {
+        Self { client, operator_namespace, kept: Mutex::default() }
+    }
+
+    /// The template of a mode, resolved.
+    ///
+    /// # Errors
+    /// Every problem of the template at once, or the first failed call.
+    pub async fn template(
+        &self,
+        namespace: &str,
+        mode: &str,
+        build_args: BuildArgs,
+    ) -> Result<ResolvedTemplate, LookupError> {
+        let namespaces = self.namespaces(namespace).join(" or ");
+        let config_map = template::config_map_name(mode);
+        let found = self.find(namespace, &config_map).await?;
+        let found = found.ok_or_else(|| TemplateError::TemplateNotFound {
+            config_map: config_map.clone(),
+            namespaces: namespaces.clone(),
+        })?;
+        let parsed = template::parse(&config_map, found.template.as_deref())?;
+        let mut sources = BTreeMap::new();
+        for step in parsed.steps.iter().filter(|step| step.enabled) {
+            if sources.contains_key(&step.config_map) {
+                continue;
+            }
+            if let Some(found) = self.find(namespace, &step.config_map).await? {
+                sources.insert(step.config_map.clone(), found.step.clone());
+            }
+        }
+        resolve(&parsed, &sources, &namespaces, build_args).map_err(LookupError::Template)
+    }
+
+    fn namespaces<'a>(&'a self, own: &'a str) -> Vec<&'a str> {
+        if own == self.operator_namespace { vec![own] } else { vec![own, &self.operator_namespace] }
+    }
+
+    async fn find(&self, namespace: &str, name: &str) -> Result<Answer, CallError> {
+        for namespace in self.namespaces(namespace) {
+            if let Some(found) = self.get(Key::new(namespace, name)).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn get(&self, key: Key) -> Result<Answer, CallError> {
+        let now = Instant::now();
+        if let Some((since, answer)) = self.kept().get(&key)
+            && now.duration_since(*since) < ANSWER_LIFETIME
+        {
+            return Ok(answer.clone());
+        }
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
+        let answer = call(api.get_opt(&key.name)).await?.map(|found| Arc::new(read(found)));
+        let mut kept = self.kept();
+        if kept.len() >= MAX_KEPT_ANSWERS {
+            kept.retain(|_, (since, _)| now.duration_since(*since) < ANSWER_LIFETIME);
+        }
+        kept.insert(key, (now, answer.clone()));
+        Ok(answer)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (Instant, Answer)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(config_map: ConfigMap) -> KeptConfigMap {
+    let labels = config_map.metadata.labels.unwrap_or_default();
+    let mut data = config_map.data.unwrap_or_default();
+    let labelled = labels.get(STEP_LABEL).is_some_and(|value| value == "true");
+    KeptConfigMap {
+        template: data.remove(TEMPLATE_KEY),
+        step: StepSource { labelled, task_spec: data.remove(STEP_KEY) },
+    }
+}

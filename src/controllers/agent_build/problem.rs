@@ -1,0 +1,82 @@
+//! (pure) Why no image can be built: each problem with the reason of the condition `Ready`.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use super::key::KeyError;
+use super::pipeline_run::SpecError;
+use super::template_error::TemplateError;
+use crate::cluster::client::CallError;
+
+/// The most problems of a template that one message tells.
+const MAX_TEMPLATE_PROBLEMS: usize = 5;
+
+/// Why there is no build key, or why its run cannot be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildProblem {
+    /// The reason, in CamelCase.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// Whether it may heal without a change of the AgentBuild.
+    pub waiting: bool,
+}
+
+impl BuildProblem {
+    /// A problem that only a change of the AgentBuild or of its source heals.
+    const fn of_spec(reason: &'static str, message: String) -> Self {
+        Self { reason, message, waiting: false }
+    }
+
+    /// A problem that may heal without a change of the AgentBuild.
+    const fn of_cluster(reason: &'static str, message: String) -> Self {
+        Self { reason, message, waiting: true }
+    }
+
+    /// Neither the AgentBuild nor the operator names a registry.
+    #[must_use]
+    pub fn no_registry() -> Self {
+        let message =
+            "spec.output.registry is not set, and the operator has no --internal-registry";
+        Self::of_spec("RegistryMissing", message.into())
+    }
+
+    /// The template may not be read.
+    #[must_use]
+    pub fn template_unreadable(error: &CallError) -> Self {
+        Self::of_cluster("TemplateUnreadable", format!("cannot read the template: {error}"))
+    }
+
+    /// The template cannot be used. The first error gives the reason; the message tells all of them, up to a length.
+    #[must_use]
+    pub fn of_template(errors: &[TemplateError]) -> Self {
+        let told: Vec<_> =
+            errors.iter().take(MAX_TEMPLATE_PROBLEMS).map(ToString::to_string).collect();
+        let mut message = told.join("; ");
+        if errors.len() > MAX_TEMPLATE_PROBLEMS {
+            message = format!("{message}; and {} more", errors.len() - MAX_TEMPLATE_PROBLEMS);
+        }
+        let reason = errors.first().map_or("TemplateInvalid", TemplateError::reason);
+        // All of these heal when a ConfigMap is added or changed.
+        Self::of_cluster(reason, message)
+    }
+
+    /// The API server refuses the PipelineRun.
+    #[must_use]
+    pub fn run_refused(error: &CallError) -> Self {
+        Self::of_cluster("PipelineRunRefused", format!("the PipelineRun was refused: {error}"))
+    }
+}
+
+impl From<KeyError> for BuildProblem {
+    fn from(error: KeyError) -> Self {
+        let message = error.to_string();
+        match error {
+            KeyError::SubfolderMissing { .. } => Self::of_spec("SubfolderMissing", message),
+        }
+    }
+}
+
+impl From<SpecError> for BuildProblem {
+    fn from(error: SpecError) -> Self {
+        Self::of_spec(error.reason(), error.to_string())
+    }
+}

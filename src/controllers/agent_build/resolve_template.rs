@@ -1,0 +1,305 @@
+//! (pure) Puts a template and the TaskSpecs of its steps together: their parameters (B4) and workspaces (B5).
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::key::Encoding;
+use super::pod_policy;
+use super::template::{
+    DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, STEP_KEY, StepSource, Template,
+    TemplateStep, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE, When,
+};
+use super::template_error::TemplateError;
+
+/// A template whose steps and parameters are known. Only the values from the spec are missing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedTemplate {
+    /// The steps that run, in order.
+    pub steps: Vec<ResolvedStep>,
+    /// Hash over all of it, in hex.
+    pub hash: String,
+}
+
+/// One step of a [`ResolvedTemplate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedStep {
+    /// Name of the task.
+    pub name: String,
+    /// The TaskSpec, as it is.
+    pub task_spec: Value,
+    /// Values of its parameters; a parameter that is left to its default is not here.
+    pub parameters: BTreeMap<String, Bound>,
+    /// Conditions.
+    pub when: Vec<When>,
+    /// Names of the workspaces that it uses and that are there.
+    pub workspaces: Vec<String>,
+    /// Names of its results.
+    pub results: Vec<String>,
+}
+
+/// Where the value of a parameter comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Bound {
+    /// From the AgentBuild and its commit: one of [`FROM_SPEC`].
+    Spec,
+    /// From the template.
+    Template(ParameterValue),
+}
+
+/// Whether the AgentBuild has build arguments. If it has, a step must take them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildArgs {
+    /// It has some.
+    Given,
+    /// It has none.
+    None,
+}
+
+/// Resolves a template. `sources` are the ConfigMaps of its steps, by name; `namespaces` says where they were looked for.
+///
+/// # Errors
+/// Every problem at once; never an empty list.
+pub fn resolve(
+    template: &Template,
+    sources: &BTreeMap<String, StepSource>,
+    namespaces: &str,
+    build_args: BuildArgs,
+) -> Result<ResolvedTemplate, Vec<TemplateError>> {
+    let mut errors = Vec::new();
+    let mut steps = Vec::new();
+    let mut declared_anywhere = BTreeSet::new();
+    let mut set_anywhere: BTreeSet<&str> = FROM_SPEC.iter().map(|(name, _)| *name).collect();
+    let globals: BTreeMap<_, _> =
+        template.global_parameters.iter().map(|p| (p.name.as_str(), &p.value)).collect();
+    set_anywhere
+        .extend(globals.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| *name));
+    for step in template.steps.iter().filter(|step| step.enabled) {
+        set_anywhere.extend(
+            step.parameters.iter().filter(|p| !p.value.is_empty()).map(|p| p.name.as_str()),
+        );
+        match resolve_step(template, step, &globals, sources.get(&step.config_map), namespaces) {
+            Ok((resolved, declared)) => {
+                declared_anywhere.extend(declared);
+                steps.push(resolved);
+            }
+            Err(more) => errors.extend(more),
+        }
+    }
+    // Which parameters nobody declares is known only when every step could be read.
+    if errors.is_empty() {
+        let unknown = globals.keys().filter(|name| !declared_anywhere.contains(**name));
+        errors.extend(unknown.map(|name| TemplateError::UnknownParameter {
+            place: format!("no step of template {}", template.name),
+            name: (*name).to_owned(),
+        }));
+        if build_args == BuildArgs::Given && !declared_anywhere.contains("build-args") {
+            let place = format!("spec.buildArgs is set, but template {}", template.name);
+            errors.push(TemplateError::UnknownParameter { place, name: "build-args".into() });
+        }
+        let results = || steps.iter().flat_map(|step| &step.results);
+        if !results().any(|result| DIGEST_RESULTS.contains(&result.as_str())) {
+            errors.push(TemplateError::NoDigestResult);
+        }
+    }
+    let required = template.required_parameters.iter();
+    errors.extend(required.filter(|name| !set_anywhere.contains(name.as_str())).map(|name| {
+        TemplateError::MissingParameter {
+            place: format!("template {}", template.name),
+            name: name.clone(),
+        }
+    }));
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let hash = hash(&steps);
+    Ok(ResolvedTemplate { steps, hash })
+}
+
+/// A step, and the names of the parameters that its TaskSpec declares.
+type StepAndDeclared = (ResolvedStep, Vec<String>);
+
+fn resolve_step(
+    template: &Template,
+    step: &TemplateStep,
+    globals: &BTreeMap<&str, &ParameterValue>,
+    source: Option<&StepSource>,
+    namespaces: &str,
+) -> Result<StepAndDeclared, Vec<TemplateError>> {
+    let name = || step.name.clone();
+    let config_map = || step.config_map.clone();
+    let source = source.ok_or_else(|| {
+        vec![TemplateError::StepNotFound {
+            step: name(),
+            config_map: config_map(),
+            namespaces: namespaces.into(),
+        }]
+    })?;
+    if !source.labelled {
+        return Err(vec![TemplateError::StepNotAllowed { step: name(), config_map: config_map() }]);
+    }
+    let invalid = |message: String| vec![TemplateError::StepInvalid { step: name(), message }];
+    let task_spec = parse_task_spec(source.task_spec.as_deref()).map_err(invalid)?;
+    let mut errors: Vec<_> = pod_policy::refused(&task_spec)
+        .into_iter()
+        .map(|refused| TemplateError::PodNotAllowed { step: name(), refused: refused.to_string() })
+        .collect();
+    let declared = declared(&task_spec).map_err(invalid)?;
+    let (parameters, problems) = parameters(step, globals, &declared);
+    errors.extend(problems);
+    let (workspaces, problems) = workspaces(step, &task_spec);
+    errors.extend(problems);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let results = names(&task_spec, "results");
+    let when = template.when.iter().chain(&step.when).cloned().collect();
+    let resolved = ResolvedStep { name: name(), task_spec, parameters, when, workspaces, results };
+    Ok((resolved, declared.into_keys().collect()))
+}
+
+/// The values of the parameters of a step, and what is wrong with them. From low to high: default of the TaskSpec, globals of the
+/// template, parameters of the step, [`FROM_SPEC`].
+fn parameters(
+    step: &TemplateStep,
+    globals: &BTreeMap<&str, &ParameterValue>,
+    declared: &BTreeMap<String, Declared>,
+) -> (BTreeMap<String, Bound>, Vec<TemplateError>) {
+    let place = || format!("step {}", step.name);
+    let own: BTreeMap<_, _> = step.parameters.iter().map(|p| (p.name.as_str(), &p.value)).collect();
+    let unknown = own.keys().filter(|name| !declared.contains_key(**name));
+    let unknown = unknown
+        .map(|name| TemplateError::UnknownParameter { place: place(), name: (*name).to_owned() });
+    let mut errors: Vec<_> = unknown.collect();
+    let mut parameters = BTreeMap::new();
+    for (name, declared) in declared {
+        let from_spec = FROM_SPEC.iter().find(|(known, _)| known == name);
+        let from_template = own.get(name.as_str()).or_else(|| globals.get(name.as_str()));
+        let (have, bound) = match (from_spec, from_template) {
+            (Some((_, type_)), _) => (*type_, Bound::Spec),
+            (None, Some(value)) => (value.type_(), Bound::Template((*value).clone())),
+            (None, None) if declared.has_default => continue,
+            (None, None) => {
+                errors.push(TemplateError::MissingParameter { place: place(), name: name.clone() });
+                continue;
+            }
+        };
+        if have != declared.type_ {
+            let want = declared.type_;
+            errors.push(TemplateError::WrongParameterType {
+                place: place(),
+                name: name.clone(),
+                want,
+            });
+        }
+        if from_template.is_some_and(|value| !value.is_plain()) {
+            errors.push(TemplateError::UnsafeValue { place: place(), name: name.clone() });
+        }
+        parameters.insert(name.clone(), bound);
+    }
+    (parameters, errors)
+}
+
+/// Reads a TaskSpec. YAML's old spellings of booleans (`yes`, `on`) stay texts.
+fn parse_task_spec(text: Option<&str>) -> Result<Value, String> {
+    let text = text.ok_or_else(|| format!("its ConfigMap has no key {STEP_KEY}"))?;
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| format!("{STEP_KEY}: {error}"))?;
+    match value.get("steps").and_then(Value::as_array) {
+        Some(steps) if !steps.is_empty() => Ok(value),
+        _ => Err(format!("{STEP_KEY} is no TaskSpec: it has no steps")),
+    }
+}
+
+/// A parameter that a TaskSpec declares.
+struct Declared {
+    type_: ParameterType,
+    has_default: bool,
+}
+
+/// The parameters that a TaskSpec declares.
+fn declared(task_spec: &Value) -> Result<BTreeMap<String, Declared>, String> {
+    let list = match task_spec.get("params") {
+        None | Some(Value::Null) => return Ok(BTreeMap::new()),
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err("params must be a list".into()),
+    };
+    let mut declared = BTreeMap::new();
+    for parameter in list {
+        let name =
+            parameter.get("name").and_then(Value::as_str).ok_or("a parameter without a name")?;
+        let default = parameter.get("default").filter(|default| !default.is_null());
+        let type_ = match (parameter.get("type").and_then(Value::as_str), default) {
+            (Some("string"), _) => ParameterType::Text,
+            (Some("array"), _) => ParameterType::List,
+            (Some(other), _) => {
+                return Err(format!("parameter {name}: type {other} is not supported"));
+            }
+            (None, Some(Value::Array(_))) => ParameterType::List,
+            (None, _) => ParameterType::Text,
+        };
+        let declaration = Declared { type_, has_default: default.is_some() };
+        if declared.insert(name.to_owned(), declaration).is_some() {
+            return Err(format!("parameter {name} is declared twice"));
+        }
+    }
+    Ok(declared)
+}
+
+/// The names of the items of a list of a TaskSpec.
+fn names(task_spec: &Value, list: &str) -> Vec<String> {
+    let items =
+        task_spec.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(|item| item.get("name")?.as_str()).map(str::to_owned).collect()
+}
+
+/// The workspaces of a step that are there (B5), and what is wrong with the others. Only the source is there; credentials are not
+/// supported yet.
+fn workspaces(step: &TemplateStep, task_spec: &Value) -> (Vec<String>, Vec<TemplateError>) {
+    let wanted = task_spec
+        .get("workspaces")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let (mut there, mut errors) = (Vec::new(), Vec::new());
+    for workspace in wanted {
+        let name = workspace.get("name").and_then(Value::as_str).unwrap_or_default();
+        if name == WORKSPACE_SOURCE {
+            there.push(name.to_owned());
+        } else if workspace.get("optional") != Some(&Value::Bool(true)) {
+            errors.push(TemplateError::MissingWorkspace {
+                step: step.name.clone(),
+                name: name.to_owned(),
+            });
+        }
+    }
+    let all = names(task_spec, "workspaces");
+    if [WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH]
+        .iter()
+        .all(|name| all.iter().any(|have| have == name))
+    {
+        errors.push(TemplateError::WorkspacesNotIsolated { step: step.name.clone() });
+    }
+    (there, errors)
+}
+
+/// The hash over everything of the steps that goes into an image.
+fn hash(steps: &[ResolvedStep]) -> String {
+    let mut encoding = Encoding::new();
+    encoding.list("steps", steps.len());
+    for ResolvedStep { name, task_spec, parameters, when, workspaces: _, results: _ } in steps {
+        encoding.text("name", name);
+        // Maps of serde_json are sorted.
+        encoding.text("task", &task_spec.to_string());
+        encoding.text("parameters", &json!(parameters).to_string());
+        encoding.text("when", &json!(when).to_string());
+    }
+    encoding.finish()
+}
+
+#[cfg(test)]
+#[path = "tests/resolve_template.rs"]
+mod tests;

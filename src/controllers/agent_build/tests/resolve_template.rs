@@ -1,0 +1,217 @@
+use super::super::template::parse;
+use super::*;
+
+const TASK: &str = "
+params:
+  - {name: image, type: string}
+  - {name: level, default: low}
+  - {name: build-args, type: array, default: []}
+workspaces:
+  - name: source
+  - {name: push-auth, optional: true}
+results:
+  - name: IMAGE_DIGEST
+steps:
+  - name: build
+    image: builder
+    script: echo hello
+";
+
+fn step(task_spec: &str) -> BTreeMap<String, StepSource> {
+    BTreeMap::from([(
+        "cm".into(),
+        StepSource { labelled: true, task_spec: Some(task_spec.into()) },
+    )])
+}
+
+fn template(patch: &Value) -> Template {
+    let mut template = json!({"name": "t", "steps": [{"name": "build", "configMap": "cm"}]});
+    for (key, value) in patch.as_object().expect("a map") {
+        template[key] = value.clone();
+    }
+    parse("pipeline-template-t", Some(&template.to_string())).expect("a template")
+}
+
+fn reasons(template: &Template, sources: &BTreeMap<String, StepSource>) -> Vec<String> {
+    let errors = resolve(template, sources, "team", BuildArgs::None).expect_err("problems");
+    errors.iter().map(|error| format!("{}: {error}", error.reason())).collect()
+}
+
+fn one(patch: &Value, task_spec: &str) -> ResolvedStep {
+    let resolved =
+        resolve(&template(patch), &step(task_spec), "team", BuildArgs::None).expect("resolved");
+    resolved.steps.into_iter().next().expect("a step")
+}
+
+fn text(value: &str) -> Bound {
+    Bound::Template(ParameterValue::Text(value.into()))
+}
+
+#[test]
+fn b04_precedence_default_then_global_then_step_then_spec() {
+    let default = one(&json!({}), TASK);
+    assert_eq!(default.parameters.get("level"), None, "left to the TaskSpec");
+    let global = json!({"globalParameters": [{"name": "level", "value": "middle"}]});
+    assert_eq!(one(&global, TASK).parameters["level"], text("middle"));
+    let both = json!({
+        "globalParameters": [{"name": "level", "value": "middle"}, {"name": "image", "value": "evil"}],
+        "steps": [{"name": "build", "configMap": "cm", "parameters": [{"name": "level", "value": "high"}]}],
+    });
+    let both = one(&both, TASK);
+    assert_eq!(both.parameters["level"], text("high"));
+    assert_eq!(both.parameters["image"], Bound::Spec, "a template can't redirect the image");
+    assert_eq!(both.workspaces, ["source"]);
+}
+
+#[test]
+fn b04_unknown_and_missing_parameters_are_errors_by_name() {
+    let own = template(
+        &json!({"steps": [{"name": "build", "configMap": "cm", "parameters": [{"name": "levle", "value": "x"}]}]}),
+    );
+    assert_eq!(reasons(&own, &step(TASK)), ["UnknownParameter: step build has no parameter levle"]);
+    let global = template(&json!({"globalParameters": [{"name": "levle", "value": "x"}]}));
+    assert_eq!(
+        reasons(&global, &step(TASK)),
+        ["UnknownParameter: no step of template t has no parameter levle"]
+    );
+    let needs = TASK.replace("level, default: low", "level");
+    assert_eq!(
+        reasons(&template(&json!({})), &step(&needs)),
+        ["MissingParameter: step build needs a value for parameter level"]
+    );
+    let required = template(
+        &json!({"requiredParameters": ["image", "scanner"], "globalParameters": [{"name": "level", "value": ""}]}),
+    );
+    assert_eq!(
+        reasons(&required, &step(TASK)),
+        ["MissingParameter: template t needs a value for parameter scanner"]
+    );
+    let no_args = TASK.replace("  - {name: build-args, type: array, default: []}\n", "");
+    let errors = resolve(&template(&json!({})), &step(&no_args), "team", BuildArgs::Given)
+        .expect_err("problems");
+    assert_eq!(
+        errors[0].to_string(),
+        "spec.buildArgs is set, but template t has no parameter build-args"
+    );
+}
+
+#[test]
+fn b04_types_are_checked() {
+    let list = template(&json!({"globalParameters": [{"name": "level", "value": ["a"]}]}));
+    assert_eq!(
+        reasons(&list, &step(TASK)),
+        ["WrongParameterType: step build: parameter level must be of type string"]
+    );
+    let text = TASK.replace("build-args, type: array, default: []", "build-args");
+    assert_eq!(
+        reasons(&template(&json!({})), &step(&text)),
+        ["WrongParameterType: step build: parameter build-args must be of type string"]
+    );
+    let unsafe_value =
+        template(&json!({"globalParameters": [{"name": "level", "value": "$(TOKEN)"}]}));
+    assert_eq!(
+        reasons(&unsafe_value, &step(TASK)),
+        ["UnsafeValue: step build: the value of parameter level must not contain \"$(\""]
+    );
+}
+
+#[test]
+fn b03_what_is_missing_is_named() {
+    let template = template(&json!({}));
+    assert_eq!(
+        reasons(&template, &BTreeMap::new()),
+        ["StepNotFound: step build: no ConfigMap cm in team"]
+    );
+    let mut unlabelled = step(TASK);
+    unlabelled.get_mut("cm").expect("there").labelled = false;
+    assert_eq!(
+        reasons(&template, &unlabelled),
+        ["StepNotAllowed: step build: ConfigMap cm lacks the label convoke.dev/step: \"true\""]
+    );
+    let empty = BTreeMap::from([("cm".to_owned(), StepSource { labelled: true, task_spec: None })]);
+    assert_eq!(
+        reasons(&template, &empty),
+        ["StepInvalid: step build: its ConfigMap has no key task-spec.yaml"]
+    );
+    assert_eq!(
+        reasons(&template, &step("params: []")),
+        ["StepInvalid: step build: task-spec.yaml is no TaskSpec: it has no steps"]
+    );
+    assert!(
+        reasons(&template, &step("steps: [}"))[0]
+            .starts_with("StepInvalid: step build: task-spec.yaml: ")
+    );
+    let undigested = TASK.replace("IMAGE_DIGEST", "OTHER");
+    assert_eq!(
+        reasons(&template, &step(&undigested)),
+        ["NoDigestResult: no step has the result IMAGE_DIGEST"]
+    );
+}
+
+#[test]
+fn b03_every_task_spec_passes_the_allow_list() {
+    let privileged = TASK.replace(
+        "    image: builder",
+        "    image: builder\n    securityContext: {privileged: true}",
+    );
+    assert_eq!(
+        reasons(&template(&json!({})), &step(&privileged)),
+        [
+            "PodNotAllowed: step build: steps[0].securityContext.privileged: privileged containers are not allowed"
+        ]
+    );
+    // YAML's old booleans are texts, so they can't slip past a check for `false`.
+    let yes = TASK.replace(
+        "    image: builder",
+        "    image: builder\n    securityContext: {privileged: yes}",
+    );
+    assert_eq!(reasons(&template(&json!({})), &step(&yes)).len(), 1);
+}
+
+#[test]
+fn b05_credentials_never_meet_and_are_optional() {
+    let both =
+        TASK.replace("  - name: source", "  - name: source\n  - {name: git-auth, optional: true}");
+    assert_eq!(
+        reasons(&template(&json!({})), &step(&both)),
+        ["WorkspacesNotIsolated: step build: git-auth and push-auth must not meet in one step"]
+    );
+    let needed = TASK.replace(", optional: true", "");
+    assert_eq!(
+        reasons(&template(&json!({})), &step(&needed)),
+        ["MissingWorkspace: step build: workspace push-auth is not there"]
+    );
+}
+
+#[test]
+fn b03_all_problems_come_at_once() {
+    let template = template(&json!({
+        "requiredParameters": ["scanner"],
+        "steps": [{"name": "a", "configMap": "x"}, {"name": "b", "configMap": "y"}, {"name": "c", "configMap": "z", "enabled": false}],
+    }));
+    assert_eq!(reasons(&template, &BTreeMap::new()).len(), 3);
+}
+
+#[test]
+fn b01_the_hash_covers_steps_parameters_and_conditions() {
+    let hash = |patch: &Value, task: &str| {
+        resolve(&template(patch), &step(task), "team", BuildArgs::None).expect("resolved").hash
+    };
+    let base = hash(&json!({}), TASK);
+    assert_eq!(
+        hash(&json!({"name": "other", "description": "x"}), TASK),
+        base,
+        "names for people don't count"
+    );
+    assert_eq!(hash(&json!({}), &format!("# a comment\n{TASK}")), base);
+    let when = json!([{"input": "$(params.insecure)", "operator": "in", "values": ["false"]}]);
+    let changed = [
+        hash(&json!({}), &TASK.replace("hello", "world")),
+        hash(&json!({"globalParameters": [{"name": "level", "value": "low"}]}), TASK),
+        hash(&json!({"globalParameters": [{"name": "level", "value": "high"}]}), TASK),
+        hash(&json!({"when": when}), TASK),
+        hash(&json!({"steps": [{"name": "make", "configMap": "cm"}]}), TASK),
+    ];
+    let all: BTreeSet<_> = changed.iter().chain([&base]).collect();
+    assert_eq!(all.len(), 6);
+}

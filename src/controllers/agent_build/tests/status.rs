@@ -1,0 +1,474 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::super::decide::{Candidate, Trigger, decide};
+use super::super::key::build_key;
+use super::*;
+use convoke_core::sync::commit::source_at::SourceAt;
+
+const NAME: &str = "reviewer";
+const UID: &str = "uid";
+const REPOSITORY: &str = "registry:5000/team/reviewer";
+
+fn key(tree: &str) -> BuildKey {
+    let spec = serde_json::from_value(
+        json!({"source": {"gitSync": {}}, "output": {"image": "team/reviewer"}}),
+    );
+    let source = SourceAt {
+        sync: "team".into(),
+        url: "https://git.example.com/team.git".into(),
+        commit: "c".repeat(40),
+        subfolder_tree: Some(tree.into()),
+        paths: BTreeMap::new(),
+        applied: None,
+    };
+    build_key(&spec.expect("a spec"), &source, "registry:5000", "t").expect("a key")
+}
+
+fn run(key: &BuildKey, outcome: RunOutcome) -> Run {
+    Run {
+        name: format!("reviewer-{}-1", key.short()),
+        owner_uid: Some(UID.into()),
+        owner_name: Some(NAME.into()),
+        key: Some(key.to_string()),
+        commit: Some("c".repeat(40)),
+        created: Some(at(0)),
+        started: true,
+        outcome,
+    }
+}
+
+fn built() -> RunOutcome {
+    RunOutcome::Built {
+        digest: format!("sha256:{}", "a".repeat(64)),
+        url: Some(format!("{REPOSITORY}:t")),
+    }
+}
+
+fn failed() -> RunOutcome {
+    RunOutcome::Failed { reason: "BuildFailed".into(), message: "exit 30".into() }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+fn meta() -> ObjectMeta {
+    ObjectMeta { generation: Some(3), ..ObjectMeta::default() }
+}
+
+/// Decides about a key of this build.
+fn decided<'a>(
+    old: &AgentBuildStatus,
+    key: &'a BuildKey,
+    run: Option<&'a Run>,
+    on_commit: bool,
+    builder: Builder,
+) -> Decision<'a> {
+    let trigger = if on_commit { Trigger::OnCommit } else { Trigger::Off };
+    decide(old, &Candidate { name: NAME, uid: UID, key, run, trigger, builder })
+}
+
+fn next(
+    old: &AgentBuildStatus,
+    key: &BuildKey,
+    live: Option<&Run>,
+    builder: Builder,
+    now: i64,
+) -> AgentBuildStatus {
+    let decision = decided(old, key, live, true, builder);
+    let found = Finding::Key(KeyFinding { key, run_name: "run", repository: REPOSITORY, decision });
+    status(old, &meta(), &found, builder, at(now))
+}
+
+fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+    Some((&found.status, &found.reason))
+}
+
+#[test]
+fn b01_a_new_key_creates_and_a_known_one_never_again() {
+    let (one, two) = (key("1"), key("2"));
+    let empty = AgentBuildStatus::default();
+    assert_eq!(decided(&empty, &one, None, true, Builder::Available), Decision::Create);
+    let run_of_one = run(&one, built());
+    assert_eq!(
+        decided(&empty, &one, Some(&run_of_one), true, Builder::Available),
+        Decision::Show(&run_of_one)
+    );
+    let done = next(&empty, &one, Some(&run_of_one), Builder::Available, 1);
+    assert_eq!(
+        decided(&done, &one, None, true, Builder::Available),
+        Decision::Keep,
+        "its run was cleaned up"
+    );
+    assert_eq!(decided(&done, &two, None, true, Builder::Available), Decision::Create);
+    let building = next(&done, &two, Some(&run(&two, RunOutcome::Running)), Builder::Available, 2);
+    assert_eq!(
+        decided(&building, &one, None, true, Builder::Available),
+        Decision::Keep,
+        "a revert"
+    );
+    assert_eq!(
+        decided(&building, &two, None, true, Builder::Available),
+        Decision::Create,
+        "its run was deleted"
+    );
+}
+
+#[test]
+fn b07_a_failed_key_is_not_tried_again_until_it_changes() {
+    let one = key("1");
+    let broken =
+        next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
+    assert_eq!(decided(&broken, &one, None, true, Builder::Available), Decision::Keep);
+    assert_eq!(decided(&broken, &key("2"), None, true, Builder::Available), Decision::Create);
+    let kept = next(&broken, &one, None, Builder::Available, 9);
+    assert_eq!(kept, broken, "settled: nothing to write");
+    assert_eq!(condition(&kept, "Ready"), Some(("False", "BuildFailed")));
+    assert_eq!(condition(&kept, "Stalled"), Some(("True", "BuildFailed")));
+}
+
+#[test]
+fn b01_a_problem_is_no_failed_build() {
+    let one = key("1");
+    let broken =
+        next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
+    let found = Finding::Broken(BuildProblem {
+        reason: "SubfolderMissing",
+        message: "gone".into(),
+        waiting: false,
+    });
+    let missing = status(&broken, &meta(), &found, Builder::Available, at(2));
+    assert_eq!((missing.phase, &missing.build_key), (Some(BuildPhase::Failed), &None));
+    assert_eq!(decided(&missing, &one, None, true, Builder::Available), Decision::Create);
+}
+
+#[test]
+fn b06_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
+    let (one, two) = (key("1"), key("2"));
+    let done =
+        next(&AgentBuildStatus::default(), &one, Some(&run(&one, built())), Builder::Available, 1);
+    let image = format!("{REPOSITORY}@sha256:{}", "a".repeat(64));
+    assert_eq!(done.built_image.as_ref(), Some(&image));
+    assert_eq!(
+        (done.phase, condition(&done, "Ready")),
+        (Some(BuildPhase::Succeeded), Some(("True", "Built")))
+    );
+    let building = next(&done, &two, Some(&run(&two, RunOutcome::Running)), Builder::Available, 2);
+    assert_eq!(
+        (building.phase, building.built_image.as_ref()),
+        (Some(BuildPhase::Building), Some(&image))
+    );
+    assert_eq!(condition(&building, "Reconciling"), Some(("True", "Building")));
+    let broken = next(&building, &two, Some(&run(&two, failed())), Builder::Available, 3);
+    assert_eq!(
+        (broken.phase, broken.built_image.as_ref()),
+        (Some(BuildPhase::Failed), Some(&image))
+    );
+    assert_eq!(
+        (broken.built_key.clone(), broken.build_key.clone()),
+        (Some(one.to_string()), Some(two.to_string()))
+    );
+    assert_eq!(condition(&broken, "Reconciling"), None);
+    let reverted = next(&broken, &one, None, Builder::Available, 4);
+    assert_eq!(
+        (reverted.phase, condition(&reverted, "Ready")),
+        (Some(BuildPhase::Succeeded), Some(("True", "Built")))
+    );
+    assert_eq!((condition(&reverted, "Stalled"), &reverted.pipeline_run), (None, &None));
+}
+
+#[test]
+fn b06_an_image_under_another_name_is_not_taken() {
+    let one = key("1");
+    for (url, taken) in [
+        (format!("{REPOSITORY}:t"), true),
+        (REPOSITORY.to_owned(), true),
+        (format!("{REPOSITORY}@sha256:{}", "b".repeat(64)), true),
+        ("registry:5000/team/other:t".into(), false),
+        ("evil.example.com/team/reviewer:t".into(), false),
+    ] {
+        let outcome = RunOutcome::Built {
+            digest: format!("sha256:{}", "a".repeat(64)),
+            url: Some(url.clone()),
+        };
+        let new = next(
+            &AgentBuildStatus::default(),
+            &one,
+            Some(&run(&one, outcome)),
+            Builder::Available,
+            1,
+        );
+        assert_eq!(new.built_image.is_some(), taken, "{url}");
+        assert_eq!(new.phase == Some(BuildPhase::Succeeded), taken, "{url}");
+    }
+}
+
+#[test]
+fn b08_without_tekton_the_key_is_shown_and_it_heals() {
+    let one = key("1");
+    let waiting = next(&AgentBuildStatus::default(), &one, None, Builder::NotInstalled, 1);
+    assert_eq!(
+        (waiting.phase, waiting.build_key.as_deref()),
+        (Some(BuildPhase::Pending), Some(one.as_str()))
+    );
+    assert_eq!(condition(&waiting, "BuilderAvailable"), Some(("False", "TektonNotInstalled")));
+    assert_eq!(decided(&waiting, &one, None, true, Builder::Available), Decision::Create);
+    let done = next(&waiting, &one, Some(&run(&one, built())), Builder::Available, 2);
+    let gone = next(&done, &one, None, Builder::NotInstalled, 3);
+    assert_eq!(
+        (gone.phase, condition(&gone, "Ready")),
+        (Some(BuildPhase::Succeeded), Some(("True", "Built")))
+    );
+    assert_eq!(condition(&gone, "BuilderAvailable"), Some(("False", "TektonNotInstalled")));
+}
+
+#[test]
+fn b08_a_silent_tekton_is_said_after_a_minute() {
+    let one = key("1");
+    let unseen = Run { started: false, ..run(&one, RunOutcome::Running) };
+    let early = next(&AgentBuildStatus::default(), &one, Some(&unseen), Builder::Available, 59);
+    assert_eq!(condition(&early, "BuilderAvailable"), Some(("True", "TektonInstalled")));
+    let late = next(&early, &one, Some(&unseen), Builder::Available, 60);
+    assert_eq!(condition(&late, "BuilderAvailable"), Some(("False", "TektonNotResponding")));
+    let seen = next(&late, &one, Some(&run(&one, RunOutcome::Running)), Builder::Available, 61);
+    assert_eq!(condition(&seen, "BuilderAvailable"), Some(("True", "TektonInstalled")));
+}
+
+#[test]
+fn trigger_off_builds_nothing_and_says_so() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let decision = decided(&empty, &one, None, false, Builder::Available);
+    assert_eq!(decision, Decision::Wait(Wait::TriggerOff));
+    let found =
+        Finding::Key(KeyFinding { key: &one, run_name: "run", repository: REPOSITORY, decision });
+    let new = status(&empty, &meta(), &found, Builder::Available, at(1));
+    assert_eq!(
+        (new.phase, condition(&new, "Ready")),
+        (Some(BuildPhase::Pending), Some(("False", "TriggerOff")))
+    );
+}
+
+#[test]
+fn a_stranger_under_the_name_is_a_conflict() {
+    let one = key("1");
+    for stranger in [
+        Run {
+            owner_uid: Some("other".into()),
+            owner_name: Some("other".into()),
+            ..run(&one, built())
+        },
+        Run { owner_uid: Some("other".into()), key: None, ..run(&one, built()) },
+        Run { owner_uid: None, ..run(&one, built()) },
+        Run { key: Some(key("2").to_string()), ..run(&one, built()) },
+    ] {
+        let new = next(&AgentBuildStatus::default(), &one, Some(&stranger), Builder::Available, 1);
+        assert_eq!(condition(&new, "Ready"), Some(("False", "Conflict")));
+        assert_eq!(new.built_image, None);
+    }
+}
+
+#[test]
+fn b01_a_run_that_a_namesake_left_is_waited_for() {
+    let one = key("1");
+    let left = Run { owner_uid: Some("earlier".into()), ..run(&one, built()) };
+    let empty = AgentBuildStatus::default();
+    let waiting = next(&empty, &one, Some(&left), Builder::Available, 1);
+    assert_eq!(
+        (waiting.phase, condition(&waiting, "Ready")),
+        (Some(BuildPhase::Pending), Some(("False", "Replacing")))
+    );
+    assert_eq!(condition(&waiting, "Stalled"), None, "it goes by itself");
+    assert_eq!((&waiting.built_image, &waiting.pipeline_run), (&None, &None));
+    let decide = |old, run, on_commit| decided(old, &one, run, on_commit, Builder::Available);
+    assert_eq!(decide(&waiting, None, true), Decision::Create, "its name is free");
+    // It holds up nothing but a run.
+    assert_eq!(decide(&empty, Some(&left), false), Decision::Wait(Wait::TriggerOff));
+    let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
+    assert_eq!(decide(&done, Some(&left), true), Decision::Keep);
+}
+
+#[test]
+fn a_restart_says_nothing_until_the_source_is_known_again() {
+    let one = key("1");
+    let done =
+        next(&AgentBuildStatus::default(), &one, Some(&run(&one, built())), Builder::Available, 1);
+    for found in [Finding::SourcePending, Finding::NotInGit] {
+        assert_eq!(status(&done, &meta(), &found, Builder::Unknown, at(2)), done);
+    }
+    let new = status(
+        &AgentBuildStatus::default(),
+        &meta(),
+        &Finding::SourcePending,
+        Builder::Available,
+        at(2),
+    );
+    assert_eq!(
+        (new.phase, condition(&new, "Ready")),
+        (Some(BuildPhase::Pending), Some(("False", "SourcePending")))
+    );
+}
+
+#[test]
+fn b1_a_definition_that_is_not_applied_yet_is_not_called_built() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
+    let found = Finding::NotApplied;
+    let late = status(&done, &meta(), &found, Builder::Available, at(2));
+    assert_eq!(
+        (late.phase, condition(&late, "Ready")),
+        (Some(BuildPhase::Pending), Some(("False", "NotApplied")))
+    );
+    assert_eq!(
+        (&late.built_image, &late.built_key, &late.build_key),
+        (&done.built_image, &done.built_key, &done.build_key)
+    );
+    let again = status(&late, &meta(), &found, Builder::Available, at(3));
+    assert_eq!(again, late, "settled: nothing to write");
+    let restarted = status(&late, &meta(), &Finding::SourcePending, Builder::Unknown, at(4));
+    assert_eq!(restarted, late);
+    let applied = next(&late, &one, None, Builder::Available, 5);
+    assert_eq!(
+        (applied.phase, condition(&applied, "Ready")),
+        (Some(BuildPhase::Succeeded), Some(("True", "Built")))
+    );
+}
+
+#[test]
+fn b1_what_is_known_of_a_build_says_nothing_of_another_spec() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let done = next(&empty, &one, Some(&run(&one, built())), Builder::Available, 1);
+    let newer = ObjectMeta { generation: Some(4), ..meta() };
+    let say = |old: &AgentBuildStatus, found: Finding<'_>| {
+        status(old, &newer, &found, Builder::Available, at(2))
+    };
+    let pending = say(&done, Finding::SourcePending);
+    assert_eq!(condition(&pending, "Ready"), Some(("False", "SourcePending")));
+    let gone = say(&done, Finding::NotInGit);
+    assert_eq!(condition(&gone, "Ready"), Some(("False", "NotInGit")));
+    for new in [&pending, &gone] {
+        assert_eq!((new.observed_generation, &new.built_image), (Some(4), &done.built_image));
+    }
+    // Its commit is read, and does not hold it.
+    assert_eq!(condition(&say(&pending, Finding::NotInGit), "Ready"), Some(("False", "NotInGit")));
+    assert_eq!(say(&gone, Finding::SourcePending), gone, "a restart says nothing");
+}
+
+#[test]
+fn b07_a_failed_key_is_not_tried_again_after_something_was_waited_for() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let broken = next(&empty, &one, Some(&run(&one, failed())), Builder::Available, 1);
+    let newer = ObjectMeta { generation: Some(4), ..meta() };
+    for found in [Finding::NotApplied, Finding::SourcePending, Finding::NotInGit] {
+        let late = status(&broken, &newer, &found, Builder::Available, at(2));
+        assert_eq!(condition(&late, "Ready").map(|(status, _)| status), Some("False"));
+        assert_ne!(condition(&late, "Ready"), condition(&broken, "Ready"), "{found:?}");
+        assert_eq!(condition(&late, "Stalled"), Some(("True", "BuildFailed")));
+        assert_eq!(decided(&late, &one, None, true, Builder::Available), Decision::Keep);
+        let kept = next(&late, &one, None, Builder::Available, 3);
+        assert_eq!(
+            (condition(&kept, "Ready"), &kept.message),
+            (Some(("False", "BuildFailed")), &broken.message)
+        );
+    }
+}
+
+/// What a live run shows.
+fn shown<'a>(key: &'a BuildKey, run: &'a Run) -> Finding<'a> {
+    Finding::Key(KeyFinding {
+        key,
+        run_name: "run",
+        repository: REPOSITORY,
+        decision: Decision::Show(run),
+    })
+}
+
+#[test]
+fn b06_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let (running, ended) = (run(&one, RunOutcome::Running), run(&one, built()));
+    let building = next(&empty, &one, Some(&running), Builder::Available, 1);
+    let newer = ObjectMeta { generation: Some(4), ..meta() };
+    for (meta, found, said) in [
+        (&meta(), Finding::NotApplied, ("False", "NotApplied")),
+        (&newer, Finding::NotApplied, ("False", "NotApplied")),
+        (&newer, Finding::SourcePending, ("False", "SourcePending")),
+        (&newer, Finding::NotInGit, ("False", "NotInGit")),
+        (&meta(), Finding::SourcePending, ("True", "Built")),
+        (&meta(), Finding::NotInGit, ("True", "Built")),
+    ] {
+        let idle = |old: &AgentBuildStatus, run: &Run, now| {
+            let shown = shown(&one, run);
+            let unknown = UnknownSource { under_way: Some(&shown), finding: &found };
+            idle(old, meta, unknown, Builder::Available, at(now))
+        };
+        let goes_on = idle(&building, &running, 2);
+        assert_eq!(
+            (goes_on.phase, condition(&goes_on, "Ready"), goes_on.observed_generation),
+            (Some(BuildPhase::Building), Some(("False", "Building")), Some(3))
+        );
+        let over = idle(&goes_on, &ended, 3);
+        assert_eq!(condition(&over, "Ready"), Some(said), "{found:?}");
+        assert!(over.built_image.is_some(), "{found:?}");
+        assert_eq!((under_way(&over), over.observed_generation), (None, meta.generation));
+    }
+}
+
+#[test]
+fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
+    let one = key("1");
+    let empty = AgentBuildStatus::default();
+    let running = run(&one, RunOutcome::Running);
+    let building = next(&empty, &one, Some(&running), Builder::Available, 1);
+    assert_eq!(under_way(&building), Some((one.clone(), running.name.as_str())));
+    for outcome in [built(), failed()] {
+        let ended = next(&building, &one, Some(&run(&one, outcome)), Builder::Available, 2);
+        assert_eq!(under_way(&ended), None, "what is known of it stays");
+    }
+    assert_eq!(under_way(&empty), None);
+    let odd = AgentBuildStatus { build_key: Some("../x".into()), ..building };
+    assert_eq!(under_way(&odd), None);
+}
+
+#[test]
+fn the_coordinate_comes_from_the_annotations() {
+    let mut meta =
+        ObjectMeta { namespace: Some("team".into()), name: Some("reviewer".into()), ..meta() };
+    meta.annotations = Some(BTreeMap::from([
+        (keys::OWNER.into(), "u/team/newsroom/AgentBuild/team/reviewer".into()),
+        (keys::SOURCE.into(), "team/builds/reviewer.yaml:8".into()),
+        (keys::COMMIT.into(), "abc".into()),
+    ]));
+    let new = status(
+        &AgentBuildStatus::default(),
+        &meta,
+        &Finding::SourcePending,
+        Builder::Available,
+        at(2),
+    );
+    let want = Source {
+        sync: "newsroom".into(),
+        commit: "abc".into(),
+        path: "team/builds/reviewer.yaml".into(),
+        line: 8,
+    };
+    assert_eq!(new.source, Some(want));
+    assert_eq!(new.message.as_deref(), Some("waiting for the newest commit of GitSync newsroom"));
+    // That commit was read, and does not hold it.
+    let new = status(&new, &meta, &Finding::NotInGit, Builder::Available, at(3));
+    assert_eq!(condition(&new, "Ready"), Some(("False", "NotInGit")));
+    let message = new.message.clone().expect("a message");
+    assert!(message.starts_with("not in the newest commit of GitSync newsroom"), "{message}");
+    // A copy has no coordinate: its mark names the original.
+    meta.name = Some("copy".into());
+    let new = status(&new, &meta, &Finding::SourcePending, Builder::Available, at(4));
+    assert_eq!(new.source, None);
+    assert!(new.message.is_some_and(|text| text.contains("only builds that come from Git")));
+}

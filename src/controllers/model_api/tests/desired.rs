@@ -1,0 +1,129 @@
+//! Children of ModelAPIs.
+#![allow(clippy::disallowed_methods)] // a test of a script needs a file
+
+use serde_json::Value;
+
+use super::*;
+use crate::controllers::workload::pod_template::assert_restricted;
+
+fn defaults() -> Defaults {
+    Defaults::for_tests()
+}
+
+fn api(spec: Value) -> ModelAPI {
+    let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "spec": spec,
+        "metadata": {"name": "m", "namespace": "team", "uid": "u1"}});
+    serde_json::from_value(object).expect("ModelAPI")
+}
+
+fn config(children: &Children) -> Value {
+    let data = children.config_map.get().and_then(|map| map.data.clone()).expect("data");
+    serde_json::from_str(&data["config.yaml"]).expect("JSON is YAML")
+}
+
+#[test]
+fn m1_a_proxy_without_models_serves_all() {
+    let api = api(
+        json!({"mode": "Proxy", "proxy": {"provider": "openai", "apiKeyFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}}),
+    );
+    let children = children(&api, &defaults());
+    let expected = json!([{"model_name": "*", "litellm_params": {"model": "openai/*", "api_key": "os.environ/PROXY_API_KEY"}}]);
+    assert_eq!(config(&children)["model_list"], expected);
+    assert_eq!(models(&api), ["*"]);
+    let deployment = children.deployment.get().expect("deployment");
+    assert_restricted(deployment);
+    let text = serde_json::to_string(deployment).expect("json");
+    assert!(text.contains(r#""secretKeyRef":{"key":"k","name":"s"}"#), "{text}");
+    assert!(text.contains("/health/liveliness"));
+}
+
+#[test]
+fn m1_values_are_quoted_by_the_serializer() {
+    let api = api(
+        json!({"mode": "Proxy", "proxy": {"models": ["a: b\n- c", "x"], "apiBase": "https://p.example"}}),
+    );
+    let list = &config(&children(&api, &defaults()))["model_list"];
+    assert_eq!(list[0]["model_name"], "a: b\n- c");
+    assert_eq!(list[1]["litellm_params"]["api_base"], "os.environ/PROXY_API_BASE");
+}
+
+#[test]
+fn m2_a_hosted_model_is_pulled_before_the_server_starts_and_is_no_part_of_a_script() {
+    let api = api(
+        json!({"mode": "Hosted", "hosted": {"model": "smollm2:135m", "storage": {"claimName": "weights"}}}),
+    );
+    let children = children(&api, &defaults());
+    let deployment = children.deployment.get().expect("deployment");
+    assert_restricted(deployment);
+    let value = serde_json::to_value(deployment).expect("json");
+    let pod = &value["spec"]["template"]["spec"];
+    let command = pod["initContainers"][0]["command"].as_array().expect("command");
+    assert_eq!(command.last().expect("last"), "smollm2:135m");
+    assert!(!command[2].as_str().expect("script").contains("smollm2"));
+    assert_eq!(pod["volumes"][1]["persistentVolumeClaim"]["claimName"], "weights");
+    assert_eq!(
+        endpoint(&api, &defaults()).as_deref(),
+        Some("http://modelapi-m.team.svc.cluster.local:11434")
+    );
+    assert_eq!(children.config_map, Wanted::Remove);
+}
+
+#[test]
+fn m1_m2_what_convoke_sets_wins_in_an_object_that_is_older_than_the_rules() {
+    let key = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+    let proxy =
+        json!({"mode": "Proxy", "proxy": {"apiBase": "https://p.example", "apiKeyFrom": key}});
+    let hosted = json!({"mode": "Hosted", "hosted": {"model": "m"}});
+    for (spec, name, ours) in [
+        (&proxy, "PROXY_API_BASE", true),
+        (&proxy, "PROXY_API_KEY", true),
+        (&proxy, "LITELLM_LOG", false),
+        (&proxy, "OLLAMA_HOST", false),
+        (&hosted, "OLLAMA_HOST", true),
+        (&hosted, "OLLAMA_MODELS", true),
+        (&hosted, "HOME", false),
+        (&hosted, "PROXY_API_KEY", false),
+    ] {
+        let mut with = spec.clone();
+        with["env"] = json!([{"name": name, "value": "mine"}]);
+        let same = children(&api(with), &defaults()) == children(&api(spec.clone()), &defaults());
+        assert_eq!(same, ours, "{name}: {spec}");
+    }
+}
+
+#[test]
+fn m3_an_external_api_has_no_children() {
+    let api = api(json!({"mode": "External", "external": {"url": "https://m.example/v1"}}));
+    let expected = Children {
+        config_map: Wanted::Remove,
+        service: Wanted::Remove,
+        deployment: Wanted::Remove,
+    };
+    assert_eq!(children(&api, &defaults()), expected);
+    assert_eq!(endpoint(&api, &defaults()).as_deref(), Some("https://m.example/v1"));
+}
+
+/// Runs the script as the pod does, with a stand-in for `ollama`, and gives the exit code.
+fn pull(stand_in: &str) -> Option<i32> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("folder");
+    let program = folder.path().join("ollama");
+    std::fs::write(&program, format!("#!/bin/sh\n{stand_in}\n")).expect("stand-in");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let mut script = std::process::Command::new("/bin/sh");
+    script.args(["-ec", PULL_SCRIPT, "pull", "the model"]).env("PATH", path);
+    script.stderr(std::process::Stdio::null()).status().expect("sh").code()
+}
+
+#[test]
+fn m2_the_pull_ends_well_however_the_server_ends_and_fails_with_the_pull() {
+    // A server that dies of the signal, and one that ends by itself.
+    let dies = "case $1 in serve) exec sleep 60;; pull) [ \"$2\" = 'the model' ];; esac";
+    assert_eq!(pull(dies), Some(0));
+    let ends = "case $1 in serve) trap 'exit 0' TERM; while :; do sleep 0.1; done;; esac";
+    assert_eq!(pull(ends), Some(0));
+    assert_eq!(pull("case $1 in serve) exec sleep 1;; pull) exit 7;; esac"), Some(7));
+    // A server that does not start is not waited for.
+    assert_eq!(pull("exit 1"), Some(1));
+}

@@ -1,0 +1,144 @@
+//! Which changes in the stores put objects on the queue of their controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{Kind, ObjectId, keys};
+use crate::cluster::children::{Child, ChildKind, ChildStores};
+use crate::cluster::live::{Facts, Managed, Ours};
+use crate::cluster::store::{Change, Entry, Key, Store};
+use crate::runtime::queue::Queue;
+
+/// The time in which a change by hand in an object from Git is most likely undone. Its pods wait for that.
+const MANUAL_CHANGE_DELAY: Duration = Duration::from_secs(1);
+
+/// Changes of objects wake themselves. The echo of a status that Convoke wrote wakes nothing.
+pub fn on_own_changes<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
+    let sink = queue.clone();
+    store.on_change(move |change| match (change.old, change.new) {
+        (Some(old), Some(new)) if old.uid == new.uid => {
+            let (old, new) = (&old.value.facts, &new.value.facts);
+            if by_hand(old, new) {
+                sink.hold(change.key.clone(), MANUAL_CHANGE_DELAY);
+            } else if !old.same_input(new) {
+                sink.add(change.key.clone());
+            }
+        }
+        _ => sink.add(change.key.clone()),
+    });
+}
+
+/// Whether somebody else than a sync changed the spec of an object from Git. A sync says what it applied.
+fn by_hand(old: &Facts, new: &Facts) -> bool {
+    let applied = new.annotations.get(keys::APPLIED);
+    applied.is_some()
+        && applied == old.annotations.get(keys::APPLIED)
+        && old.spec_hash != new.spec_hash
+}
+
+/// Changes of children wake their owner, if it is of this kind.
+pub fn on_child_changes(children: &ChildStores, kind: Kind, queue: &Arc<Queue>) {
+    fn one<K: ChildKind>(store: &Store<Child<K>>, kind: Kind, queue: &Arc<Queue>) {
+        let sink = queue.clone();
+        store.on_change(move |change| {
+            let owner = |child: &Arc<Entry<Child<K>>>| {
+                let ours = child.value.owner_kind() == Some(kind.as_str());
+                child.value.owner_name().filter(|_| ours).map(str::to_owned)
+            };
+            // An owner that loses a child to another owner, or to none, is woken as well.
+            let (old, new) = (change.old.and_then(owner), change.new.and_then(owner));
+            let lost = old.filter(|old| Some(old) != new.as_ref());
+            for owner in lost.into_iter().chain(new) {
+                sink.add(Key::new(&change.key.namespace, owner));
+            }
+        });
+    }
+    one(&children.deployments, kind, queue);
+    one(&children.services, kind, queue);
+    one(&children.config_maps, kind, queue);
+}
+
+/// Changes of objects of one kind wake the objects that refer to them.
+pub fn wake_dependents<K: Ours, D: Ours>(
+    store: &Store<Managed<K>>,
+    kind: Kind,
+    dependents: &Arc<Store<Managed<D>>>,
+    queue: &Arc<Queue>,
+) {
+    let (sink, dependents) = (queue.clone(), dependents.clone());
+    store.on_change(move |change| {
+        if concerns_dependents(change) {
+            add_dependents(&dependents, kind, change.key, &sink);
+        }
+    });
+}
+
+/// Puts the objects that refer to an object on the queue.
+pub fn add_dependents<D: Ours>(store: &Store<Managed<D>>, kind: Kind, of: &Key, queue: &Queue) {
+    for (key, _) in store.found(&of.namespace, &ObjectId::new(kind, &*of.name).to_string()) {
+        queue.add(key);
+    }
+}
+
+/// Whether objects that refer to this one have to look at it again: it came or went, it has another spec, it became ready or
+/// unready, or its status tells something else that they read.
+fn concerns_dependents<K: Ours>(change: &Change<'_, Managed<K>>) -> bool {
+    match (change.old, change.new) {
+        (Some(old), Some(new)) => {
+            old.uid != new.uid
+                || old.value.facts.spec_hash != new.value.facts.spec_hash
+                || old.value.facts.ready != new.value.facts.ready
+                || old.value.facts.deleting != new.value.facts.deleting
+                || told_status(&old.value) != told_status(&new.value)
+        }
+        _ => true,
+    }
+}
+
+/// The fields of a status that dependents read.
+fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
+    let mut status = serde_json::to_value(object.object()?.as_ref()).ok()?.get("status")?.clone();
+    if let Some(map) = status.as_object_mut() {
+        map.retain(|key, _| matches!(key.as_str(), "endpoint" | "models" | "builtImage"));
+    }
+    Some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::reflector;
+
+    #[tokio::test]
+    async fn a11_who_loses_a_child_is_woken() {
+        let (children, queue) = (ChildStores::new(), Queue::new());
+        on_child_changes(&children, Kind::ModelAPI, &queue);
+        let put = |version: u8, owners: &[(&str, &str)]| {
+            let owner = |(kind, name): &(&str, &str)| json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "name": name, "uid": name, "controller": true});
+            let owners: Vec<_> = owners.iter().map(owner).collect();
+            let service = json!({"metadata": {"name": "s", "namespace": "team", "uid": "u",
+                "resourceVersion": version.to_string(), "ownerReferences": owners}});
+            let service = serde_json::from_value(service).expect("a Service");
+            let (key, entry) = reflector::entry::<Child<Service>>(service);
+            children.services.applied(key, entry);
+        };
+        let woken = async |name: &str| {
+            assert!(!queue.is_empty(), "{name} is not woken");
+            let key = queue.next().await;
+            queue.done(&key);
+            assert_eq!(key, Key::new("team", name));
+        };
+        put(1, &[("ModelAPI", "a")]);
+        woken("a").await;
+        put(2, &[("ModelAPI", "b")]);
+        woken("a").await;
+        woken("b").await;
+        put(3, &[]);
+        woken("b").await;
+        put(4, &[("MCPServer", "c")]);
+        assert!(queue.is_empty(), "it is none of this controller's");
+    }
+}

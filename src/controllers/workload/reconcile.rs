@@ -1,0 +1,95 @@
+//! The one reconcile of all kinds that run pods.
+
+use std::sync::Arc;
+
+use super::apply::apply;
+use super::outcome::{Outcome, WriteFailure};
+use super::{Debounced, Workload, retention};
+use crate::cluster::client::CallError;
+use crate::cluster::live::Managed;
+use crate::cluster::status::Target;
+use crate::cluster::store::{Key, Store};
+use crate::controllers::children::{Children, Owner};
+use crate::controllers::context::Context;
+use crate::controllers::status;
+use crate::runtime::worker::{Next, Reconciler};
+
+/// Why a reconcile has to be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// A child could not be written.
+    #[error("cannot write a child: {0}")]
+    Write(#[source] WriteFailure),
+    /// The status could not be written.
+    #[error("cannot write the status: {0}")]
+    Status(#[source] CallError),
+}
+
+/// The reconciler of one kind.
+pub struct Controller<W> {
+    /// What all kinds share.
+    pub context: Arc<Context>,
+    /// The kind.
+    pub workload: W,
+}
+
+impl<W: Workload> Reconciler for Controller<W> {
+    type Error = ReconcileError;
+    const KIND: &'static str = W::KIND.as_str();
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, ReconcileError> {
+        let Self { context, workload } = &*self;
+        context.wait_ready().await;
+        let store: &Store<Managed<W::Object>> = W::store(&context.stores);
+        let Some((uid, object)) = context.object(store, &key) else {
+            context.inputs.forget(W::KIND, &key);
+            workload.forget(&key);
+            return Ok(Next::Forget);
+        };
+        let child = Key::new(&key.namespace, W::child_name(&key.name));
+        let owner = Owner { kind: W::KIND, key: &key, uid: &uid, child };
+
+        // Resolve.
+        let resolved = W::resolve(&object, context);
+        let Debounced { resolved, look_again } = workload.debounce(&key, &object, resolved);
+
+        // Validate.
+        let validated = W::validate(&object);
+
+        // Desired.
+        let mut children = if validated.is_ok() {
+            W::desired(&object, &resolved, &context.defaults)
+        } else {
+            Children::kept()
+        };
+
+        // Inputs.
+        let live = owner.live_deployment(&context.children);
+        let inputs = context.inputs.follow(W::KIND, &key, live.as_ref(), &mut children).await;
+
+        // Apply.
+        let applied = apply::<W>(context, &owner, &children, validated, inputs).await;
+
+        // Status.
+        let old = W::current_status(&object);
+        let new = W::status(&object, &resolved, &applied, &context.defaults, context.now());
+        let target = Target { client: &context.client, store, key: &key, uid: &uid };
+        status::write::<W::Object, _>(&context.events, &target, old, &new)
+            .await
+            .map_err(ReconcileError::Status)?;
+
+        // Retain.
+        match applied.outcome {
+            Outcome::Failed(failure) => Err(ReconcileError::Write(failure)),
+            // Another object with the name of a child is not watched.
+            Outcome::NamesTaken(_) => Ok(context.look_again()),
+            Outcome::Done | Outcome::Invalid(_) => {
+                let observed = applied.observed.as_ref();
+                retention::remove_unneeded(context, &owner, &children, observed)
+                    .await
+                    .map_err(|error| ReconcileError::Write(error.into()))?;
+                Ok(look_again.map_or(Next::Settled, Next::After))
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! (pure) The status that ModelAPI and MCPServer share: pods that serve, or an address outside of the cluster.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::outcome::Applied;
+use super::pod_health::pod_phase;
+use crate::api::common::Phase;
+use crate::cluster::conditions;
+use crate::controllers::reason::Reason;
+
+/// Where something is served.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Place {
+    /// By pods of its own.
+    #[default]
+    Pods,
+    /// Elsewhere: it has no pods.
+    Elsewhere,
+}
+
+/// What is known of something that serves before its children are applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Serving {
+    /// Where it is served.
+    pub place: Place,
+    /// The AgentBuild whose image it waits for.
+    pub waiting_for_build: Option<String>,
+}
+
+impl Serving {
+    /// Whether its address leads to it, and not to somebody else's Service or to nobody.
+    #[must_use]
+    pub fn is_reached(&self, applied: &Applied) -> bool {
+        self.place == Place::Elsewhere || applied.has_service
+    }
+}
+
+/// Sets the conditions that both kinds have. Gives the phase and one sentence.
+pub fn judge(
+    list: &mut Vec<Condition>,
+    serving: &Serving,
+    applied: &Applied,
+    generation: i64,
+    now: Timestamp,
+) -> (Phase, String) {
+    let (phase, reason, message) = decide_phase(serving, applied);
+    let ready = if phase == Phase::Ready { "True" } else { "False" };
+    conditions::set(list, "Ready", ready, reason, &message, generation, now);
+    match serving.place {
+        Place::Pods => applied.tell_pods(list, generation, now),
+        Place::Elsewhere => {
+            conditions::remove(list, "Available");
+            conditions::remove(list, "Progressing");
+        }
+    }
+    applied.tell_problems(list, generation, now);
+    (phase, message)
+}
+
+/// Phase, reason of `Ready` and one sentence.
+fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, String) {
+    if let Some(phase) = applied.outcome.phase() {
+        return phase;
+    }
+    if serving.place == Place::Elsewhere {
+        let message = "Served elsewhere; not checked whether it answers";
+        return (Phase::Ready, "External", message.into());
+    }
+    let Some(observed) = &applied.observed else {
+        let build = serving.waiting_for_build.as_deref().unwrap_or_default();
+        let message = format!("Waiting for AgentBuild {build}");
+        return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
+    };
+    pod_phase(observed)
+}
+
+#[cfg(test)]
+#[path = "tests/serving.rs"]
+mod tests;

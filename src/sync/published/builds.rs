@@ -1,0 +1,51 @@
+//! What the AgentBuilds of a commit are made from.
+
+use std::collections::BTreeMap;
+
+use crate::api::Kind;
+use crate::api::agent_build::AgentBuildSpec;
+use crate::git::{GitError, Snapshot};
+use crate::sync::commit::desired::DesiredSet;
+use crate::sync::commit::source_at::SourceAt;
+
+/// The tree ids that the AgentBuilds of a commit are made from.
+pub(in crate::sync) fn build_sources(
+    desired: &DesiredSet,
+    snapshot: &Snapshot,
+    sync: &str,
+    url: &str,
+    commit: &str,
+) -> Result<Vec<(String, SourceAt)>, GitError> {
+    let mut builds = Vec::new();
+    let from = desired.iter_from(|id| id.kind < Kind::AgentBuild);
+    for (id, want) in from.take_while(|(id, _)| id.kind == Kind::AgentBuild) {
+        // The definition was validated against the schema that this type gives.
+        let Some(spec) = want.definition.canonical_spec.get::<AgentBuildSpec>() else {
+            continue;
+        };
+        let mut paths = BTreeMap::new();
+        for path in spec.trigger.paths {
+            let tree = tree_id(snapshot, &path)?;
+            paths.insert(path, tree);
+        }
+        let source = SourceAt {
+            sync: sync.to_owned(),
+            url: url.to_owned(),
+            commit: commit.to_owned(),
+            subfolder_tree: tree_id(snapshot, &spec.source.subfolder)?,
+            paths,
+            applied: Some(want.applied.clone()),
+        };
+        builds.push((id.name.clone(), source));
+    }
+    Ok(builds)
+}
+
+/// What is at a path that a definition names. At one that no tree may have is nothing: the build says so, and the rest of
+/// the commit is not concerned.
+fn tree_id(snapshot: &Snapshot, path: &str) -> Result<Option<String>, GitError> {
+    match snapshot.tree_id(path) {
+        Err(GitError::InvalidPath { .. }) => Ok(None),
+        other => other,
+    }
+}
