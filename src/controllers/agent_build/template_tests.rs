@@ -46,7 +46,7 @@ fn text(value: &str) -> Bound {
 }
 
 #[test]
-fn b04_precedence_default_then_global_then_step_then_spec() {
+fn b4_precedence_default_then_global_then_step_then_spec() {
     let default = one(&json!({}), TASK);
     assert_eq!(default.parameters.get("level"), None, "left to the TaskSpec");
     let global = json!({"globalParameters": [{"name": "level", "value": "middle"}]});
@@ -62,7 +62,7 @@ fn b04_precedence_default_then_global_then_step_then_spec() {
 }
 
 #[test]
-fn b04_unknown_and_missing_parameters_are_errors_by_name() {
+fn b4_unknown_and_missing_parameters_are_errors_by_name() {
     let own = template(
         &json!({"steps": [{"name": "build", "configMap": "cm", "parameters": [{"name": "levle", "value": "x"}]}]}),
     );
@@ -94,7 +94,7 @@ fn b04_unknown_and_missing_parameters_are_errors_by_name() {
 }
 
 #[test]
-fn b04_types_are_checked() {
+fn b4_types_are_checked() {
     let list = template(&json!({"globalParameters": [{"name": "level", "value": ["a"]}]}));
     assert_eq!(
         reasons(&list, &step(TASK)),
@@ -114,7 +114,7 @@ fn b04_types_are_checked() {
 }
 
 #[test]
-fn b03_what_is_missing_is_named() {
+fn b3_what_is_missing_is_named() {
     let template = template(&json!({}));
     assert_eq!(
         reasons(&template, &BTreeMap::new()),
@@ -147,7 +147,7 @@ fn b03_what_is_missing_is_named() {
 }
 
 #[test]
-fn b03_every_task_spec_passes_the_allow_list() {
+fn b3_every_task_spec_passes_the_allow_list() {
     let privileged = TASK.replace(
         "    image: builder",
         "    image: builder\n    securityContext: {privileged: true}",
@@ -167,7 +167,7 @@ fn b03_every_task_spec_passes_the_allow_list() {
 }
 
 #[test]
-fn b05_credentials_never_meet_and_are_optional() {
+fn b5_credentials_never_meet_and_are_optional() {
     let both =
         TASK.replace("  - name: source", "  - name: source\n  - {name: git-auth, optional: true}");
     assert_eq!(
@@ -182,7 +182,7 @@ fn b05_credentials_never_meet_and_are_optional() {
 }
 
 #[test]
-fn b03_all_problems_come_at_once() {
+fn b3_all_problems_come_at_once() {
     let template = template(&json!({
         "requiredParameters": ["scanner"],
         "steps": [{"name": "a", "configMap": "x"}, {"name": "b", "configMap": "y"}, {"name": "c", "configMap": "z", "enabled": false}],
@@ -191,7 +191,7 @@ fn b03_all_problems_come_at_once() {
 }
 
 #[test]
-fn b03_broken_templates_are_refused() {
+fn b3_broken_templates_are_refused() {
     for (text, message) in [
         (json!({"name": "t"}), "missing field `steps`"),
         (json!({"name": "t", "steps": []}), "no step is enabled"),
@@ -232,7 +232,7 @@ fn b03_broken_templates_are_refused() {
 }
 
 #[test]
-fn b01_the_hash_covers_steps_parameters_and_conditions() {
+fn b1_the_hash_covers_steps_parameters_and_conditions() {
     let hash = |patch: &Value, task: &str| {
         resolve(&template(patch), &step(task), "team", false).expect("resolved").hash
     };
