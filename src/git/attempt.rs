@@ -134,7 +134,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn c09_at_most_one_attempt_hangs() {
+    async fn c9_at_most_one_attempt_hangs() {
         let dir = tempfile::tempdir().unwrap();
         let turn = Turn::of(dir.path());
         let (release, held) = std::sync::mpsc::channel::<()>();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c09_an_attempt_that_was_given_up_is_waited_for() {
+    async fn c9_an_attempt_that_was_given_up_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let ended = Arc::new(AtomicBool::new(false));
         let (began, beginning) = tokio::sync::oneshot::channel::<()>();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c09_a_panic_is_told_and_ends_the_turn() {
+    async fn c9_a_panic_is_told_and_ends_the_turn() {
         let dir = tempfile::tempdir().unwrap();
         let turn = Turn::of(dir.path());
         let told = AtomicBool::new(false);

@@ -230,7 +230,7 @@ async fn remove_tekton(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn b01_b08_builds_wait_for_tekton_and_each_key_runs_once() {
+async fn b1_b8_builds_wait_for_tekton_and_each_key_runs_once() {
     let cluster = Cluster::start().await;
     install_templates(&cluster);
     let team = Team::new(&cluster).await;
@@ -313,7 +313,7 @@ async fn b01_b08_builds_wait_for_tekton_and_each_key_runs_once() {
 }
 
 #[tokio::test]
-async fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
+async fn b6_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
     let cluster = Cluster::start().await;
     install_templates(&cluster);
     install_tekton(&cluster);
@@ -365,7 +365,7 @@ async fn b1_a_definition_that_is_not_applied_yet_is_not_called_built() {
 }
 
 #[tokio::test]
-async fn b01_a_crash_between_create_and_status_makes_no_second_run() {
+async fn b1_a_crash_between_create_and_status_makes_no_second_run() {
     let cluster = Cluster::start().await;
     install_templates(&cluster);
     install_tekton(&cluster);
@@ -411,7 +411,7 @@ async fn b01_a_crash_between_create_and_status_makes_no_second_run() {
 }
 
 #[tokio::test]
-async fn b03_b04_what_is_missing_or_wrong_is_named_and_heals() {
+async fn b3_b4_what_is_missing_or_wrong_is_named_and_heals() {
     let cluster = Cluster::start().await;
     install_tekton(&cluster);
     install_templates(&cluster);

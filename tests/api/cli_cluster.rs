@@ -131,7 +131,7 @@ fn actions(report: &Value) -> Vec<String> {
 const AGENT: &str = "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: helper\nspec:\n  modelAPI: a\n  model: small\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_plan_against_the_cluster_is_what_the_operator_then_does() {
+async fn d2_plan_against_the_cluster_is_what_the_operator_then_does() {
     let cluster = cluster().await;
     shared_operator(cluster).await;
     let names = ["a", "b", "c", "d", "e", "f"];
@@ -455,7 +455,7 @@ async fn g23_convoke_approve_releases_what_it_showed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_what_is_rendered_is_what_the_api_server_takes() {
+async fn d3_what_is_rendered_is_what_the_api_server_takes() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("render").await;
     let run = convoke(&cluster.admin_kubeconfig(), &["render", "examples-repo/team"]);

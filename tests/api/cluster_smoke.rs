@@ -76,7 +76,7 @@ async fn t1_stdio_is_for_packages_from_pypi_on_the_api_server_too() {
 }
 
 #[tokio::test]
-async fn g01_the_timeout_of_a_fetch_has_bounds() {
+async fn g1_the_timeout_of_a_fetch_has_bounds() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("timeout").await;
     let syncs: Api<GitSync> = Api::namespaced(cluster.client().await, &namespace);

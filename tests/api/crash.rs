@@ -24,7 +24,7 @@ impl Moments {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
+async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;
     let mut wanted: BTreeMap<String, String> =
@@ -121,7 +121,7 @@ async fn c01_killed_at_many_moments_it_converges_without_a_wrong_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c06_an_approved_prune_is_finished_after_a_kill_and_nothing_else_goes() {
+async fn c1_g12_an_approved_prune_is_finished_after_a_kill_and_nothing_else_goes() {
     let cluster = Cluster::start().await;
     let mut operator = cluster.operator(ARGS).await;
     let names: Vec<_> = (0..30).map(|n| format!("m{n:02}")).collect();

@@ -35,12 +35,12 @@ const MORE_RETRIES: usize = 12;
 const MORE_STATUSES: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c01_killed_at_any_write_of_the_engine_it_ends_the_same_with_the_same_writes() {
+async fn c1_killed_at_any_write_of_the_engine_it_ends_the_same_with_the_same_writes() {
     campaign("none").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c01_killed_at_any_write_of_all_controllers_it_ends_the_same_with_the_same_writes() {
+async fn c1_killed_at_any_write_of_all_controllers_it_ends_the_same_with_the_same_writes() {
     campaign("all").await;
 }
 

@@ -1,5 +1,6 @@
 //! Everything that runs a program, a Git server or files, and needs no cluster.
 
+mod behaviours;
 mod bench_parts;
 mod cli;
 mod git_remote;

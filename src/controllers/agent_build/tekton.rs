@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b08_only_an_established_v1_counts() {
+    fn b8_only_an_established_v1_counts() {
         let serves = |established: &str, name: &str, served: bool| {
             let definition: Definition = serde_json::from_value(json!({
                 "metadata": {"name": DEFINITION},

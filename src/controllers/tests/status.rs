@@ -24,7 +24,7 @@ fn says(phase: BuildPhase, state: &str, reason: &str) -> AgentBuildStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b06_a_build_that_fails_and_the_next_one_are_told_by_one_event_each() {
+async fn b6_a_build_that_fails_and_the_next_one_are_told_by_one_event_each() {
     let (sink, mut told) = unbounded_channel();
     let client = Client::new(
         tower::service_fn(move |request: Request<Body>| {

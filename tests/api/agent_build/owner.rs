@@ -52,7 +52,7 @@ fn change(repo: &Team<'_>, word: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b01_an_image_is_made_of_the_repository_that_owns_the_build_and_of_no_other() {
+async fn b1_an_image_is_made_of_the_repository_that_owns_the_build_and_of_no_other() {
     let cluster = Cluster::start().await;
     install_templates(&cluster);
     install_tekton(&cluster);

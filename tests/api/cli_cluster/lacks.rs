@@ -9,7 +9,7 @@ use super::support::{cluster, free_port};
 use super::{Run, convoke, path, person, reader};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_plan_says_what_it_lacks() {
+async fn d2_plan_says_what_it_lacks() {
     let cluster = cluster().await;
     let team = Team::new(cluster, "lacks", &[("a.yaml", &model("a"))]).await;
     let reads = person(cluster, &team.namespace, "reader", reader(), &[]).await;

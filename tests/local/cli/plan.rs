@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn plan_tells_what_a_commit_would_change() {
+fn d1_plan_tells_what_a_commit_would_change() {
     let old = MODEL.replace("name: shared", "name: old");
     let folder = repository(&[
         ("team/writer.yaml", AGENT),
@@ -83,7 +83,7 @@ fn plan_of_a_broken_folder_is_no_plan() {
 }
 
 #[test]
-fn plan_against_a_folder_and_for_programs() {
+fn d1_plan_against_a_folder_and_for_programs() {
     let old = folder(&[("shared.yaml", MODEL), ("gone.yaml", &MODEL.replace("shared", "gone"))]);
     let env = "  env:\n    - {name: LOG_LEVEL, value: canary-hunter2}\n    - {name: API_KEY, valueFrom: {secretKeyRef: {name: openai, key: key}}}\n";
     let agent = AGENT.replace("  config:\n    instructionsFile: prompts/writer.md\n", env);
@@ -192,7 +192,7 @@ fn plan_takes_a_ref_before_a_folder_of_that_name() {
 }
 
 #[test]
-fn c_plan_takes_what_git_resolves() {
+fn d1_plan_takes_what_git_resolves() {
     let folder = repository(&[("team/shared.yaml", MODEL)]);
     write(folder.path(), &[("team/other.yaml", &MODEL.replace("name: shared", "name: other"))]);
     git(folder.path(), &["add", "-A"]);

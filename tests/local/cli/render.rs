@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn render_gives_the_plain_form() {
+fn d3_render_gives_the_plain_form() {
     let folder = folder(&[
         ("writer.yaml", AGENT),
         ("prompts/writer.md", PROMPT),
@@ -59,7 +59,7 @@ fn render_gives_the_plain_form() {
 }
 
 #[test]
-fn what_is_rendered_reads_as_what_it_was() {
+fn d3_what_is_rendered_reads_as_what_it_was() {
     // Texts that careless writers turn into something else.
     let awkward = [
         "no",

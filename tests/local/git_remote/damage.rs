@@ -1,4 +1,4 @@
-//! Stores that are damaged on disk while they are in use: G03.
+//! Stores that are damaged on disk while they are in use: C9.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn spoil(world: &World, object: &str) {
 }
 
 #[tokio::test]
-async fn g03_a_damaged_folder_is_found_by_the_snapshot_and_fetched_anew() {
+async fn c9_a_damaged_folder_is_found_by_the_snapshot_and_fetched_anew() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("prod/a.yaml", "a: 1"), ("b.yaml", "b: 1")]);
     let remote = world.remote();
@@ -46,7 +46,7 @@ async fn g03_a_damaged_folder_is_found_by_the_snapshot_and_fetched_anew() {
 }
 
 #[tokio::test]
-async fn g03_a_damaged_file_is_unreadable_and_fetched_anew() {
+async fn c9_a_damaged_file_is_unreadable_and_fetched_anew() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1"), ("b.yaml", "b: 1")]);
     let remote = world.remote();
@@ -62,7 +62,7 @@ async fn g03_a_damaged_file_is_unreadable_and_fetched_anew() {
 }
 
 #[tokio::test]
-async fn g03_a_store_that_was_damaged_while_nobody_looked_is_fetched_anew() {
+async fn c9_a_store_that_was_damaged_while_nobody_looked_is_fetched_anew() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("prod/a.yaml", "a: 1"), ("b.yaml", "b: 1")]);
     world.remote().fetch(&revision(&id)).await.unwrap();
@@ -75,7 +75,7 @@ async fn g03_a_store_that_was_damaged_while_nobody_looked_is_fetched_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g03_a_sync_makes_a_damaged_store_anew_at_once() {
+async fn c9_a_sync_makes_a_damaged_store_anew_at_once() {
     let world = World::new().await;
     let files = [("prod/a.yaml", &*source::model("a")), ("b.yaml", &*source::model("b"))];
     world.repo.commit("main", &files);
@@ -93,7 +93,7 @@ async fn g03_a_sync_makes_a_damaged_store_anew_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g03_a_file_that_could_not_be_read_is_read_again_at_the_next_poll() {
+async fn c9_a_file_that_could_not_be_read_is_read_again_at_the_next_poll() {
     let world = World::new().await;
     let (a, b) = (source::model("a"), source::model("b"));
     world.repo.commit("main", &[("a.txt", &a), ("b.yaml", &b)]);
@@ -114,7 +114,7 @@ async fn g03_a_file_that_could_not_be_read_is_read_again_at_the_next_poll() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g03_a_folder_that_somebody_deletes_is_fetched_anew() {
+async fn c9_a_folder_that_somebody_deletes_is_fetched_anew() {
     let world = World::new().await;
     world.repo.commit("main", &[("a.yaml", &source::model("a"))]);
     let mut source = source::Reader::new(&world);

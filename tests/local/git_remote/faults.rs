@@ -1,9 +1,9 @@
-//! Broken servers, broken connections, broken disks: G01 to G03, C09, V11.
+//! Broken servers, broken connections, broken disks: G1, C9, V11.
 
 use super::*;
 
 #[tokio::test]
-async fn g01_answers_that_are_no_git_have_their_own_reasons() {
+async fn g1_answers_that_are_no_git_have_their_own_reasons() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
     let remote = world.remote();
@@ -61,7 +61,7 @@ async fn v11_redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn g02_silent_and_slow_servers_end_at_the_deadline() {
+async fn g1_silent_and_slow_servers_end_at_the_deadline() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
     let timeout = Duration::from_millis(600);
@@ -89,7 +89,7 @@ async fn g02_silent_and_slow_servers_end_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn g02_a_server_that_stops_sending_in_the_middle_of_a_fetch_is_given_up_early() {
+async fn g1_a_server_that_stops_sending_in_the_middle_of_a_fetch_is_given_up_early() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
     let (silence, timeout) = (Duration::from_millis(500), Duration::from_secs(20));
@@ -119,7 +119,7 @@ async fn g02_a_server_that_stops_sending_in_the_middle_of_a_fetch_is_given_up_ea
 }
 
 #[tokio::test]
-async fn c09_a_fetch_that_is_given_up_stops_and_the_next_one_works() {
+async fn c9_a_fetch_that_is_given_up_stops_and_the_next_one_works() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
     let remote = world.remote();
@@ -134,7 +134,7 @@ async fn c09_a_fetch_that_is_given_up_stops_and_the_next_one_works() {
 }
 
 #[tokio::test]
-async fn g03_damaged_packs_are_refused_whole() {
+async fn c9_damaged_packs_are_refused_whole() {
     let world = World::new().await;
     let first =
         world.repo.change("main").file("big.bin", noise(50_000)).file("a.yaml", "a: 1").commit("x");
@@ -188,7 +188,7 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
 type Harm = fn(&Path);
 
 #[tokio::test]
-async fn c09_leftovers_and_garbage_in_the_store_heal() {
+async fn c9_leftovers_and_garbage_in_the_store_heal() {
     let world = World::new().await;
     let id =
         world.repo.change("main").file("a.yaml", "a: 1").file("big.bin", noise(50_000)).commit("x");
@@ -265,7 +265,7 @@ async fn c09_leftovers_and_garbage_in_the_store_heal() {
 }
 
 #[tokio::test]
-async fn g03_a_store_that_is_damaged_while_in_use_heals_with_the_next_fetch() {
+async fn c9_a_store_that_is_damaged_while_in_use_heals_with_the_next_fetch() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1"), ("b.yaml", "b: 1")]);
     world.remote().fetch(&revision(&id)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Which commit, and what is transferred for it: G1, G3, G04, G08.
+//! Which commit, and what is transferred for it: G1, G3.
 
 use super::*;
 
@@ -122,7 +122,7 @@ async fn g3_tags_are_peeled_to_commits() {
     let second = world.repo.id("main");
     world.repo.annotated_tag("v1.0", &second);
     let moved = Remote::new(world.options(tag("v1.0"))).unwrap().resolve().await.unwrap();
-    assert_eq!(moved.commit, second, "g07: a moved tag is seen");
+    assert_eq!(moved.commit, second, "a moved tag is seen");
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn g3_a_forced_push_is_followed_and_back_again() {
     world.repo.collect_garbage();
     let snapshot = sync(&remote, "").await.unwrap();
     assert_eq!((snapshot.commit().id.as_str(), paths(&snapshot)), (b.as_str(), vec!["b.yaml"]));
-    // G09: back to exactly the first state.
+    // Back to exactly the first state.
     let again = world.repo.change("main").orphan().file("a.yaml", "a: 1").commit("change");
     assert_eq!(again, a);
     let snapshot = sync(&remote, "").await.unwrap();
@@ -169,7 +169,7 @@ async fn g3_a_forced_push_is_followed_and_back_again() {
 }
 
 #[tokio::test]
-async fn g04_missing_refs_name_what_is_near() {
+async fn g3_missing_refs_name_what_is_near() {
     let world = World::new().await;
     let error = world.remote().resolve().await.unwrap_err();
     assert_eq!(error, GitError::EmptyRepository);
@@ -193,7 +193,7 @@ async fn g04_missing_refs_name_what_is_near() {
 }
 
 #[tokio::test]
-async fn g08_a_ref_that_moves_between_resolve_and_fetch_mixes_nothing() {
+async fn g3_a_ref_that_moves_between_resolve_and_fetch_mixes_nothing() {
     let world = World::new().await;
     let first = world.repo.commit("main", &[("a.yaml", "a: 1")]);
     let remote = world.remote();

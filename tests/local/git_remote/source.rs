@@ -1,4 +1,4 @@
-//! What a GitSync reads over time: the last good commit is kept, what moved is followed: G1, G3, G08.
+//! What a GitSync reads over time: the last good commit is kept, what moved is followed: G1, G3.
 
 use convoke::api::git_sync::{GitSyncSpec, Stages};
 use convoke::cluster::store::Key;
@@ -56,7 +56,7 @@ fn count(world: &World, step: Step) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g08_a_ref_that_moves_while_it_is_fetched_is_asked_for_again_at_once() {
+async fn g3_a_ref_that_moves_while_it_is_fetched_is_asked_for_again_at_once() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", &model("a"))]);
     let mut reader = Reader::new(&world);
@@ -130,7 +130,7 @@ async fn g1_other_coordinates_read_the_same_store_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c09_a_refresh_that_is_given_up_does_not_disturb_the_next_coordinates() {
+async fn c9_a_refresh_that_is_given_up_does_not_disturb_the_next_coordinates() {
     let world = World::new().await;
     world.repo.commit("main", &[("a.yaml", &model("a"))]);
     world.repo.change("next").orphan().file("n.yaml", model("n")).commit("next");

@@ -75,7 +75,7 @@ fn what_is_not_to_be_kept_ends_once_and_may_come_back() {
 }
 
 #[test]
-fn w06_the_last_good_state_is_served_until_a_list_is_complete() {
+fn w6_the_last_good_state_is_served_until_a_list_is_complete() {
     let store = Store::new("Test");
     store.applied(key(), entry("u", 5));
     store.list_begins();

@@ -64,7 +64,7 @@ fn g9_g10_writes_that_are_refused() {
 }
 
 #[test]
-fn g16_g17_rights_that_are_missing() {
+fn g16_rights_that_are_missing() {
     let mut sync = git_sync("one", 2);
     sync["spec"]["serviceAccountName"] = json!("deployer");
     sync["spec"]["retryInterval"] = json!("1m");

@@ -73,13 +73,13 @@ fn rendered(spec: &AgentBuildSpec, template: &ResolvedTemplate) -> Result<Value,
 }
 
 #[test]
-fn b03_the_shipped_template_renders() {
+fn b3_the_shipped_template_renders() {
     let run = rendered(&spec(), &shipped()).expect("rendered");
     insta::assert_snapshot!(serde_json::to_string_pretty(&run).expect("JSON"));
 }
 
 #[test]
-fn b04_every_parameter_from_the_spec_has_its_value_and_type() {
+fn b4_every_parameter_from_the_spec_has_its_value_and_type() {
     let run = rendered(&spec(), &shipped()).expect("rendered");
     let declared: BTreeSet<_> =
         FROM_SPEC.iter().map(|(name, type_)| ((*name).to_owned(), type_.to_string())).collect();
@@ -98,7 +98,7 @@ fn b04_every_parameter_from_the_spec_has_its_value_and_type() {
 }
 
 #[test]
-fn b04_values_reach_no_script() {
+fn b4_values_reach_no_script() {
     let run = rendered(&spec(), &shipped()).expect("rendered");
     for task in run["spec"]["pipelineSpec"]["tasks"].as_array().expect("tasks") {
         for step in task["taskSpec"]["steps"].as_array().expect("steps") {
@@ -145,7 +145,7 @@ fn a_timeout_of_zero_would_be_no_timeout() {
 }
 
 #[test]
-fn b01_the_name_is_the_build_the_key_and_the_attempt() {
+fn b1_the_name_is_the_build_the_key_and_the_attempt() {
     let key = build_key(&spec(), &source(), "r", "t").expect("a key");
     let name = run_name("reviewer", &key, 1);
     assert_eq!(name, format!("reviewer-{}-1", key.short()));

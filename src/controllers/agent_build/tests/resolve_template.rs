@@ -48,7 +48,7 @@ fn text(value: &str) -> Bound {
 }
 
 #[test]
-fn b04_precedence_default_then_global_then_step_then_spec() {
+fn b4_precedence_default_then_global_then_step_then_spec() {
     let default = one(&json!({}), TASK);
     assert_eq!(default.parameters.get("level"), None, "left to the TaskSpec");
     let global = json!({"globalParameters": [{"name": "level", "value": "middle"}]});
@@ -64,7 +64,7 @@ fn b04_precedence_default_then_global_then_step_then_spec() {
 }
 
 #[test]
-fn b04_unknown_and_missing_parameters_are_errors_by_name() {
+fn b4_unknown_and_missing_parameters_are_errors_by_name() {
     let own = template(
         &json!({"steps": [{"name": "build", "configMap": "cm", "parameters": [{"name": "levle", "value": "x"}]}]}),
     );
@@ -96,7 +96,7 @@ fn b04_unknown_and_missing_parameters_are_errors_by_name() {
 }
 
 #[test]
-fn b04_types_are_checked() {
+fn b4_types_are_checked() {
     let list = template(&json!({"globalParameters": [{"name": "level", "value": ["a"]}]}));
     assert_eq!(
         reasons(&list, &step(TASK)),
@@ -116,7 +116,7 @@ fn b04_types_are_checked() {
 }
 
 #[test]
-fn b03_what_is_missing_is_named() {
+fn b3_what_is_missing_is_named() {
     let template = template(&json!({}));
     assert_eq!(
         reasons(&template, &BTreeMap::new()),
@@ -149,7 +149,7 @@ fn b03_what_is_missing_is_named() {
 }
 
 #[test]
-fn b03_every_task_spec_passes_the_allow_list() {
+fn b3_every_task_spec_passes_the_allow_list() {
     let privileged = TASK.replace(
         "    image: builder",
         "    image: builder\n    securityContext: {privileged: true}",
@@ -169,7 +169,7 @@ fn b03_every_task_spec_passes_the_allow_list() {
 }
 
 #[test]
-fn b05_credentials_never_meet_and_are_optional() {
+fn b5_credentials_never_meet_and_are_optional() {
     let both =
         TASK.replace("  - name: source", "  - name: source\n  - {name: git-auth, optional: true}");
     assert_eq!(
@@ -184,7 +184,7 @@ fn b05_credentials_never_meet_and_are_optional() {
 }
 
 #[test]
-fn b03_all_problems_come_at_once() {
+fn b3_all_problems_come_at_once() {
     let template = template(&json!({
         "requiredParameters": ["scanner"],
         "steps": [{"name": "a", "configMap": "x"}, {"name": "b", "configMap": "y"}, {"name": "c", "configMap": "z", "enabled": false}],
@@ -193,7 +193,7 @@ fn b03_all_problems_come_at_once() {
 }
 
 #[test]
-fn b01_the_hash_covers_steps_parameters_and_conditions() {
+fn b1_the_hash_covers_steps_parameters_and_conditions() {
     let hash = |patch: &Value, task: &str| {
         resolve(&template(patch), &step(task), "team", BuildArgs::None).expect("resolved").hash
     };

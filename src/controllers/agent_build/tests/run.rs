@@ -19,7 +19,7 @@ fn ended(status: &str, results: Value) -> RunOutcome {
 }
 
 #[test]
-fn b06_a_run_is_done_when_its_condition_says_so() {
+fn b6_a_run_is_done_when_its_condition_says_so() {
     assert!(!read(json!(null)).started);
     let running = read(
         json!({"startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Succeeded", "status": "Unknown", "reason": "Running"}]}),
@@ -45,7 +45,7 @@ fn b06_a_run_is_done_when_its_condition_says_so() {
 }
 
 #[test]
-fn b06_a_success_without_a_digest_is_a_failure() {
+fn b6_a_success_without_a_digest_is_a_failure() {
     for (results, want) in [
         (json!(null), "DigestMissing"),
         (json!([{"name": "IMAGE_DIGEST", "value": ["x"]}]), "DigestMissing"),

@@ -88,7 +88,7 @@ fn condition<'a>(status: &'a AgentBuildStatus, type_: &str) -> Option<(&'a str, 
 }
 
 #[test]
-fn b01_a_new_key_creates_and_a_known_one_never_again() {
+fn b1_a_new_key_creates_and_a_known_one_never_again() {
     let (one, two) = (key("1"), key("2"));
     let empty = AgentBuildStatus::default();
     assert_eq!(decided(&empty, &one, None, true, Builder::Available), Decision::Create);
@@ -118,7 +118,7 @@ fn b01_a_new_key_creates_and_a_known_one_never_again() {
 }
 
 #[test]
-fn b07_a_failed_key_is_not_tried_again_until_it_changes() {
+fn b7_a_failed_key_is_not_tried_again_until_it_changes() {
     let one = key("1");
     let broken =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
@@ -131,7 +131,7 @@ fn b07_a_failed_key_is_not_tried_again_until_it_changes() {
 }
 
 #[test]
-fn b01_a_problem_is_no_failed_build() {
+fn b1_a_problem_is_no_failed_build() {
     let one = key("1");
     let broken =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, failed())), Builder::Available, 1);
@@ -146,7 +146,7 @@ fn b01_a_problem_is_no_failed_build() {
 }
 
 #[test]
-fn b06_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
+fn b6_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
     let (one, two) = (key("1"), key("2"));
     let done =
         next(&AgentBuildStatus::default(), &one, Some(&run(&one, built())), Builder::Available, 1);
@@ -181,7 +181,7 @@ fn b06_the_last_good_image_stays_while_a_newer_key_builds_or_fails() {
 }
 
 #[test]
-fn b06_an_image_under_another_name_is_not_taken() {
+fn b6_an_image_under_another_name_is_not_taken() {
     let one = key("1");
     for (url, taken) in [
         (format!("{REPOSITORY}:t"), true),
@@ -207,7 +207,7 @@ fn b06_an_image_under_another_name_is_not_taken() {
 }
 
 #[test]
-fn b08_without_tekton_the_key_is_shown_and_it_heals() {
+fn b8_without_tekton_the_key_is_shown_and_it_heals() {
     let one = key("1");
     let waiting = next(&AgentBuildStatus::default(), &one, None, Builder::NotInstalled, 1);
     assert_eq!(
@@ -226,7 +226,7 @@ fn b08_without_tekton_the_key_is_shown_and_it_heals() {
 }
 
 #[test]
-fn b08_a_silent_tekton_is_said_after_a_minute() {
+fn b8_a_silent_tekton_is_said_after_a_minute() {
     let one = key("1");
     let unseen = Run { started: false, ..run(&one, RunOutcome::Running) };
     let early = next(&AgentBuildStatus::default(), &one, Some(&unseen), Builder::Available, 59);
@@ -272,7 +272,7 @@ fn a_stranger_under_the_name_is_a_conflict() {
 }
 
 #[test]
-fn b01_a_run_that_a_namesake_left_is_waited_for() {
+fn b1_a_run_that_a_namesake_left_is_waited_for() {
     let one = key("1");
     let left = Run { owner_uid: Some("earlier".into()), ..run(&one, built()) };
     let empty = AgentBuildStatus::default();
@@ -360,7 +360,7 @@ fn b1_what_is_known_of_a_build_says_nothing_of_another_spec() {
 }
 
 #[test]
-fn b07_a_failed_key_is_not_tried_again_after_something_was_waited_for() {
+fn b7_a_failed_key_is_not_tried_again_after_something_was_waited_for() {
     let one = key("1");
     let empty = AgentBuildStatus::default();
     let broken = next(&empty, &one, Some(&run(&one, failed())), Builder::Available, 1);
@@ -390,7 +390,7 @@ fn shown<'a>(key: &'a BuildKey, run: &'a Run) -> Finding<'a> {
 }
 
 #[test]
-fn b06_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready() {
+fn b6_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready() {
     let one = key("1");
     let empty = AgentBuildStatus::default();
     let (running, ended) = (run(&one, RunOutcome::Running), run(&one, built()));
@@ -422,7 +422,7 @@ fn b06_what_is_being_built_ends_while_another_spec_waits_and_is_not_called_ready
 }
 
 #[test]
-fn b06_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
+fn b6_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
     let one = key("1");
     let empty = AgentBuildStatus::default();
     let running = run(&one, RunOutcome::Running);

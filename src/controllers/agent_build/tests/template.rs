@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn b03_broken_templates_are_refused() {
+fn b3_broken_templates_are_refused() {
     for (text, message) in [
         (json!({"name": "t"}), "missing field `steps`"),
         (json!({"name": "t", "steps": []}), "no step is enabled"),

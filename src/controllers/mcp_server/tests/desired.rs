@@ -178,7 +178,7 @@ fn t6_a_remote_server_has_no_children() {
 }
 
 #[test]
-fn a_build_without_an_image_keeps_what_runs() {
+fn a10_a_build_without_an_image_keeps_what_runs() {
     let server = server(json!({"buildRef": {"name": "b"}}));
     assert_eq!(image(&server, None, &defaults()), None);
     assert_eq!(children(&server, None, &defaults()).deployment, Wanted::Keep);
