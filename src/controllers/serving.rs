@@ -105,6 +105,9 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
         );
     }
     let Some(observed) = &outcome.observed else {
+        if let Some(why) = outcome.followed.as_ref().and_then(Followed::held) {
+            return (Phase::Waiting, "WaitingForInputs", why.to_owned());
+        }
         let build = outcome.waiting_for_build.as_deref().unwrap_or_default();
         return (Phase::Waiting, "WaitingForBuild", format!("Waiting for AgentBuild {build}"));
     };
@@ -115,6 +118,8 @@ fn verdict(outcome: &Outcome) -> (Phase, &'static str, String) {
 mod tests {
     use super::*;
     use crate::cluster::readiness::Health;
+    use crate::controllers::inputs::decide::{Decision, State};
+    use crate::controllers::inputs::references::{Reference, References, Source};
 
     fn judged(outcome: &Outcome) -> (Phase, String, String) {
         let mut list = Vec::new();
@@ -165,6 +170,21 @@ mod tests {
         let outcome = Outcome { observed: Some(done), ..Outcome::default() };
         assert_eq!(judge(&mut list, &outcome, 1, Timestamp::UNIX_EPOCH).0, Phase::Ready);
         assert!(list.iter().all(|c| c.type_ != "Conflict"));
+    }
+
+    #[test]
+    fn a13_what_is_missing_holds_first_pods() {
+        let secret = Reference { source: Source::Secret, name: "keys".into() };
+        let decision = Decision { missing: vec![secret], ..Decision::default() };
+        let watching = &State::Watching;
+        let followed =
+            Followed::of(&References::default(), &decision, watching, watching, "team", "ops");
+        let outcome = Outcome { followed: Some(followed.holding()), ..Outcome::default() };
+        let (phase, message, conditions) = judged(&outcome);
+        assert_eq!(phase, Phase::Waiting);
+        assert!(message.starts_with("Secret keys: missing"), "{message}");
+        assert!(conditions.contains("Ready=False(WaitingForInputs)"), "{conditions}");
+        assert!(conditions.contains("InputsFollowed=False(Missing)"), "{conditions}");
     }
 
     #[test]

@@ -177,6 +177,9 @@ fn verdict(agent: &Agent, resolved: &Resolved, outcome: &Outcome) -> (Phase, &'s
         if let Some(build) = &resolved.waiting_for_build {
             return (Phase::Waiting, "WaitingForBuild", format!("Waiting for AgentBuild {build}"));
         }
+        if let Some(why) = outcome.followed.as_ref().and_then(Followed::held) {
+            return (Phase::Waiting, "WaitingForInputs", why.to_owned());
+        }
         return (
             Phase::Waiting,
             "WaitingForDependencies",

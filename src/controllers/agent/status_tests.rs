@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::readiness::Health;
 use crate::controllers::agent::validate::Problem;
+use crate::controllers::inputs::decide::{Decision, State};
+use crate::controllers::inputs::references::{Reference, References, Source};
 
 fn agent(spec: Value) -> Agent {
     let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "spec": spec,
@@ -177,4 +179,23 @@ fn m4_a_model_that_is_not_served_is_told_while_it_is_so() {
     for (served, model) in [(&["gpt-5"][..], "gpt"), (&["openai/*"], "other/gpt")] {
         assert_eq!(with(served, Some(model)).as_deref(), Some("False"), "{served:?}");
     }
+}
+
+#[test]
+fn a13_what_may_not_be_read_holds_first_pods_and_hides_none_that_run() {
+    let secret = Reference { source: Source::Secret, name: "keys".into() };
+    let decision = Decision { unlabelled: vec![secret], ..Decision::default() };
+    let watching = &State::Watching;
+    let followed =
+        || Followed::of(&References::default(), &decision, watching, watching, "team", "ops");
+    let held = Outcome { followed: Some(followed().holding()), ..Outcome::default() };
+    let first = of(&minimal(), &resolved(), &held);
+    assert_eq!(first.phase, Some(Phase::Waiting));
+    assert_eq!(shown(&first, "Ready"), Some(("False", "WaitingForInputs")));
+    assert_eq!(shown(&first, "InputsFollowed"), Some(("False", "NotAllowed")));
+    assert!(first.message.is_some_and(|text| text.starts_with("Secret keys: not labelled")));
+    let runs = Outcome { followed: Some(followed().holding()), ..available() };
+    let later = of(&minimal(), &resolved(), &runs);
+    assert_eq!(later.phase, Some(Phase::Ready));
+    assert_eq!(shown(&later, "InputsFollowed"), Some(("False", "NotAllowed")));
 }
