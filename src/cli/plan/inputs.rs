@@ -26,27 +26,27 @@ struct Named {
 /// What is to be said of the Secrets and ConfigMaps that these definitions name. Nothing is said of a kind that may not
 /// be read.
 pub async fn notes(args: &ConnectionArgs, catalog: &Catalog) -> Result<Vec<String>, Failure> {
-    let named = named(catalog);
+    let all = named(catalog);
     let mut notes = Vec::new();
-    if named.is_empty() {
+    if all.is_empty() {
         return Ok(notes);
     }
     let connection = Connection::open(args).await?;
     let mut unreadable = BTreeSet::new();
-    for (reference, place) in named.iter().take(MOST) {
+    for (reference, named) in all.iter().take(MOST) {
         if unreadable.contains(&reference.source) {
             continue;
         }
         match metadata(&connection, reference).await {
             Ok(found) => {
-                notes.extend(note(reference, place, found.as_ref(), &connection.namespace));
+                notes.extend(note(reference, named, found.as_ref(), &connection.namespace));
             }
             Err(_) => {
                 unreadable.insert(reference.source);
             }
         }
     }
-    if let Some(more) = named.len().checked_sub(MOST).filter(|more| *more > 0) {
+    if let Some(more) = all.len().checked_sub(MOST).filter(|more| *more > 0) {
         notes.push(format!("{more} more Secrets and ConfigMaps are named, and were not looked at"));
     }
     Ok(notes)
