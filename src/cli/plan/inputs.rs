@@ -56,6 +56,9 @@ async fn metadata(
     connection: &Connection,
     reference: &Reference,
 ) -> Result<Option<ObjectMeta>, CallError> {
+    if !reference.is_possible() {
+        return Ok(None);
+    }
     let Connection { client, namespace } = connection;
     let name = reference.name.as_str();
     match reference.source {

@@ -19,11 +19,15 @@ impl Inputs {
         used: &Use,
         questions: &mut usize,
     ) -> Found {
+        let missing = if used.required { Found::Missing } else { Found::Gone };
+        // No question is needed, and none of the messages that have a command names it.
+        if !reference.is_possible() {
+            return missing;
+        }
         let Some(left) = questions.checked_sub(1) else { return Found::Absent };
         *questions = left;
         match self.metadata(namespace, reference).await {
-            Ok(None) if used.required => Found::Missing,
-            Ok(None) => Found::Gone,
+            Ok(None) => missing,
             // The watch is a moment behind, and tells when it has seen it.
             Ok(Some(metadata)) if is_allowed(&metadata) => Found::Unknown,
             Ok(Some(_)) => Found::Unlabelled,
@@ -44,6 +48,9 @@ impl Inputs {
         namespace: &str,
         reference: &Reference,
     ) -> Result<Option<ObjectMeta>, CallError> {
+        if !reference.is_possible() {
+            return Ok(None);
+        }
         let (client, name) = (self.client.clone(), reference.name.as_str());
         match reference.source {
             Source::ConfigMap => {
