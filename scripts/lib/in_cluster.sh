@@ -61,6 +61,8 @@ YAML
 provide_secret() {
 	kubectl create secret generic openai-key --namespace "$namespace" --from-literal=api-key=none --dry-run=client -o json |
 		kubectl apply --server-side -f - >/dev/null
+	# Pods read no other.
+	kubectl label --overwrite --namespace "$namespace" secret/openai-key convoke.dev/agents=allow >/dev/null
 }
 
 # Waits until the operator's pod is ready, and says why it is not.

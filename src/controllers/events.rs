@@ -80,7 +80,7 @@ fn news<'a, S: Standing>(old: Option<&S>, new: &'a S) -> Option<&'a Condition> {
         // An object that is ready with its first status was never anything else.
         before.is_some_and(|b| !is_true(b) && !is_unknown_source(b))
     } else {
-        new.has_failed() || Reason::parse(&now.reason).is_none()
+        new.has_failed() || Reason::parse(&now.reason).is_none_or(Reason::needs_somebody)
     };
     tells.then_some(now)
 }

@@ -1,7 +1,7 @@
 //! (pure) Reasons of the condition `Ready` that more than one place of the controllers knows.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-/// A reason of `Ready=False` that is no failure.
+/// A reason of `Ready=False` that is no failure of the object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The Deployment replaces pods.
@@ -12,6 +12,8 @@ pub enum Reason {
     WaitingForDependencies,
     /// The AgentBuild has built no image yet.
     WaitingForBuild,
+    /// A Secret or ConfigMap that pods need is missing or not labelled.
+    WaitingForInputs,
     /// `spec.suspend` is true.
     Suspended,
     /// The Deployment is scaled to zero.
@@ -34,11 +36,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::RollingOut,
         Self::Replacing,
         Self::WaitingForDependencies,
         Self::WaitingForBuild,
+        Self::WaitingForInputs,
         Self::Suspended,
         Self::Stopped,
         Self::Creating,
@@ -58,6 +61,7 @@ impl Reason {
             Self::Replacing => "Replacing",
             Self::WaitingForDependencies => "WaitingForDependencies",
             Self::WaitingForBuild => "WaitingForBuild",
+            Self::WaitingForInputs => "WaitingForInputs",
             Self::Suspended => "Suspended",
             Self::Stopped => "Stopped",
             Self::Creating => "Creating",
@@ -74,6 +78,12 @@ impl Reason {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+
+    /// Whether it goes on only if somebody does something.
+    #[must_use]
+    pub const fn needs_somebody(self) -> bool {
+        matches!(self, Self::WaitingForInputs)
     }
 
     /// Whether the reason says only that it is not known what Git wants.

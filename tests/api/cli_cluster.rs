@@ -1,6 +1,7 @@
 //! The command line against a real API server, with the rights of people: `plan --against cluster` and `approve`.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod inputs;
 mod lacks;
 use crate::support;
 

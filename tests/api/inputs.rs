@@ -2,6 +2,7 @@
 //! shipped rights.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod allowed;
 mod budget;
 use crate::support;
 
@@ -192,38 +193,6 @@ async fn a5_a_changed_config_map_replaces_the_pods_that_read_it_once_and_no_othe
     assert_eq!(generation(&team.deployment("agent-one").await), 2);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a13_a_config_map_without_the_label_is_used_and_named_and_not_followed() {
-    let cluster = cluster().await;
-    shared_operator(cluster).await;
-    let agents = [
-        ("one.yaml", reads("one", "configMap", "plain", "k")),
-        ("two.yaml", reads("two", "configMap", "fence", "k")),
-    ];
-    let team = team(cluster, "unlabelled", &agents).await;
-    team.put_map("plain", &[], json!({"k": "1"})).await;
-    team.put_map("fence", &[ALLOWED], json!({"k": "1"})).await;
-    team.sync_with(json!({})).await;
-    let before = team.deployment("agent-one").await;
-    assert_eq!(inputs(&before), None);
-    let told =
-        team.condition(Kind::Agent, "one", "InputsFollowed", |c| c["status"] == "False").await;
-    let command =
-        format!("kubectl -n {} label configmap/plain convoke.dev/agents=allow", team.namespace);
-    assert!(told["message"].as_str().is_some_and(|text| text.ends_with(&command)), "{told}");
-
-    // The command helps, and then the label may come and go without a rollout.
-    cluster.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
-    let followed = team.rolled(&before).await;
-    team.condition(Kind::Agent, "one", "InputsFollowed", Value::is_null).await;
-    team.put_map("plain", &[], json!({"k": "1"})).await;
-    cluster.kubectl(&["-n", &team.namespace, "label", "configmap/plain", "convoke.dev/agents-"]);
-    team.condition(Kind::Agent, "one", "InputsFollowed", |c| c["status"] == "False").await;
-    cluster.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
-    team.condition(Kind::Agent, "one", "InputsFollowed", Value::is_null).await;
-    assert_eq!(generation(&team.deployment("agent-one").await), generation(&followed));
-}
-
 const PROXY: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: proxy\nspec:\n  mode: Proxy\n  proxy:\n    apiKeyFrom:\n      secretKeyRef:\n        name: keys\n        key: k\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -344,11 +313,14 @@ async fn a5_u02_a_restarted_operator_writes_nothing_and_goes_on_following() {
     for team in [&open, &closed] {
         team.put_secret("keys", &[ALLOWED], json!({"k": "1"})).await;
         team.put_map("settings", &[ALLOWED], json!({"k": "1"})).await;
-        team.put_map("plain", &[], json!({"k": "1"})).await;
+        team.put_map("plain", &[ALLOWED], json!({"k": "1"})).await;
         team.sync_with(json!({})).await;
     }
     for team in [&open, &closed] {
         team.deployment("agent-one").await;
+        // One that runs, and is held as it is.
+        team.deployment("agent-three").await;
+        team.put_map("plain", &[], json!({"k": "1"})).await;
         team.condition(Kind::Agent, "one", "SecretsWatched", |c| !c.is_null()).await;
         team.condition(Kind::Agent, "three", "InputsFollowed", |c| c["status"] == "False").await;
         team.quiet().await;

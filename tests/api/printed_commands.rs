@@ -103,7 +103,9 @@ fn verb(command: &str) -> &str {
 fn failure(cluster: &Cluster, kubeconfig: &Path, command: &str) -> Option<String> {
     let tried = match verb(command) {
         "describe" | "get" | "wait" => "",
-        "annotate" | "apply" | "create" | "delete" | "patch" | "scale" => "--dry-run=server",
+        "annotate" | "apply" | "create" | "delete" | "label" | "patch" | "scale" => {
+            "--dry-run=server"
+        }
         _ => return Some("it is neither run nor left out".to_owned()),
     };
     let names = [("<namespace>", "agents"), ("<name>", "newsroom"), ("=NAME", "=newsroom")];
@@ -154,6 +156,8 @@ fn prepare(cluster: &Cluster) -> PathBuf {
         namespace("agents"), namespace("newsroom"),
         ours("GitSync", "team", url.clone()), ours("GitSync", "newsroom", url),
         ours("Agent", "writer", writer),
+        json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "openai-key", "namespace": "agents"}}),
     ]}));
     let ready = json!({"type": "Ready", "status": "True", "reason": "Synced", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});

@@ -61,7 +61,7 @@ async fn a8_m4_t_the_examples_become_ready_and_their_statuses_are_true() {
     told_after(began, "a Secret that is missing (from the push)");
     assert!(message(&status).ends_with("secret \"openai-key\" not found"), "{status}");
     stage.told("coordinator", "Waiting", "WaitingForDependencies").await;
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "openai-key", "namespace": "newsroom"}, "stringData": {"api-key": "k"}});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "openai-key", "namespace": "newsroom", "labels": {"convoke.dev/agents": "allow"}}, "stringData": {"api-key": "k"}});
     node.apply(&secret);
 
     for (kind, name) in
@@ -292,7 +292,7 @@ async fn a8_a_missing_secret_and_a_missing_key_are_told() {
     let status = stage.told("helper", "Failed", "CreateContainerConfigError").await;
     told_after(began, "a Secret that is missing");
     assert!(message(&status).ends_with("cannot be made: secret \"token\" not found"), "{status}");
-    let secret = |key: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token", "namespace": "secrets"}, "stringData": {key: "serve"}});
+    let secret = |key: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token", "namespace": "secrets", "labels": {"convoke.dev/agents": "allow"}}, "stringData": {key: "serve"}});
     node.apply(&secret("other"));
     let end = "couldn't find key value in Secret secrets/token";
     let is = |s: &Value| message(s).ends_with(end);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 
-use super::print_errors;
 use super::report::{Action, Entry, Held, Report, brings};
+use super::{inputs, print_errors};
 use crate::api::git_sync::GitSyncSpec;
 use crate::api::{GitSync, Mark, ObjectId, keys};
 use crate::cli::connection::{Connection, ConnectionArgs, block_on};
@@ -78,7 +78,9 @@ pub fn plan(
         context.resolve_with(path, namespace, &cluster.sync.spec.ignore, values)
     })?;
     let broken = print_errors(&loaded);
-    Ok((decide(&loaded, &cluster), broken))
+    let mut report = decide(&loaded, &cluster);
+    report.notes.extend(block_on(inputs::notes(&args.connection, &loaded.catalog))?);
+    Ok((report, broken))
 }
 
 async fn read(args: &ClusterArgs) -> Result<Cluster, Failure> {

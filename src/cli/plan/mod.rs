@@ -1,6 +1,7 @@
 //! `convoke plan [PATH] --against cluster|REF|DIR`: what a folder changes.
 
 mod cluster;
+mod inputs;
 mod report;
 
 use std::path::{Path, PathBuf};

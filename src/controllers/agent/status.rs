@@ -113,6 +113,9 @@ fn decide_phase(
             let message = format!("Waiting for AgentBuild {build}");
             return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
         }
+        if let Some(why) = applied.inputs.held() {
+            return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
+        }
         let message = format!("Waiting for {}", resolved.waiting_for.join(", "));
         return (Phase::Waiting, Reason::WaitingForDependencies.as_str(), message);
     };

@@ -17,11 +17,15 @@ const NAMED: usize = 8;
 pub enum Found {
     /// Nothing: it is not watched (yet), or may not be.
     Unknown,
-    /// It is not among the labelled ones: missing, or without the label.
+    /// It is not among the labelled ones: missing, or without the label. Which of the two is not known.
     Absent,
+    /// It is there, without the label.
+    Unlabelled,
+    /// It is missing, and no pod starts without it.
+    Missing,
     /// It is not among those that are followed, and its namespace holds more than that.
     Beyond,
-    /// It is missing for sure, and pods start without it.
+    /// It is missing, and pods start without it.
     Gone,
     /// The digest of what is read of it.
     Holds(String),
@@ -32,10 +36,29 @@ pub enum Found {
 pub struct Decision {
     /// What the pods are to say of what they read.
     pub components: Components,
-    /// Objects that are missing or lack the label.
+    /// Objects that lack the label.
+    pub unlabelled: Vec<Reference>,
+    /// Objects that are missing, and no pod starts without them.
+    pub missing: Vec<Reference>,
+    /// Objects that are missing or lack the label: which of the two is not known.
     pub absent: Vec<Reference>,
     /// Objects that are not followed because their namespace holds too much.
     pub beyond: Vec<Reference>,
+}
+
+impl Decision {
+    /// Whether an object is read that pods may not read, or that they cannot start without.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        let Self { components: _, unlabelled, missing, absent, beyond: _ } = self;
+        !(unlabelled.is_empty() && missing.is_empty() && absent.is_empty())
+    }
+
+    /// Whether the answer may change without a watch telling: only labelled objects are watched.
+    #[must_use]
+    pub fn is_to_be_asked_again(&self) -> bool {
+        !(self.missing.is_empty() && self.absent.is_empty())
+    }
 }
 
 /// Decides on the annotation. `live` is what the pods say now.
@@ -53,14 +76,18 @@ pub fn decide(
     for (reference, _) in references.iter() {
         let found = found(reference);
         match found {
-            Found::Absent | Found::Gone => decision.absent.push(reference.clone()),
+            Found::Absent => decision.absent.push(reference.clone()),
+            Found::Unlabelled => decision.unlabelled.push(reference.clone()),
+            Found::Missing => decision.missing.push(reference.clone()),
             Found::Beyond => decision.beyond.push(reference.clone()),
-            Found::Unknown | Found::Holds(_) => {}
+            Found::Unknown | Found::Gone | Found::Holds(_) => {}
         }
         let component = match found {
             Found::Holds(digest) => Some(digest),
             Found::Gone => None,
-            Found::Unknown | Found::Absent | Found::Beyond => live.0.get(reference).cloned(),
+            Found::Unknown | Found::Absent | Found::Unlabelled | Found::Missing | Found::Beyond => {
+                live.0.get(reference).cloned()
+            }
         };
         if let Some(component) = component {
             decision.components.0.insert(reference.clone(), component);
@@ -119,20 +146,37 @@ enum Say {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     secrets_watched: Say,
-    inputs_followed: Say,
+    inputs: Say,
+    /// Whether no pods are made or changed because of what they read.
+    held: bool,
 }
 
 impl Followed {
     /// Nothing was looked at: what was told stands.
     #[must_use]
     pub const fn unchanged() -> Self {
-        Self { secrets_watched: Say::Keep, inputs_followed: Say::Keep }
+        Self { secrets_watched: Say::Keep, inputs: Say::Keep, held: false }
     }
 
     /// Pods that read nothing, or no pods.
     #[must_use]
     pub const fn nothing() -> Self {
-        Self { secrets_watched: Say::Remove, inputs_followed: Say::Remove }
+        Self { secrets_watched: Say::Remove, inputs: Say::Remove, held: false }
+    }
+
+    /// The same of an object whose Deployment is neither made nor changed because of what its pods read.
+    #[must_use]
+    pub fn holding(self) -> Self {
+        Self { held: true, ..self }
+    }
+
+    /// Why the Deployment is neither made nor changed, if it is what pods read.
+    #[must_use]
+    pub fn held(&self) -> Option<&str> {
+        match &self.inputs {
+            Say::Set(_, _, message) if self.held => Some(message),
+            _ => None,
+        }
     }
 
     /// What is told of pods that read `references` in `namespace`; `operator` is the operator's own namespace.
@@ -163,7 +207,11 @@ impl Followed {
         } else {
             Say::Remove
         };
-        let inputs_followed = match config_maps {
+        let inputs = match config_maps {
+            _ if decision.refuses() => {
+                let (reason, text) = refused(decision, namespace);
+                Say::Set("False", reason, text)
+            }
             State::NoKey(why) if reads_maps => Say::Set("False", "NoKey", no_key(why)),
             State::Forbidden { .. } if reads_maps => {
                 let text = "the operator may not watch ConfigMaps: apply deploy/rbac.yaml";
@@ -173,22 +221,17 @@ impl Followed {
                 let text = too_much(&decision.beyond, namespace);
                 Say::Set("False", "BudgetExceeded", text)
             }
-            _ if !decision.absent.is_empty() => {
-                Say::Set("False", "NotFollowed", label(&decision.absent, namespace))
-            }
             State::Starting | State::Failing if reads_maps => Say::Keep,
             _ if reads_secrets && !secrets.is_settled() => Say::Keep,
             _ => Say::Remove,
         };
-        Self { secrets_watched, inputs_followed }
+        Self { secrets_watched, inputs, held: false }
     }
 
     /// Brings the conditions where they should be.
     pub fn tell(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
-        let Self { secrets_watched, inputs_followed } = self;
-        for (type_, say) in
-            [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs_followed)]
-        {
+        let Self { secrets_watched, inputs, held: _ } = self;
+        for (type_, say) in [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs)] {
             match say {
                 Say::Keep => {}
                 Say::Remove => conditions::remove(list, type_),
@@ -236,16 +279,37 @@ fn too_much(beyond: &[Reference], namespace: &str) -> String {
     )
 }
 
-/// What is not followed, and the command that changes that.
-fn label(absent: &[Reference], namespace: &str) -> String {
+/// Some objects as arguments of kubectl.
+fn arguments<'a>(all: impl Iterator<Item = &'a Reference>) -> String {
     let object = |r: &Reference| format!("{}/{}", r.source.as_str().to_lowercase(), r.name);
-    let objects = absent.iter().take(NAMED).map(object).collect::<Vec<_>>().join(" ");
-    let names = named(absent);
-    format!(
-        "{names}: missing or not labelled, so changes replace no pods; to label: kubectl -n {namespace} label {objects} {}={}",
-        keys::AGENTS,
-        keys::ALLOW
-    )
+    all.take(NAMED).map(object).collect::<Vec<_>>().join(" ")
+}
+
+/// Reason and message: what pods may not read or is missing, what follows from that, and what to do.
+fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
+    let Decision { components: _, unlabelled, missing, absent, beyond: _ } = decision;
+    let label = format!("{}={}", keys::AGENTS, keys::ALLOW);
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        let names = named(missing);
+        parts.push(format!("{names}: missing; to be created with the label {label}"));
+    }
+    if !absent.is_empty() {
+        let (names, which) = (named(absent), arguments(absent.iter()));
+        parts.push(format!(
+            "{names}: missing, or not labelled {label} (kubectl -n {namespace} get {which} shows which)"
+        ));
+    }
+    if !unlabelled.is_empty() {
+        parts.push(format!("{}: not labelled {label}", named(unlabelled)));
+    }
+    parts.push("until then no new pods are made, and those that run stay as they are".to_owned());
+    if unlabelled.is_empty() && absent.is_empty() {
+        return ("Missing", parts.join("; "));
+    }
+    let objects = arguments(unlabelled.iter().chain(absent));
+    parts.push(format!("to label: kubectl -n {namespace} label {objects} {label}"));
+    ("NotAllowed", parts.join("; "))
 }
 
 #[cfg(test)]
@@ -275,10 +339,12 @@ mod tests {
             let found = found.iter().find(|(name, _)| *name == reference.name);
             found.map_or(Found::Unknown, |(_, found)| found.clone())
         };
-        let Decision { components, absent, beyond } =
-            decide(&references(), &Components::parse(live), look);
-        assert!(absent.iter().all(|one| !beyond.contains(one)));
-        (components.text().unwrap_or_default(), absent.iter().map(ToString::to_string).collect())
+        let decision = decide(&references(), &Components::parse(live), look);
+        let Decision { components, unlabelled, missing, absent, beyond } = &decision;
+        let refused: Vec<_> = unlabelled.iter().chain(missing).chain(absent).collect();
+        assert_eq!(decision.refuses(), !refused.is_empty());
+        assert!(refused.iter().all(|one| !beyond.contains(one)));
+        (components.text().unwrap_or_default(), refused.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -295,18 +361,20 @@ mod tests {
     #[test]
     fn a5_what_is_away_replaces_no_pods_unless_they_can_do_without() {
         let live = format!("Secret/keys={},Secret/maybe={}", digest('2'), digest('3'));
-        let found = [("keys", Found::Absent), ("maybe", Found::Absent)];
-        let absent = vec!["Secret keys".to_owned(), "Secret maybe".to_owned()];
-        assert_eq!(decided(&live, &found), (live.clone(), absent.clone()));
+        let refused = vec!["Secret keys".to_owned(), "Secret maybe".to_owned()];
+        for state in [Found::Absent, Found::Unlabelled, Found::Missing] {
+            let found = [("keys", state.clone()), ("maybe", state)];
+            assert_eq!(decided(&live, &found), (live.clone(), refused.clone()));
+        }
         let found = [("keys", Found::Beyond), ("maybe", Found::Beyond)];
         assert_eq!(decided(&live, &found), (live.clone(), vec![]));
         let found = [("keys", Found::Absent), ("maybe", Found::Gone)];
-        assert_eq!(decided(&live, &found), (format!("Secret/keys={}", digest('2')), absent));
+        let without = format!("Secret/keys={}", digest('2'));
+        assert_eq!(decided(&live, &found), (without, refused[..1].to_vec()), "nothing is wrong");
     }
 
-    fn told(absent: &[Reference], config_maps: &State, secrets: &State) -> Vec<String> {
-        let decision = Decision { absent: absent.to_vec(), ..Decision::default() };
-        tell(&decision, config_maps, secrets)
+    fn told(config_maps: &State, secrets: &State) -> Vec<String> {
+        tell(&Decision::default(), config_maps, secrets)
     }
 
     fn tell(decision: &Decision, config_maps: &State, secrets: &State) -> Vec<String> {
@@ -321,7 +389,7 @@ mod tests {
     #[test]
     fn a13_a_missing_right_is_told_with_the_command_that_gives_it() {
         let said = r#"secrets is forbidden: User "system:serviceaccount:ops-1:convoke" cannot list resource "secrets" in API group "" in the namespace "team""#;
-        let told_of = |said: &str| told(&[], &State::Watching, &State::forbidden(said)).remove(0);
+        let told_of = |said: &str| told(&State::Watching, &State::forbidden(said)).remove(0);
         let command =
             "kubectl -n team create rolebinding convoke-secrets --clusterrole=convoke-secrets";
         let text = "SecretsWatched=False Forbidden changes of Secrets are not seen, and replace no pods; to allow it:";
@@ -336,21 +404,55 @@ mod tests {
     }
 
     #[test]
-    fn a13_what_is_not_followed_is_named_with_the_label_to_add() {
-        let absent: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
-        let told = told(&absent, &State::Watching, &State::Watching);
-        let text = "InputsFollowed=False NotFollowed ConfigMap map, Secret keys, Secret maybe: missing or not labelled, so changes replace no pods; to label: kubectl -n team label configmap/map secret/keys secret/maybe convoke.dev/agents=allow";
-        assert_eq!(told, [text, "SecretsWatched=True Watching "]);
+    fn a13_what_may_not_be_read_is_named_with_the_label_to_add_and_what_is_missing_is_not_to_be_labelled()
+     {
+        let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+        let watching = "SecretsWatched=True Watching ";
+        let stay = "until then no new pods are made, and those that run stay as they are";
+        let label = "convoke.dev/agents=allow";
+        let decision = Decision { unlabelled: all[..2].to_vec(), ..Decision::default() };
+        let text = format!(
+            "InputsFollowed=False NotAllowed ConfigMap map, Secret keys: not labelled {label}; {stay}; to label: kubectl -n team label configmap/map secret/keys {label}"
+        );
+        assert_eq!(tell(&decision, &State::Watching, &State::Watching), [&*text, watching]);
+
+        let decision = Decision { missing: all[..2].to_vec(), ..Decision::default() };
+        let text = format!(
+            "InputsFollowed=False Missing ConfigMap map, Secret keys: missing; to be created with the label {label}; {stay}"
+        );
+        assert_eq!(tell(&decision, &State::Watching, &State::Watching), [&*text, watching]);
+
+        let (missing, absent) = (all[..1].to_vec(), all[1..2].to_vec());
+        let decision =
+            Decision { missing, absent, unlabelled: all[2..].to_vec(), ..Decision::default() };
+        let text = format!(
+            "InputsFollowed=False NotAllowed ConfigMap map: missing; to be created with the label {label}; Secret keys: missing, or not labelled {label} (kubectl -n team get secret/keys shows which); Secret maybe: not labelled {label}; {stay}; to label: kubectl -n team label secret/maybe secret/keys {label}"
+        );
+        assert_eq!(tell(&decision, &State::Watching, &State::Watching), [&*text, watching]);
+        let forbidden = State::forbidden("no");
+        assert!(
+            tell(&decision, &forbidden, &State::Watching)[0].contains("NotAllowed"),
+            "it counts for more than what is not followed"
+        );
+    }
+
+    #[test]
+    fn a13_why_nothing_runs_is_told_only_while_it_is_held() {
+        let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+        let decision = Decision { missing: all[..1].to_vec(), ..Decision::default() };
+        let watching = &State::Watching;
+        let told = Followed::of(&references(), &decision, watching, watching, "team", "ops");
+        assert_eq!(told.held(), None, "it is to run no pods");
+        assert!(
+            told.holding().held().is_some_and(|text| text.starts_with("ConfigMap map: missing"))
+        );
+        assert_eq!(Followed::unchanged().held(), None);
     }
 
     #[test]
     fn a13_what_is_beyond_the_budget_is_named_with_what_to_do() {
         let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
-        let decision = Decision {
-            absent: all[1..2].to_vec(),
-            beyond: all[..1].to_vec(),
-            ..Decision::default()
-        };
+        let decision = Decision { beyond: all[..1].to_vec(), ..Decision::default() };
         let told = tell(&decision, &State::Watching, &State::Watching);
         let text = "InputsFollowed=False BudgetExceeded ConfigMap map: not followed, so changes replace no pods: what is labelled convoke.dev/agents=allow in namespace team has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads";
         assert_eq!(told, [text, "SecretsWatched=True Watching "]);
@@ -358,10 +460,7 @@ mod tests {
 
     #[test]
     fn a13_conditions_are_there_only_when_they_apply_and_stand_while_nothing_is_known() {
-        assert_eq!(
-            told(&[], &State::Watching, &State::Watching),
-            ["SecretsWatched=True Watching "]
-        );
+        assert_eq!(told(&State::Watching, &State::Watching), ["SecretsWatched=True Watching "]);
         let none = Decision::default();
         let nothing = Followed::of(
             &References::default(),
@@ -376,7 +475,7 @@ mod tests {
         let text = "NoKey changes of ConfigMaps and Secrets replace no pods: why";
         let expected =
             [format!("InputsFollowed=False {text}"), format!("SecretsWatched=False {text}")];
-        assert_eq!(told(&[], &why, &why), expected);
+        assert_eq!(told(&why, &why), expected);
 
         let mut list = Vec::new();
         let stand = Followed::of(&references(), &none, &why, &why, "t", "o");

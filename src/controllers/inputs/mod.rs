@@ -1,5 +1,5 @@
 //! What pods read besides our own children: ConfigMaps and Secrets of their namespace. When one changes, the pods that
-//! read it are replaced, and no others.
+//! read it are replaced, and no others. Where one is missing or may not be read, no pods are made.
 //!
 //! ```text
 //! pod template ──references──► what is read ─┐
@@ -7,10 +7,11 @@
 //! annotation of the live Deployment ─────────┘
 //! ```
 //!
-//! Only objects with the label `convoke.dev/agents=allow` are followed: ConfigMaps by one watch, Secrets by one watch a
+//! Only objects with the label `convoke.dev/agents=allow` may be read, and are followed: ConfigMaps by one watch, Secrets by one watch a
 //! namespace, only where a RoleBinding allows it, and only while somebody there reads a Secret. Values are hashed with
 //! the operator's key as they arrive, and dropped. Of each namespace only so many digests are kept (`seen`).
 
+mod asked;
 pub mod decide;
 pub mod digest;
 pub mod key;
@@ -35,7 +36,7 @@ use self::seen::{Concerns, FORBIDDEN, Watch};
 use self::watched::{WatchedConfigMap, WatchedSecret};
 use super::children::{Children, Wanted};
 use crate::api::{Kind, keys};
-use crate::cluster::client::{call, jitter};
+use crate::cluster::client::jitter;
 use crate::cluster::meta;
 use crate::cluster::reflector::entry_of;
 use crate::cluster::store::{Change, Entry, Key};
@@ -48,6 +49,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Failures in a row to get the key until it is told, when they may pass.
 const FAILURES: u32 = 3;
+/// Objects that one reconcile asks for by name, because no watch shows them.
+const MOST_ASKED: usize = 32;
+/// How long after that it is asked again, when the answer may change and no watch tells.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 enum KeyState {
@@ -246,7 +251,8 @@ impl Inputs {
     }
 
     /// Puts into the wanted Deployment of an object what its pods read, and says what to tell of it. `live` is the
-    /// Deployment as it is, if it belongs to the object.
+    /// Deployment as it is, if it belongs to the object. Where pods may not read something, or cannot start without
+    /// something that is missing, no Deployment is made, and one that is there stays as it is.
     pub async fn follow(
         self: &Arc<Self>,
         kind: Kind,
@@ -276,34 +282,27 @@ impl Inputs {
             .namespaces()
             .get(namespace)
             .and_then(|here| Some(here.secrets.as_ref()?.0.clone()));
-        let key = self.settled(&references, secrets.as_deref()).await;
+        let mac_key = self.settled(&references, secrets.as_deref()).await;
         let live = live.and_then(annotation).map(Components::parse).unwrap_or_default();
 
-        let mut found = BTreeMap::new();
-        for (reference, used) in references.iter() {
-            let watch = match reference.source {
-                Source::ConfigMap => Some(&self.config_maps),
-                Source::Secret => secrets.as_ref(),
-            };
-            let mut state = look(&key, watch, namespace, reference, used);
-            if matches!(state, Found::Absent | Found::Beyond)
-                && !used.required
-                && live.0.contains_key(reference)
-                && self.is_missing(namespace, reference).await
-            {
-                state = Found::Gone;
-            }
-            found.insert(reference, state);
-        }
+        let here = Here { namespace, key: &mac_key, secrets: secrets.as_ref() };
+        let found = self.found(&here, &references, &live).await;
         let decision = decide(&references, &live, |reference| {
             found.get(reference).cloned().unwrap_or(Found::Unknown)
         });
+        if decision.is_to_be_asked_again()
+            && let Some(queue) = self.queues.get().and_then(|queues| queues.get(&kind))
+        {
+            queue.add_after(key.clone(), jitter(ASK_AGAIN));
+        }
+        // Pods that are not to be read nothing.
+        let held = decision.refuses() && spec.replicas != Some(0);
         if let Some(text) = decision.components.text() {
             let metadata = spec.template.metadata.get_or_insert_default();
             metadata.annotations.get_or_insert_default().insert(keys::INPUTS.to_owned(), text);
             *deployment = meta::with_hash(std::mem::take(deployment));
         }
-        let state = |watch: Option<&Arc<Watch>>| match &key {
+        let state = |watch: Option<&Arc<Watch>>| match &mac_key {
             KeyState::Starting => State::Starting,
             KeyState::None(why) => State::NoKey(why.clone()),
             KeyState::Known(_) => {
@@ -311,14 +310,20 @@ impl Inputs {
             }
         };
         let (config_maps, secrets) = (state(Some(&self.config_maps)), state(secrets.as_ref()));
-        Followed::of(
+        let followed = Followed::of(
             &references,
             &decision,
             &config_maps,
             &secrets,
             namespace,
             &self.operator_namespace,
-        )
+        );
+        if !held {
+            return followed;
+        }
+        // The configuration, too: no newer one takes the place of the one that pods have mounted.
+        (children.deployment, children.config_map) = (Wanted::Keep, Wanted::Keep);
+        followed.holding()
     }
 
     /// Waits a moment for watches that have just begun, and gives the key.
@@ -338,22 +343,41 @@ impl Inputs {
         self.key.borrow().clone()
     }
 
-    /// Whether an object is missing, and not just without the label. Its data is not asked for.
-    async fn is_missing(&self, namespace: &str, reference: &Reference) -> bool {
-        let (client, name) = (self.client.clone(), reference.name.as_str());
-        let found = match reference.source {
-            Source::ConfigMap => {
-                let api: Api<WatchedConfigMap> = Api::namespaced(client, namespace);
-                call(api.get_metadata_opt(name)).await.map(|found| found.is_some())
+    /// What is known of each object that is read.
+    async fn found(
+        &self,
+        here: &Here<'_>,
+        references: &References,
+        live: &Components,
+    ) -> BTreeMap<Reference, Found> {
+        let mut questions = MOST_ASKED;
+        let mut all = BTreeMap::new();
+        for (reference, used) in references.iter() {
+            let watch = match reference.source {
+                Source::ConfigMap => Some(&self.config_maps),
+                Source::Secret => here.secrets,
+            };
+            let mut found = look(here.key, watch, here.namespace, reference, used);
+            if found == Found::Absent {
+                found = self.told_apart(here.namespace, reference, used, &mut questions).await;
+            } else if found == Found::Beyond
+                && !used.required
+                && live.0.contains_key(reference)
+                && matches!(self.metadata(here.namespace, reference).await, Ok(None))
+            {
+                found = Found::Gone;
             }
-            Source::Secret => {
-                let api: Api<WatchedSecret> = Api::namespaced(client, namespace);
-                call(api.get_metadata_opt(name)).await.map(|found| found.is_some())
-            }
-        };
-        // A failure proves nothing.
-        matches!(found, Ok(false))
+            all.insert(reference.clone(), found);
+        }
+        all
     }
+}
+
+/// Where what the pods of one object read is looked for.
+struct Here<'a> {
+    namespace: &'a str,
+    key: &'a KeyState,
+    secrets: Option<&'a Arc<Watch>>,
 }
 
 /// What is known of one object.

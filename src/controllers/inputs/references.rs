@@ -41,6 +41,22 @@ impl fmt::Display for Reference {
     }
 }
 
+impl Reference {
+    /// Whether an object can have that name. If not, there is none, and the name belongs into no address and no command:
+    /// whoever writes a definition chooses it.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        let inner =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let name = self.name.as_str();
+        name.len() <= 253
+            && name.chars().all(inner)
+            && name.starts_with(outer)
+            && name.ends_with(outer)
+    }
+}
+
 /// What is read of one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
@@ -165,6 +181,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a13_a_name_that_no_object_can_have_is_told_apart() {
+        let is =
+            |name: &str| Reference { source: Source::Secret, name: name.to_owned() }.is_possible();
+        assert!(is("a") && is("openai-key.v2") && is("7") && is(&"a".repeat(253)));
+        let odd = ["", "..", "../x", "x/y", "x?y", "x; rm -rf", "$(x)", "X", "-x", "x.", "ä"];
+        assert!(odd.iter().all(|name| !is(name)) && !is(&"a".repeat(254)));
+    }
 
     fn shown(template: serde_json::Value, own: Option<&str>) -> Vec<String> {
         let template = serde_json::from_value(template).expect("template");

@@ -69,6 +69,9 @@ fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, S
         return (Phase::Ready, "External", message.into());
     }
     let Some(observed) = &applied.observed else {
+        if let Some(why) = applied.inputs.held() {
+            return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
+        }
         let build = serving.waiting_for_build.as_deref().unwrap_or_default();
         let message = format!("Waiting for AgentBuild {build}");
         return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::readiness::{Health, Observed};
 use crate::controllers::children::NamesTaken;
+use crate::controllers::inputs::decide::{Decision, Followed, State};
+use crate::controllers::inputs::references::{Reference, References, Source};
 use crate::controllers::workload::outcome::{Outcome, WriteFailure};
 use crate::controllers::workload::validate::{Invalid, SpecProblem};
 
@@ -186,4 +188,23 @@ fn m4_a_model_that_is_not_served_is_told_while_it_is_so() {
     for (served, model) in [(&["gpt-5"][..], "gpt"), (&["openai/*"], "other/gpt")] {
         assert_eq!(with(served, Some(model)).as_deref(), Some("False"), "{served:?}");
     }
+}
+
+#[test]
+fn a13_what_may_not_be_read_holds_first_pods_and_hides_none_that_run() {
+    let secret = Reference { source: Source::Secret, name: "keys".into() };
+    let decision = Decision { unlabelled: vec![secret], ..Decision::default() };
+    let watching = &State::Watching;
+    let followed =
+        || Followed::of(&References::default(), &decision, watching, watching, "team", "ops");
+    let held = Applied { inputs: followed().holding(), ..nothing() };
+    let first = of(&minimal(), &resolved(), &held);
+    assert_eq!(first.phase, Some(Phase::Waiting));
+    assert_eq!(shown(&first, "Ready"), Some(("False", "WaitingForInputs")));
+    assert_eq!(shown(&first, "InputsFollowed"), Some(("False", "NotAllowed")));
+    assert!(first.message.is_some_and(|text| text.starts_with("Secret keys: not labelled")));
+    let runs = Applied { inputs: followed().holding(), ..available() };
+    let later = of(&minimal(), &resolved(), &runs);
+    assert_eq!(later.phase, Some(Phase::Ready));
+    assert_eq!(shown(&later, "InputsFollowed"), Some(("False", "NotAllowed")));
 }

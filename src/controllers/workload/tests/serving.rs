@@ -1,6 +1,8 @@
 use super::*;
 use crate::cluster::readiness::{Health, Observed};
 use crate::controllers::children::NamesTaken;
+use crate::controllers::inputs::decide::{Decision, Followed, State};
+use crate::controllers::inputs::references::{Reference, References, Source};
 use crate::controllers::workload::outcome::{Outcome, WriteFailure};
 
 fn judged(serving: &Serving, applied: &Applied) -> (Phase, String, String) {
@@ -65,4 +67,19 @@ fn a11_what_a_namesake_left_is_no_conflict() {
     assert_eq!((phase, message.as_str()), (Phase::Pending, "Service x"));
     assert!(conditions.contains("Ready=False(Replacing)"), "{conditions}");
     assert!(!conditions.contains("Conflict"), "{conditions}");
+}
+
+#[test]
+fn a13_what_is_missing_holds_first_pods() {
+    let secret = Reference { source: Source::Secret, name: "keys".into() };
+    let decision = Decision { missing: vec![secret], ..Decision::default() };
+    let watching = &State::Watching;
+    let followed =
+        Followed::of(&References::default(), &decision, watching, watching, "team", "ops");
+    let applied = Applied { inputs: followed.holding(), ..Applied::for_tests() };
+    let (phase, message, conditions) = judged(&Serving::default(), &applied);
+    assert_eq!(phase, Phase::Waiting);
+    assert!(message.starts_with("Secret keys: missing"), "{message}");
+    assert!(conditions.contains("Ready=False(WaitingForInputs)"), "{conditions}");
+    assert!(conditions.contains("InputsFollowed=False(Missing)"), "{conditions}");
 }

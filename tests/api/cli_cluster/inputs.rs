@@ -1,0 +1,53 @@
+//! What a plan says of the Secrets and ConfigMaps that definitions name.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::support::cluster;
+use super::support::team::{Team, model};
+use super::{AGENT, convoke, path, person, reader};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a13_a_plan_names_what_pods_may_not_read() {
+    let cluster = cluster().await;
+    let var = |kind: &str, name: &str, more: &str| {
+        format!(
+            "    - {{name: {}, valueFrom: {{{kind}KeyRef: {{name: {name}, key: k{more}}}}}}}\n",
+            name.to_uppercase()
+        )
+    };
+    let secret = var("secret", "keys", "");
+    let (none, maybe) =
+        (var("configMap", "none", ""), var("configMap", "maybe", ", optional: true"));
+    let agent = format!("{AGENT}  env:\n{secret}{none}{maybe}");
+    let files = [("a.yaml", model("a")), ("agent.yaml", agent)];
+    let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
+    let team = Team::new(cluster, "named", &files).await;
+    team.create_sync(json!({"suspend": true})).await;
+    let namespace = team.namespace.as_str();
+    let create = ["create", "secret", "generic", "keys", "--from-literal=k=canary"];
+    cluster.kubectl(&[&["-n", namespace][..], &create].concat());
+
+    let blind = person(cluster, namespace, "reader", reader(), &[]).await;
+    let mut rules = reader();
+    let names =
+        json!({"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get"]});
+    rules.as_array_mut().expect("rules").push(names);
+    let sees = person(cluster, namespace, "sees", rules, &[]).await;
+    let folder = path(&team);
+    let plan = |kubeconfig: &Path| {
+        let run = convoke(kubeconfig, &["plan", &folder, "--against", "cluster", "-n", namespace]);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}");
+        assert!(!run.out.contains("canary"), "{run:?}");
+        let notes = run.out.lines().filter(|line| line.contains("convoke.dev/agents=allow"));
+        notes.map(|line| line.replace(namespace, "NAMESPACE")).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(plan(&blind), "", "of what it may not read it says nothing");
+    insta::assert_snapshot!(plan(&sees), @r#"
+    note: ConfigMap none, which agent.yaml:1 names, does not exist in NAMESPACE: to be created with the label convoke.dev/agents=allow
+    note: Secret keys, which agent.yaml:1 names, is not labelled convoke.dev/agents=allow, so pods may not read it; to label: kubectl -n NAMESPACE label secret/keys convoke.dev/agents=allow
+    "#);
+    cluster.kubectl(&["-n", namespace, "label", "secret/keys", "convoke.dev/agents=allow"]);
+    assert!(!plan(&sees).contains("Secret keys"));
+}
