@@ -1,9 +1,10 @@
 //! Objects in few bytes: what is kept of the many that are rarely looked into.
 
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use serde::Serialize;
@@ -45,7 +46,7 @@ impl Family {
     /// Packs a value that is JSON text already.
     #[must_use]
     pub fn pack_text(&self, text: &[u8]) -> Packed {
-        let sample = self.sample.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let sample = self.sample.read().clone();
         if let Some(sample) = sample {
             let packed = Packed::like(sample, text);
             let worn = self.uses.fetch_add(1, Ordering::Relaxed) >= SAMPLE_USES;
@@ -54,7 +55,7 @@ impl Family {
             }
         }
         let sample: Arc<[u8]> = text[..text.len().min(SAMPLE_BYTES)].into();
-        *self.sample.write().unwrap_or_else(PoisonError::into_inner) = Some(sample.clone());
+        *self.sample.write() = Some(sample.clone());
         self.uses.store(0, Ordering::Relaxed);
         Packed::like(sample, text)
     }

@@ -5,7 +5,8 @@
 //! and so much of their content. What finds no more room for its content is kept without it, and compared by asking the
 //! API server: by an apply that changes nothing.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
@@ -121,7 +122,7 @@ impl Limits {
 }
 
 fn lock(limits: &Mutex<Limits>) -> MutexGuard<'_, Limits> {
-    limits.lock().unwrap_or_else(PoisonError::into_inner)
+    limits.lock()
 }
 
 /// How many objects that is, and how many bytes of content.

@@ -5,11 +5,12 @@
 
 mod wrote;
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -376,8 +377,8 @@ impl ChildWriter {
         Arc::new(Self { client, settled: Mutex::default() })
     }
 
-    fn settled(&self) -> std::sync::MutexGuard<'_, Settled> {
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn settled(&self) -> parking_lot::MutexGuard<'_, Settled> {
+        self.settled.lock()
     }
 
     /// Creates or changes one child, or finds it as wanted. `desired` carries namespace, name, our labels, the

@@ -1,7 +1,8 @@
 //! Kubernetes events: on change and on failure only, short, and never in the way of the work.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -44,7 +45,7 @@ impl Events {
     /// The recorder of what says this, and has said it not long ago.
     fn recorder(&self, said: Said) -> Recorder {
         let now = Instant::now();
-        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorders = self.recorders.lock();
         recorders.retain(|_, (last, _)| now.duration_since(*last) < SERIES);
         let new = || Recorder::new(self.client.clone(), self.reporter.clone());
         if recorders.len() >= MOST_SAID && !recorders.contains_key(&said) {
@@ -93,7 +94,7 @@ mod tests {
         for number in 0..3 * MOST_SAID {
             events.recorder(said(number));
         }
-        let known = events.recorders.lock().expect("lock");
+        let known = events.recorders.lock();
         assert_eq!(known.len(), MOST_SAID);
         assert!(known.contains_key(&said(0)), "what is told again is still counted");
     }

@@ -4,8 +4,9 @@
 //! holds a stream of the one connection (100 of them, unless the API server is told otherwise) and a seat among the
 //! requests that the API server works on at once. Without shares a namespace with a slow webhook takes all of them.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::{Method, Request, Uri};
 use kube::Client;
@@ -67,7 +68,7 @@ impl Writes {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Waits for a slot. Dropping the ticket gives it back.

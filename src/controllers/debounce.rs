@@ -2,8 +2,8 @@
 //!
 //! No reconcile waits here. It goes on as before, and is put on the queue again.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ impl Debounce {
     /// How long to go on as before. `None` when no change is pending, or when it has lasted: act now. The time begins with the
     /// first change, so that a change each second cannot hold it off for ever.
     pub fn hold(&self, key: &Key, pending: bool, now: Instant) -> Option<Duration> {
-        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.0.lock();
         if !pending {
             since.remove(key);
             return None;

@@ -3,10 +3,11 @@
 //! The turn belongs to the folder and not to the [`Remote`](super::Remote): when a spec changes, a new remote opens the folder of
 //! the old one, whose last attempt may still be ending.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -31,7 +32,7 @@ impl Turn {
     /// The turn of a folder: the same one for all who name the folder alike, as long as anybody keeps it.
     pub fn of(folder: &Path) -> Arc<Self> {
         static TURNS: Mutex<Option<HashMap<PathBuf, Weak<Turn>>>> = Mutex::new(None);
-        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = TURNS.lock();
         let turns = turns.get_or_insert_default();
         if let Some(turn) = turns.get(folder).and_then(Weak::upgrade) {
             return turn;

@@ -4,9 +4,10 @@
 //! at the deadline and when the attempt is given up, so that no thread hangs on a silent server. Answers have a budget
 //! in bytes. Nothing is retried.
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::io::{self, BufRead, Read, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gix::protocol::transport::client::blocking_io::http::{
@@ -85,12 +86,12 @@ impl Session {
 
     /// What went wrong in the conversation, if anything.
     pub fn fault(&self) -> Option<GitError> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().clone()
     }
 
     /// The error line that an answer began with, if any.
     pub fn complaint(&self) -> Option<String> {
-        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.complaint.lock().clone()
     }
 
     /// Takes note of an answer that begins with an error: `ERR` and a text in one packet line, after its length in hex.
@@ -98,12 +99,12 @@ impl Session {
         let Some((_, line)) = first.split_at_checked(4) else { return };
         if let Some(text) = line.strip_prefix(b"ERR ") {
             let text = printable(&String::from_utf8_lossy(text));
-            *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+            *self.complaint.lock() = Some(text);
         }
     }
 
     fn fail(&self, error: GitError) -> io::Error {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fault = self.fault.lock();
         let shown = fault.get_or_insert(error).clone();
         io::Error::other(shown)
     }
@@ -253,8 +254,8 @@ impl Exchange {
     }
 }
 
-fn locked(exchange: &Mutex<Exchange>) -> std::sync::MutexGuard<'_, Exchange> {
-    exchange.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(exchange: &Mutex<Exchange>) -> parking_lot::MutexGuard<'_, Exchange> {
+    exchange.lock()
 }
 
 /// The body of a POST while it is being written.

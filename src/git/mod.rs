@@ -25,10 +25,11 @@ mod protocol;
 mod snapshot;
 mod store;
 
+use parking_lot::Mutex;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gix::ObjectId;
@@ -349,8 +350,8 @@ impl Inner {
         Ok(snapshot)
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<Cached>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last(&self) -> parking_lot::MutexGuard<'_, Option<Cached>> {
+        self.last.lock()
     }
 
     fn distrust_store(&self) {

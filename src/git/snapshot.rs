@@ -4,9 +4,10 @@
 //! followed. What exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the
 //! whole snapshot, so that nobody mistakes it for an absent file.
 
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use gix::ObjectId;
 use gix::objs::{FindExt, FindHeader, Kind};
@@ -134,7 +135,7 @@ impl Snapshot {
     /// Closes the files of the store and gives up what was kept of them. What is read after that opens them again.
     pub fn close(&self) {
         if self.generation.is_some() {
-            *self.objects.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.objects.lock() = None;
         }
     }
 
@@ -170,7 +171,7 @@ impl Snapshot {
         work: impl FnOnce(&HandleArc) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut objects = self.objects.lock();
             if objects.is_none() {
                 // One without a generation is never closed.
                 let generation = self.generation.as_ref();

@@ -10,11 +10,12 @@
 //! deleted when its last snapshot is dropped. The files are mapped only while somebody reads: what is mapped counts as memory of the
 //! process, and there is a store for each GitSync.
 
+use parking_lot::Mutex;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use gix::ObjectId;
 use gix::hash::Kind;
@@ -54,7 +55,7 @@ impl Generation {
     /// # Errors
     /// [`GitError::CorruptData`] when the folder is gone, otherwise [`GitError::StorageFailed`].
     pub fn objects(&self) -> Result<gix::odb::HandleArc, GitError> {
-        let mut open = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.objects.lock();
         let objects = match open.upgrade() {
             Some(objects) => objects,
             None if !self.dir.join("pack").is_dir() => {
@@ -170,7 +171,7 @@ impl Store {
 
     /// The newest generation. The first call looks at the folder, verifies what it finds and deletes the rest.
     pub fn current(&self, interrupt: &AtomicBool) -> Result<Option<Arc<Generation>>, GitError> {
-        let mut slot = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.current.lock();
         if let Slot::Known(generation) = &*slot {
             return Ok(generation.clone());
         }
@@ -225,7 +226,7 @@ impl Store {
 
     /// Makes the incoming folder, which holds one complete commit, the newest generation.
     pub fn replace(&self, incoming: &Path, tip: &ObjectId) -> Result<Arc<Generation>, GitError> {
-        let mut slot = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.current.lock();
         let old = match std::mem::replace(&mut *slot, Slot::Unknown) {
             Slot::Known(old) => old,
             Slot::Unknown => None,

@@ -3,11 +3,12 @@
 //! No redirect is followed, no proxy or netrc is read from the environment. A client belongs to one origin: what a name is
 //! judged for (the API server has a port) and what is asked cannot differ.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -134,7 +135,7 @@ impl Dialler {
     }
 
     fn shared(&self) -> MutexGuard<'_, HashMap<Origin, Weak<reqwest::Client>>> {
-        self.0.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shared.lock()
     }
 
     /// The addresses of a name that may be dialled.

@@ -21,14 +21,14 @@ impl Names {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 }
 
 impl Lookup for Arc<Names> {
     fn addresses<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
-        self.asked.lock().unwrap().push(host.to_owned());
-        let mut answers = self.answers.lock().unwrap();
+        self.asked.lock().push(host.to_owned());
+        let mut answers = self.answers.lock();
         let answer = match answers.get_mut(host) {
             Some(list) if list.len() > 1 => Ok(list.remove(0)),
             Some(list) => Ok(list[0].clone()),

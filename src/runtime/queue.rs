@@ -1,8 +1,9 @@
 //! A queue of object keys. A key waits at most once, with a delay when that is asked for. Namespaces are served fairly. A key
 //! that is being worked on is not handed out.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -83,7 +84,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Sets how many keys may be worked on at once. [`Fair`] says what one namespace gets of them. Without this call there is

@@ -5,8 +5,9 @@
 //! writes there. Most syncs write for a second or two. Beside a longer one the controllers go on at full speed, because
 //! what they make is what people wait for. Other namespaces never wait (docs/decisions/0016).
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -40,8 +41,8 @@ impl WritePriority {
         Arc::new(Self::default())
     }
 
-    fn writing(&self) -> std::sync::MutexGuard<'_, HashMap<String, Writing>> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writing(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Writing>> {
+        self.writing.lock()
     }
 
     /// A sync writes to a namespace until the answer is dropped. Syncs never wait.
@@ -60,7 +61,7 @@ impl WritePriority {
 
     /// Calls `listener` with every namespace in which the last sync has ended its writes.
     pub fn on_release(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
-        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.listeners.write().push(Box::new(listener));
     }
 
     fn end(&self, namespace: &str) {
@@ -73,7 +74,7 @@ impl WritePriority {
             }
             all.remove(namespace);
         }
-        for listener in self.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for listener in self.listeners.read().iter() {
             listener(namespace);
         }
     }
@@ -100,9 +101,8 @@ mod tests {
         let priority = WritePriority::new();
         let released = Arc::new(Mutex::new(Vec::new()));
         let heard = released.clone();
-        priority
-            .on_release(move |namespace| heard.lock().expect("lock").push(namespace.to_owned()));
-        let released = || released.lock().expect("lock").clone();
+        priority.on_release(move |namespace| heard.lock().push(namespace.to_owned()));
+        let released = || released.lock().clone();
         assert_eq!(priority.held_until("a"), None, "nobody writes");
 
         let (began, first) = (Instant::now(), priority.sync_writes("a"));

@@ -68,7 +68,7 @@ impl Local {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Waits until nothing has changed for a moment.
+    /// DependencyState until nothing has changed for a moment.
     pub async fn quiet(&self) {
         let quiet =
             async { while tokio::time::timeout(QUIET, self.noise.notified()).await.is_ok() {} };

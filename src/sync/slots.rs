@@ -29,12 +29,12 @@ impl Default for Slots {
 pub struct Slot(#[allow(dead_code)] Ticket);
 
 impl Slots {
-    /// Waits for a slot to ask a remote for a GitSync of that namespace.
+    /// DependencyState for a slot to ask a remote for a GitSync of that namespace.
     pub async fn ask(&self, namespace: &str) -> Slot {
         Slot(self.asking.slot(namespace).await)
     }
 
-    /// Waits for a slot to fetch and read a commit.
+    /// DependencyState for a slot to fetch and read a commit.
     pub async fn read(&self, namespace: &str) -> Slot {
         Slot(self.reading.slot(namespace).await)
     }

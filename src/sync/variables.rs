@@ -3,9 +3,10 @@
 //! ConfigMaps count only with the label `convoke.dev/agents=allow`: what a repository may read is for the people of
 //! the namespace to say. A watch of those wakes the syncs that use them; the values are read when they are needed.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
@@ -92,8 +93,8 @@ impl View for Hashed {
 pub struct Changed(Mutex<HashSet<Key>>);
 
 impl Changed {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Key>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashSet<Key>> {
+        self.0.lock()
     }
 
     /// Whether its values have changed; forgets it.

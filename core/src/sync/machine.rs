@@ -11,18 +11,19 @@
 //! knows a socket, a clock or an executor, so the same code runs behind the API server and in a simulation, and whoever drops
 //! a machine has killed an operator between two requests.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::next::Next;
 use crate::sync::io::effect::{Effect, Found, Replied};
-use crate::sync::io::{Ended, Io, Now, Pass, Step};
+use crate::sync::io::{Coroutine, Ended, Io, Now, Step};
 use crate::sync::order::Seq;
 use crate::sync::poll::Moved;
 use crate::sync::reconcile::engine::Engine;
 
 /// A pass that is under way. Whoever asks it for what is to be done keeps no other one from going on.
-pub type Running = Arc<Mutex<Pass<'static, Ended>>>;
+pub type Running = Arc<Mutex<Coroutine<'static, Ended>>>;
 
 /// See the module.
 pub struct Machine {
@@ -57,7 +58,7 @@ impl Machine {
         }
         let (engine, asks, mine) = (self.engine.clone(), io.clone(), name.to_owned());
         let work = async move { engine.reconcile(&asks, &mine).await };
-        let pass = Arc::new(Mutex::new(Pass::new(io, work)));
+        let pass = Arc::new(Mutex::new(Coroutine::new(io, work)));
         self.passes.insert(name.to_owned(), pass.clone());
         pass
     }
@@ -65,7 +66,7 @@ impl Machine {
     /// What is to be done next for a GitSync. Once its pass is over, a new one has to begin.
     pub fn next(&mut self, name: &str, now: Now, free: bool) -> Step<Ended> {
         let Some(pass) = self.passes.get(name) else { return Step::Over(Ok(Next::Settled)) };
-        let step = pass.lock().unwrap_or_else(PoisonError::into_inner).next(now, free);
+        let step = pass.lock().next(now, free);
         if matches!(step, Step::Over(_)) {
             self.ended(name);
         }
@@ -75,7 +76,7 @@ impl Machine {
     /// What came of a request.
     pub fn reply(&mut self, name: &str, number: u64, reply: Replied) {
         if let Some(pass) = self.passes.get(name) {
-            pass.lock().unwrap_or_else(PoisonError::into_inner).reply(number, reply);
+            pass.lock().reply(number, reply);
         }
     }
 
@@ -83,7 +84,7 @@ impl Machine {
     /// wanted to have done besides requests is asked for again by the next one: it may have panicked just then.
     pub fn ended(&mut self, name: &str) {
         let Some(pass) = self.passes.remove(name) else { return };
-        let left = pass.lock().unwrap_or_else(PoisonError::into_inner).left();
+        let left = pass.lock().left();
         if !left.is_empty() {
             self.left.entry(name.to_owned()).or_default().extend(left);
         }

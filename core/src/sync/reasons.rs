@@ -56,7 +56,7 @@ words! {
 
 words! {
     /// What came of a sync.
-    Came {
+    SyncOutcome {
         /// The commit is applied whole.
         Applied,
         /// Some of it is.
@@ -72,7 +72,7 @@ words! {
 
 words! {
     /// Why a sync is not Ready, or that it is, as far as the engine itself says it.
-    Said {
+    EngineReason {
         /// The newest commit is applied whole.
         Succeeded,
         /// Work goes on, and nothing is known to be wrong.
@@ -122,7 +122,7 @@ words! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The engine says so.
-    Engine(Said),
+    Engine(EngineReason),
     /// The repository, or what is read beside it, cannot be read: a reason of its source.
     Source(&'static str),
 }
@@ -139,13 +139,13 @@ impl Reason {
 
     /// Whether the engine says just this.
     #[must_use]
-    pub fn is(self, said: Said) -> bool {
+    pub fn is(self, said: EngineReason) -> bool {
         self == Self::Engine(said)
     }
 }
 
-impl From<Said> for Reason {
-    fn from(said: Said) -> Self {
+impl From<EngineReason> for Reason {
+    fn from(said: EngineReason) -> Self {
         Self::Engine(said)
     }
 }

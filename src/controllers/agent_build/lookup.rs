@@ -4,8 +4,9 @@
 //! These ConfigMaps have no label that a watch could select. So they are read when they are needed, and kept for a moment: a
 //! commit that wakes a hundred builds reads each ConfigMap once.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -128,8 +129,8 @@ impl Lookup {
         Ok(answer)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (Instant, Answer)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> parking_lot::MutexGuard<'_, HashMap<Key, (Instant, Answer)>> {
+        self.kept.lock()
     }
 }
 

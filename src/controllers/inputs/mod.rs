@@ -19,8 +19,9 @@ pub mod references;
 mod seen;
 mod watched;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -102,7 +103,7 @@ impl Inputs {
     }
 
     fn namespaces(&self) -> MutexGuard<'_, HashMap<String, Namespace>> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock()
     }
 
     /// Gets the key, then follows ConfigMaps, for ever.

@@ -3,8 +3,9 @@
 //! What was left out may fit later, because something else of its namespace went or shrank. Then that namespace is listed
 //! by itself, and not everything.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -65,7 +66,7 @@ impl Watch {
     }
 
     pub fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+        self.budget.lock()
     }
 
     /// The store has changed.
@@ -256,7 +257,7 @@ mod tests {
                     Concerns::Namespace(namespace) => namespace.to_owned(),
                     Concerns::Object(key) => key.to_string(),
                 };
-                sink.lock().expect("lock").push(text);
+                sink.lock().push(text);
             };
             watching.run(&client, api, read, wake).await;
         });
@@ -271,7 +272,7 @@ mod tests {
         }
         fake.put(map("other", "x", 4));
         let (watch, woken) = watched(&fake, 10);
-        let woken = || std::mem::take(&mut *woken.lock().expect("lock"));
+        let woken = || std::mem::take(&mut *woken.lock());
         let is_left = |name: &str| watch.budget().is_left(&Key::new("team", name));
         watch.store.wait_ready().await;
         tokio::time::sleep(Duration::from_secs(1)).await;

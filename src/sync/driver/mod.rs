@@ -3,9 +3,10 @@
 mod perform;
 mod poll;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -36,7 +37,7 @@ use crate::sync::io::Ended;
 use crate::sync::io::EngineError;
 use crate::sync::io::Sink;
 use crate::sync::io::effect::{Effect, Published, Replied};
-use crate::sync::io::{Now, Pass, Step};
+use crate::sync::io::{Coroutine, Now, Step};
 use crate::sync::machine::Machine;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::Moved;
@@ -104,7 +105,7 @@ fn now() -> Now {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Driver {
@@ -297,7 +298,7 @@ type Flight<'a> = BoxFuture<'a, Option<(u64, Replied)>>;
 /// Does what a pass asks for until it is over. A request is judged when there is a slot for it among the writes of all
 /// namespaces. `None` when the pass waits for nothing, which would be a bug.
 async fn run<'a, T>(
-    pass: &Mutex<Pass<'_, T>>,
+    pass: &Mutex<Coroutine<'_, T>>,
     (writes, namespace): (&Arc<Writes>, &str),
     mut does: impl FnMut(Effect) -> Option<Flight<'a>>,
 ) -> Option<T> {

@@ -5,8 +5,9 @@
 //!
 //! It is kept in memory only. After a restart the engine fills it again from the first commit that it reads.
 
+use parking_lot::RwLock;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use crate::api::Mark;
 use crate::cluster::store::Key;
@@ -57,7 +58,7 @@ impl BuildSources {
         if mark.sync_namespace != mark.namespace {
             return KnownSource::Nothing;
         }
-        let syncs = self.syncs.read().unwrap_or_else(PoisonError::into_inner);
+        let syncs = self.syncs.read();
         let sync = syncs.get(&Key::new(&*mark.sync_namespace, &*mark.sync_name));
         match sync.filter(|sync| sync.uid == mark.sync_uid) {
             None => KnownSource::Nothing,
@@ -125,8 +126,8 @@ impl BuildSources {
         self.wake(sync, old.into_iter().flat_map(|old| old.builds.into_keys()));
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, Sync>> {
-        self.syncs.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, HashMap<Key, Sync>> {
+        self.syncs.write()
     }
 
     fn wake(&self, sync: &Key, builds: impl IntoIterator<Item = String>) {

@@ -4,7 +4,7 @@
 //! time, and break before it shows anything. So the watch works when a list was complete, when it showed something, or
 //! when it went on for some seconds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -39,16 +39,16 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Failing>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failing.lock()
     }
 
     /// Calls `listener` whenever the store falls silent, and when it can be believed again. It must not block.
     pub fn on_turn(&self, listener: impl Fn() + Send + Sync + 'static) {
-        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.listeners.write().push(Box::new(listener));
     }
 
     fn turn(&self) {
-        for listener in self.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for listener in self.listeners.read().iter() {
             listener();
         }
     }

@@ -6,11 +6,12 @@
 mod health;
 mod objects;
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::channel::oneshot;
@@ -233,7 +234,7 @@ impl<V> Store<V> {
     /// Waits until a first complete list has been read.
     pub async fn wait_ready(&self) {
         let wakes = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             if self.is_ready() {
                 return;
             }
@@ -435,7 +436,7 @@ impl<V> Store<V> {
             self.tell(key, before.as_ref(), after.as_ref());
         }
         let waiting = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             self.ready.store(true, Ordering::SeqCst);
             std::mem::take(&mut *waiting)
         };
@@ -454,12 +455,12 @@ impl<V> Store<V> {
 }
 
 /// A poisoned lock means that a listener panicked; the data itself is whole, so going on is right.
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn read<T>(lock: &RwLock<T>) -> parking_lot::RwLockReadGuard<'_, T> {
+    lock.read()
 }
 
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn write<T>(lock: &RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
+    lock.write()
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub struct Contention(HashMap<ObjectId, Fight>);
 
 /// An object that is not brought back for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fought {
+pub struct Contended {
     /// Which object.
     pub id: ObjectId,
     /// Who changes what, for people.
@@ -50,7 +50,7 @@ pub struct Fought {
 
 impl Contention {
     /// Takes the reverts out of a plan that have to wait: of changes by hand, and of deletes.
-    pub fn hold(&mut self, plan: &mut Plan, desired: &DesiredSet, now: Instant) -> Vec<Fought> {
+    pub fn hold(&mut self, plan: &mut Plan, desired: &DesiredSet, now: Instant) -> Vec<Contended> {
         // Nobody has changed it for long: it is over.
         self.0.retain(|_, fight| {
             let quiet = fight.pause.max(WINDOW) * 2;
@@ -67,7 +67,7 @@ impl Contention {
             let until = fight.and_then(Fight::until).filter(|until| *until > now);
             if let (Some(fight), Some(until)) = (fight, until) {
                 let wait = until.duration_since(now);
-                held.push(Fought { id: id.clone(), who: fight.who.clone(), wait });
+                held.push(Contended { id: id.clone(), who: fight.who.clone(), wait });
             }
             until.is_none()
         };
@@ -157,7 +157,7 @@ mod tests {
             let held = fights.hold(&mut made, &desired, at(30));
             assert!(made.is_settled());
             let wait = Duration::from_secs(50);
-            assert_eq!(held, [Fought { id: id(), who: "somebody".into(), wait }]);
+            assert_eq!(held, [Contended { id: id(), who: "somebody".into(), wait }]);
             // A new definition is no revert, and is written.
             assert!(fights.hold(&mut changed(false), &desired, at(30)).is_empty());
             assert!(fights.hold(&mut gone(), &wants(2).0, at(30)).is_empty());

@@ -10,17 +10,17 @@ use regex::Regex;
 use crate::api::Kind;
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
-use crate::sync::apply::memory::Plans;
+use crate::sync::apply::memory::PlanMemory;
 use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Reply};
-use crate::sync::reasons::Said;
+use crate::sync::reasons::EngineReason;
 use crate::sync::subject::Subject;
 
 /// Why nothing at all may be written for a GitSync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The condition's reason.
-    pub reason: Said,
+    pub reason: EngineReason,
     /// For people: what is missing, and how to give it.
     pub message: String,
     /// Whether only a change of the spec (or of the operator's flags) helps.
@@ -47,14 +47,14 @@ impl Rules {
         let Some(name) = name.or(self.default_service_account.as_deref()) else {
             let message = "no ServiceAccount to write with: set spec.serviceAccountName, or start the operator with \
                 --default-service-account, or with --single-tenant to use its own rights";
-            let reason = Said::ServiceAccountRequired;
+            let reason = EngineReason::ServiceAccountRequired;
             let refusal = Refusal { reason, message: message.into(), stalled: true };
             return if self.single_tenant { Ok(None) } else { Err(refusal) };
         };
         match Account::new(namespace, name) {
             Some(account) => Ok(Some(account)),
             None => Err(Refusal {
-                reason: Said::InvalidServiceAccount,
+                reason: EngineReason::InvalidServiceAccount,
                 message: format!("{name:?} is no name of a ServiceAccount: it must be a DNS label"),
                 stalled: true,
             }),
@@ -95,12 +95,12 @@ impl Rules {
             Ok(Reply::Found { deleting: false }) => Ok(()),
             Err(error) if error.is_forbidden() => Err(self.may_not_act(account, &error)),
             Err(error) if !error.is_gone() => Err(Refusal {
-                reason: Said::ApplyFailed,
+                reason: EngineReason::ApplyFailed,
                 message: format!("{account} cannot be looked at: {}; trying again", error.words()),
                 stalled: false,
             }),
             Ok(_) | Err(_) => Err(Refusal {
-                reason: Said::ServiceAccountNotFound,
+                reason: EngineReason::ServiceAccountNotFound,
                 message: format!(
                     "{account} does not exist, so nothing is written; hint: kubectl -n {} create serviceaccount {}",
                     account.namespace, account.name
@@ -130,7 +130,7 @@ impl Rules {
              kubectl -n {namespace} create rolebinding convoke-act-as-{name} --role=convoke-act-as-{name} \
              --serviceaccount={me}; the server says: {words}"
         );
-        Refusal { reason: Said::ImpersonationForbidden, message, stalled: false }
+        Refusal { reason: EngineReason::ImpersonationForbidden, message, stalled: false }
     }
 }
 
@@ -139,7 +139,7 @@ fn is_about_acting(error: &CallError) -> bool {
     Rejection::of(error).denial.is_some_and(|denial| denial.is_about_acting())
 }
 
-impl Plans {
+impl PlanMemory {
     /// Forgets what was refused for a missing right, when it is time to try again.
     pub(crate) fn try_denied_again(&mut self, after: Duration, now: Instant) {
         if self.denied_until.is_some_and(|until| until <= now) {
@@ -282,14 +282,17 @@ mod tests {
             found.map(|account| account.map(|a| a.name)).map_err(|refusal| refusal.reason)
         };
         let some = |name: &str| Ok(Some(name.to_owned()));
-        assert_eq!(ask(None, false, None), Err(Said::ServiceAccountRequired));
+        assert_eq!(ask(None, false, None), Err(EngineReason::ServiceAccountRequired));
         assert_eq!(ask(None, true, None), Ok(None));
         assert_eq!(ask(Some("default"), true, None), some("default"));
         assert_eq!(ask(Some("default"), false, Some("own")), some("own"));
         assert_eq!(ask(None, true, Some("own")), some("own"));
         // An empty name is not "no name".
         for name in ["", "system:masters"] {
-            assert_eq!(ask(Some("default"), true, Some(name)), Err(Said::InvalidServiceAccount));
+            assert_eq!(
+                ask(Some("default"), true, Some(name)),
+                Err(EngineReason::InvalidServiceAccount)
+            );
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::sync::apply::impersonation::Rejection;
 use crate::sync::apply::resume::Resume;
 use crate::sync::commit::desired::{Desired, DesiredSet, SyncRef};
 use crate::sync::io::effect::{Call, Reply};
-use crate::sync::io::{Io, Slot};
+use crate::sync::io::{Io, Permit};
 use crate::sync::live_namespace::{is_paused, mark};
 use crate::sync::plan::{Claim, Plan, Settled, Settling, Update, Victim, claim};
 
@@ -284,12 +284,12 @@ impl Writer<'_> {
     }
 
     /// A request that is judged already.
-    async fn send(&self, slot: Slot, call: Call) -> Result<Reply, CallError> {
+    async fn send(&self, slot: Permit, call: Call) -> Result<Reply, CallError> {
         self.io.send(slot, self.account, call).await
     }
 
     /// The same, when an object is the answer.
-    async fn object(&self, slot: Slot, call: Call) -> Result<Box<DynamicObject>, CallError> {
+    async fn object(&self, slot: Permit, call: Call) -> Result<Box<DynamicObject>, CallError> {
         match self.send(slot, call).await? {
             Reply::Object(object) => Ok(object),
             _ => Err(CallError::Deadline(Duration::ZERO)),
@@ -297,7 +297,7 @@ impl Writer<'_> {
     }
 
     async fn run(&self, job: Job) -> (Job, Result<Wrote, Failure>) {
-        let slot = self.io.slot().await;
+        let slot = self.io.permit().await;
         if !(self.go_on)() {
             return (job, Ok(Wrote::Stopped));
         }
@@ -307,7 +307,7 @@ impl Writer<'_> {
         // Afterwards nothing tells who it was.
         let (slot, drift) = if job.drifted {
             let drift = self.drift(slot, &job).await.unwrap_or_default();
-            (self.io.slot().await, Some(drift))
+            (self.io.permit().await, Some(drift))
         } else {
             (slot, None)
         };
@@ -326,7 +326,7 @@ impl Writer<'_> {
     }
 
     /// What was changed by hand, and by whom. Only for people: a failure to find out keeps nothing from being undone.
-    async fn drift(&self, slot: Slot, job: &Job) -> Option<Drift> {
+    async fn drift(&self, slot: Permit, job: &Job) -> Option<Drift> {
         let live = self.object(slot, Call::Get { id: job.id.clone() }).await.ok()?;
         let managed = live.metadata.managed_fields.unwrap_or_default();
         let spec = live.data.get("spec").cloned().unwrap_or_default();
@@ -338,7 +338,7 @@ impl Writer<'_> {
         let open = jobs.iter().filter(|job| !pieces.is_accepted(&job.id, &job.want.applied));
         let mut answers = stream::iter(open.cloned().collect::<Vec<_>>())
             .map(|job| async move {
-                let slot = self.io.slot().await;
+                let slot = self.io.permit().await;
                 if self.is_late() || !(self.go_on)() {
                     return (job, None);
                 }
@@ -362,7 +362,7 @@ impl Writer<'_> {
 
     async fn apply(
         &self,
-        slot: Slot,
+        slot: Permit,
         job: &Job,
         mode: Mode,
     ) -> Result<Box<DynamicObject>, CallError> {
@@ -370,7 +370,7 @@ impl Writer<'_> {
         self.object(slot, Call::Apply { id: job.id.clone(), manifest, mode }).await
     }
 
-    async fn create(&self, slot: Slot, job: &Job) -> Result<Seen, Failure> {
+    async fn create(&self, slot: Permit, job: &Job) -> Result<Seen, Failure> {
         let object = self.apply(slot, job, Mode::Create).await;
         let object = object.map_err(|error| classify(&error, &job.mode))?;
         Ok(self.wrote(&job.id, *object))
@@ -380,7 +380,7 @@ impl Writer<'_> {
     /// reply showed; `None` when the object is not to be changed any more.
     async fn update(
         &self,
-        slot: Slot,
+        slot: Permit,
         job: &Job,
         uid: &str,
     ) -> Result<Option<(u64, Seen)>, Failure> {
@@ -390,7 +390,7 @@ impl Writer<'_> {
             let slot = if let Some(slot) = first.take() {
                 slot
             } else {
-                let slot = self.io.slot().await;
+                let slot = self.io.permit().await;
                 if self.is_late() || !(self.go_on)() {
                     break;
                 }
@@ -398,7 +398,7 @@ impl Writer<'_> {
                     Some(newer) => version = newer,
                     None => return Ok(None),
                 }
-                let slot = self.io.slot().await;
+                let slot = self.io.permit().await;
                 if !(self.go_on)() {
                     break;
                 }
@@ -443,7 +443,7 @@ impl Writer<'_> {
     }
 
     /// The same after it has changed, as the server shows it.
-    async fn look_again(&self, slot: Slot, job: &Job, uid: &str) -> Result<Option<u64>, Failure> {
+    async fn look_again(&self, slot: Permit, job: &Job, uid: &str) -> Result<Option<u64>, Failure> {
         let live = match self.object(slot, Call::Get { id: job.id.clone() }).await {
             Ok(live) => live,
             Err(error) if error.is_gone() => return Ok(None),
@@ -497,7 +497,7 @@ impl Writer<'_> {
         if let (Some(spec), Some(replicas)) = (spec.as_object_mut(), replicas) {
             spec.entry("replicas").or_insert(replicas);
         }
-        let slot = self.io.slot().await;
+        let slot = self.io.permit().await;
         let call = Call::ReplaceSpec { id: job.id.clone(), version: seen.0, spec };
         let object = self.object(slot, call).await?;
         Ok(self.wrote(&job.id, *object))
@@ -509,7 +509,7 @@ impl Writer<'_> {
         let store = self.stores.managed(victim.id.kind);
         let mut version = victim.version;
         for _ in 0..DELETE_TRIES {
-            let slot = self.io.slot().await;
+            let slot = self.io.permit().await;
             if !(self.go_on)() || !(self.absent)() {
                 return Ok(Pruned::Stopped);
             }
@@ -530,7 +530,7 @@ impl Writer<'_> {
                 Err(error) => return Err(Rejection::of(&error)),
             }
             // It changed since it was planned: is it still the same object, ours, and not protected?
-            let slot = self.io.slot().await;
+            let slot = self.io.permit().await;
             let live = match self.object(slot, Call::Get { id }).await {
                 Ok(live) => live,
                 Err(error) if error.is_gone() => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
-use crate::sync::apply::contention::Fought;
+use crate::sync::apply::contention::Contended;
 use crate::sync::apply::impersonation::Rejection;
 use crate::sync::apply::{Failure, Outcome};
 use crate::sync::commit::desired::DesiredSet;
@@ -34,7 +34,7 @@ pub fn write_problems(
     plan: &Plan,
     outcome: &Outcome,
     refused: &Refused,
-    fought: &[Fought],
+    fought: &[Contended],
 ) -> Vec<Problem> {
     let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
         let definition = desired.get(id).map(|want| &want.definition);
@@ -97,7 +97,7 @@ pub fn write_problems(
             Failure::Refused(_) => {}
         }
     }
-    for Fought { id, who, wait: _ } in fought {
+    for Contended { id, who, wait: _ } in fought {
         let hint = format!(
             "stop the other writer, or pause the object: kubectl -n {} annotate {} {} {}={}",
             key.namespace,

@@ -12,7 +12,7 @@ const FRESH: Duration = Duration::from_secs(120);
 /// See the module. Empty unless the last plan was cut short or given up in the middle.
 #[derive(Debug, Default)]
 pub struct Resume {
-    /// Plans that were cut short, in a row.
+    /// PlanMemory that were cut short, in a row.
     cut: u32,
     /// The commit of the last one, and when it was cut.
     last: Option<(String, Instant)>,

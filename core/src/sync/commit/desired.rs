@@ -9,7 +9,7 @@ use crate::cluster::live::{SpecHash, hash_json};
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
 use crate::shared_map::SharedMap;
-use crate::sync::commit::last_good::Kept;
+use crate::sync::commit::last_good::LastGood;
 
 /// The GitSync that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Desired {
     /// Hash of the spec with the schema's defaults, comparable with a live object's.
     pub spec_hash: SpecHash,
     /// Set when the newest commit does not show it: it is the last good definition of what may be in a broken file.
-    pub kept: Option<Arc<Kept>>,
+    pub kept: Option<Arc<LastGood>>,
 }
 
 impl Desired {
@@ -141,7 +141,7 @@ pub fn desired_after(old: (&Catalog, &DesiredSet), catalog: &Catalog) -> Desired
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Only the new one wants it.
-    Came,
+    SyncOutcome,
     /// Only the old one wants it.
     Gone,
     /// They want it differently, or at another place.
@@ -160,7 +160,7 @@ pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
                 return;
             }
             (Some(_), Some(_)) => Change::Differs,
-            (None, _) => Change::Came,
+            (None, _) => Change::SyncOutcome,
             (_, None) => Change::Gone,
         };
         changes.push((id.clone(), change));
@@ -222,7 +222,7 @@ mod tests {
         new.insert(came.clone(), plain);
         let mut found = changes(&old, &new);
         found.sort_by(|a, b| a.0.cmp(&b.0));
-        let differ = [(came, Change::Came), (gone, Change::Gone), (moved, Change::Differs)]
+        let differ = [(came, Change::SyncOutcome), (gone, Change::Gone), (moved, Change::Differs)]
             .map(|(id, change)| (id.clone(), change));
         assert_eq!(found, differ);
     }

@@ -10,7 +10,7 @@ use crate::sync::commit::desired::{Desired, DesiredSet};
 
 /// Where a definition comes from that the newest commit does not show, though it may still mean it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct LastGood {
     /// The last commit that showed it.
     pub commit: String,
     /// Whether each commit since then is known: else a later one may have changed it.
@@ -59,7 +59,7 @@ impl Memory {
             for (id, path) in last_paths.iter().filter(|(id, _)| !needless.contains(id)) {
                 last.insert(id, (path, measure.get(id).cloned()));
             }
-            let kept = Arc::new(Kept { commit: (*commit).to_owned(), certain: *certain });
+            let kept = Arc::new(LastGood { commit: (*commit).to_owned(), certain: *certain });
             let gone = |(id, want): &(&ObjectId, &Desired)| {
                 want.kept.is_none() && !desired.contains_key(id)
             };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::sync::io::effect::{Effect, Replied, Request};
-use crate::sync::io::{Io, Now, Pass, Step};
+use crate::sync::io::{Coroutine, Io, Now, Step};
 
 /// When a test begins.
 #[allow(clippy::disallowed_methods)] // a point to count from
@@ -25,7 +25,7 @@ pub fn io(start: Now) -> Io {
 /// # Panics
 /// When the pass waits for nothing.
 pub fn drive<T>(
-    mut pass: Pass<'_, T>,
+    mut pass: Coroutine<'_, T>,
     start: Now,
     mut serve: impl FnMut(Request) -> (Duration, Replied),
 ) -> (T, Duration) {

@@ -6,10 +6,11 @@ pub(in crate::sync) mod drive;
 pub mod effect;
 pub mod poll;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -71,7 +72,7 @@ pub struct Io(Arc<Mutex<Inner>>);
 
 /// Leave to send one request now. Dropped unused, it goes to the next one who waits.
 #[must_use]
-pub struct Slot(());
+pub struct Permit(());
 
 impl Io {
     /// Nothing is to be done. Requests get numbers after `last`, and `seed` decides how delays are spread.
@@ -89,7 +90,7 @@ impl Io {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// What time it is.
@@ -136,21 +137,21 @@ impl Io {
         }
     }
 
-    /// Waits until a request may be sent. What is judged after this and before [`Self::send`] is judged at the moment of sending.
-    pub async fn slot(&self) -> Slot {
+    /// DependencyState until a request may be sent. What is judged after this and before [`Self::send`] is judged at the moment of sending.
+    pub async fn permit(&self) -> Permit {
         let (grant, granted) = oneshot::channel();
         self.lock().slots.push_back(grant);
         // Whoever drops this pass drops both ends.
         let _ = granted.await;
-        Slot(())
+        Permit(())
     }
 
     /// Sends a request, and waits for its reply.
     ///
     /// # Errors
     /// The server's, or that there is no reply.
-    pub async fn send(&self, slot: Slot, account: Option<&Account>, call: Call) -> Replied {
-        let Slot(()) = slot;
+    pub async fn send(&self, slot: Permit, account: Option<&Account>, call: Call) -> Replied {
+        let Permit(()) = slot;
         self.ask(account, call).await
     }
 
@@ -173,7 +174,7 @@ impl Io {
         replied.await.unwrap_or(Err(CallError::Deadline(Duration::ZERO)))
     }
 
-    /// Waits until that time.
+    /// DependencyState until that time.
     pub async fn sleep_until(&self, at: Instant) {
         let over = {
             let (end, over) = oneshot::channel();
@@ -257,7 +258,7 @@ impl Wake for Flag {
 }
 
 /// Work that asks for what it cannot do itself.
-pub struct Pass<'a, T> {
+pub struct Coroutine<'a, T> {
     io: Io,
     work: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     ready: Arc<Flag>,
@@ -280,7 +281,7 @@ pub enum Step<T> {
     Over(T),
 }
 
-impl<'a, T> Pass<'a, T> {
+impl<'a, T> Coroutine<'a, T> {
     /// Work over this.
     pub fn new(io: Io, work: impl Future<Output = T> + Send + 'a) -> Self {
         let ready = Arc::new(Flag(AtomicBool::new(true)));
@@ -385,7 +386,7 @@ mod tests {
         let allowed = AtomicBool::new(true);
         let (io, allowed) = (&io, &allowed);
         let one = async |name: String| {
-            let slot = io.slot().await;
+            let slot = io.permit().await;
             if !allowed.load(Ordering::SeqCst) {
                 return false;
             }
@@ -395,7 +396,7 @@ mod tests {
             let names = ["a", "b", "c"].map(str::to_owned);
             futures::stream::iter(names).map(&one).buffer_unordered(9).collect().await
         };
-        let mut pass: Pass<'_, Vec<bool>> = Pass::new(io.clone(), work);
+        let mut pass: Coroutine<'_, Vec<bool>> = Coroutine::new(io.clone(), work);
         let waits = pass.next(now(start, 0), false);
         assert!(matches!(waits, Step::Wait { until: None, wants: 3 }));
         let (first, name) = asked(pass.next(now(start, 0), true)).expect("a request");
@@ -420,7 +421,7 @@ mod tests {
             io.sleep_until(start + Duration::from_secs(5)).await;
             io.now()
         };
-        let mut pass = Pass::new(io.clone(), work);
+        let mut pass = Coroutine::new(io.clone(), work);
         for second in [0, 4] {
             let Step::Wait { until: at, .. } = pass.next(now(start, second), true) else {
                 panic!("no wait")
@@ -441,7 +442,7 @@ mod tests {
             io.tick().await;
             io.millis_since(began)
         };
-        let mut pass = Pass::new(io.clone(), work);
+        let mut pass = Coroutine::new(io.clone(), work);
         let Step::Do(Effect::Tick) = pass.next(now(start, 0), true) else { panic!("no tick") };
         let Step::Over(spent) = pass.next(now(start, 3), true) else { panic!("not over") };
         assert_eq!(spent, 3000);
@@ -458,7 +459,7 @@ mod tests {
             asks.tell(Effect::Writing(true));
             panic!("on purpose");
         };
-        let mut pass: Pass<'_, ()> = Pass::new(io, work);
+        let mut pass: Coroutine<'_, ()> = Coroutine::new(io, work);
         let next = std::panic::AssertUnwindSafe(|| drop(pass.next(now(start, 0), true)));
         assert!(std::panic::catch_unwind(next).is_err());
         let left = pass.left();

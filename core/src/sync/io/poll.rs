@@ -1,6 +1,8 @@
 //! A poll of the remote as it is asked for, and its answer.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use std::time::Instant;
 
 use crate::api::git_sync::Stages;
@@ -85,4 +87,4 @@ impl Answer {
 }
 
 /// Where the answer of a look is put, which runs beside the passes: a slow remote never delays the undoing of drift.
-pub type Slot = Arc<Mutex<Option<Found>>>;
+pub type AnswerSlot = Arc<Mutex<Option<Found>>>;

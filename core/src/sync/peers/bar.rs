@@ -4,14 +4,14 @@ use crate::sync::commit::loaded::Loaded;
 use crate::sync::order::Seq;
 
 /// Since when the spec and the approval are what they are: what other GitSyncs found earlier counts for no delete.
-pub struct Bar {
+pub struct Freshness {
     /// The spec that was seen last, by its generation.
     spec: (i64, Seq),
     /// The approval that was seen last.
     approval: (Option<String>, Seq),
 }
 
-impl Bar {
+impl Freshness {
     /// Takes note of the spec and of the approval that the GitSync has now. Returns whether it is another spec.
     pub fn note(&mut self, generation: i64, approval: Option<&str>) -> bool {
         let other = self.spec.0 != generation;
@@ -38,7 +38,7 @@ impl Bar {
     }
 }
 
-impl Default for Bar {
+impl Default for Freshness {
     fn default() -> Self {
         Self { spec: (0, Seq::next()), approval: (None, Seq::next()) }
     }

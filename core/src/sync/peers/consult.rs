@@ -4,8 +4,8 @@ use crate::api::git_sync::PendingPrune;
 use crate::cluster::store::Key;
 use crate::sync::io::Io;
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::Siblings;
-use crate::sync::peers::view::View;
+use crate::sync::peers::hand_over::Peers;
+use crate::sync::peers::view::PeerView;
 use crate::sync::plan::{Plan, brake};
 
 /// Before a delete and before a complaint, the other GitSyncs of the namespace must have been heard. Leaves out of a
@@ -13,7 +13,7 @@ use crate::sync::plan::{Plan, brake};
 ///
 /// Held deletes that are shown already, or join those that are held for this commit, ask nobody until they are approved.
 pub(crate) fn consult(
-    others: &View<'_>,
+    others: &PeerView<'_>,
     made: &mut Plan,
     pending: Option<&PendingPrune>,
     latch_key: &str,
@@ -35,10 +35,10 @@ pub(crate) fn consult(
     asked
 }
 
-impl Siblings {
+impl Peers {
     /// Asks the GitSyncs that are to be heard before this plan to poll their remotes, and has the GitSync woken at the next poll of
     /// those for whom deletes wait.
-    pub(crate) fn ask_before(&self, io: &Io, others: &View<'_>, asked: &[String], made: &Plan) {
+    pub(crate) fn ask_before(&self, io: &Io, others: &PeerView<'_>, asked: &[String], made: &Plan) {
         let key_of = |name: &String| Key::new(&others.me.namespace, name);
         let mut awaited: Vec<Key> = asked.iter().map(key_of).collect();
         self.ask_to_poll(io, &awaited, others.since);
@@ -86,9 +86,9 @@ mod tests {
     use crate::sync::apply::impersonation::Rules;
     use crate::sync::io::drive::{io, start};
     use crate::sync::io::effect::Effect;
-    use crate::sync::io::{Pass, Step};
+    use crate::sync::io::{Coroutine, Step};
     use crate::sync::order::Seq;
-    use crate::sync::peers::hand_over::{Siblings, Told};
+    use crate::sync::peers::hand_over::{Announced, Peers};
     use crate::sync::plan::{Cause, Conflict, Held, Victim};
     use crate::sync::reconcile::engine::Engine;
 
@@ -118,14 +118,14 @@ mod tests {
         });
         let store = Store::<Managed<GitSync>>::new("GitSync");
         two(&store);
-        let siblings = Siblings::default();
+        let peers = Peers::default();
         if let Some(failed) = told {
             let polled = Seq::next();
-            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
-            let _nobody = siblings.tell(&Key::new("team", "other"), told);
+            let told =
+                Announced { uid: "other".into(), generation: 1, polled, loaded: None, failed };
+            let _nobody = peers.tell(&Key::new("team", "other"), told);
         }
-        let others =
-            siblings.view(&Key::new("team", "main"), Seq::default(), Instant::now(), &store);
+        let others = peers.view(&Key::new("team", "main"), Seq::default(), Instant::now(), &store);
         assert_eq!(others.unread().is_some(), told == Some(true));
         consult(&others, made, pending.as_ref(), "k")
     }
@@ -202,22 +202,22 @@ mod tests {
         let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
         let tells = |failed| {
             let polled = Seq::next();
-            let told = Told { uid: "other".into(), generation: 1, polled, loaded: None, failed };
-            engine.siblings.hear(&other, told);
+            let told =
+                Announced { uid: "other".into(), generation: 1, polled, loaded: None, failed };
+            engine.peers.hear(&other, told);
         };
         for meanwhile in [false, true] {
             tells(true);
             let (start, since) = (start(), Seq::default());
-            let others =
-                engine.siblings.view(&main, since, start.instant, &engine.stores.git_syncs);
+            let others = engine.peers.view(&main, since, start.instant, &engine.stores.git_syncs);
             assert_eq!(others.mute().count(), 1);
             if meanwhile {
                 // It can be read again, at the same commit.
                 tells(false);
             }
             let (io, made) = (io(start), holding());
-            let work = async { engine.siblings.ask_before(&io, &others, &[], &made) };
-            let step = Pass::new(io.clone(), work).next(start, true);
+            let work = async { engine.peers.ask_before(&io, &others, &[], &made) };
+            let step = Coroutine::new(io.clone(), work).next(start, true);
             let woken = matches!(step, Step::Do(Effect::Wake(name, _)) if name == "main");
             assert_eq!(woken, meanwhile);
         }

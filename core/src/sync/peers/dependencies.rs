@@ -18,13 +18,13 @@ use crate::sync::io::effect::{Effect, Published};
 use crate::sync::live_namespace::LiveNamespace;
 use crate::sync::live_namespace::Namespace;
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::Siblings;
-use crate::sync::reasons::{Said, Verdict, unready};
+use crate::sync::peers::hand_over::Peers;
+use crate::sync::reasons::{EngineReason, Verdict, unready};
 use crate::sync::subject::Subject;
 
 /// Whether a commit waits for other GitSyncs (`dependsOn`), and what is brought about meanwhile.
 #[derive(Default)]
-pub struct Waits {
+pub struct DependencyState {
     /// The newest commit that did not have to wait.
     pub released: Option<Arc<Loaded>>,
     /// For which generation of the spec it did not.
@@ -36,7 +36,7 @@ pub struct Waits {
 }
 
 /// What a plan is made of.
-pub(crate) struct Turn {
+pub(crate) struct Allowed {
     /// The commit to bring about; `None` when nothing may be written.
     pub loaded: Option<Arc<Loaded>>,
     /// Why that is not the newest one.
@@ -47,12 +47,12 @@ pub(crate) struct Turn {
 pub(crate) struct Dependencies<'a> {
     pub subject: &'a Subject<'a>,
     pub stores: &'a Stores,
-    pub siblings: &'a Siblings,
+    pub peers: &'a Peers,
 }
 
 impl Dependencies<'_> {
     /// Which commit a GitSync may bring about now, when this is the newest one.
-    pub(crate) fn turn(&self, memory: &mut Waits, newest: Arc<Loaded>) -> Turn {
+    pub(crate) fn turn(&self, memory: &mut DependencyState, newest: Arc<Loaded>) -> Allowed {
         let subject = self.subject;
         let waits = if subject.sync.spec.depends_on.is_empty() {
             None
@@ -68,7 +68,7 @@ impl Dependencies<'_> {
             let spec = &subject.sync.spec;
             let answers = |old: &Option<Arc<Loaded>>| old.clone().filter(|old| old.answers(spec));
             let before = answers(&memory.released).or_else(|| answers(&memory.recalled));
-            return Turn { loaded: before, waits };
+            return Allowed { loaded: before, waits };
         }
         if !memory.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
             let (uid, before) = (subject.entry.uid.clone(), memory.released.clone());
@@ -78,7 +78,7 @@ impl Dependencies<'_> {
         }
         memory.released_for = subject.generation;
         memory.recalled = None;
-        Turn { loaded: Some(newest), waits: None }
+        Allowed { loaded: Some(newest), waits: None }
     }
 
     /// Whether an operator that ran before this one has applied the commit whole for this spec.
@@ -100,7 +100,7 @@ impl Dependencies<'_> {
             entry.map(|entry| names(&entry)).unwrap_or_default()
         })?;
         let message = format!("dependsOn goes in a circle: {}", found.join(" → "));
-        Some(unready(Said::DependencyCycle, &message, true))
+        Some(unready(EngineReason::DependencyCycle, &message, true))
     }
 
     /// What has to be waited for before a new commit is applied.
@@ -121,7 +121,7 @@ impl Dependencies<'_> {
             return None;
         }
         let message = format!("{} waits: {}", newest.revision, why.join("; "));
-        let mut waits = unready(Said::DependencyNotReady, &message, false);
+        let mut waits = unready(EngineReason::DependencyNotReady, &message, false);
         waits.reconciling = true;
         Some(waits)
     }
@@ -145,15 +145,15 @@ impl Dependencies<'_> {
         }
         let asked = Seq::next();
         // One push may concern both: it must have looked at its remote after this commit was found.
-        let told = self.siblings.told(other).filter(|told| {
+        let told = self.peers.told(other).filter(|told| {
             told.uid == entry.uid
                 && Some(told.generation) == live.facts.generation
                 && told.polled > newest.found
         });
         let Some(told) = told else {
             let whom = std::slice::from_ref(other);
-            self.siblings.ask_to_poll(io, whom, newest.found);
-            self.siblings.wait_for(io, me, whom, asked);
+            self.peers.ask_to_poll(io, whom, newest.found);
+            self.peers.wait_for(io, me, whom, asked);
             return Some("has not looked at its remote since");
         };
         let wanted = told.loaded.map(|loaded| loaded.revision.to_string());
@@ -164,15 +164,15 @@ impl Dependencies<'_> {
     /// Whether all to whom a GitSync hands objects over wait for that one themselves: then nobody may wait until they have taken
     /// them. `me` is woken when that may have changed.
     fn gives_to_waiters(&self, me: &Key, giver: &Key) -> bool {
-        self.siblings.wait_for_takers(me);
-        let takers = self.siblings.takers(giver);
+        self.peers.wait_for_takers(me);
+        let takers = self.peers.takers(giver);
         let waits_for = |name: &str| {
             let key = Key::new(&giver.namespace, name);
             let Some(entry) = self.stores.git_syncs.get(&key) else { return Vec::new() };
             let mut all = names(&entry);
             let hands_over = || entry.value.object().is_some_and(|sync| is_handing_over(&sync));
             if entry.value.facts.deleting || hands_over() {
-                all.extend(self.siblings.takers(&key));
+                all.extend(self.peers.takers(&key));
             }
             all
         };
@@ -182,7 +182,7 @@ impl Dependencies<'_> {
 
 /// Whether this commit was let through for this spec, or wants just what that one wanted: in a repository of many, most
 /// commits are about other folders.
-fn is_released(memory: &Waits, generation: i64, newest: &Loaded) -> bool {
+fn is_released(memory: &DependencyState, generation: i64, newest: &Loaded) -> bool {
     let same = |old: &Arc<Loaded>| {
         (old.input_key == newest.input_key && knows_all(old, newest)) || wants_the_same(old, newest)
     };
@@ -284,7 +284,7 @@ fn is_handing_over(sync: &GitSync) -> bool {
     let mut conditions = sync.status.iter().flat_map(|status| &status.conditions);
     let ready = conditions.find(|condition| condition.type_ == "Ready");
     ready.is_some_and(|ready| {
-        ready.reason == Said::HandingOver.as_str()
+        ready.reason == EngineReason::HandingOver.as_str()
             && ready.observed_generation == sync.metadata.generation
     })
 }
@@ -405,7 +405,10 @@ mod tests {
         let waits = of(&[("a", 2), ("b", 1)], &[], Some(&broken));
         let back = of(&[("b", 1)], &["a"], Some(&waits));
         assert_eq!(back.input_key, broken.input_key);
-        let memory = Waits { released: Some(Arc::new(broken.clone())), ..Waits::default() };
+        let memory = DependencyState {
+            released: Some(Arc::new(broken.clone())),
+            ..DependencyState::default()
+        };
         assert!(is_released(&memory, 0, &broken) && !is_released(&memory, 0, &back));
         // What was read of a commit of before this operator started says nothing new.
         let recalled = Loaded { recalled: true, ..waits };

@@ -2,10 +2,11 @@
 //! over in place and never deleted and made anew.
 //!
 //! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
-//! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
+//! moves a file from one folder to another is seen by both. LastGood in memory only; whoever is unknown is asked.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::api::ObjectId;
@@ -19,7 +20,7 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 
 /// What a GitSync has told of itself.
 #[derive(Clone)]
-pub struct Told {
+pub struct Announced {
     /// Its uid.
     pub uid: String,
     /// Generation of the spec that was read with.
@@ -37,27 +38,27 @@ type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 
 /// Objects that a GitSync leaves to others.
 #[derive(Default)]
-pub(crate) struct Gifts {
+pub(crate) struct Offers {
     /// The names of the takers.
     pub(crate) to: BTreeMap<ObjectId, String>,
     /// The commit that does not need them; `None` for a GitSync that comes to its end.
     of: Option<Arc<Loaded>>,
 }
 
-impl Gifts {
+impl Offers {
     fn takers(&self) -> BTreeSet<String> {
         self.to.values().cloned().collect()
     }
 
     /// Those that stand, though the giver has read another commit since then.
-    pub(crate) fn standing(&self, told: Option<&Told>) -> BTreeMap<ObjectId, String> {
+    pub(crate) fn standing(&self, told: Option<&Announced>) -> BTreeMap<ObjectId, String> {
         let mut standing = self.to.clone();
         standing.retain(|id, _| self.stands(id, told));
         standing
     }
 
     /// Whether what the giver has read since then does not want the object back.
-    fn stands(&self, id: &ObjectId, told: Option<&Told>) -> bool {
+    fn stands(&self, id: &ObjectId, told: Option<&Announced>) -> bool {
         let (Some(of), Some(read)) = (&self.of, told.and_then(|told| told.loaded.as_ref())) else {
             return true;
         };
@@ -78,8 +79,8 @@ pub(crate) struct Asked {
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    pub(crate) told: BTreeMap<Key, Told>,
-    pub(crate) gives: BTreeMap<Key, Gifts>,
+    pub(crate) told: BTreeMap<Key, Announced>,
+    pub(crate) gives: BTreeMap<Key, Offers>,
     /// What each and each other one of its namespace both want: changed when either has read another commit.
     pub(crate) contested: Contested,
     /// How often a GitSync of a namespace has told of another commit.
@@ -118,7 +119,7 @@ impl Inner {
             let mut news = false;
             for (id, change) in differing.iter().filter(wants) {
                 news |= match change {
-                    Change::Came => {
+                    Change::SyncOutcome => {
                         both(&mut self.contested, key, other).insert(id.clone());
                         both(&mut self.contested, other, key).insert(id.clone())
                     }
@@ -156,17 +157,17 @@ fn differing(old: Option<&Arc<Loaded>>, new: Option<&Arc<Loaded>>) -> Vec<(Objec
 
 /// See the module.
 #[derive(Default)]
-pub struct Siblings(Mutex<Inner>);
+pub struct Peers(Mutex<Inner>);
 
-impl Siblings {
+impl Peers {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A GitSync has looked at its remote. Returns those that waited for it.
     #[must_use]
-    pub fn tell(&self, key: &Key, told: Told) -> Vec<Key> {
-        let commit = |told: Option<&Told>| told.and_then(|told| told.loaded.clone());
+    pub fn tell(&self, key: &Key, told: Announced) -> Vec<Key> {
+        let commit = |told: Option<&Announced>| told.and_then(|told| told.loaded.clone());
         let mut before = commit(self.told(key).as_ref());
         let new = told.loaded.clone();
         // Two commits are long to compare: that is done without the lock.
@@ -191,7 +192,7 @@ impl Siblings {
     }
 
     /// The same, before a pass has taken it in: whoever waits for it is woken by that one.
-    pub fn hear(&self, key: &Key, told: Told) {
+    pub fn hear(&self, key: &Key, told: Announced) {
         let waiters = self.tell(key, told);
         let mut inner = self.lock();
         for waiter in waiters {
@@ -201,7 +202,7 @@ impl Siblings {
 
     /// What a GitSync told last.
     #[must_use]
-    pub fn told(&self, key: &Key) -> Option<Told> {
+    pub fn told(&self, key: &Key) -> Option<Announced> {
         self.lock().told.get(key).cloned()
     }
 
@@ -222,7 +223,7 @@ impl Siblings {
     /// To whom a GitSync leaves objects.
     #[must_use]
     pub fn takers(&self, key: &Key) -> BTreeSet<String> {
-        self.lock().gives.get(key).map(Gifts::takers).unwrap_or_default()
+        self.lock().gives.get(key).map(Offers::takers).unwrap_or_default()
     }
 
     /// Wakes `waiter` when it is others to whom one of the GitSyncs leaves objects.
@@ -247,7 +248,7 @@ impl Siblings {
         gives: &[(ObjectId, String)],
         of: Option<&Arc<Loaded>>,
     ) -> Vec<String> {
-        let gifts = Gifts { to: gives.iter().cloned().collect(), of: of.cloned() };
+        let gifts = Offers { to: gives.iter().cloned().collect(), of: of.cloned() };
         let takers = gifts.takers();
         let mut inner = self.lock();
         let old = if gifts.to.is_empty() {

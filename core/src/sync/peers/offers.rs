@@ -9,7 +9,7 @@ use crate::sync::commit::desired::{Change, SyncRef, changes};
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::Io;
 use crate::sync::live_namespace::{Namespace, is_ours, is_paused};
-use crate::sync::peers::hand_over::Siblings;
+use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::Others;
 use crate::sync::plan::work_index::WorkIndex;
 
@@ -39,7 +39,7 @@ pub(crate) fn offered(
     unwanted.filter_map(offer).collect()
 }
 
-impl Siblings {
+impl Peers {
     /// From now on these objects are left to these others, and nothing else is. `of` is the commit that does not need them.
     pub(crate) fn leave_to(
         &self,

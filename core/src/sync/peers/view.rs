@@ -12,7 +12,7 @@ use crate::cluster::store::{Entry, Key, Store};
 use crate::definition::diagnostic::printable;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::{Asked, GIVE_UP, Inner, Siblings, Told};
+use crate::sync::peers::hand_over::{Announced, Asked, GIVE_UP, Inner, Peers};
 use crate::sync::plan::{Others, Rival, Unproven};
 
 /// How many are named in one sentence, and how many files of one GitSync.
@@ -49,7 +49,7 @@ const fn known(failed: Option<bool>, suspended: bool, mute: bool) -> Known {
 }
 
 /// Whether what a GitSync has told is what it wants, as far as a delete is concerned that became due at `since`. (pure)
-fn is_fresh(told: &Told, live: &Managed<GitSync>, since: Seq) -> bool {
+fn is_fresh(told: &Announced, live: &Managed<GitSync>, since: Seq) -> bool {
     let same_spec = || {
         let sync = live.object();
         // Suspending it has changed its spec, but not what it is to read.
@@ -72,7 +72,7 @@ fn age(entry: &Entry<Managed<GitSync>>) -> Option<Age> {
     Some((created, entry.uid.clone()))
 }
 
-impl Siblings {
+impl Peers {
     /// The others of the namespace, as seen by `key` at this moment. A look of theirs counts if it began after `since`.
     #[must_use]
     pub fn view<'a>(
@@ -81,8 +81,8 @@ impl Siblings {
         since: Seq,
         now: Instant,
         syncs: &'a Store<Managed<GitSync>>,
-    ) -> View<'a> {
-        let mut view = View::new(key, since, syncs);
+    ) -> PeerView<'a> {
+        let mut view = PeerView::new(key, since, syncs);
         let inner = self.lock();
         let mine = syncs.get(key).as_deref().and_then(age);
         for (other, entry) in syncs.list(&key.namespace) {
@@ -123,7 +123,7 @@ impl Siblings {
 }
 
 /// The other GitSyncs of a namespace at one moment.
-pub struct View<'a> {
+pub struct PeerView<'a> {
     /// Who sees them.
     pub me: Key,
     /// A poll of theirs counts if it began after this.
@@ -154,7 +154,7 @@ struct Broken {
     all: bool,
 }
 
-impl<'a> View<'a> {
+impl<'a> PeerView<'a> {
     fn new(key: &Key, since: Seq, syncs: &'a Store<Managed<GitSync>>) -> Self {
         Self {
             me: key.clone(),
@@ -181,14 +181,14 @@ impl<'a> View<'a> {
     }
 
     /// Adds what it leaves to others.
-    fn add_gifts(&mut self, inner: &Inner, other: &Key, told: &Told) {
+    fn add_gifts(&mut self, inner: &Inner, other: &Key, told: &Announced) {
         if let Some(gives) = inner.gives.get(other) {
             self.gives.insert(other.name.clone(), gives.standing(Some(told)));
         }
     }
 
     /// Adds the files that it cannot read: what stands in them may be anything, an object that has just moved there among them.
-    fn add_hidden(&mut self, other: &Key, told: &Told) {
+    fn add_hidden(&mut self, other: &Key, told: &Announced) {
         let files = told.loaded.as_ref().map(|read| &read.catalog.broken_paths);
         let Some(files) = files.filter(|files| !files.is_empty()) else { return };
         let all = files.len() > MOST_NAMED || files.iter().any(|file| file.len() > MOST_PATH);
@@ -263,7 +263,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Others for View<'_> {
+impl Others for PeerView<'_> {
     fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
         self.syncs.get(&Key::new(namespace, name)).is_some_and(|entry| entry.uid == uid)
     }

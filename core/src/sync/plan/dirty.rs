@@ -1,7 +1,7 @@
 //! What has changed in the stores since a GitSync last looked.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::api::ObjectId;
 use crate::cluster::store::Key;
@@ -21,24 +21,24 @@ pub struct Dirty {
 
 impl Dirty {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<ObjectId>>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock()
     }
 
     /// A GitSync of the namespace has come, gone or got another spec.
     pub fn sync_changed(&self, namespace: &str) {
-        let mut all = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.syncs.lock();
         *all.entry(namespace.to_owned()).or_default() += 1;
     }
 
     /// Nobody counts any more.
     pub fn forget_namespace(&self, namespace: &str) {
-        self.syncs.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+        self.syncs.lock().remove(namespace);
     }
 
     /// How often that has happened.
     #[must_use]
     pub fn syncs_changed(&self, namespace: &str) -> u64 {
-        let all = self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.syncs.lock();
         all.get(namespace).copied().unwrap_or_default()
     }
 
@@ -55,13 +55,13 @@ impl Dirty {
 
     /// Its annotation that approves deletes was removed.
     pub fn unapproved(&self, sync: &Key) {
-        let mut all = self.unapproved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.unapproved.lock();
         all.insert(sync.clone());
     }
 
     /// Whether that has happened since this was asked before.
     pub fn take_unapproved(&self, sync: &Key) -> bool {
-        self.unapproved.lock().unwrap_or_else(PoisonError::into_inner).remove(sync)
+        self.unapproved.lock().remove(sync)
     }
 
     /// An object changed; whoever does not follow looks at everything when it begins.

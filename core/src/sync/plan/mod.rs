@@ -399,7 +399,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     plan
 }
 
-/// Plans a wanted object.
+/// PlanMemory a wanted object.
 fn bring(
     plan: &mut Plan,
     id: &ObjectId,
@@ -434,7 +434,7 @@ fn bring(
     }
 }
 
-/// Plans to bring a live object to its definition, unless that is only to be told.
+/// PlanMemory to bring a live object to its definition, unless that is only to be told.
 fn change(
     plan: &mut Plan,
     id: &ObjectId,
@@ -477,7 +477,7 @@ fn contest(plan: &mut Plan, id: &ObjectId, rival: Rival, inputs: &Inputs<'_>) {
     }
 }
 
-/// Plans a live object that is not wanted; gives it if it is to be deleted.
+/// PlanMemory a live object that is not wanted; gives it if it is to be deleted.
 fn leave(
     plan: &mut Plan,
     (id, kept): (&ObjectId, Option<&Desired>),

@@ -8,7 +8,7 @@ use crate::cluster::live::Live;
 use crate::sync::commit::desired::Desired;
 use crate::sync::live_namespace::is_paused;
 
-/// Plans an object of ours that is quarantined by its last good definition: what was changed by hand is brought back.
+/// PlanMemory an object of ours that is quarantined by its last good definition: what was changed by hand is brought back.
 pub(super) fn keep(
     plan: &mut Plan,
     id: &ObjectId,
@@ -26,7 +26,7 @@ pub(super) fn keep(
     }
 }
 
-/// Plans an object that is kept and does not exist: what was there and may be in a file that cannot be read is made again.
+/// PlanMemory an object that is kept and does not exist: what was there and may be in a file that cannot be read is made again.
 pub(super) fn revive(
     plan: &mut Plan,
     id: &ObjectId,

@@ -64,7 +64,9 @@ impl References {
             // An agent that is named is asked for no more than that it is there.
             Change::Differs => id.kind != Kind::Agent && self.named.contains_key(id),
             // Its name may be, or may have been, what was meant by another one.
-            Change::Came | Change::Gone => !self.found.is_empty() || self.named.contains_key(id),
+            Change::SyncOutcome | Change::Gone => {
+                !self.found.is_empty() || self.named.contains_key(id)
+            }
         };
         if stranger || self.broken != catalog.broken || changes.iter().any(matters) {
             self.check_again(catalog, exists);

@@ -14,7 +14,7 @@ use crate::sync::plan::references::References;
 use crate::sync::plan::work_index::WorkIndex;
 
 /// What is kept up to date between plans, object by object.
-pub struct View {
+pub struct PlanView {
     /// Which objects a plan has to look at.
     pub board: WorkIndex,
     /// References to nothing.
@@ -25,19 +25,19 @@ pub struct View {
 
 /// Brings the view up to date: with what changed in the cluster, and with what changed between two commits.
 pub(crate) fn refresh(
-    view: Option<View>,
+    view: Option<PlanView>,
     settled: &mut Settled,
     dirty: &Dirty,
     (sync, loaded): (&SyncRef, &Arc<Loaded>),
     live: &dyn Namespace,
-) -> View {
+) -> PlanView {
     let key = Key::new(&*sync.namespace, &*sync.name);
     let exists = |id: &ObjectId| live.get(id).is_some();
     let Some(mut view) = view else {
         dirty.follow(&key);
         let board = WorkIndex::new(sync, &loaded.measure, live, settled);
         let references = References::of(&loaded.catalog, &exists);
-        return View { board, references, loaded: loaded.clone() };
+        return PlanView { board, references, loaded: loaded.clone() };
     };
     let touched = dirty.take(&key);
     let missed = touched.is_none();
@@ -64,7 +64,7 @@ pub(crate) fn refresh(
 }
 
 /// Whether some object carries the mark of this GitSync.
-pub(crate) fn has_objects(view: Option<&View>, sync: &SyncRef, live: &dyn Namespace) -> bool {
+pub(crate) fn has_objects(view: Option<&PlanView>, sync: &SyncRef, live: &dyn Namespace) -> bool {
     if let Some(view) = view {
         return view.board.ours().next().is_some();
     }

@@ -2,8 +2,9 @@
 
 pub mod remote;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
@@ -11,9 +12,9 @@ use crate::cluster::store::Key;
 use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT, parse_duration};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::{Effect, Found, PollRequest};
-use crate::sync::io::poll::{Answer, Question, Slot, SourceFailure};
+use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::{Siblings, Told};
+use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::Trigger;
 use crate::sync::subject::Subject;
@@ -47,7 +48,7 @@ struct Open {
     /// UID and generation of the GitSync that it is for.
     of: (String, i64),
     /// Where its answer is put.
-    slot: Slot,
+    slot: AnswerSlot,
 }
 
 /// The same for all GitSyncs of a namespace, by their names.
@@ -56,7 +57,7 @@ pub(crate) struct Polls(Mutex<BTreeMap<String, Polling>>);
 
 impl Polls {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Polling>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn moved(&self, name: &str, what: Moved) {
@@ -112,7 +113,7 @@ impl Polls {
 /// Polls of the GitSyncs of a namespace, and whom their answers are passed on to.
 pub(crate) struct Poller<'a> {
     pub polls: &'a Polls,
-    pub siblings: &'a Siblings,
+    pub peers: &'a Peers,
 }
 
 /// What a poll needs to know of the objects that there are.
@@ -149,11 +150,11 @@ impl Poller<'_> {
         let (loaded, failed) = if let Ok(answer) = &found {
             (answer.loaded.clone(), answer.failure.is_some())
         } else {
-            let told = self.siblings.told(key).filter(|told| told.uid == uid);
+            let told = self.peers.told(key).filter(|told| told.uid == uid);
             (told.and_then(|told| told.loaded), true)
         };
-        self.siblings.hear(key, Told { uid, generation, polled: at, loaded, failed });
-        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        self.peers.hear(key, Announced { uid, generation, polled: at, loaded, failed });
+        *slot.lock() = Some(found);
     }
 
     /// Gives up the poll that is under way; the next one begins as soon as it may. What one that has ended has found is taken in: the
@@ -195,7 +196,7 @@ impl Poller<'_> {
         if remote.polling().is_some() {
             return None;
         }
-        let asked = self.siblings.is_asked(key).then_some(Trigger::Sibling);
+        let asked = self.peers.is_asked(key).then_some(Trigger::Sibling);
         let asked = self.polls.trigger(&key.name).or(asked);
         remote.due(*generation, subject.annotation(keys::REQUESTED_AT), asked, io.now())
     }
@@ -255,14 +256,14 @@ impl Poller<'_> {
         remote.request = question.request;
         remote.loaded = loaded;
         remote.source_error = failure;
-        let told = Told {
+        let told = Announced {
             uid: entry.uid.clone(),
             generation: question.generation,
             polled: question.at,
             loaded: remote.loaded.clone(),
             failed: remote.source_error.is_some(),
         };
-        io.wake(self.siblings.tell(key, told));
+        io.wake(self.peers.tell(key, told));
         Learned { trigger: question.trigger, began: question.began, changed, recalled }
     }
 }

@@ -1,20 +1,20 @@
 //! What is known of a remote, and when it is polled next.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::api::git_sync::Stages;
 use crate::git::Revision;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::poll::{Answer, Question, Slot, SourceFailure};
+use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
 use crate::sync::order::Seq;
 use crate::sync::reasons::Trigger;
 
 /// A look at the remote that is under way.
 struct Poll {
     question: Question,
-    answer: Slot,
+    answer: AnswerSlot,
 }
 
 /// What is known of the remote, and when it is looked at.
@@ -72,7 +72,7 @@ impl Remote {
         let answer = self.poll.as_ref().map(|poll| poll.answer.clone());
         move || {
             answer.as_ref().is_some_and(|answer| {
-                let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+                let answer = answer.lock();
                 answer.as_ref().is_some_and(|answer| match answer {
                     Ok(answer) => answer.changed || answer.failure.is_some(),
                     Err(_) => true,
@@ -88,8 +88,8 @@ impl Remote {
     }
 
     /// A look at the remote begins; gives where its answer is to be put.
-    pub(crate) fn poll(&mut self, question: Question) -> Slot {
-        let answer = Slot::default();
+    pub(crate) fn poll(&mut self, question: Question) -> AnswerSlot {
+        let answer = AnswerSlot::default();
         self.poll = Some(Poll { question, answer: answer.clone() });
         answer
     }
@@ -98,7 +98,7 @@ impl Remote {
     /// read before stays, and nobody believes it to be the newest.
     pub fn take_answer(&mut self) -> Option<Answer> {
         let poll = self.poll.as_ref()?;
-        let found = poll.answer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let found = poll.answer.lock().take()?;
         let question = poll.question.clone();
         self.poll = None;
         let failed =

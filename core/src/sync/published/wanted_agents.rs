@@ -1,11 +1,12 @@
 //! What the engine tells the Agent controller: the agents that the newest commit of each GitSync wants.
 //!
 //! The address of a peer follows from its name. So an agent is wired to a peer of the same commit at its first write,
-//! whichever of the two is applied first. Kept in memory only: the engine fills it again from the commit that it reads
+//! whichever of the two is applied first. LastGood in memory only: the engine fills it again from the commit that it reads
 //! first.
 
+use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use crate::api::Kind;
 use crate::cluster::store::Key;
@@ -64,18 +65,18 @@ impl WantedAgents {
     /// Whether some GitSync of the namespace wants an agent of that name that can be called.
     #[must_use]
     pub fn has(&self, namespace: &str, name: &str) -> bool {
-        let syncs = self.syncs.read().unwrap_or_else(PoisonError::into_inner);
+        let syncs = self.syncs.read();
         syncs.iter().any(|(sync, names)| sync.namespace == namespace && names.contains(name))
     }
 
     /// Whether the engine has read any commit of that GitSync since it started.
     #[must_use]
     pub fn knows(&self, sync: &Key) -> bool {
-        self.syncs.read().unwrap_or_else(PoisonError::into_inner).contains_key(sync)
+        self.syncs.read().contains_key(sync)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, BTreeSet<String>>> {
-        self.syncs.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> parking_lot::RwLockWriteGuard<'_, HashMap<Key, BTreeSet<String>>> {
+        self.syncs.write()
     }
 
     fn tell<'a>(&self, sync: &Key, names: impl Iterator<Item = &'a String>) {

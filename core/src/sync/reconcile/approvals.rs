@@ -11,14 +11,14 @@ use crate::sync::plan::approvals::{is_gone, words};
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::plan::{Held, brake};
 use crate::sync::reconcile::engine::{Engine, LOOK_AGAIN};
-use crate::sync::reconcile::state::State;
+use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::without_approval;
 use crate::sync::subject::Subject;
 
 /// What was approved, when the annotation that said so is gone, or was seen to be gone: whatever it says by the time that this can be
 /// written down.
 pub(crate) fn taken_back<'a>(
-    state: &mut State,
+    state: &mut SyncState,
     dirty: &Dirty,
     subject: &Subject<'a>,
 ) -> Option<&'a ApprovedPrune> {
@@ -35,7 +35,7 @@ impl Engine {
     /// Forgets an approval, and remembers that what it was given for needs another one.
     pub(crate) async fn take_back(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         approved: &ApprovedPrune,
     ) -> Ended {

@@ -26,10 +26,10 @@ use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::GIVE_UP;
 use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::plan::{Others, Plan, Settled, Victim};
-use crate::sync::reasons::Said;
+use crate::sync::reasons::EngineReason;
 use crate::sync::reasons::unready;
 use crate::sync::reconcile::engine::Engine;
-use crate::sync::reconcile::state::State;
+use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::Report;
 use crate::sync::status::events::of_sync;
 use crate::sync::subject::Subject;
@@ -228,7 +228,11 @@ impl Engine {
     }
 
     /// Deletes what the GitSync leaves, some objects at a time.
-    async fn part(&self, state: &mut State, subject: &Subject<'_>) -> Result<Step, EngineError> {
+    async fn part(
+        &self,
+        state: &mut SyncState,
+        subject: &Subject<'_>,
+    ) -> Result<Step, EngineError> {
         let Subject { io, key, entry, sync, .. } = subject;
         let over = |good, reason, note| Ok(Step::Over { good, reason, note });
         if !takes_along(sync) {
@@ -251,7 +255,7 @@ impl Engine {
         let since = *state.end.ended.get_or_insert_with(Seq::next);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
-        let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
+        let others = self.peers.view(key, since, io.now(), &self.stores.git_syncs);
         let live = subject.live(&self.stores).all();
         let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
         if victims.is_empty() && given.is_empty() {
@@ -259,7 +263,7 @@ impl Engine {
             let waited = io.now().saturating_duration_since(since);
             if let Some(left) = patience(ending.len(), waited) {
                 let what = format!("being deleted: {}", keepers(&ending));
-                let words = (Said::Deleting, what.as_str(), "waiting for their end");
+                let words = (EngineReason::Deleting, what.as_str(), "waiting for their end");
                 return self.say(state, subject, &live, words, &[], left).await;
             }
             if !ending.is_empty() {
@@ -286,7 +290,7 @@ impl Engine {
 
         let account = match self.rules.writer(&mut state.plans.account, subject, false).await {
             Ok(account) => account,
-            Err(Refusal { reason: Said::ServiceAccountNotFound, .. }) => {
+            Err(Refusal { reason: EngineReason::ServiceAccountNotFound, .. }) => {
                 let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
                 return over(false, "Orphaned", note);
             }
@@ -297,9 +301,9 @@ impl Engine {
             }
         };
         // As before any delete: nobody else of this namespace may want it.
-        self.siblings.ask_to_poll(io, &others.unknown, since);
+        self.peers.ask_to_poll(io, &others.unknown, since);
         let awaited: Vec<Key> = others.unknown.iter().chain(others.mute()).cloned().collect();
-        self.siblings.wait_for(io, key, &awaited, others.at);
+        self.peers.wait_for(io, key, &awaited, others.at);
         let asked: Vec<_> = others.unknown.iter().map(|other| &*other.name).collect();
         let failing = self.stores.failing().join(", ");
         let failing =
@@ -312,11 +316,11 @@ impl Engine {
         };
         if let Some(waits) = waits {
             let what = format!("{count} object(s) are to be deleted");
-            let words = (Said::Deleting, what.as_str(), waits.as_str());
+            let words = (EngineReason::Deleting, what.as_str(), waits.as_str());
             let wait = subject.retry_after().min(GIVE_UP);
             return self.say(state, subject, &live, words, &[], wait).await;
         }
-        self.siblings.leave_to(io, key, &given, None);
+        self.peers.leave_to(io, key, &given, None);
 
         let what = match given.first() {
             None => format!("{count} object(s) are left to delete"),
@@ -326,7 +330,8 @@ impl Engine {
                 given.len()
             ),
         };
-        self.say(state, subject, &live, (Said::Deleting, &what, ""), &[], Duration::ZERO).await?;
+        self.say(state, subject, &live, (EngineReason::Deleting, &what, ""), &[], Duration::ZERO)
+            .await?;
 
         let current = || {
             let newest = self.stores.git_syncs.get(key);
@@ -370,7 +375,7 @@ impl Engine {
             return Ok(Step::Later(Next::After(wait)));
         }
         let denied = undeleted.values().any(|rejection| rejection.denial.is_some());
-        let reason = if denied { Said::Forbidden } else { Said::Deleting };
+        let reason = if denied { EngineReason::Forbidden } else { EngineReason::Deleting };
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
         let problems = write_problems(
@@ -389,10 +394,10 @@ impl Engine {
     /// Tells how the end goes on, and when.
     async fn say(
         &self,
-        state: &State,
+        state: &SyncState,
         subject: &Subject<'_>,
         live: &LiveSet,
-        (reason, what, more): (Said, &str, &str),
+        (reason, what, more): (EngineReason, &str, &str),
         problems: &[crate::api::git_sync::Problem],
         wait: Duration,
     ) -> Result<Step, EngineError> {

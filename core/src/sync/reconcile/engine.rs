@@ -1,7 +1,8 @@
 //! What decides for the GitSyncs of one namespace, and what it keeps.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::live::Stores;
@@ -10,10 +11,10 @@ use crate::sync::apply::impersonation::Rules;
 use crate::sync::io::Io;
 use crate::sync::io::effect::{Effect, Found};
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::Siblings;
+use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::{Moved, Poller, Polls};
-use crate::sync::reconcile::state::State;
+use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::status::writer::StatusWriter;
 
@@ -27,9 +28,9 @@ pub struct Engine {
     pub(crate) rules: Rules,
     pub(crate) dirty: Arc<Dirty>,
     pub(crate) last_written: Arc<LastWritten>,
-    pub(crate) siblings: Siblings,
+    pub(crate) peers: Peers,
     pub(crate) polls: Polls,
-    states: Mutex<BTreeMap<String, Arc<futures::lock::Mutex<State>>>>,
+    states: Mutex<BTreeMap<String, Arc<futures::lock::Mutex<SyncState>>>>,
 }
 
 impl Engine {
@@ -42,14 +43,14 @@ impl Engine {
         dirty: Arc<Dirty>,
         last_written: Arc<LastWritten>,
     ) -> Self {
-        let (siblings, polls, states) = (Siblings::default(), Polls::default(), Mutex::default());
+        let (peers, polls, states) = (Peers::default(), Polls::default(), Mutex::default());
         Self {
             namespace: namespace.to_owned(),
             stores,
             rules,
             dirty,
             last_written,
-            siblings,
+            peers,
             polls,
             states,
         }
@@ -57,12 +58,12 @@ impl Engine {
 
     pub(crate) fn states(
         &self,
-    ) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<State>>>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    ) -> MutexGuard<'_, BTreeMap<String, Arc<futures::lock::Mutex<SyncState>>>> {
+        self.states.lock()
     }
 
-    pub(crate) fn state(&self, key: &Key, uid: &str) -> Arc<futures::lock::Mutex<State>> {
-        let fresh = || Arc::new(futures::lock::Mutex::new(State::new(uid)));
+    pub(crate) fn state(&self, key: &Key, uid: &str) -> Arc<futures::lock::Mutex<SyncState>> {
+        let fresh = || Arc::new(futures::lock::Mutex::new(SyncState::new(uid)));
         self.states().entry(key.name.clone()).or_insert_with(fresh).clone()
     }
 
@@ -79,7 +80,7 @@ impl Engine {
     pub(crate) fn forget(&self, io: &Io, key: &Key) {
         // First: nobody hears of what a poll finds from now on.
         self.polls.forget(&key.name);
-        io.wake(self.siblings.forget(key));
+        io.wake(self.peers.forget(key));
         self.dirty.forget(key);
         self.last_written.forget(key);
         self.states().remove(&key.name);
@@ -93,7 +94,7 @@ impl Engine {
 
     /// The polls of the namespace.
     pub(crate) fn poller(&self) -> Poller<'_> {
-        Poller { polls: &self.polls, siblings: &self.siblings }
+        Poller { polls: &self.polls, peers: &self.peers }
     }
 
     /// A poll of a remote has ended.
@@ -104,6 +105,6 @@ impl Engine {
     /// What the others of the namespace want, and which of them there are, may have changed when this number has. Passes of
     /// one namespace run beside each other, so it is asked for before what it is to guard is looked at.
     pub(crate) fn news(&self) -> u64 {
-        self.siblings.news(&self.namespace) + self.dirty.syncs_changed(&self.namespace)
+        self.peers.news(&self.namespace) + self.dirty.syncs_changed(&self.namespace)
     }
 }

@@ -26,11 +26,11 @@ use crate::sync::peers::dependencies::Dependencies;
 use crate::sync::peers::offers::offered;
 use crate::sync::plan::refresh::{has_objects, needless};
 use crate::sync::poll::Before;
-use crate::sync::reasons::{Said, Verdict, unready};
+use crate::sync::reasons::{EngineReason, Verdict, unready};
 use crate::sync::reconcile::approvals::taken_back;
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::reconcile::report::unread;
-use crate::sync::reconcile::state::State;
+use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::Report;
 use crate::sync::status::verdict::READING;
 use crate::sync::subject::Subject;
@@ -55,7 +55,7 @@ impl Engine {
         let sync = entry.value.object();
         if entry.value.facts.deleting || sync.as_ref().is_none_or(|sync| sync.spec.suspend) {
             // It will not be polled: whoever waits for that is to see it.
-            io.wake(self.siblings.take_waiters(&key));
+            io.wake(self.peers.take_waiters(&key));
         }
         if entry.value.facts.deleting {
             return self.end(io, &key, &entry).await;
@@ -88,14 +88,14 @@ impl Engine {
     /// The same for one that is not being deleted. What was `approved` is taken back.
     async fn sync(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         approved: Option<&ApprovedPrune>,
     ) -> Ended {
         let Subject { io, key, sync, .. } = subject;
         if state.bar.note(subject.generation, subject.annotation(keys::APPROVE_PRUNE)) {
             // One that is suspended contests nothing until it is resumed.
-            io.wake(self.siblings.rivals(key));
+            io.wake(self.peers.rivals(key));
         }
         if !sync.spec.suspend {
             // Whatever it may write itself: others may wait to hear what it wants.
@@ -118,7 +118,7 @@ impl Engine {
         // A spec that names other files is answered by a poll for it, and by nothing older.
         let loaded = state.remote.loaded.clone().filter(|loaded| loaded.answers(&sync.spec));
         let Some(newest) = loaded else { return self.wait_for_remote(state, subject).await };
-        let dependencies = Dependencies { subject, stores: &self.stores, siblings: &self.siblings };
+        let dependencies = Dependencies { subject, stores: &self.stores, peers: &self.peers };
         let turn = dependencies.turn(&mut state.waits, newest);
         match (turn.loaded, turn.waits) {
             (Some(loaded), waits) => self.bring_about(state, subject, &loaded, waits).await,
@@ -128,7 +128,7 @@ impl Engine {
     }
 
     /// Takes in what a poll of the remote found, and begins another one if it is time.
-    fn poll(&self, state: &mut State, subject: &Subject<'_>) {
+    fn poll(&self, state: &mut SyncState, subject: &Subject<'_>) {
         let poller = self.poller();
         if let Some(learned) = poller.take_in(&mut state.remote, subject) {
             state.learn(learned);
@@ -149,12 +149,12 @@ impl Engine {
     }
 
     /// Says of a GitSync that it is suspended.
-    async fn suspend(&self, state: &mut State, subject: &Subject<'_>) -> Ended {
+    async fn suspend(&self, state: &mut SyncState, subject: &Subject<'_>) -> Ended {
         // What is found meanwhile would be old news when it goes on.
         if let Some(learned) = self.poller().stop(&mut state.remote, subject) {
             state.learn(learned);
         }
-        let verdict = unready(Said::Suspended, "", false);
+        let verdict = unready(EngineReason::Suspended, "", false);
         let mut report = Report::blank(subject, verdict, &state.remote);
         report.suspended = true;
         // What was found of it is not applied.
@@ -166,7 +166,7 @@ impl Engine {
     /// Says what a commit waits for, before there is an earlier one to keep up.
     async fn wait_for_dependencies(
         &self,
-        state: &State,
+        state: &SyncState,
         subject: &Subject<'_>,
         waits: Verdict,
     ) -> Ended {
@@ -181,7 +181,7 @@ impl Engine {
     }
 
     /// Says why nothing of the remote can be applied: it cannot be read, or it has not answered yet.
-    async fn wait_for_remote(&self, state: &State, subject: &Subject<'_>) -> Ended {
+    async fn wait_for_remote(&self, state: &SyncState, subject: &Subject<'_>) -> Ended {
         let io = subject.io;
         let failure = state
             .remote
@@ -197,7 +197,7 @@ impl Engine {
                 return Ok(Next::After(FIRST_POLL));
             }
             (None, _) => {
-                let mut said = unready(Said::Progressing, READING, false);
+                let mut said = unready(EngineReason::Progressing, READING, false);
                 said.reconciling = true;
                 said
             }
@@ -205,7 +205,7 @@ impl Engine {
         let polling = state.remote.polling().is_some();
         let seen = subject.status().and_then(|status| status.observed_generation);
         // After a restart of the operator nothing is known for a moment, and nothing is worth telling.
-        if !verdict.reason.is(Said::Progressing) || seen != Some(subject.generation) {
+        if !verdict.reason.is(EngineReason::Progressing) || seen != Some(subject.generation) {
             let mut report = Report::blank(subject, verdict, &state.remote);
             report.blind = state.remote.source_error.is_some();
             self.status().report(subject, report).await?;
@@ -215,16 +215,16 @@ impl Engine {
 
     /// Leaves to others what the newest commit does not want, while there is no commit to plan with: no earlier one answers this
     /// spec.
-    fn offer_all(&self, state: &State, subject: &Subject<'_>) {
+    fn offer_all(&self, state: &SyncState, subject: &Subject<'_>) {
         let Subject { io, key, .. } = subject;
         let live = subject.live(&self.stores);
         let since = state.remote.loaded.as_deref().map(|newest| state.bar.since(newest));
         let (since, syncs) = (since.unwrap_or_default(), &self.stores.git_syncs);
-        let others = self.siblings.view(key, since, io.now(), syncs);
+        let others = self.peers.view(key, since, io.now(), syncs);
         let gives = state
             .waiting_commit(subject.generation)
             .map(|newest| offered(newest, &subject.reference(), &live.ids(), &live, &others));
         let gives = gives.unwrap_or_default();
-        self.siblings.leave_to(io, key, &gives, state.remote.loaded.as_ref());
+        self.peers.leave_to(io, key, &gives, state.remote.loaded.as_ref());
     }
 }

@@ -10,8 +10,8 @@ use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::definition::diagnostic;
-use crate::sync::apply::contention::Fought;
-use crate::sync::apply::memory::Plans;
+use crate::sync::apply::contention::Contended;
+use crate::sync::apply::memory::PlanMemory;
 use crate::sync::apply::problems::{leave_refused, write_problems};
 use crate::sync::apply::resume::Resume;
 use crate::sync::apply::terminating::still_there;
@@ -21,17 +21,17 @@ use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::EngineError;
 use crate::sync::io::effect::Effect;
 use crate::sync::live_namespace::{LiveNamespace, Namespace, mark};
-use crate::sync::peers;
 use crate::sync::peers::consult::consult;
 use crate::sync::peers::offers::{candidates, offered};
+use crate::sync::peers::view::PeerView;
 use crate::sync::plan::approvals::fits_nothing;
-use crate::sync::plan::refresh::{View, everything, refresh};
+use crate::sync::plan::refresh::{PlanView, everything, refresh};
 use crate::sync::plan::work_index::{Count, WorkIndex};
 use crate::sync::plan::{Inputs, Plan, Unproven, brake, plan};
 use crate::sync::reconcile::engine::Engine;
-use crate::sync::reconcile::state::State;
+use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::plan_result::PlanResult;
-use crate::sync::status::verdict::Carried;
+use crate::sync::status::verdict::Remaining;
 use crate::sync::status::writer::StatusWriter;
 use crate::sync::status::{Approved, Deletes};
 use crate::sync::subject::Subject;
@@ -41,7 +41,7 @@ struct Work<'a> {
     loaded: &'a Arc<Loaded>,
     sync: SyncRef,
     live: LiveNamespace<'a>,
-    others: peers::view::View<'a>,
+    others: PeerView<'a>,
     /// How much the others had told before they were looked at.
     told: u64,
     unproven: Unproven,
@@ -52,9 +52,9 @@ struct Work<'a> {
     /// See [`PlanResult`].
     recalled: bool,
     blocked: usize,
-    carried: Carried,
+    carried: Remaining,
     /// Objects that are changed by somebody else again and again, and wait.
-    fought: Vec<Fought>,
+    fought: Vec<Contended>,
 }
 
 /// What is held, and what somebody has approved of it.
@@ -67,10 +67,10 @@ struct Latch {
 }
 
 impl Engine {
-    /// Plans and writes.
+    /// PlanMemory and writes.
     pub(crate) async fn plan_and_apply(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
     ) -> Result<PlanResult, EngineError> {
@@ -116,7 +116,7 @@ impl Engine {
     /// Looks around and plans.
     fn make<'a>(
         &'a self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'a>,
         loaded: &'a Arc<Loaded>,
     ) -> Work<'a> {
@@ -125,7 +125,7 @@ impl Engine {
         let live = subject.live(&self.stores);
         let again = state.plans.view.as_ref().is_some_and(|view| Arc::ptr_eq(&view.loaded, loaded));
         let first = state.plans.view.is_none();
-        let Plans { view, settled, .. } = &mut state.plans;
+        let PlanMemory { view, settled, .. } = &mut state.plans;
         let (view, commit) = (view.take(), (&reference, loaded));
         let mut view = refresh(view, settled, &self.dirty, commit, &live);
         // A commit that is found already may have been written in part, before the operator started.
@@ -135,7 +135,7 @@ impl Engine {
         let since = state.bar.since(loaded);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
         let told = self.news();
-        let others = self.siblings.view(key, since, io.now(), &self.stores.git_syncs);
+        let others = self.peers.view(key, since, io.now(), &self.stores.git_syncs);
         let unproven = unproven(&others, &self.stores);
         let status = subject.status();
         let shown = status.and_then(|status| status.pending_prune.as_ref());
@@ -189,17 +189,17 @@ impl Engine {
             plan,
             recalled,
             blocked: 0,
-            carried: Carried::default(),
+            carried: Remaining::default(),
             fought: Vec::new(),
         }
     }
 
     /// Asks the other GitSyncs what they want, where that decides something, and leaves out what waits for their answers.
-    fn hear_others(&self, state: &State, subject: &Subject<'_>, work: &mut Work<'_>) {
+    fn hear_others(&self, state: &SyncState, subject: &Subject<'_>, work: &mut Work<'_>) {
         let Subject { io, key, .. } = subject;
         let pending = state.latch.as_ref().and_then(Option::as_ref);
         let asked = consult(&work.others, &mut work.plan, pending, &work.latch_key);
-        self.siblings.ask_before(io, &work.others, &asked, &work.plan);
+        self.peers.ask_before(io, &work.others, &asked, &work.plan);
         // Objects that this one wants and another one has: they can be taken once that one gives them up or is gone.
         let owner = |id| mark(&work.live.get(id)?, id, &work.sync);
         let paused = work.plan.paused.iter().filter_map(owner);
@@ -209,7 +209,7 @@ impl Engine {
         let have: BTreeSet<_> = paused.chain(have).map(|it| Key::new(&key.namespace, it)).collect();
         let lives = |it: &Key| it != *key && self.stores.git_syncs.get(it).is_some();
         let have: Vec<_> = have.into_iter().filter(lives).collect();
-        self.siblings.wait_for(io, key, &have, work.others.at);
+        self.peers.wait_for(io, key, &have, work.others.at);
         if !work.again {
             // A GitSync that keeps an object although its own commit does not want it plans again: now it can hand it over.
             io.wake(have);
@@ -221,7 +221,7 @@ impl Engine {
     /// GitSync wants are left to it, also while writes of this plan are refused or wait.
     fn postpone_deletes(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         work: &mut Work<'_>,
     ) -> usize {
@@ -254,14 +254,14 @@ impl Engine {
             plan.given.clone()
         };
         let Subject { io, key, .. } = subject;
-        self.siblings.leave_to(io, key, &gives, state.remote.loaded.as_ref());
+        self.peers.leave_to(io, key, &gives, state.remote.loaded.as_ref());
         postponed
     }
 
     /// Writes into the status what somebody has approved, unless it says so already.
     async fn remember_approval(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         work: &Work<'_>,
         latch: &Latch,
@@ -291,7 +291,7 @@ impl Engine {
     /// Writes what is left of the plan. Each request is judged once more when it is sent.
     async fn write(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         work: &mut Work<'_>,
     ) -> Result<Outcome, EngineError> {
@@ -330,7 +330,7 @@ impl Engine {
         } else {
             StatusWriter::slow_report(&state.remote, subject, loaded, plan)
         };
-        let Plans { settled, pieces, .. } = &mut state.plans;
+        let PlanMemory { settled, pieces, .. } = &mut state.plans;
         let writer = Writer {
             io,
             account: account.as_ref(),
@@ -350,7 +350,7 @@ impl Engine {
     /// Takes in what the writes have changed. Gives the objects with our mark, and the approval if some of its objects are left.
     fn take_stock(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         work: &mut Work<'_>,
         outcome: &Outcome,
@@ -358,8 +358,8 @@ impl Engine {
         let Subject { io, key, .. } = subject;
         let Work { loaded, sync, live, plan, carried, .. } = work;
         let wanted = &loaded.measure;
-        let Plans { view, settled, fights, refused, .. } = &mut state.plans;
-        let Some(View { board, .. }) = view else { return Err(EngineError::Stuck) };
+        let PlanMemory { view, settled, fights, refused, .. } = &mut state.plans;
+        let Some(PlanView { board, .. }) = view else { return Err(EngineError::Stuck) };
         for id in &outcome.written {
             if let Some(want) = wanted.get(id) {
                 board.wrote(id, want);
@@ -410,12 +410,12 @@ impl Engine {
     fn still_gives(&self, mark: &Mark, id: &ObjectId, me: &Key) -> bool {
         let giver = Key::new(&*mark.sync_namespace, &*mark.sync_name);
         let lives = self.stores.git_syncs.get(&giver).is_some_and(|e| e.uid == mark.sync_uid);
-        !lives || (giver.namespace == me.namespace && self.siblings.gives(&giver, id, &me.name))
+        !lives || (giver.namespace == me.namespace && self.peers.gives(&giver, id, &me.name))
     }
 }
 
 /// What cannot be read, and may need what this commit does not want.
-fn unproven(others: &peers::view::View<'_>, stores: &Stores) -> Unproven {
+fn unproven(others: &PeerView<'_>, stores: &Stores) -> Unproven {
     let mut unproven = others.unproven();
     if let Some(silent) = stores.silent() {
         let kinds = stores.failing().into_iter().map(|kind| format!("kind {kind}"));
@@ -451,7 +451,7 @@ fn failing(stores: &Stores, known: Option<&[String]>) -> Option<String> {
 
 /// Takes the writes out of a plan that are not to be tried now: what the server refused waits until its content changes or
 /// somebody asks, and what somebody changes again and again waits ever longer.
-fn leave_out(state: &mut State, subject: &Subject<'_>, work: &mut Work<'_>) {
+fn leave_out(state: &mut SyncState, subject: &Subject<'_>, work: &mut Work<'_>) {
     let (now, wanted) = (subject.io.now(), &work.loaded.measure);
     state.plans.try_denied_again(subject.retry_after(), now);
     work.blocked = leave_refused(&mut work.plan, wanted, &mut state.plans.refused);
@@ -462,7 +462,7 @@ fn leave_out(state: &mut State, subject: &Subject<'_>, work: &mut Work<'_>) {
 }
 
 /// What is held after this plan, and what becomes of the approval that the GitSync carries.
-fn latch(state: &mut State, subject: &Subject<'_>, work: &Work<'_>) -> Latch {
+fn latch(state: &mut SyncState, subject: &Subject<'_>, work: &Work<'_>) -> Latch {
     let Work { plan, latch_key, .. } = work;
     let before = state.latch.clone().flatten();
     let pending = if work.recalled {
@@ -486,12 +486,12 @@ fn latch(state: &mut State, subject: &Subject<'_>, work: &Work<'_>) -> Latch {
 /// All that is wrong: with the commit, and with what was written. While the newest commit waits for others, what is wrong with
 /// it is said already.
 fn problems(
-    state: &State,
+    state: &SyncState,
     subject: &Subject<'_>,
     loaded: &Arc<Loaded>,
     plan: &Plan,
     outcome: &Outcome,
-    fought: &[Fought],
+    fought: &[Contended],
 ) -> Vec<Problem> {
     let read = state.remote.loaded.as_ref().filter(|_| state.waits.waiting).unwrap_or(loaded);
     let mut problems = read.catalog.problems.clone();

@@ -10,16 +10,16 @@ use crate::sync::io::effect::Effect;
 use crate::sync::io::poll::SourceFailure;
 use crate::sync::io::{Ended, EngineError, Io};
 use crate::sync::peers::hand_over::GIVE_UP;
-use crate::sync::reasons::{Reason, Said, Trigger, Verdict, unready};
+use crate::sync::reasons::{EngineReason, Reason, Trigger, Verdict, unready};
 use crate::sync::reconcile::FIRST_POLL;
 use crate::sync::reconcile::approvals::tell_outdated;
 use crate::sync::reconcile::engine::{Engine, LOOK_AGAIN};
-use crate::sync::reconcile::state::State;
+use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::events::tell_objects;
 use crate::sync::status::history::{Synced, event, newest, not_arrived, told_with};
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::verdict::{unwatched, verdict};
-use crate::sync::status::{Done, Report};
+use crate::sync::status::{Report, SyncRecord};
 use crate::sync::subject::Subject;
 
 impl Engine {
@@ -27,7 +27,7 @@ impl Engine {
     /// the one before.
     pub(crate) async fn bring_about(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         loaded: &Arc<Loaded>,
         waits: Option<Verdict>,
@@ -40,7 +40,7 @@ impl Engine {
         }
         let waiting = waits.is_some();
         let said = self.judge(state, loaded, &carry, waits);
-        let finished = !said.reason.is(Said::Progressing);
+        let finished = !said.reason.is(EngineReason::Progressing);
         let result = &carry;
         let synced = Synced { subject, loaded, result, verdict: &said, waiting, began };
         let news = synced.news(&state.telling);
@@ -58,7 +58,7 @@ impl Engine {
     /// What is to be said of a commit after its plan was carried out, as far as it was.
     fn judge(
         &self,
-        state: &State,
+        state: &SyncState,
         loaded: &Loaded,
         carry: &PlanResult,
         waits: Option<Verdict>,
@@ -70,7 +70,7 @@ impl Engine {
             let message = format!(
                 "{revision}: {writes} object(s) were written or deleted before the GitSync or its commit changed"
             );
-            let mut said = unready(Said::Progressing, &message, false);
+            let mut said = unready(EngineReason::Progressing, &message, false);
             said.reconciling = true;
             return said;
         }
@@ -87,16 +87,16 @@ impl Engine {
     /// Writes the status, and tells events of what it says and of what became of single objects.
     async fn report(
         &self,
-        state: &mut State,
+        state: &mut SyncState,
         subject: &Subject<'_>,
         loaded: &Loaded,
         carry: &PlanResult,
         said: Verdict,
-        news: Option<Done>,
+        news: Option<SyncRecord>,
     ) -> Result<(), EngineError> {
         let PlanResult { plan, outcome, .. } = carry;
         let finished =
-            !said.reason.is(Said::Progressing) || (outcome.left == 0 && !outcome.stopped);
+            !said.reason.is(EngineReason::Progressing) || (outcome.left == 0 && !outcome.stopped);
         let is_news = news.is_some();
         let last = subject.status().and_then(|status| status.history.first());
         let untold = std::mem::take(&mut state.telling.untold);
@@ -154,7 +154,7 @@ pub(crate) fn unread(failure: &SourceFailure) -> Verdict {
 }
 
 /// When to come back, if nothing was done and there is nothing to tell yet.
-fn too_early(state: &State, io: &Io, carry: &PlanResult) -> Option<Duration> {
+fn too_early(state: &SyncState, io: &Io, carry: &PlanResult) -> Option<Duration> {
     if carry.outcome.stopped && carry.writes() == 0 {
         return Some(Duration::ZERO);
     }
@@ -173,7 +173,7 @@ fn too_early(state: &State, io: &Io, carry: &PlanResult) -> Option<Duration> {
 
 /// When to come back after all was told.
 fn come_back(
-    state: &mut State,
+    state: &mut SyncState,
     subject: &Subject<'_>,
     carry: &PlanResult,
     waiting: bool,

@@ -3,19 +3,19 @@
 use std::time::Instant;
 
 use crate::api::git_sync::PendingPrune;
-use crate::sync::apply::memory::Plans;
+use crate::sync::apply::memory::PlanMemory;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::order::Seq;
-use crate::sync::peers::bar::Bar;
-use crate::sync::peers::dependencies::Waits;
+use crate::sync::peers::bar::Freshness;
+use crate::sync::peers::dependencies::DependencyState;
 use crate::sync::poll::Learned;
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::Trigger;
-use crate::sync::status::history::Telling;
+use crate::sync::status::history::ReportMemory;
 
 /// How far the end of a GitSync has come.
 #[derive(Default)]
-pub struct End {
+pub struct DeletionState {
     /// Since when it is known to be deleted.
     pub ended: Option<Seq>,
     /// Since when nothing but what others keep is left of it.
@@ -25,42 +25,42 @@ pub struct End {
 }
 
 /// See the module. Each part is of one step.
-pub struct State {
+pub struct SyncState {
     /// UID of the GitSync: one of the same name made anew starts from nothing.
     pub uid: String,
     /// The look at the remote.
     pub remote: Remote,
     /// What others must have looked after.
-    pub bar: Bar,
+    pub bar: Freshness,
     /// Waiting for other GitSyncs.
-    pub waits: Waits,
+    pub waits: DependencyState,
     /// Planning and writing.
-    pub plans: Plans,
+    pub plans: PlanMemory,
     /// The deletes that are held and shown; `None` before that is known from the status.
     #[allow(clippy::option_option)] // said in the line above
     pub latch: Option<Option<PendingPrune>>,
     /// Digest of the approval that was seen to be taken back last.
     pub unapproved: Option<String>,
     /// The end of the GitSync.
-    pub end: End,
+    pub end: DeletionState,
     /// The status.
-    pub telling: Telling,
+    pub telling: ReportMemory,
 }
 
-impl State {
+impl SyncState {
     /// Nothing known yet.
     #[must_use]
     pub fn new(uid: &str) -> Self {
         Self {
             uid: uid.to_owned(),
             remote: Remote::default(),
-            bar: Bar::default(),
-            waits: Waits::default(),
-            plans: Plans::default(),
+            bar: Freshness::default(),
+            waits: DependencyState::default(),
+            plans: PlanMemory::default(),
             latch: None,
             unapproved: None,
-            end: End::default(),
-            telling: Telling::default(),
+            end: DeletionState::default(),
+            telling: ReportMemory::default(),
         }
     }
     /// The newest commit, if it waits for other GitSyncs (`dependsOn`) and proves what it does not want for this spec.

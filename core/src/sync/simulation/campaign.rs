@@ -1,9 +1,9 @@
 //! Many scenarios, what has to occur in them, and the shortest way to a failure.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::{Counts, STEPS, scenario};
@@ -92,7 +92,7 @@ fn campaign(first: u64, count: u64, all: bool) -> (Counts, BTreeMap<u64, String>
                 let mut mine = Counts::new();
                 loop {
                     let at = next.fetch_add(1, Ordering::SeqCst) as u64;
-                    if at >= count || (!all && !failed.lock().expect("lock").is_empty()) {
+                    if at >= count || (!all && !failed.lock().is_empty()) {
                         break;
                     }
                     if at > 0 && at.is_multiple_of(10_000) {
@@ -107,25 +107,25 @@ fn campaign(first: u64, count: u64, all: bool) -> (Counts, BTreeMap<u64, String>
                         }
                         Err(why) => {
                             let why = why.lines().next().unwrap_or_default().to_owned();
-                            failed.lock().expect("lock").insert(first + at, why);
+                            failed.lock().insert(first + at, why);
                         }
                     }
                 }
-                let mut total = total.lock().expect("lock");
+                let mut total = total.lock();
                 for (what, number) in mine {
                     *total.entry(what).or_default() += number;
                 }
             });
         }
     });
-    (total.into_inner().expect("lock"), failed.into_inner().expect("lock"))
+    (total.into_inner(), failed.into_inner())
 }
 
 /// Scenarios fail by panics, which are told once and in short: nobody prints them meanwhile.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     // One at a time: the hook is everybody's.
     static ONE: Mutex<()> = Mutex::new(());
-    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE.lock();
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let done = work();

@@ -10,7 +10,7 @@ use crate::sync::commit::desired::SyncRef;
 use crate::sync::live_namespace::Namespace;
 use crate::sync::live_namespace::{LiveNamespace, examined};
 use crate::sync::plan::references::References;
-use crate::sync::plan::refresh::View;
+use crate::sync::plan::refresh::PlanView;
 use crate::sync::plan::refresh::everything;
 use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::properties::repository::spec;
@@ -103,7 +103,7 @@ impl Sim {
 impl Engine {
     /// Of which GitSyncs something is kept.
     fn names_kept(&self) -> Vec<(&'static str, Vec<String>)> {
-        let mut all = self.siblings.names();
+        let mut all = self.peers.names();
         all.push(("a state", self.states().keys().cloned().collect()));
         all.push(("what is looked for", self.polls.names()));
         all.push(("what has changed", self.dirty.names()));
@@ -145,7 +145,7 @@ impl Engine {
     pub(in crate::sync) fn is_as_rebuilt(&self, name: &str) -> Option<bool> {
         let state = self.states().get(name).cloned()?;
         let state = state.try_lock()?;
-        let (View { board, references, loaded }, key) =
+        let (PlanView { board, references, loaded }, key) =
             (state.plans.view.as_ref()?, Key::new(NAMESPACE, name));
         let entry = self.stores.git_syncs.get(&key)?;
         let (uid, namespace, name) = (state.uid.clone(), key.namespace.clone(), key.name.clone());

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -162,8 +164,8 @@ impl Operator {
         let (adds, time) = (due.clone(), clock.clone());
         let sink: Sink = Arc::new(move |key: Key, after: Duration| {
             if key.namespace == NAMESPACE {
-                let at = *time.lock().expect("lock") + after;
-                let mut due = adds.lock().expect("lock");
+                let at = *time.lock() + after;
+                let mut due = adds.lock();
                 let known = due.entry(key.name).or_insert(at);
                 *known = at.min(*known);
             }
@@ -179,7 +181,7 @@ impl Operator {
         }
         counted!(git_syncs model_apis agents);
         let time = clock.clone();
-        listen(&stores, &touched, &spoken, move || *time.lock().expect("lock"), &sink);
+        listen(&stores, &touched, &spoken, move || *time.lock(), &sink);
         let rules = Rules {
             single_tenant: true,
             default_service_account: None,
@@ -215,11 +217,11 @@ impl Operator {
     }
 
     pub fn at(&self, now: Instant) {
-        *self.clock.lock().expect("lock") = now;
+        *self.clock.lock() = now;
     }
 
     fn now(&self) -> Now {
-        let instant = *self.clock.lock().expect("lock");
+        let instant = *self.clock.lock();
         Now { instant, time: Timestamp::UNIX_EPOCH }
     }
 
@@ -300,7 +302,7 @@ impl Operator {
     pub fn begin(&mut self) -> Vec<String> {
         let now = self.now();
         let mut ready = Vec::new();
-        self.due.lock().expect("lock").retain(|name, at| {
+        self.due.lock().retain(|name, at| {
             let begins = *at <= now.instant && !self.active.contains_key(name);
             if begins {
                 ready.push(name.clone());
@@ -343,13 +345,13 @@ impl Operator {
 
     /// When something is due that is not under way.
     pub fn next_due(&self) -> Option<Instant> {
-        let due = self.due.lock().expect("lock");
+        let due = self.due.lock();
         due.iter().filter(|(name, _)| !self.active.contains_key(*name)).map(|(_, at)| *at).min()
     }
 
     pub fn wake(&self, name: &str, after: Duration) {
         let at = self.now().instant + after;
-        let mut due = self.due.lock().expect("lock");
+        let mut due = self.due.lock();
         let known = due.entry(name.to_owned()).or_insert(at);
         *known = at.min(*known);
     }
@@ -384,7 +386,7 @@ impl Operator {
                 self.read.remove(name);
             }
             Step::Do(Effect::Event(event)) => self.events.push(*event),
-            Step::Do(Effect::Tick) => *self.clock.lock().expect("lock") += self.computing,
+            Step::Do(Effect::Tick) => *self.clock.lock() += self.computing,
             Step::Do(Effect::Publish(_) | Effect::Writing(_)) => {}
             Step::Wait { .. } => return (None, false),
             Step::Over(ended) => {

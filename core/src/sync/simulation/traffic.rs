@@ -61,7 +61,7 @@ impl Sim {
             }
             1 => {
                 self.count("reply lost");
-                let _lost = self.carry(&sync, Writer::Pass(pass), &asked);
+                let _lost = self.carry(&sync, Writer::Coroutine(pass), &asked);
                 Err(CallError::Deadline(PATIENCE))
             }
             2 => {
@@ -81,7 +81,7 @@ impl Sim {
                 self.count("quota exceeded (403)");
                 Err(server::quota_exceeded())
             }
-            _ => self.carry(&sync, Writer::Pass(pass), &asked),
+            _ => self.carry(&sync, Writer::Coroutine(pass), &asked),
         };
         if let Err(error) = &reply {
             if error.is_conflict() && !error.is_about_a_quota() {

@@ -13,8 +13,8 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::problems::{CONFLICT, FORBIDDEN, REFUSED};
 use crate::sync::io::effect::{Effect, Event};
-use crate::sync::reasons::Said;
-use crate::sync::status::history::Telling;
+use crate::sync::reasons::EngineReason;
+use crate::sync::status::history::ReportMemory;
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::verdict::place_and_message;
 use crate::sync::subject::Subject;
@@ -73,7 +73,12 @@ impl Standing {
 
 /// Whether it is as it was meant. Work that goes on is nothing bad, and neither is an end that is awaited. (pure)
 pub(crate) fn is_good(ready: bool, reason: &str) -> bool {
-    let goes_on = [Said::Progressing, Said::HandingOver, Said::Terminating, Said::Deleting];
+    let goes_on = [
+        EngineReason::Progressing,
+        EngineReason::HandingOver,
+        EngineReason::Terminating,
+        EngineReason::Deleting,
+    ];
     ready || goes_on.iter().any(|said| said.as_str() == reason)
 }
 
@@ -152,7 +157,11 @@ fn is_whole(carry: &PlanResult) -> bool {
 }
 
 /// The objects that cannot be written, and of which no event has told yet.
-fn refusals(telling: &mut Telling, subject: &Subject<'_>, carry: &PlanResult) -> Vec<OfObject> {
+fn refusals(
+    telling: &mut ReportMemory,
+    subject: &Subject<'_>,
+    carry: &PlanResult,
+) -> Vec<OfObject> {
     let all = carry.problems.iter();
     let now: BTreeMap<Trouble, &Problem> =
         all.filter_map(|problem| Some((trouble(problem)?, problem))).collect();
@@ -186,7 +195,7 @@ impl Subject<'_> {
 /// Tells of objects, by events about them: which of them cannot be written, and what was changed by hand and is undone.
 pub(crate) fn tell_objects(
     stores: &Stores,
-    telling: &mut Telling,
+    telling: &mut ReportMemory,
     subject: &Subject<'_>,
     carry: &PlanResult,
 ) {

@@ -9,8 +9,8 @@ use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::effect::Event;
 use crate::sync::plan::Plan;
 use crate::sync::reasons::Verdict;
-use crate::sync::reasons::{Came, Said, Trigger};
-use crate::sync::status::Done;
+use crate::sync::reasons::{EngineReason, SyncOutcome, Trigger};
+use crate::sync::status::SyncRecord;
 use crate::sync::status::events::is_good;
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::subject::Subject;
@@ -20,9 +20,9 @@ use std::collections::BTreeSet;
 const MOST_UNTOLD: usize = 10;
 
 /// What there is to tell.
-pub struct Telling {
+pub struct ReportMemory {
     /// What was done and could not be told.
-    pub untold: Vec<Done>,
+    pub untold: Vec<SyncRecord>,
     /// What started the work that is being done.
     pub trigger: Trigger,
     /// When the work that is being done began.
@@ -34,7 +34,7 @@ pub struct Telling {
     pub told: Option<BTreeSet<(ObjectId, &'static str)>>,
 }
 
-impl Default for Telling {
+impl Default for ReportMemory {
     fn default() -> Self {
         let trigger = Trigger::Start;
         Self { untold: Vec::new(), trigger, started: None, outdated: None, told: None }
@@ -56,28 +56,28 @@ pub(crate) struct Synced<'a> {
 
 impl Synced<'_> {
     /// What was done, if it is worth an entry in the history.
-    pub(crate) fn news(&self, telling: &Telling) -> Option<Done> {
+    pub(crate) fn news(&self, telling: &ReportMemory) -> Option<SyncRecord> {
         let Self { subject, loaded, result, verdict, waiting, began } = self;
         let PlanResult { plan, outcome, carried, .. } = result;
         let revision = loaded.revision.to_string();
         let failed = carried.transient > 0 || carried.refusal.is_some();
         let word = outcome_word(verdict, plan, failed);
         // What was applied whole once is no news when it can only not be watched.
-        let unwatched = verdict.reason.is(Said::KindsNotWatched);
+        let unwatched = verdict.reason.is(EngineReason::KindsNotWatched);
         let last = subject.status().and_then(|status| status.history.first());
         let other = last.is_none_or(|last| {
             last.revision != revision || (last.outcome != word.as_str() && !unwatched)
         });
         let is_news = result.writes() > 0
             || !telling.untold.is_empty()
-            || (other && !waiting && !verdict.reason.is(Said::Progressing));
+            || (other && !waiting && !verdict.reason.is(EngineReason::Progressing));
         if !is_news {
             return None;
         }
         let Outcome { created, updated, pruned, .. } = outcome;
         tracing::info!(object = %subject.key, revision, outcome = word.as_str(), created, updated, pruned,
             reason = verdict.reason.as_str(), "synced");
-        Some(Done {
+        Some(SyncRecord {
             revision,
             author: loaded.info.author.clone(),
             subject: loaded.info.subject.clone(),
@@ -90,24 +90,27 @@ impl Synced<'_> {
 }
 
 /// What a sync did, in a word for the history.
-pub(crate) fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> Came {
+pub(crate) fn outcome_word(verdict: &Verdict, plan: &Plan, failed: bool) -> SyncOutcome {
     if verdict.ready {
-        Came::Applied
+        SyncOutcome::Applied
     } else if failed {
-        Came::Failed
+        SyncOutcome::Failed
     } else if plan.held.is_some()
-        && (verdict.reason.is(Said::PruneHeld) || verdict.reason.is(Said::PruneWaiting))
+        && (verdict.reason.is(EngineReason::PruneHeld)
+            || verdict.reason.is(EngineReason::PruneWaiting))
     {
-        Came::Held
-    } else if verdict.reason.is(Said::Progressing) || verdict.reason.is(Said::Terminating) {
-        Came::Progressing
+        SyncOutcome::Held
+    } else if verdict.reason.is(EngineReason::Progressing)
+        || verdict.reason.is(EngineReason::Terminating)
+    {
+        SyncOutcome::Progressing
     } else {
-        Came::Partial
+        SyncOutcome::Partial
     }
 }
 
 /// The event that tells of it.
-pub(crate) fn event(subject: &Subject<'_>, said: &Verdict, done: &Done) -> Event {
+pub(crate) fn event(subject: &Subject<'_>, said: &Verdict, done: &SyncRecord) -> Event {
     let (created, updated, pruned) = done.counts;
     Event {
         about: subject.about(),
@@ -118,12 +121,12 @@ pub(crate) fn event(subject: &Subject<'_>, said: &Verdict, done: &Done) -> Event
 }
 
 /// The newest of these, as many as are remembered until they can be told.
-pub(crate) fn newest(done: &[Done]) -> Vec<Done> {
+pub(crate) fn newest(done: &[SyncRecord]) -> Vec<SyncRecord> {
     done[done.len().saturating_sub(MOST_UNTOLD)..].to_vec()
 }
 
 /// What was done, after what was done before and could not be told. What belongs to one commit is one entry.
-pub(crate) fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
+pub(crate) fn told_with(mut untold: Vec<SyncRecord>, new: Option<SyncRecord>) -> Vec<SyncRecord> {
     let Some(mut new) = new else { return untold };
     let wrote_nothing = new.counts == (0, 0, 0);
     if let Some(last) = untold.pop_if(|last| last.revision == new.revision) {
@@ -133,7 +136,10 @@ pub(crate) fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
         new.counts.2 += pruned;
         new.duration_ms = new.duration_ms.max(last.duration_ms);
         new.trigger = last.trigger;
-        if wrote_nothing && last.outcome != Came::Progressing && new.outcome != Came::Applied {
+        if wrote_nothing
+            && last.outcome != SyncOutcome::Progressing
+            && new.outcome != SyncOutcome::Applied
+        {
             // What became of it then is what its counts are of.
             new.outcome = last.outcome;
         }
@@ -143,9 +149,12 @@ pub(crate) fn told_with(mut untold: Vec<Done>, new: Option<Done>) -> Vec<Done> {
 }
 
 /// Without what has arrived although there was no reply: it is the newest entry of the history.
-pub(crate) fn not_arrived(mut untold: Vec<Done>, newest: Option<&HistoryEntry>) -> Vec<Done> {
+pub(crate) fn not_arrived(
+    mut untold: Vec<SyncRecord>,
+    newest: Option<&HistoryEntry>,
+) -> Vec<SyncRecord> {
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-    let same = |done: &Done, entry: &HistoryEntry| {
+    let same = |done: &SyncRecord, entry: &HistoryEntry| {
         let (created, updated, pruned) = done.counts;
         (&*done.revision, done.outcome.as_str(), done.duration_ms)
             == (&*entry.revision, &*entry.outcome, entry.duration_ms)
@@ -165,8 +174,8 @@ mod tests {
     use super::*;
     use crate::sync::reasons::Trigger;
 
-    fn done(revision: &str, outcome: Came, created: usize) -> Done {
-        Done {
+    fn done(revision: &str, outcome: SyncOutcome, created: usize) -> SyncRecord {
+        SyncRecord {
             revision: revision.into(),
             author: String::new(),
             subject: String::new(),
@@ -179,21 +188,31 @@ mod tests {
 
     #[test]
     fn g18_what_could_not_be_told_is_told_with_what_is_done_next_for_its_commit() {
-        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Partial, 1)));
-        assert_eq!(told, [done("a", Came::Partial, 3)]);
+        let told = told_with(
+            vec![done("a", SyncOutcome::Applied, 2)],
+            Some(done("a", SyncOutcome::Partial, 1)),
+        );
+        assert_eq!(told, [done("a", SyncOutcome::Partial, 3)]);
         // What comes after it and writes nothing does not change what became of it.
-        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("a", Came::Failed, 0)));
-        assert_eq!(told, [done("a", Came::Applied, 2)]);
+        let told = told_with(
+            vec![done("a", SyncOutcome::Applied, 2)],
+            Some(done("a", SyncOutcome::Failed, 0)),
+        );
+        assert_eq!(told, [done("a", SyncOutcome::Applied, 2)]);
         // Unless all is well then, because somebody else has written it for example.
-        for before in [Came::Progressing, Came::Failed, Came::Partial] {
-            let told = told_with(vec![done("a", before, 2)], Some(done("a", Came::Applied, 0)));
-            assert_eq!(told, [done("a", Came::Applied, 2)]);
+        for before in [SyncOutcome::Progressing, SyncOutcome::Failed, SyncOutcome::Partial] {
+            let told =
+                told_with(vec![done("a", before, 2)], Some(done("a", SyncOutcome::Applied, 0)));
+            assert_eq!(told, [done("a", SyncOutcome::Applied, 2)]);
         }
-        let told = told_with(vec![done("a", Came::Applied, 2)], Some(done("b", Came::Applied, 1)));
-        assert_eq!(told, [done("a", Came::Applied, 2), done("b", Came::Applied, 1)]);
+        let told = told_with(
+            vec![done("a", SyncOutcome::Applied, 2)],
+            Some(done("b", SyncOutcome::Applied, 1)),
+        );
+        assert_eq!(told, [done("a", SyncOutcome::Applied, 2), done("b", SyncOutcome::Applied, 1)]);
         assert_eq!(
-            told_with(vec![done("a", Came::Applied, 2)], None),
-            [done("a", Came::Applied, 2)]
+            told_with(vec![done("a", SyncOutcome::Applied, 2)], None),
+            [done("a", SyncOutcome::Applied, 2)]
         );
     }
 
@@ -211,7 +230,7 @@ mod tests {
             trigger: "Interval".into(),
             time: Time(Timestamp::UNIX_EPOCH),
         };
-        let untold = || vec![done("a", Came::Applied, 2)];
+        let untold = || vec![done("a", SyncOutcome::Applied, 2)];
         assert_eq!(not_arrived(untold(), Some(&entry(2))), []);
         assert_eq!(not_arrived(untold(), Some(&entry(1))), untold());
         assert_eq!(not_arrived(untold(), None), untold());

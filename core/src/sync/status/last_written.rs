@@ -4,8 +4,8 @@
 //!
 //! Whoever goes on writing is answered less and less often, so that two never fight.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::git_sync::GitSyncStatus;
@@ -17,7 +17,7 @@ use crate::sync::status::events::{Standing, Turn};
 /// After this long without an answer the next one is given at once.
 const QUIET: Duration = Duration::from_secs(10 * 60);
 
-struct Said {
+struct Written {
     /// UID of the GitSync.
     uid: String,
     /// What is to stand there.
@@ -34,11 +34,11 @@ struct Said {
 
 /// See the module.
 #[derive(Default)]
-pub struct LastWritten(Mutex<BTreeMap<Key, Said>>);
+pub struct LastWritten(Mutex<BTreeMap<Key, Written>>);
 
 impl LastWritten {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Said>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Written>> {
+        self.0.lock()
     }
 
     /// A status is about to be written over `shown`, or stands there already. What somebody else has written stays foreign until it is
@@ -58,7 +58,7 @@ impl LastWritten {
             // What stood there when this operator came is no news.
             let told = Standing::of(shown);
             let (uid, sent, shown) = (uid.to_owned(), sent.clone(), shown.cloned());
-            all.insert(key.clone(), Said { uid, sent, shown, answers: 0, last: None, told });
+            all.insert(key.clone(), Written { uid, sent, shown, answers: 0, last: None, told });
         }
     }
 
@@ -134,7 +134,7 @@ impl LastWritten {
     }
 }
 
-impl Said {
+impl Written {
     fn is_foreign(&self, live: Option<&GitSyncStatus>) -> bool {
         live != Some(&self.sent) && live != self.shown.as_ref()
     }

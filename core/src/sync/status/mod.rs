@@ -25,7 +25,7 @@ use crate::sync::plan::work_index::Count;
 use crate::sync::plan::{Cause, Held, Plan};
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::Verdict;
-use crate::sync::reasons::{Came, Said, Trigger};
+use crate::sync::reasons::{EngineReason, SyncOutcome, Trigger};
 use crate::sync::status::verdict::{approved_message, held_message, unwatched_message};
 use crate::sync::subject::Subject;
 
@@ -40,7 +40,7 @@ const MOST_BYTES: usize = 256 * 1024;
 
 /// What a sync did, for the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct SyncRecord {
     /// `main@sha1:<hex>`.
     pub revision: String,
     /// Author of the commit.
@@ -48,7 +48,7 @@ pub struct Done {
     /// Subject of the commit.
     pub subject: String,
     /// What came of it.
-    pub outcome: Came,
+    pub outcome: SyncOutcome,
     /// Objects created, changed, deleted.
     pub counts: (usize, usize, usize),
     /// Milliseconds.
@@ -88,7 +88,7 @@ pub struct Report<'a> {
     /// Whether the plan says nothing about deletes: what is shown of them stays.
     pub recalled: bool,
     /// What was done, as far as it is worth an entry in the history, oldest first.
-    pub done: Vec<Done>,
+    pub done: Vec<SyncRecord>,
     /// Timings, when something was done.
     pub stages: Option<Stages>,
     /// Whether the sync is suspended.
@@ -173,8 +173,8 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
         }
     };
     flag("Stalled", verdict.stalled, verdict.reason.as_str(), &message);
-    let progressing = verdict.reason.is(Said::Progressing);
-    let goes_on = progressing || verdict.reason.is(Said::Terminating);
+    let progressing = verdict.reason.is(EngineReason::Progressing);
+    let goes_on = progressing || verdict.reason.is(EngineReason::Terminating);
     let reason = if goes_on { verdict.reason.as_str() } else { "Retrying" };
     flag("Reconciling", verdict.reconciling, reason, &message);
     flag(
@@ -189,7 +189,7 @@ pub fn status(previous: Option<&GitSyncStatus>, report: Report<'_>) -> GitSyncSt
             "nothing could be read since the operator started or the spec changed: changes by hand are not undone"
                 .to_owned(),
         )),
-        Some(silent) if !report.suspended => Some((Said::KindsNotWatched.as_str(), unwatched_message(silent))),
+        Some(silent) if !report.suspended => Some((EngineReason::KindsNotWatched.as_str(), unwatched_message(silent))),
         _ => None,
     };
     if let Some((reason, message)) = unseen {
@@ -420,8 +420,8 @@ fn names(ids: &[ObjectId]) -> Vec<String> {
     ids.iter().take(MOST_NAMES).map(ToString::to_string).collect()
 }
 
-fn entry(done: Done, now: Timestamp) -> HistoryEntry {
-    let Done {
+fn entry(done: SyncRecord, now: Timestamp) -> HistoryEntry {
+    let SyncRecord {
         revision,
         author,
         subject,
@@ -448,7 +448,7 @@ fn entry(done: Done, now: Timestamp) -> HistoryEntry {
 /// Puts an entry into the history. One that goes on with what the last one began takes its place.
 fn remember(history: &mut Vec<HistoryEntry>, mut new: HistoryEntry) {
     if let Some(last) =
-        history.first_mut().filter(|last| last.outcome == Came::Progressing.as_str())
+        history.first_mut().filter(|last| last.outcome == SyncOutcome::Progressing.as_str())
     {
         if last.revision == new.revision {
             new.created += last.created;

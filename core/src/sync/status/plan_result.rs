@@ -8,7 +8,7 @@ use crate::sync::apply::Outcome;
 use crate::sync::plan::Plan;
 use crate::sync::plan::work_index::Count;
 use crate::sync::status::Approved;
-use crate::sync::status::verdict::Carried;
+use crate::sync::status::verdict::Remaining;
 
 /// What a plan became.
 pub(crate) struct PlanResult {
@@ -20,7 +20,7 @@ pub(crate) struct PlanResult {
     pub outcome: Outcome,
     /// Writes that the server refused before and that were not sent again.
     pub blocked: usize,
-    pub carried: Carried,
+    pub carried: Remaining,
     pub approved: Option<Approved>,
     /// The approval that the GitSync carries, once it was acted on.
     pub handled: Option<String>,

@@ -8,14 +8,14 @@ use crate::sync::apply::impersonation::Refusal;
 use crate::sync::apply::problems::{FAILED, FORBIDDEN};
 use crate::sync::apply::terminating::keepers;
 use crate::sync::plan::{Cause, Held, Plan};
-use crate::sync::reasons::{Reason, Said, Verdict};
+use crate::sync::reasons::{EngineReason, Reason, Verdict};
 
 /// The message while the remote is looked at.
 pub const READING: &str = "reading the repository";
 
 /// What became of a plan, as far as the verdict needs it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct Remaining {
     /// Writes that are tried again.
     pub transient: usize,
     /// Deletes that did not happen and are tried again.
@@ -38,9 +38,9 @@ pub struct Carried {
 
 /// The verdict on a plan that was carried out, from its problems.
 #[must_use]
-pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carried) -> Verdict {
+pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Remaining) -> Verdict {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Carried { transient, undeleted, ending, left, asked, unseen, wait, refusal, unanswered } =
+    let Remaining { transient, undeleted, ending, left, asked, unseen, wait, refusal, unanswered } =
         carried;
     let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty());
     let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
@@ -63,7 +63,7 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
     let (reason, message, ready): (Reason, _, _) = if let Some(refusal) = refusal {
         (refusal.reason.into(), refusal.message.clone(), false)
     } else if *unanswered {
-        (Said::Progressing.into(), READING.to_owned(), false)
+        (EngineReason::Progressing.into(), READING.to_owned(), false)
     } else if errors > 0 {
         let first = problems.first().map(place_and_message).unwrap_or_default();
         let all = |code| problems.iter().all(|p| p.severity != Severity::Error || p.code == code);
@@ -71,36 +71,37 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
             let message = format!(
                 "{errors} object(s) of {revision} could not be written{rest}; trying again; first: {first}"
             );
-            (Said::ApplyFailed.into(), message, false)
+            (EngineReason::ApplyFailed.into(), message, false)
         } else {
-            let reason = if all(FORBIDDEN) { Said::Forbidden } else { Said::ProblemsFound };
+            let reason =
+                if all(FORBIDDEN) { EngineReason::Forbidden } else { EngineReason::ProblemsFound };
             (reason.into(), format!("{errors} error(s) at {revision}{rest}; first: {first}"), false)
         }
     } else if asks {
         let names = asked.join(", ");
         let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");
-        (Said::Progressing.into(), message, false)
+        (EngineReason::Progressing.into(), message, false)
     } else if transient > 0 {
         (
-            Said::ApplyFailed.into(),
+            EngineReason::ApplyFailed.into(),
             format!("{transient} object(s) of {revision} could not be written{rest}; trying again"),
             false,
         )
     } else if *left > 0 {
         let message = format!("{revision}: {left} object(s) are still to be written or deleted");
-        (Said::Progressing.into(), message, false)
+        (EngineReason::Progressing.into(), message, false)
     } else if let Some(kinds) = unseen {
         let message = format!("{revision}: deletes wait until the API server shows {kinds} again");
-        (Said::Progressing.into(), message, false)
+        (EngineReason::Progressing.into(), message, false)
     } else if let Some(held) = &plan.held {
-        let reason = if waits { Said::PruneWaiting } else { Said::PruneHeld };
+        let reason = if waits { EngineReason::PruneWaiting } else { EngineReason::PruneHeld };
         (reason.into(), held_message(held), false)
     } else if undeleted > 0 {
         let message = format!("{undeleted} object(s) could not be deleted; trying again");
-        (Said::PruneFailed.into(), message, false)
+        (EngineReason::PruneFailed.into(), message, false)
     } else if !plan.terminating.is_empty() {
         (
-            Said::Terminating.into(),
+            EngineReason::Terminating.into(),
             format!(
                 "waiting for the end of {} object(s) that are being deleted",
                 plan.terminating.len()
@@ -112,19 +113,19 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
             "{revision} is applied, but not all that was deleted is gone: {}",
             keepers(ending)
         );
-        (Said::Terminating.into(), message, false)
+        (EngineReason::Terminating.into(), message, false)
     } else if let Some((id, to)) = plan.given.first() {
         let count = plan.given.len();
         let message =
             format!("{count} object(s) are left to other GitSyncs; first: {id} to GitSync {to}");
-        (Said::HandingOver.into(), message, false)
+        (EngineReason::HandingOver.into(), message, false)
     } else {
         let mut message = format!("Applied revision: {revision}");
         if let Some(first) = plan.paused.first() {
             let count = plan.paused.len();
             message = format!("{message}; {count} object(s) paused, first: {first}");
         }
-        (Said::Succeeded.into(), message, true)
+        (EngineReason::Succeeded.into(), message, true)
     };
     Verdict { reason, message, ready, stalled: false, reconciling: busy }
 }
@@ -134,7 +135,7 @@ pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Carr
 pub fn unwatched(revision: &str, silent: &str) -> Verdict {
     let message =
         format!("{revision} is applied as far as is known; {}", unwatched_message(silent));
-    let reason = Said::KindsNotWatched.into();
+    let reason = EngineReason::KindsNotWatched.into();
     Verdict { reason, message, ready: false, stalled: false, reconciling: true }
 }
 

@@ -14,7 +14,7 @@ use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Effect, Event, Reply};
 use crate::sync::plan::Plan;
 use crate::sync::poll::remote::Remote;
-use crate::sync::reasons::{Said, unready};
+use crate::sync::reasons::{EngineReason, unready};
 use crate::sync::status::events::{of_sync, turned};
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::status::{Report, status};
@@ -147,7 +147,7 @@ impl StatusWriter<'_> {
         }
         let count = plan.create.len() + plan.update.len() + plan.prune.len();
         let message = format!("{}: writing or deleting {count} object(s)", loaded.revision);
-        let mut said = unready(Said::Progressing, &message, false);
+        let mut said = unready(EngineReason::Progressing, &message, false);
         said.reconciling = true;
         // A request is handled at the end.
         Some(Report { handled: None, ..Report::blank(subject, said, remote) })

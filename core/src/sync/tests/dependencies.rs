@@ -295,7 +295,7 @@ fn g11_g22_what_is_paused_or_wanted_again_is_not_offered() {
     assert_eq!(script.ready("one"), WAITS);
     let offers = |script: &Script| {
         let (one, engine) = (Key::new(NAMESPACE, "one"), script.operator.machine.engine());
-        ["x", "y", "z"].map(|name| engine.siblings.gives(&one, &id(name), "two"))
+        ["x", "y", "z"].map(|name| engine.peers.gives(&one, &id(name), "two"))
     };
     assert_eq!(offers(&script), [true, true, false]);
     script.annotate(&Name::Object(id("x")), keys::RECONCILE, keys::DISABLED);

@@ -1,4 +1,4 @@
-//! Plans against a server that answers when it likes, on a clock that stands still while nothing waits.
+//! PlanMemory against a server that answers when it likes, on a clock that stands still while nothing waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::Kind;
-use crate::sync::io::Pass;
+use crate::sync::io::Coroutine;
 use crate::sync::io::drive::{drive, io, start};
 use crate::sync::io::effect::Replied;
 use crate::sync::properties::definition;
@@ -106,7 +106,7 @@ impl Story {
         let mut settled = Settled::new();
         let work = apply(&writer, &self.desired, &plan, &mut settled, &mut self.pieces);
         let seconds = Duration::from_secs(server.seconds);
-        let (outcome, took) = drive(Pass::new(io.clone(), work), start, |request| {
+        let (outcome, took) = drive(Coroutine::new(io.clone(), work), start, |request| {
             (seconds, server.answer(request.call, &mut asked))
         });
         if server.code == 200 {

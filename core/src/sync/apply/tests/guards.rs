@@ -2,7 +2,9 @@
 //! again. A small API server answers each request on its own terms, and keeps what it was asked.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::Kind;
-use crate::sync::io::Pass;
+use crate::sync::io::Coroutine;
 use crate::sync::io::drive::{drive, io, start};
 use crate::sync::io::effect::Replied;
 use crate::sync::properties::definition;
@@ -45,8 +47,8 @@ impl Server {
             }
             other => panic!("{other:?}"),
         };
-        self.asked.lock().expect("lock").push(asked);
-        let next = self.replies.lock().expect("lock").pop_front();
+        self.asked.lock().push(asked);
+        let next = self.replies.lock().pop_front();
         let (code, reply) = next.unwrap_or_else(|| failure(500));
         match (code, deletes) {
             (200, true) => Ok(Reply::Deleted(Deleted::Gone)),
@@ -62,7 +64,7 @@ impl Server {
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("lock").clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -145,7 +147,7 @@ pub(crate) fn with_writer<T>(
         given: &|mark, _| mark.sync_uid != "keeps",
         until: io.now() + LONGEST,
     };
-    let pass = Pass::new(io.clone(), work(&writer));
+    let pass = Coroutine::new(io.clone(), work(&writer));
     drive(pass, start, |request| (Duration::ZERO, server.answer(&request.call))).0
 }
 
@@ -161,7 +163,7 @@ fn updated(
     let job = Job { id: id(), want, mode, adopted, drifted: false };
     with_writer(server, shown, &|| true, |writer| {
         async move {
-            let slot = writer.io.slot().await;
+            let slot = writer.io.permit().await;
             let updated = writer.update(slot, &job, "u").await;
             updated.map(|seen| seen.map(|(before, _)| before))
         }

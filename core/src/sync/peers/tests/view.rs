@@ -15,7 +15,7 @@ use crate::sync::properties::definition;
 type Wants = BTreeMap<Key, BTreeSet<&'static str>>;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-fn told(wants: &BTreeSet<&str>, round: usize) -> Told {
+fn told(wants: &BTreeSet<&str>, round: usize) -> Announced {
     let mut catalog = Catalog::default();
     for name in wants {
         let id = ObjectId::new(Kind::ModelAPI, *name);
@@ -24,12 +24,12 @@ fn told(wants: &BTreeSet<&str>, round: usize) -> Told {
     let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
     let loaded = Loaded::of(&spec.expect("a spec"), &format!("{round}"), catalog, None);
     let (polled, loaded) = (Seq::next(), Some(Arc::new(loaded)));
-    Told { uid: "uid".into(), generation: 1, polled, loaded, failed: false }
+    Announced { uid: "uid".into(), generation: 1, polled, loaded, failed: false }
 }
 
-/// What the siblings know of each pair, and what that has to be: every object of one, looked for in the other.
-fn check(siblings: &Siblings, wants: &Wants) {
-    let inner = siblings.lock();
+/// What the peers know of each pair, and what that has to be: every object of one, looked for in the other.
+fn check(peers: &Peers, wants: &Wants) {
+    let inner = peers.lock();
     let known = |one: &Key, two: &Key| -> BTreeSet<String> {
         let both = inner.contested.get(one).and_then(|all| all.get(two));
         both.into_iter().flatten().map(|id| id.name.clone()).collect()
@@ -73,21 +73,21 @@ fn g22_a_look_counts_when_it_began_after_the_commit_was_found_and_with_the_spec_
     let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
     let (before, found, after) = (Seq::next(), Seq::next(), Seq::next());
     let store = live(&[MAIN, ("other", 100, false)]);
-    let good = || Told { polled: after, ..told(&["a"].into(), 1) };
-    let asked = |told: Option<Told>| {
-        let siblings = Siblings::default();
-        let _nobody = told.map(|told| siblings.tell(&other, told));
-        let view = siblings.view(&main, found, Instant::now(), &store);
+    let good = || Announced { polled: after, ..told(&["a"].into(), 1) };
+    let asked = |told: Option<Announced>| {
+        let peers = Peers::default();
+        let _nobody = told.map(|told| peers.tell(&other, told));
+        let view = peers.view(&main, found, Instant::now(), &store);
         (view.unknown.len(), view.failed.len())
     };
     assert_eq!(asked(None), (1, 0), "it has told nothing");
     assert_eq!(asked(Some(good())), (0, 0));
-    assert_eq!(asked(Some(Told { failed: true, ..good() })), (0, 1));
+    assert_eq!(asked(Some(Announced { failed: true, ..good() })), (0, 1));
     for stale in [
-        Told { polled: before, ..good() },
-        Told { polled: before, failed: true, ..good() },
-        Told { generation: 0, ..good() },
-        Told { uid: "of the one before".into(), ..good() },
+        Announced { polled: before, ..good() },
+        Announced { polled: before, failed: true, ..good() },
+        Announced { generation: 0, ..good() },
+        Announced { uid: "of the one before".into(), ..good() },
     ] {
         assert_eq!(asked(Some(stale)), (1, 0), "it has to look again");
     }
@@ -103,10 +103,10 @@ fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
     catalog.broken.insert(id("broken"), "b.yaml".into());
     let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
     let loaded = Loaded::of(&spec.expect("a spec"), "c", catalog, None);
-    let siblings = Siblings::default();
-    let told = Told { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
-    let _nobody = siblings.tell(&other, told);
-    let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
+    let peers = Peers::default();
+    let told = Announced { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
+    let _nobody = peers.tell(&other, told);
+    let view = peers.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven(), Unproven::default());
     for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
         assert_eq!(view.wanted_by(&id(name)).as_deref(), by, "{name}");
@@ -116,13 +116,13 @@ fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
 #[test]
 fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     let (main, id) = (Key::new("team", "main"), ObjectId::new(Kind::ModelAPI, "a"));
-    let siblings = Siblings::default();
+    let peers = Peers::default();
     for name in ["main", "older", "younger"] {
-        let _nobody = siblings.tell(&Key::new("team", name), told(&["a"].into(), 1));
+        let _nobody = peers.tell(&Key::new("team", name), told(&["a"].into(), 1));
     }
     let rival = |older: bool, younger: bool| {
         let store = live(&[MAIN, ("older", 100, older), ("younger", 300, younger)]);
-        let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
+        let view = peers.view(&main, Seq::default(), Instant::now(), &store);
         assert_eq!(view.wanted_by(&id).as_deref(), Some("older"), "it is not deleted");
         view.contested().remove(&id).map(|rival| (rival.name, rival.older))
     };
@@ -132,21 +132,21 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     // One that has not been read and will not be: nobody knows what it wants.
     let store = live(&[MAIN, ("silent", 100, true)]);
     let silent = Key::new("team", "silent");
-    let unread = |since| siblings.view(&main, since, Instant::now(), &store).unproven().unread;
+    let unread = |since| peers.view(&main, since, Instant::now(), &store).unproven().unread;
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // Nor of one whose remote was away, and which was suspended for that.
-    let away = Told { loaded: None, failed: true, ..told(&[].into(), 1) };
-    let _nobody = siblings.tell(&silent, away);
+    let away = Announced { loaded: None, failed: true, ..told(&[].into(), 1) };
+    let _nobody = peers.tell(&silent, away);
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // Also if it had been read once: nobody knows what has come since.
-    let _nobody = siblings.tell(&silent, Told { failed: true, ..told(&["a"].into(), 1) });
+    let _nobody = peers.tell(&silent, Announced { failed: true, ..told(&["a"].into(), 1) });
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // It has looked after the commit was found, and was suspended then.
-    let _nobody = siblings.tell(&silent, told(&["a"].into(), 1));
+    let _nobody = peers.tell(&silent, told(&["a"].into(), 1));
     assert_eq!(unread(Seq::default()), [""; 0]);
     // The next commit may have moved anything to it.
     assert_eq!(unread(Seq::next()), ["GitSync silent"]);
-    let view = siblings.view(&main, Seq::next(), Instant::now(), &store);
+    let view = peers.view(&main, Seq::next(), Instant::now(), &store);
     assert_eq!(view.unknown, [], "it is not asked");
     let reason = view.unproven().reason;
     assert!(reason.starts_with("GitSync silent is suspended, so"), "{reason}");
@@ -155,7 +155,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
 #[test]
 fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
     for seed in 0..200 {
-        let (mut dice, siblings, mut wants) = (Dice::new(seed), Siblings::default(), Wants::new());
+        let (mut dice, peers, mut wants) = (Dice::new(seed), Peers::default(), Wants::new());
         for round in 0..40 {
             let namespace = ["team", "far"][dice.roll(8) / 7];
             let key = Key::new(namespace, ["main", "other", "third"][dice.roll(3)]);
@@ -168,13 +168,13 @@ fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
             };
             let woken = if dice.roll(6) == 0 {
                 wants.remove(&key);
-                siblings.forget(&key)
+                peers.forget(&key)
             } else {
                 let set: BTreeSet<_> = NAMES.into_iter().filter(|_| dice.roll(2) == 0).collect();
                 wants.insert(key.clone(), set.clone());
-                siblings.tell(&key, told(&set, round))
+                peers.tell(&key, told(&set, round))
             };
-            check(&siblings, &wants);
+            check(&peers, &wants);
             // Who is concerned hears of it, and nobody else does.
             let others = before.keys().filter(|other| **other != key);
             let concerned = others.filter(|other| {
@@ -196,10 +196,11 @@ fn g22_a_file_that_another_sync_cannot_read_may_hold_anything() {
         let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
         let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
         for failed in [false, true] {
-            let siblings = Siblings::default();
-            let told = Told { loaded: Some(loaded.clone()), failed, ..told(&BTreeSet::new(), 1) };
-            let _nobody = siblings.tell(&Key::new("team", "other"), told);
-            let unproven = siblings.view(&main, Seq::default(), Instant::now(), &store).unproven();
+            let peers = Peers::default();
+            let told =
+                Announced { loaded: Some(loaded.clone()), failed, ..told(&BTreeSet::new(), 1) };
+            let _nobody = peers.tell(&Key::new("team", "other"), told);
+            let unproven = peers.view(&main, Seq::default(), Instant::now(), &store).unproven();
             let file = "GitSync other: b/p.yaml";
             let whole = failed.then_some("GitSync other");
             assert_eq!(unproven.unread, whole.into_iter().chain([file]).collect::<Vec<_>>());
@@ -211,65 +212,62 @@ fn g22_a_file_that_another_sync_cannot_read_may_hold_anything() {
 
 #[test]
 fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() {
-    let (siblings, key) = (Siblings::default(), Key::new("team", "other"));
+    let (peers, key) = (Peers::default(), Key::new("team", "other"));
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     let late = told(&BTreeSet::new(), 1);
-    let _ = siblings.ask(&key, since, Instant::now());
-    let _woken = siblings.tell(&key, early);
-    assert!(siblings.is_asked(&key), "it looks once more");
+    let _ = peers.ask(&key, since, Instant::now());
+    let _woken = peers.tell(&key, early);
+    assert!(peers.is_asked(&key), "it looks once more");
     // Asked again while the look is on its way.
-    let _ = siblings.ask(&key, since, Instant::now());
-    let _woken = siblings.tell(&key, late);
-    assert!(!siblings.is_asked(&key));
+    let _ = peers.ask(&key, since, Instant::now());
+    let _woken = peers.tell(&key, late);
+    assert!(!peers.is_asked(&key));
 }
 
 #[test]
 fn g11_g22_who_waits_for_that_hears_that_it_is_others_who_take_something() {
-    let (siblings, giver) = (Siblings::default(), Key::new("team", "main"));
-    let takers = || siblings.takers(&giver).into_iter().collect::<Vec<_>>();
+    let (peers, giver) = (Peers::default(), Key::new("team", "main"));
+    let takers = || peers.takers(&giver).into_iter().collect::<Vec<_>>();
     let gift = |name: &str, to: &str| (ObjectId::new(Kind::ModelAPI, name), to.to_owned());
-    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")], None), ["b", "d"]);
+    assert_eq!(peers.give(&giver, &[gift("a", "b"), gift("c", "d")], None), ["b", "d"]);
     assert_eq!(takers(), ["b", "d"]);
-    siblings.wait_for_takers(&Key::new("team", "w"));
-    assert_eq!(siblings.give(&giver, &[gift("a", "b"), gift("c", "d")], None), [""; 0], "no news");
+    peers.wait_for_takers(&Key::new("team", "w"));
+    assert_eq!(peers.give(&giver, &[gift("a", "b"), gift("c", "d")], None), [""; 0], "no news");
+    assert_eq!(peers.give(&giver, &[gift("a", "b"), gift("c", "d"), gift("e", "d")], None), ["d"]);
     assert_eq!(
-        siblings.give(&giver, &[gift("a", "b"), gift("c", "d"), gift("e", "d")], None),
-        ["d"]
-    );
-    assert_eq!(
-        siblings.give(&giver, &[gift("a", "b")], None),
+        peers.give(&giver, &[gift("a", "b")], None),
         ["w"],
         "the other one has taken its own"
     );
     assert_eq!(takers(), ["b"]);
-    assert_eq!(siblings.give(&giver, &[], None), [""; 0], "it has gone on, or waits anew");
+    assert_eq!(peers.give(&giver, &[], None), [""; 0], "it has gone on, or waits anew");
     assert_eq!(takers(), [""; 0]);
-    siblings.wait_for_takers(&Key::new("team", "w"));
-    assert_eq!(siblings.give(&giver, &[gift("a", "b")], None), ["b", "w"]);
+    peers.wait_for_takers(&Key::new("team", "w"));
+    assert_eq!(peers.give(&giver, &[gift("a", "b")], None), ["b", "w"]);
 }
 
 #[test]
 fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
     let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
     let store = live(&[MAIN, ("other", 100, false)]);
-    let (siblings, start) = (Siblings::default(), Instant::now());
+    let (peers, start) = (Peers::default(), Instant::now());
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
-    assert!(siblings.ask(&other, since, start));
+    assert!(peers.ask(&other, since, start));
     // Asked again, and by a look that began too early: it has not answered yet.
-    assert!(!siblings.ask(&other, since, start + GIVE_UP / 2), "it is asked already");
-    let _woken = siblings.tell(&other, early);
+    assert!(!peers.ask(&other, since, start + GIVE_UP / 2), "it is asked already");
+    let _woken = peers.tell(&other, early);
     let view =
-        |seconds: u64| siblings.view(&main, since, start + Duration::from_secs(seconds), &store);
+        |seconds: u64| peers.view(&main, since, start + Duration::from_secs(seconds), &store);
     assert_eq!((view(59).unknown.len(), view(59).failed.len()), (1, 0));
     assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 1));
     // It was suspended meanwhile: its minute begins when it can look again.
-    let _woken = siblings.take_waiters(&other);
-    assert!(siblings.ask(&other, since, start + Duration::from_secs(3600)));
+    let _woken = peers.take_waiters(&other);
+    assert!(peers.ask(&other, since, start + Duration::from_secs(3600)));
     assert_eq!((view(3659).unknown.len(), view(3659).failed.len()), (1, 0));
     assert_eq!((view(3660).unknown.len(), view(3660).failed.len()), (0, 1));
-    let _woken = siblings.tell(&other, told(&BTreeSet::new(), 1));
+    let _woken = peers.tell(&other, told(&BTreeSet::new(), 1));
     assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 0));
 }
 
@@ -282,10 +280,10 @@ fn g22_broken_files_are_named_unless_they_are_many() {
         catalog.broken_paths.extend((0..count).map(|n| format!("b/{n}.yaml")));
         let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
         let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
-        let siblings = Siblings::default();
-        let told = Told { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
-        let _nobody = siblings.tell(&other, told);
-        let view = siblings.view(&main, Seq::default(), Instant::now(), &store);
+        let peers = Peers::default();
+        let told = Announced { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
+        let _nobody = peers.tell(&other, told);
+        let view = peers.view(&main, Seq::default(), Instant::now(), &store);
         let files: Vec<_> = (0..named).map(|n| format!("GitSync other: b/{n}.yaml")).collect();
         let expected = if named == 0 { vec!["GitSync other".to_owned()] } else { files };
         assert_eq!(view.unproven().unread, expected);
@@ -295,39 +293,39 @@ fn g22_broken_files_are_named_unless_they_are_many() {
 
 #[test]
 fn g22_what_a_look_has_read_is_known_before_a_pass_takes_it_in() {
-    let (siblings, [one, two]) = (Siblings::default(), ["one", "two"].map(|n| Key::new("team", n)));
+    let (peers, [one, two]) = (Peers::default(), ["one", "two"].map(|n| Key::new("team", n)));
     let store = live(&[("one", 1, false), ("two", 2, false)]);
-    let _first = siblings.tell(&one, told(&BTreeSet::new(), 0));
-    assert!(!siblings.wait(&one, &two, Seq::next()));
-    let (news, found) = (siblings.news("team"), told(&BTreeSet::from(["a"]), 1));
-    siblings.hear(&one, found.clone());
-    assert!(siblings.news("team") > news, "a delete that is about to be sent is not");
+    let _first = peers.tell(&one, told(&BTreeSet::new(), 0));
+    assert!(!peers.wait(&one, &two, Seq::next()));
+    let (news, found) = (peers.news("team"), told(&BTreeSet::from(["a"]), 1));
+    peers.hear(&one, found.clone());
+    assert!(peers.news("team") > news, "a delete that is about to be sent is not");
     let id = ObjectId::new(Kind::ModelAPI, "a");
-    let view = siblings.view(&two, Seq::default(), Instant::now(), &store);
+    let view = peers.view(&two, Seq::default(), Instant::now(), &store);
     assert_eq!(view.wanted_by(&id).as_deref(), Some("one"));
-    assert_eq!(siblings.tell(&one, found), [two], "whoever waits is woken when it is taken in");
+    assert_eq!(peers.tell(&one, found), [two], "whoever waits is woken when it is taken in");
 }
 
 #[test]
 fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
     let (giver, taker) = (Key::new("team", "main"), Key::new("team", "other"));
     let store = live(&[MAIN, ("other", 100, false)]);
-    let (siblings, id) = (Siblings::default(), ObjectId::new(Kind::ModelAPI, "a"));
+    let (peers, id) = (Peers::default(), ObjectId::new(Kind::ModelAPI, "a"));
     let gives = || {
-        let view = siblings.view(&taker, Seq::default(), Instant::now(), &store);
+        let view = peers.view(&taker, Seq::default(), Instant::now(), &store);
         let seen = view.gives.get("main").is_some_and(|gives| gives.contains_key(&id));
-        let now = siblings.gives(&giver, &id, "other");
+        let now = peers.gives(&giver, &id, "other");
         assert_eq!(seen, now, "a plan and the write of it");
         now
     };
     let read = |wants: &[&'static str], round| {
         let told = told(&wants.iter().copied().collect(), round);
-        siblings.hear(&giver, told.clone());
+        peers.hear(&giver, told.clone());
         told.loaded
     };
     let without = read(&["b"], 1);
     let gift = [(id.clone(), "other".to_owned())];
-    assert_eq!(siblings.give(&giver, &gift, without.as_ref()), ["other"]);
+    assert_eq!(peers.give(&giver, &gift, without.as_ref()), ["other"]);
     assert!(gives());
     // It has read another commit, and no pass has planned with it yet.
     read(&["a", "b"], 2);
@@ -336,29 +334,29 @@ fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
     assert!(gives());
     // The younger one of two that want it leaves it to the older one, whatever it reads.
     let both = read(&["a"], 4);
-    assert_eq!(siblings.give(&giver, &gift, both.as_ref()), [""; 0]);
+    assert_eq!(peers.give(&giver, &gift, both.as_ref()), [""; 0]);
     read(&["a", "b"], 5);
     assert!(gives());
     // So does one that comes to its end.
-    assert_eq!(siblings.give(&giver, &gift, None), [""; 0]);
+    assert_eq!(peers.give(&giver, &gift, None), [""; 0]);
     read(&["a"], 6);
     assert!(gives());
 }
 
 #[test]
 fn g22_only_another_commit_is_news_for_who_deletes() {
-    let (siblings, key) = (Siblings::default(), Key::new("team", "other"));
+    let (peers, key) = (Peers::default(), Key::new("team", "other"));
     let first = told(&BTreeSet::from(["a"]), 1);
-    assert_eq!(siblings.news("team"), 0);
-    let _woken = siblings.tell(&key, first.clone());
-    let known = siblings.news("team");
+    assert_eq!(peers.news("team"), 0);
+    let _woken = peers.tell(&key, first.clone());
+    let known = peers.news("team");
     assert!(known > 0, "it was not known at all");
-    let again = Told { polled: Seq::next(), ..first };
-    let _woken = siblings.tell(&key, again);
-    assert_eq!(siblings.news("team"), known, "the same commit");
-    let _woken = siblings.tell(&key, told(&BTreeSet::from(["a"]), 2));
-    assert!(siblings.news("team") > known, "another one, also when it wants the same");
-    assert_eq!(siblings.news("far"), 0);
+    let again = Announced { polled: Seq::next(), ..first };
+    let _woken = peers.tell(&key, again);
+    assert_eq!(peers.news("team"), known, "the same commit");
+    let _woken = peers.tell(&key, told(&BTreeSet::from(["a"]), 2));
+    assert!(peers.news("team") > known, "another one, also when it wants the same");
+    assert_eq!(peers.news("far"), 0);
 }
 
 #[test]
@@ -369,8 +367,8 @@ fn g22_of_many_that_cannot_be_read_five_are_named() {
         let mut syncs = vec![MAIN];
         syncs.extend(names.iter().take(count).map(|name| (name.as_str(), 100, true)));
         let store = live(&syncs);
-        let siblings = Siblings::default();
-        let unproven = siblings.view(&main, Seq::default(), Instant::now(), &store).unproven();
+        let peers = Peers::default();
+        let unproven = peers.view(&main, Seq::default(), Instant::now(), &store).unproven();
         assert_eq!(unproven.unread.len(), count);
         assert!(unproven.reason.contains("GitSync s4 is suspended"), "{}", unproven.reason);
         assert_eq!(unproven.reason.contains(" more"), rest.is_some(), "{}", unproven.reason);
@@ -387,10 +385,10 @@ fn g22_a_path_that_is_too_long_is_not_named() {
         catalog.broken_paths.insert("p".repeat(length));
         let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
         let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
-        let siblings = Siblings::default();
-        let told = Told { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
-        let _nobody = siblings.tell(&Key::new("team", "other"), told);
-        let unproven = siblings.view(&main, Seq::default(), Instant::now(), &store).unproven();
+        let peers = Peers::default();
+        let told = Announced { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
+        let _nobody = peers.tell(&Key::new("team", "other"), told);
+        let unproven = peers.view(&main, Seq::default(), Instant::now(), &store).unproven();
         let whole = unproven.unread == ["GitSync other"];
         assert_eq!(!whole, named, "{length}");
     }

@@ -198,7 +198,7 @@ pub(super) fn held(plan: &Plan) -> Vec<&str> {
 }
 
 impl World {
-    /// Plans, and shows what is held, as a status does.
+    /// PlanMemory, and shows what is held, as a status does.
     pub(super) fn show(&mut self) -> Plan {
         let plan = self.plan();
         self.pending = brake::pending(self.pending.as_ref(), &plan, self.input_key, &self.unproven);

@@ -1,7 +1,7 @@
 //! Objects of broken files, by their last good definitions.
 
 use super::*;
-use crate::sync::commit::last_good::Kept;
+use crate::sync::commit::last_good::LastGood;
 
 /// A world whose commit has errors: it wants a, and b is kept of an earlier one, in a file that is broken.
 fn broken(certain: bool) -> World {
@@ -14,7 +14,7 @@ fn broken(certain: bool) -> World {
 }
 
 fn keep(w: &mut World, name: &str, want: Desired, certain: bool) {
-    let kept = Some(Arc::new(Kept { commit: "good".into(), certain }));
+    let kept = Some(Arc::new(LastGood { commit: "good".into(), certain }));
     w.desired.insert(id(name), Desired { kept, ..want });
 }
 

@@ -74,7 +74,7 @@ impl Oracle {
             return false;
         };
         let shown = pass.shown[watch_of(&Name::Object(id.clone()))];
-        *at > shown && *writer != Writer::Pass(pass.number)
+        *at > shown && *writer != Writer::Coroutine(pass.number)
     }
 
     /// What is not so although it is said that this commit is applied. While a pass goes on, what has changed since it began is
@@ -179,7 +179,7 @@ impl Oracle {
     /// What was held for a commit is held no more once another one was planned with. When the branch goes back, it is judged anew.
     fn lets_go(&mut self, name: &str, uid: &str, status: &GitSyncStatus, writer: Writer) {
         let found = self.looked.get(name).and_then(|looked| looked.found);
-        let (Writer::Pass(_), Some((head, _))) = (writer, found) else { return };
+        let (Writer::Coroutine(_), Some((head, _))) = (writer, found) else { return };
         let (newest, shown) = (super::commit(head), status.pending_prune.as_ref());
         self.held.retain(|(of, key), _| {
             of != uid

@@ -83,7 +83,7 @@ struct Place {
 
 /// A pass of a GitSync.
 #[derive(Default)]
-struct Pass {
+struct Coroutine {
     number: u64,
     /// Of which spec.
     generation: Option<i64>,
@@ -101,7 +101,7 @@ struct Pass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
     /// This pass of the operator.
-    Pass(u64),
+    Coroutine(u64),
     /// A pass that nobody goes on with.
     Late,
     /// A person.
@@ -151,7 +151,7 @@ pub struct Oracle {
     shown_last: Option<(u64, Shown)>,
     others_last: Option<(u64, Rc<BTreeSet<(usize, ObjectId)>>)>,
     /// The pass of each GitSync that is under way, or was the last one.
-    passes: BTreeMap<String, Pass>,
+    passes: BTreeMap<String, Coroutine>,
     /// What this operator has said last of each GitSync.
     said: BTreeMap<String, Rc<Request>>,
     /// The GitSyncs whose status was written last by somebody who is no more.
@@ -267,7 +267,7 @@ impl Oracle {
         let shown = [0, 1, 2].map(|watch: usize| operator.watches[watch].cursor);
         let number = operator.active.get(name).copied().unwrap_or_default();
         let generation = operator.entry(name).and_then(|entry| entry.value.facts.generation);
-        let pass = Pass { number, generation, shown, ..Pass::default() };
+        let pass = Coroutine { number, generation, shown, ..Coroutine::default() };
         self.passes.insert(name.to_owned(), pass);
     }
 

@@ -300,7 +300,7 @@ impl Oracle {
             self.applied_ever.remove(id);
             self.answered.remove(id);
         }
-        if let (Call::Apply { id, manifest, .. }, Writer::Pass(_)) = (call, writer) {
+        if let (Call::Apply { id, manifest, .. }, Writer::Coroutine(_)) = (call, writer) {
             let said = manifest["metadata"]["annotations"].get(keys::APPLIED);
             let said = said.and_then(Value::as_str).unwrap_or_default().to_owned();
             self.applied.insert(id.clone(), (sync.to_owned(), said.clone()));

@@ -27,7 +27,7 @@ fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
         ..Plan::default()
     };
     let said = Verdict {
-        reason: Said::ProblemsFound.into(),
+        reason: EngineReason::ProblemsFound.into(),
         message: long.clone(),
         ready: false,
         stalled: false,
@@ -54,8 +54,8 @@ fn g18_a_status_is_never_longer_than_256_kib_and_still_counts() {
 #[test]
 fn g18_what_a_commit_began_and_finished_later_is_one_entry_of_the_history() {
     let mut history = Vec::new();
-    let mut did = |revision: &str, outcome: Came, counts| {
-        let done = Done {
+    let mut did = |revision: &str, outcome: SyncOutcome, counts| {
+        let done = SyncRecord {
             revision: revision.into(),
             author: String::new(),
             subject: String::new(),
@@ -68,23 +68,36 @@ fn g18_what_a_commit_began_and_finished_later_is_one_entry_of_the_history() {
         let short = |e: &HistoryEntry| (e.outcome.clone(), e.created, e.updated, e.pruned);
         history.iter().map(short).collect::<Vec<_>>()
     };
-    let line =
-        |outcome: Came, (created, updated, pruned)| (outcome.to_string(), created, updated, pruned);
-    assert_eq!(did("one", Came::Progressing, (2, 1, 0)), [line(Came::Progressing, (2, 1, 0))]);
-    assert_eq!(did("one", Came::Progressing, (0, 1, 0)), [line(Came::Progressing, (2, 2, 0))]);
-    assert_eq!(did("one", Came::Applied, (0, 0, 3)), [line(Came::Applied, (2, 2, 3))]);
-    let two = did("one", Came::Applied, (0, 1, 0));
-    assert_eq!(two, [line(Came::Applied, (0, 1, 0)), line(Came::Applied, (2, 2, 3))]);
-    did("two", Came::Progressing, (1, 0, 0));
-    let four = did("three", Came::Held, (0, 0, 0));
-    assert_eq!(four[..2], [line(Came::Held, (0, 0, 0)), line(Came::Partial, (1, 0, 0))]);
+    let line = |outcome: SyncOutcome, (created, updated, pruned)| {
+        (outcome.to_string(), created, updated, pruned)
+    };
+    assert_eq!(
+        did("one", SyncOutcome::Progressing, (2, 1, 0)),
+        [line(SyncOutcome::Progressing, (2, 1, 0))]
+    );
+    assert_eq!(
+        did("one", SyncOutcome::Progressing, (0, 1, 0)),
+        [line(SyncOutcome::Progressing, (2, 2, 0))]
+    );
+    assert_eq!(
+        did("one", SyncOutcome::Applied, (0, 0, 3)),
+        [line(SyncOutcome::Applied, (2, 2, 3))]
+    );
+    let two = did("one", SyncOutcome::Applied, (0, 1, 0));
+    assert_eq!(two, [line(SyncOutcome::Applied, (0, 1, 0)), line(SyncOutcome::Applied, (2, 2, 3))]);
+    did("two", SyncOutcome::Progressing, (1, 0, 0));
+    let four = did("three", SyncOutcome::Held, (0, 0, 0));
+    assert_eq!(
+        four[..2],
+        [line(SyncOutcome::Held, (0, 0, 0)), line(SyncOutcome::Partial, (1, 0, 0))]
+    );
     assert_eq!((four.len(), history[3].trigger.as_str()), (4, "Request"));
 }
 
 #[test]
 fn g18_a_long_request_and_hidden_characters_stay_out_of_a_status() {
     let said = Verdict {
-        reason: Said::ApplyFailed.into(),
+        reason: EngineReason::ApplyFailed.into(),
         message: "a\u{202e}b\n\u{9b}31mc".into(),
         ready: false,
         stalled: false,

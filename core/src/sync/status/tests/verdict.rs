@@ -11,9 +11,9 @@ fn g12_held_deletes_wait_for_somebody_and_unproven_ones_for_the_cause_to_end() {
         victims,
     };
     let mut plan = Plan { held: Some(held.clone()), ..Plan::default() };
-    let asked = Carried { asked: vec!["other".into()], ..Carried::default() };
-    assert_eq!(verdict("r", &[], &plan, &asked).reason, Said::Progressing.into());
-    let said = verdict("r", &[], &plan, &Carried::default());
+    let asked = Remaining { asked: vec!["other".into()], ..Remaining::default() };
+    assert_eq!(verdict("r", &[], &plan, &asked).reason, EngineReason::Progressing.into());
+    let said = verdict("r", &[], &plan, &Remaining::default());
     assert_eq!(
         (said.reason.as_str(), said.reconciling),
         ("PruneHeld", false),
@@ -21,7 +21,7 @@ fn g12_held_deletes_wait_for_somebody_and_unproven_ones_for_the_cause_to_end() {
     );
     // These go on by themselves once the other GitSync can be read.
     plan.held = Some(Held { cause: Cause::Unproven, ..held });
-    let said = verdict("r", &[], &plan, &Carried::default());
+    let said = verdict("r", &[], &plan, &Remaining::default());
     assert_eq!((said.reason.as_str(), said.reconciling), ("PruneWaiting", true));
 }
 
@@ -37,27 +37,27 @@ fn g18_what_failed_and_what_was_not_tried_yet_are_told_apart() {
         hint: None,
         object: None,
     };
-    let said = |problems: &[Problem], carried: &Carried| {
+    let said = |problems: &[Problem], carried: &Remaining| {
         let Verdict { reason, message, ready, reconciling, .. } =
             verdict("main@sha1:0", problems, &Plan::default(), carried);
         assert!(!ready && reconciling);
         (reason, message)
     };
-    let failed = Carried { transient: 1, left: 312, ..Carried::default() };
+    let failed = Remaining { transient: 1, left: 312, ..Remaining::default() };
     let (reason, message) = said(&[problem("CVK0903")], &failed);
-    assert!(reason.is(Said::ApplyFailed));
+    assert!(reason.is(EngineReason::ApplyFailed));
     assert_eq!(
         message,
         "1 object(s) of main@sha1:0 could not be written, 312 more not tried yet; trying again; first: a.yaml:1:1: Agent/a could not be written: no answer"
     );
     let (reason, message) = said(&[problem("CVK0201"), problem("CVK0903")], &failed);
-    assert!(reason.is(Said::ProblemsFound));
+    assert!(reason.is(EngineReason::ProblemsFound));
     assert!(
         message.starts_with("2 error(s) at main@sha1:0, 312 more not tried yet; "),
         "{message}"
     );
     // Slow, and nothing is wrong.
-    let (reason, message) = said(&[], &Carried { left: 312, ..Carried::default() });
-    assert!(reason.is(Said::Progressing));
+    let (reason, message) = said(&[], &Remaining { left: 312, ..Remaining::default() });
+    assert!(reason.is(EngineReason::Progressing));
     assert_eq!(message, "main@sha1:0: 312 object(s) are still to be written or deleted");
 }
