@@ -78,8 +78,9 @@ async fn a13_a_config_map_without_the_label_is_not_used_and_named_until_it_is_la
     team.condition(Kind::Agent, "one", "InputsFollowed", Value::is_null).await;
 
     // Without the label what runs stays as it is, whatever the ConfigMap holds and Git wants.
-    team.put_map("plain", &[], json!({"k": "2"})).await;
+    cluster.kubectl(&["-n", &team.namespace, "label", "configmap/plain", "convoke.dev/agents-"]);
     team.refused("one", "NotAllowed").await;
+    team.put_map("plain", &[], json!({"k": "2"})).await;
     let other = one.replace("spec:\n", "spec:\n  model: other\n");
     team.push(&[("one.yaml", Some(&other))]).await;
     team.refused("one", "NotAllowed").await;
