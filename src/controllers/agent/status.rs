@@ -108,13 +108,14 @@ fn decide_phase(
     if agent.spec.suspend {
         return (Phase::Stopped, Reason::Suspended.as_str(), "Suspended".into());
     }
+    // Also while pods of an earlier spec run: this one is not rolled out.
+    if let Some(why) = applied.inputs.held() {
+        return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
+    }
     let Some(observed) = &applied.observed else {
         if let Some(build) = &resolved.waiting_for_build {
             let message = format!("Waiting for AgentBuild {build}");
             return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
-        }
-        if let Some(why) = applied.inputs.held() {
-            return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
         }
         let message = format!("Waiting for {}", resolved.waiting_for.join(", "));
         return (Phase::Waiting, Reason::WaitingForDependencies.as_str(), message);

@@ -68,10 +68,11 @@ fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, S
         let message = "Served elsewhere; not checked whether it answers";
         return (Phase::Ready, "External", message.into());
     }
+    // Also while pods of an earlier spec run: this one is not rolled out.
+    if let Some(why) = applied.inputs.held() {
+        return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
+    }
     let Some(observed) = &applied.observed else {
-        if let Some(why) = applied.inputs.held() {
-            return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
-        }
         let build = serving.waiting_for_build.as_deref().unwrap_or_default();
         let message = format!("Waiting for AgentBuild {build}");
         return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);

@@ -191,7 +191,7 @@ fn m4_a_model_that_is_not_served_is_told_while_it_is_so() {
 }
 
 #[test]
-fn a13_what_may_not_be_read_holds_first_pods_and_hides_none_that_run() {
+fn a13_what_may_not_be_read_holds_a_spec_back_and_is_not_called_ready() {
     let secret = Reference { source: Source::Secret, name: "keys".into() };
     let decision = Decision { unlabelled: vec![secret], ..Decision::default() };
     let watching = &State::Watching;
@@ -205,6 +205,7 @@ fn a13_what_may_not_be_read_holds_first_pods_and_hides_none_that_run() {
     assert!(first.message.is_some_and(|text| text.starts_with("Secret keys: not labelled")));
     let runs = Applied { inputs: followed().holding(), ..available() };
     let later = of(&minimal(), &resolved(), &runs);
-    assert_eq!(later.phase, Some(Phase::Ready));
+    assert_eq!(later.phase, Some(Phase::Waiting), "what runs is of an earlier spec");
+    assert_eq!(shown(&later, "Available").map(|c| c.0), Some("True"));
     assert_eq!(shown(&later, "InputsFollowed"), Some(("False", "NotAllowed")));
 }
