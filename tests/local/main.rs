@@ -5,3 +5,4 @@ mod bench_parts;
 mod cli;
 mod git_remote;
 mod hostile_folder;
+mod layers;
