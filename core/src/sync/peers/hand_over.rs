@@ -2,7 +2,7 @@
 //! over in place and never deleted and made anew.
 //!
 //! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
-//! moves a file from one folder to another is seen by both. LastGood in memory only; whoever is unknown is asked.
+//! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};

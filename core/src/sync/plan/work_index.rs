@@ -1,4 +1,4 @@
-//! Which objects a plan has to look at. LastGood up to date object by object, so that a plan costs what changed,
+//! Which objects a plan has to look at. Kept up to date object by object, so that a plan costs what changed,
 //! however many objects there are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

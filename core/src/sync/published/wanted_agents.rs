@@ -1,7 +1,7 @@
 //! What the engine tells the Agent controller: the agents that the newest commit of each GitSync wants.
 //!
 //! The address of a peer follows from its name. So an agent is wired to a peer of the same commit at its first write,
-//! whichever of the two is applied first. LastGood in memory only: the engine fills it again from the commit that it reads
+//! whichever of the two is applied first. Kept in memory only: the engine fills it again from the commit that it reads
 //! first.
 
 use parking_lot::RwLock;
