@@ -66,11 +66,6 @@ pub mod keys {
     pub const DISABLED: &str = "disabled";
     /// The value of [`AGENTS`].
     pub const ALLOW: &str = "allow";
-    /// What stores meet on every object.
-    pub const ON_OBJECTS: &[&str] = &[
-        OWNER, APPLIED, COMMIT, SOURCE, PRUNE, ADOPT_BY, RECONCILE, OWNER_KIND, OWNER_NAME,
-        CHILD_HASH,
-    ];
     /// The one annotation of ours that a document in Git may carry.
     pub const FROM_GIT: &[&str] = &[PRUNE];
 }

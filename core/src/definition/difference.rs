@@ -10,8 +10,8 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::diagnostic::printable;
 use crate::api::Kind;
+use crate::text::printable;
 
 /// Longest value that is shown, in characters; longer texts are told by their lines.
 const MOST_CHARS: usize = 60;
@@ -489,5 +489,5 @@ fn names(
 }
 
 #[cfg(test)]
-#[path = "difference_tests.rs"]
+#[path = "tests/difference.rs"]
 mod tests;

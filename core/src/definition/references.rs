@@ -3,11 +3,13 @@
 
 use serde_json::Value;
 
-use super::diagnostic::{code, nearest, quote, sort};
-use super::document::{Document, Place};
+use super::diagnostic::{code, sort};
+use super::document::Document;
+use super::places::Place;
 use super::{Catalog, Definition};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
+use crate::text::{nearest, quote};
 
 /// An object that a definition names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,5 +207,5 @@ pub(super) fn references(id: &ObjectId, spec: &Value, document: &Document) -> Ve
 }
 
 #[cfg(test)]
-#[path = "references_tests.rs"]
+#[path = "tests/references.rs"]
 mod tests;

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use super::diagnostic::quote;
+use crate::text::quote;
 
 /// A plain scalar by the core schema.
 ///

@@ -464,4 +464,5 @@ fn write<T>(lock: &RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
 }
 
 #[cfg(test)]
+#[path = "tests/store.rs"]
 mod tests;

@@ -185,19 +185,19 @@ fn g21_a_changed_value_reads_again_only_what_uses_it() {
     let files = [("a.yaml", one.as_str()), ("b.yaml", two.as_str()), ("m.yaml", MODEL)];
     let mut loader = Loader::new(Limits::default());
     let mut parsed = |values: &[(&str, &str)]| {
-        let before = loader.parsed;
+        let before = loader.parsed();
         let catalog = loader.load(&tree(&files), &context(values));
         assert_eq!(catalog.problems, [], "{values:?}");
-        loader.parsed - before
+        loader.parsed() - before
     };
     assert_eq!(parsed(&[("ENV", "a"), ("N", "1")]), 3);
     assert_eq!(parsed(&[("ENV", "a"), ("N", "1"), ("OTHER", "x")]), 0);
     assert_eq!(parsed(&[("ENV", "b"), ("N", "1")]), 1);
     assert_eq!(parsed(&[("ENV", "b"), ("N", "1"), ("NEW", "y")]), 1);
     // Whether a dollar means anything concerns every file.
-    let all = loader.parsed;
+    let all = loader.parsed();
     loader.load(&tree(&files), &Context::default());
-    assert_eq!(loader.parsed - all, 3);
+    assert_eq!(loader.parsed() - all, 3);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Repositories that want to take all memory, or to make what is told look like something else.
 
-use super::diagnostic::{code, printable, render_text};
+use super::diagnostic::{code, render_text};
 use super::tests::{MODEL, load, places, tree};
 use super::*;
+use crate::text::printable;
 
 fn named(name: &str) -> String {
     MODEL.replace("name: m", &format!("name: {name}"))

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::dice::Dice;
+use crate::test_rng::TestRng;
 
 fn told(kind: Kind, old: &Value, new: &Value) -> Vec<String> {
     changes(kind, old, new).iter().map(ToString::to_string).collect()
@@ -207,8 +207,8 @@ fn a_text_of_any_shape_is_counted_soon() {
     assert_eq!((added, removed), (40_000, 40_000));
 }
 
-/// Values, from dice.
-struct Random(Dice);
+/// Values, from rng.
+struct Random(TestRng);
 
 impl Random {
     fn value(&mut self, depth: usize) -> Value {
@@ -251,7 +251,7 @@ impl Random {
 
 #[test]
 fn specs_are_equal_exactly_when_nothing_is_told() {
-    let mut random = Random(Dice(0x9e37_79b9_7f4a_7c15));
+    let mut random = Random(TestRng(0x9e37_79b9_7f4a_7c15));
     let mut equal = 0;
     for round in 0..40_000 {
         let old = random.value(3);
