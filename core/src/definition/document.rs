@@ -1,4 +1,4 @@
-//! YAML text into documents: values, and the place of every node. One pass over the parser's events.
+//! Parses YAML text into documents, with the place of every node, in one pass over the events of the parser.
 //!
 //! YAML 1.2 core schema. Refused, because readers disagree or because they hide things: duplicate keys, merge keys,
 //! custom tags, keys that are no scalars, numbers with leading zeros, infinities. Budgets bound depth and nodes;

@@ -8,6 +8,7 @@
 
 pub mod diagnostic;
 pub mod difference;
+mod difference_text;
 pub mod document;
 mod file;
 pub mod finding;
