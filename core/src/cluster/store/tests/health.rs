@@ -6,11 +6,11 @@ use super::*;
 #[test]
 #[allow(clippy::disallowed_methods)] // a point to count from
 fn g18_a_kind_that_fails_for_long_is_silent_until_it_works_and_one_failure_is_nothing() {
-    let (health, start) = (Health::new(PATIENCE), Instant::now());
+    let (health, start) = (Health::new(SILENT_AFTER), Instant::now());
     let time: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
     let turns = Arc::new(AtomicUsize::new(0));
     let count = turns.clone();
-    health.on_turn(move || {
+    health.on_silence_change(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
     let turns = || turns.load(Ordering::SeqCst);
