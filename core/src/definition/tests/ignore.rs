@@ -77,8 +77,8 @@ fn g6_deeper_files_win_and_the_gitsync_wins_over_all() {
 fn g6_what_a_faulty_file_says_is_unknown_below_its_folder_only() {
     let paths = ["m.yaml", "a/x.yaml", "a/b/x.yaml", "a/drafts/x.yaml"];
     for (content, code, place) in [
-        ("ok\n[z-\n", code::IGNORE, Some(at(2, 0))),
-        ("{a,b\n", code::IGNORE, Some(at(1, 0))),
+        ("ok\n[z-\n", code::IGNORE, Some(place_at(2, 0))),
+        ("{a,b\n", code::IGNORE, Some(place_at(1, 0))),
         ("-> /etc/passwd", code::ENTRY, None),
         ("version https://git-lfs.github.com/spec/v1\n", code::ENTRY, None),
     ] {
