@@ -34,7 +34,7 @@ fn what_looks_alike_takes_little_and_samples_follow() {
     }
     assert!(family.pack(&value(&new, 1)).bytes.len() < new.len() / 20, "a sample of its own");
     assert_eq!(first.json(), value(&old, 0), "an earlier sample lives as long as it is used");
-    // How it is packed is no part of a value.
+    // Equal values are equal, however they are packed.
     assert_eq!(family.pack(&value(&old, 0)), first);
     assert_ne!(family.pack(&value(&old, 1)), first);
 }

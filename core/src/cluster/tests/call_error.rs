@@ -12,7 +12,7 @@ fn a_404_of_an_object_is_not_that_of_a_kind() {
         "details": {"name": "a", "group": "convoke.dev", "kind": "agents"},
     }));
     assert!(object.is_not_found() && object.is_gone());
-    // While a CRD is not served, every object of it is a 404 that says nothing about the object.
+    // While a CRD is not served, the server answers 404 for every object of the kind.
     let kind = error(serde_json::json!({
         "status": "Failure", "code": 404, "reason": "NotFound",
         "message": "the server could not find the requested resource", "details": {},

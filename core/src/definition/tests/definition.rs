@@ -1,4 +1,4 @@
-//! The repository format, one test a rule.
+//! The repository format: one test for each rule.
 
 use super::diagnostic::code;
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
@@ -206,7 +206,7 @@ fn g7_how_other_projects_write_their_yaml_is_not_our_business() {
     assert_eq!(places(&catalog), Vec::<String>::new());
     assert_eq!(ids(&catalog), ["ModelAPI/m"]);
     assert!(catalog.broken_paths.is_empty());
-    // What says whose it is must be beyond doubt.
+    // A fault in `apiVersion` or `kind` may hide an object of ours.
     for (line, place) in [
         ("apiVersion: convoke.dev/v1alpha1\n", "13:1 CVK0002"),
         ("<<: *base\n", "13:1 CVK0003"),
@@ -312,7 +312,7 @@ fn g10_references_are_warnings_with_the_nearest_name() {
     assert_eq!(warnings[0].hint.as_deref(), Some("did you mean serch?"));
 }
 
-/// A tree of which one file cannot be read, for now.
+/// A tree with one file that cannot be read.
 pub(super) struct Flaky(pub Memory, pub &'static str);
 
 impl RepositoryTree for Flaky {

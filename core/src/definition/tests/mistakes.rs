@@ -53,7 +53,7 @@ fn g7_no_small_mistake_loses_an_object_silently() {
         "%",
     ];
     for (at, insertion) in (0..=two.len()).flat_map(|at| insertions.map(|text| (at, text))) {
-        // Every place, but not every mistake at every place: they take their turns.
+        // Not every mistake at every place: each place gets one of five.
         if (at + insertion.len()) % 5 == 0 {
             check(&format!("{}{insertion}{}", &two[..at], &two[at..]));
         }

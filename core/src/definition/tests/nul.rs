@@ -53,7 +53,7 @@ fn g8_g9_a_nul_character_in_a_file_that_becomes_a_field_is_an_error() {
     let agent = "---\nmodelAPI: m\n---\n\n# One\n\nab\0c\n";
     let catalog = load(&[("w/agent.md", agent), ("m.yaml", MODEL)]);
     assert_eq!(told(&catalog), ["w/agent.md:7:3 CVK0204"]);
-    // In the front matter it is no YAML.
+    // In the front matter it is a YAML error.
     let agent = "---\nmodelAPI: m\0\n---\nText.\n";
     let catalog = load(&[("w/agent.md", agent), ("m.yaml", MODEL)]);
     assert_eq!(places(&catalog), ["w/agent.md:2:12 CVK0001"]);

@@ -1,5 +1,5 @@
-//! Whatever happens between two commits: what is built on the commit before is what a load of the whole gives.
-//! A case that fails says its seed; `case` runs it again.
+//! Random changes between two commits: a catalog that is built on the commit before equals that of a whole load.
+//! A failing case prints its seed; `case` runs it again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const STEPS: usize = 30;
 
 type Files = BTreeMap<String, String>;
 
-/// A commit that knows how it differs from the one before.
+/// A commit with its differences from the one before.
 struct Commit {
     files: Files,
     entries: Vec<TreeEntry>,
@@ -86,7 +86,7 @@ const HEAD: &str = "apiVersion: convoke.dev/v1alpha1\n";
 const FOLDERS: [&str; 5] = ["", "prod/", "prod/a/", "prod/a/b/", "prod/c/"];
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-/// A document; one in some dozen has something wrong, or a name that another one may have.
+/// A random document. A few have an error, or the name of another document.
 fn document(rng: &mut TestRng, path: &str) -> String {
     let own = path.replace(['/', '.'], "-");
     let name = if rng.one_in(20) { rng.of(&NAMES) } else { &own };
@@ -165,8 +165,8 @@ fn context(path: &str, hosts: usize, ignore: &[&str]) -> Context {
     Context { namespace, path: path.into(), ignore, variables }
 }
 
-/// Runs one case; says how many commits were built on the one before, and how many were loaded. `fresh` walks every
-/// tree whole, and now and then forgets the files, too; making a loader takes longer.
+/// Runs one case. Returns how many commits were built on the one before, and how many were loaded. `fresh` loads every tree
+/// whole, sometimes without its cache. It is shared, because a new loader takes longer.
 fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
     let mut rng = TestRng::new(seed);
     let path = rng.of(&["", "prod"]);
@@ -210,7 +210,7 @@ fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
             let problem = TreeProblem { path: "prod/c/x".into(), message, hint };
             (commit.problems, commit.changes) = (vec![problem], None);
         }
-        // One that was fetched, and never loaded.
+        // One in ten commits is fetched, but not loaded.
         if !rng.one_in(10) {
             let context = context(path, hosts, ignore);
             let found = loader.load(&commit, &context);
@@ -222,7 +222,7 @@ fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
             assert_eq!(found, anew, "seed {seed}, step {number}: {last:#?} to {files:#?}");
             loads += 1;
             if anew.has_errors() && !rng.one_in(4) {
-                // Somebody takes it back.
+                // The change is reverted.
                 files = last;
             }
         }
@@ -240,7 +240,7 @@ fn g7_what_is_built_on_the_commit_before_is_what_a_load_anew_gives() {
         let (some, all) = case(seed, &mut fresh);
         (built, loads) = (built + some, loads + all);
     }
-    // So that this test cannot come to test nothing.
+    // The test would be void if no commit was built on the one before.
     assert!(built * 8 > loads, "{built} of {loads} were built on the commit before");
 }
 

@@ -1,4 +1,4 @@
-//! The codes of the program and those of the documentation.
+//! The documentation has the same problem codes as the program.
 
 use super::*;
 

@@ -40,7 +40,7 @@ fn a_late_reply_does_not_revive_an_object_whose_end_is_known() {
     store.removed(&key(), "u");
     store.wrote(key(), entry("u", 6));
     assert!(store.get(&key()).is_none(), "a ghost");
-    // The same when a 404 told the end, even of an object that the watch never showed.
+    // The same after a 404, even for an object that the watch never showed.
     store.deleted(&key(), "v");
     store.wrote(key(), entry("v", 7));
     assert!(store.get(&key()).is_none(), "a ghost");
