@@ -28,7 +28,7 @@ pub fn hash_json(value: &serde_json::Value) -> SpecHash {
     Sha256::digest(serde_json::to_vec(value).unwrap_or_default()).into()
 }
 
-/// A kind of ours: gives access to its spec and conditions.
+/// A kind of our API group.
 pub trait Ours:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {

@@ -1,7 +1,7 @@
 //! Ignore patterns: the `.convokeignore` files of the commit, and the patterns of the GitSync.
 //!
 //! The syntax and the rules are those of gitignore(5): a pattern is relative to the folder of its file, the last one
-//! that matches wins, deeper files win over those above, and nothing comes back that lies in an ignored folder. The
+//! that matches wins, deeper files win over those above, and no pattern takes an entry out of an ignored folder. The
 //! GitSync's own patterns are relative to its path, and win over all files.
 //!
 //! When an ignore file cannot be used, it is not known which entries beside and below it are ignored.

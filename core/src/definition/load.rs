@@ -190,8 +190,7 @@ impl<'t> Walk<'t> {
             catalog.broken.insert(id.clone(), path.to_owned());
         }
         if verdict == Verdict::Unknown {
-            // It is not known whether the file is ignored. Its objects stay as they are, and its problems may concern
-            // nobody.
+            // It is not known whether the file is ignored. Its objects stay as they are, and its problems are not reported.
             for definition in &result.definitions {
                 catalog.broken.insert(definition.id.clone(), path.to_owned());
             }

@@ -26,7 +26,7 @@ fn it_is_a_map_and_tells_what_differs_between_copies() {
             assert!(shared.chunks.iter().all(|chunk| (1..=MAX_CHUNK_PAIRS).contains(&chunk.len())));
             let bound = rng.roll(1000);
             assert!(shared.iter_from(|key| *key < bound).eq(plain.range(bound..)));
-            // The copy is what it was.
+            // The copy has not changed.
             assert!(old_shared.iter().eq(old_plain.iter()));
             let mut reported = BTreeMap::new();
             let mut last = None;

@@ -34,7 +34,7 @@ fn g6_patterns_mean_what_git_takes_them_for() {
         ("/drafts\n", "+-+++"),
         ("x/*.yaml\n!keep.yaml\n", "++++-"),
         ("*.yaml\n!keep.yaml\n", "---+-"),
-        // A file in an ignored folder cannot be included again.
+        // A pattern cannot take a file out of an ignored folder.
         ("x/\n!x/keep.yaml\n", "++---"),
         // A pattern for folders alone does not match a file.
         ("a.yaml/\n", "+++++"),
