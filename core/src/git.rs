@@ -1,18 +1,18 @@
-//! Which commit.
+//! Names of commits.
 
 use std::fmt;
 
-/// A commit, and the name that led to it. Shown as `main@sha1:<hex>`.
+/// A commit, and the branch or tag that was resolved to it. Shown as `main@sha1:<hex>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Revision {
     /// 40 or 64 lower-case hex digits.
     pub commit: String,
-    /// Branch or tag; empty when the commit itself is followed.
+    /// Branch or tag. Empty when the GitSync names the commit itself.
     pub name: String,
 }
 
 impl Revision {
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the form that [`fmt::Display`] writes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, id) = text.rsplit_once('@').unwrap_or(("", text));
@@ -35,7 +35,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// What a status says about a commit.
+/// What the status of a GitSync shows of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitInfo {
     /// 40 or 64 hex digits.

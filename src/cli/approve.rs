@@ -13,7 +13,7 @@ use super::{CLUSTER, FOUND, Failure, USAGE, count, print};
 use crate::api::git_sync::PendingPrune;
 use crate::api::{GitSync, keys};
 use crate::cluster::client::call;
-use crate::definition::diagnostic::printable;
+use convoke_core::text::printable;
 
 /// Field manager of the annotation.
 const MANAGER: &str = "convoke-cli";

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::definition::diagnostic;
+use convoke_core::text::{is_invisible, printable};
 
 /// Exit code: problems were found.
 pub const FOUND: u8 = 1;
@@ -92,8 +92,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Ok(code) => code,
         Err(Failure { code, message, hint }) => {
             // A server's words may be part of it.
-            let shown =
-                |text: &str| text.lines().map(diagnostic::printable).collect::<Vec<_>>().join("\n");
+            let shown = |text: &str| text.lines().map(printable).collect::<Vec<_>>().join("\n");
             eprintln!("error: {}", shown(&message));
             if let Some(hint) = hint {
                 eprintln!("hint: {}", shown(&hint));
@@ -113,7 +112,7 @@ fn escaped(json: &str) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        if c != '\n' && (c.is_control() || diagnostic::is_invisible(c)) {
+        if c != '\n' && (c.is_control() || is_invisible(c)) {
             // Outside of texts there is none of these. Writing to a String cannot fail.
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(text, "\\u{unit:04x}");

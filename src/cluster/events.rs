@@ -10,7 +10,7 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 use super::client::CALL_DEADLINE;
-use crate::definition::diagnostic::printable;
+use convoke_core::text::printable;
 
 /// Bytes of the longest note (the API server's limit is 1 KiB).
 const MOST_NOTE: usize = 1000;

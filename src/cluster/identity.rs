@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-pub use convoke_core::cluster::account::{Account, is_dns_label};
+pub use convoke_core::cluster::account::Account;
+pub use convoke_core::text::is_dns_label;
 use http::{HeaderName, HeaderValue, Request};
 use kube::Client;
 use kube::client::Body;

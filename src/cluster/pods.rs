@@ -15,8 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::pod_status::{Condition, Container, Labels, Pod, Spec, Status, Terminated, Waiting};
 use super::store::{Entry, Key};
-use crate::definition::diagnostic::printable;
 use crate::packed::Texts;
+use convoke_core::text::printable;
 
 /// Most characters of what the world says in one message.
 const MOST_WORDS: usize = 240;

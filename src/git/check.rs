@@ -6,7 +6,7 @@ use reqwest::Url;
 use super::GitError;
 use super::error::printable;
 use crate::api::git_sync::GitRef;
-use crate::definition::diagnostic::is_invisible;
+use convoke_core::text::is_invisible;
 
 const MAX_URL: usize = 2048;
 const MAX_REF: usize = 255;

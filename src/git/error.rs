@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::definition::diagnostic::is_invisible;
 use crate::net::{NetError, NotAllowed};
 use convoke_core::sync::commit::source_error::SourceError;
+use convoke_core::text::is_invisible;
 
 /// Why a repository cannot be asked, fetched or read.
 ///

@@ -2,7 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use super::policy::AddressClass;
-use crate::definition::diagnostic::printable;
+use convoke_core::text::printable;
 
 /// Longer texts from outside are cut.
 const TEXT: usize = 300;

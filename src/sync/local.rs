@@ -18,7 +18,8 @@ use crate::cluster::identity::is_dns_label;
 use crate::cluster::store::Key;
 use crate::definition::Catalog;
 use crate::runtime::queue::Queue;
-use crate::sync::commit::desired::{DesiredSet, hex};
+use crate::sync::commit::desired::DesiredSet;
+use convoke_core::text::hex;
 
 /// No change for this long: an editor that replaces a file by a new one is done, and a checkout is too.
 const QUIET: Duration = Duration::from_millis(100);

@@ -28,7 +28,7 @@ use super::eventually;
 
 /// The engine of an operator, which calls a kind silent after two seconds.
 pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
-    let (stores, queue) = (Stores::patient(Duration::from_secs(2)), Queue::new());
+    let (stores, queue) = (Stores::silent_after(Duration::from_secs(2)), Queue::new());
     let settings = Settings {
         dialler: Dialler::new(Policy { insecure: true, ..Policy::default() }),
         rules: Rules {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvVar, LinkedResources, NameRef, Phase, Resources, Source};
 
-/// Variables that say who an agent is and what it is wired to. Nobody else may set them.
+/// Variables that hold the name, the instructions and the connections of an agent. Specs may not set them.
 pub const RESERVED_ENV: &[&str] = &[
     "AGENT_NAME",
     "AGENT_INSTRUCTIONS",
@@ -17,8 +17,8 @@ pub const RESERVED_ENV: &[&str] = &[
     "PEER_AGENTS",
 ];
 
-/// Whether a variable is reserved: one of [`RESERVED_ENV`], or about a tool server or a peer. The rules of the two
-/// lists of variables below say the same.
+/// Whether a variable is reserved: one of [`RESERVED_ENV`], or one of a tool server or peer. The CEL rules of the two lists
+/// of variables below refuse the same names.
 #[must_use]
 pub fn is_reserved_env(name: &str) -> bool {
     RESERVED_ENV.contains(&name)

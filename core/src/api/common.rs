@@ -1,4 +1,4 @@
-//! Types that several kinds share, and the last touches on the generated CRDs.
+//! Types that several kinds share, and corrections of the generated CRDs.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-/// DNS label (RFC 1123): what every object name of ours must be.
+/// DNS label (RFC 1123). The name of every object of ours must be one.
 pub const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// Go duration without fractions ("30s", "1m30s", "2h").
 pub const DURATION: &str = "^([0-9]+(ms|s|m|h))+$";
 
-/// What is said of a literal value that its name calls a secret. The line that holds it is shown nowhere.
+/// The message for a literal value of a variable whose name says that it is a secret. The line of the value is never shown.
 pub const LITERAL_SECRET: &str = "a literal value under such a name is taken for a secret: use valueFrom.secretKeyRef, or configMapKeyRef for what is none";
 
 /// A reference to an object of the same namespace. In Git a plain string means `{name: <string>}`.
@@ -132,7 +132,7 @@ pub enum Phase {
     Stopped,
 }
 
-/// Marks condition lists as maps by `type`, so that several writers never collide (server-side apply).
+/// Marks the list of conditions as a map by `type`, so that several managers can apply conditions.
 fn list_map_by_type(schema: &mut JSONSchemaProps) {
     if let Some(properties) = &mut schema.properties
         && let Some(conditions) = properties.get_mut("conditions")
@@ -142,7 +142,7 @@ fn list_map_by_type(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Puts the finishing touches on a generated CRD: condition lists are maps, and nothing that only a server writes.
+/// Corrects a generated CRD: the list of conditions becomes a map, and the `status` of the CRD itself is removed.
 pub fn finish(crd: &mut CustomResourceDefinition) {
     crd.status = None;
     for version in &mut crd.spec.versions {

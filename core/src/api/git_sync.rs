@@ -1,4 +1,4 @@
-//! `GitSync`: names a repository, a ref and a path; its status is the user's dashboard.
+//! `GitSync`: syncs one folder of a Git repository into a namespace. Its status shows the result.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ pub enum DriftPolicy {
     /// They are undone.
     #[default]
     Correct,
-    /// They are told.
+    /// They stay, and the condition `Drifted` reports them.
     Report,
 }
 
@@ -320,7 +320,7 @@ pub struct KindCount {
 pub enum Severity {
     /// The object is kept at its last good state, and nothing is deleted.
     Error,
-    /// Worth a look.
+    /// The object is applied.
     Warning,
 }
 

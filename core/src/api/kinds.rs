@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind that a repository may hold, in apply order: what others refer to comes first. Deletes run in reverse.
+/// A kind that a repository may hold, in apply order: kinds that others refer to come first. Deletes run in reverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A model endpoint.
@@ -56,10 +56,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Identity of a synced object inside the namespace of its GitSync: moving a file changes nothing.
+/// Identity of a synced object in the namespace of its GitSync. It does not depend on the file that defines the object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectId {
-    /// The kind; first, so that sorting gives apply order.
+    /// The kind. It is the first field, so that sorting gives the apply order.
     pub kind: Kind,
     /// `metadata.name`.
     pub name: String,

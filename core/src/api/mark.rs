@@ -1,4 +1,4 @@
-//! The mark: the annotation by which an object says which GitSync owns it.
+//! The mark: the annotation that names the GitSync that owns an object.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use super::Kind;
 
 /// `<syncUID>/<syncNamespace>/<syncName>/<Kind>/<namespace>/<name>`.
 ///
-/// It names the object that carries it, so a copied object (mark and all, under another name) is not ours
-/// and is never pruned.
+/// It also names the object that carries it. So a copy of the object under another name, with a copy of the mark, does not
+/// belong to the GitSync and is never pruned.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// UID of the GitSync.
@@ -16,16 +16,16 @@ pub struct Mark {
     pub sync_namespace: String,
     /// Name of the GitSync.
     pub sync_name: String,
-    /// Kind of the bearer.
+    /// Kind of the object that carries the mark.
     pub kind: Kind,
-    /// Namespace of the bearer.
+    /// Namespace of the object that carries the mark.
     pub namespace: String,
-    /// Name of the bearer.
+    /// Name of the object that carries the mark.
     pub name: String,
 }
 
 impl Mark {
-    /// Reads an annotation's value. `None` when it is not of the exact shape.
+    /// Parses the value of the annotation. `None` when it does not have exactly this form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');

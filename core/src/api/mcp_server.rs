@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
 
-/// Variables that Convoke sets: `PORT` always, the others with `toolsString` and with a package from PyPI. The rules
-/// below say the same.
+/// Variables that Convoke sets: `PORT` always, the others with `toolsString` and with a package from PyPI. The CEL
+/// rules below refuse them.
 pub const RESERVED_ENV: &[&str] = &["PORT", "MCP_TOOLS_STRING", "PYTHONPATH"];
 
 /// A tool server (Model Context Protocol) that agents use by name.

@@ -1,7 +1,7 @@
-//! The custom resources of `convoke.dev/v1alpha1`: one file a kind, plus names, labels and marks.
+//! The custom resources of `convoke.dev/v1alpha1`: one file for each kind, and names, labels and marks.
 //!
-//! Types only. A wrong value is refused twice with the same rule: by the CRD's schema and CEL rules in the
-//! API server, and by [`crate::definition`] on the same generated schema, with a line and a column.
+//! A wrong value is refused in two places, by the same schema and CEL rules: by the API server, and when a file is read from
+//! Git, with a line and a column.
 
 pub mod agent;
 pub mod agent_build;
@@ -50,7 +50,7 @@ pub mod keys {
     pub const RECONCILE: &str = "convoke.dev/reconcile";
     /// On a live object without a mark: the name of the GitSync that may take it over.
     pub const ADOPT_BY: &str = "convoke.dev/adopt-by";
-    /// Finalizer of a GitSync whose end must delete objects.
+    /// Finalizer of a GitSync whose deletion must delete its objects.
     pub const FINALIZER: &str = "convoke.dev/delete-objects";
     /// Label on every child (Deployment, Service, …): the kind of the owner, in lower case.
     pub const OWNER_KIND: &str = "convoke.dev/kind";
@@ -62,15 +62,10 @@ pub mod keys {
     pub const INPUTS: &str = "convoke.dev/inputs";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
     pub const AGENTS: &str = "convoke.dev/agents";
-    /// The value of [`PRUNE`] and [`RECONCILE`] that has a meaning.
+    /// The only value of [`PRUNE`] and [`RECONCILE`] that has an effect.
     pub const DISABLED: &str = "disabled";
     /// The value of [`AGENTS`].
     pub const ALLOW: &str = "allow";
-    /// What stores meet on every object.
-    pub const ON_OBJECTS: &[&str] = &[
-        OWNER, APPLIED, COMMIT, SOURCE, PRUNE, ADOPT_BY, RECONCILE, OWNER_KIND, OWNER_NAME,
-        CHILD_HASH,
-    ];
     /// The one annotation of ours that a document in Git may carry.
     pub const FROM_GIT: &[&str] = &[PRUNE];
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, EnvSource, EnvVar, Phase, Resources, Source};
 
-/// Variables that Convoke sets: the first two in mode Hosted, the others in mode Proxy. The rules below say the same.
+/// Variables that Convoke sets: the first two in mode Hosted, the others in mode Proxy. The CEL rules below refuse them.
 pub const RESERVED_ENV: &[&str] =
     &["OLLAMA_HOST", "OLLAMA_MODELS", "PROXY_API_BASE", "PROXY_API_KEY"];
 

@@ -1,8 +1,10 @@
-//! With whose rights a request is made: the operator's own, or those of a ServiceAccount that it acts as.
+//! The ServiceAccount that the operator impersonates in a request.
 
 use std::fmt;
 
-/// A ServiceAccount that the operator acts as.
+use crate::text::is_dns_label;
+
+/// A ServiceAccount that the operator impersonates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// Its namespace.
@@ -12,15 +14,15 @@ pub struct Account {
 }
 
 impl Account {
-    /// `None` unless both are DNS labels: an empty name, or one that reaches beyond the namespace
-    /// (`system:masters`, `a/b`), is nobody to act as.
+    /// `None` unless both are DNS labels. Other names are not impersonated: an empty one, or one that could be a user or group
+    /// outside of the namespace (`system:masters`, `a/b`).
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Option<Self> {
         let valid = is_dns_label(namespace) && is_dns_label(name);
         valid.then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// The user that the API server knows it by.
+    /// The name of the user in the API server.
     #[must_use]
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
@@ -31,16 +33,6 @@ impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ServiceAccount {}/{}", self.namespace, self.name)
     }
-}
-
-/// A DNS label (RFC 1123).
-#[must_use]
-pub fn is_dns_label(text: &str) -> bool {
-    let inside = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    (1..=63).contains(&text.len())
-        && text.bytes().all(inside)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! What went wrong with a request to the API server.
+//! The errors of requests to the API server.
 
 use std::time::Duration;
 
 use kube::core::Status;
 
-/// What went wrong with one API call.
+/// The error of one API call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
-    #[error("{}", said(.0))]
+    #[error("{}", refusal_message(.0))]
     Refused(Box<Status>),
-    /// The server could not be reached, or what it sent makes no sense. The write may have happened.
+    /// The server could not be reached, or its answer cannot be read. The write may have happened.
     #[error("{0}")]
     Failed(String),
     /// No answer in time. The write may have happened.
@@ -18,10 +18,11 @@ pub enum CallError {
     Deadline(Duration),
 }
 
-/// What the server says of a refusal, or at least its reason or code.
-fn said(status: &Status) -> String {
+/// The message of a refusal. Without one, its reason or code.
+fn refusal_message(status: &Status) -> String {
     match (&*status.message, &*status.reason) {
-        // The server's reasons are one word. Another one was made up for an answer that is no status.
+        // The reasons of the API server are one word. A reason with spaces comes from the client, for an answer that is no
+        // status.
         ("", reason) if reason.is_empty() || reason.contains(' ') => {
             format!("the API server answered with {}", status.code)
         }
@@ -38,20 +39,20 @@ impl CallError {
         }
     }
 
-    /// What the server said, or what happened instead of an answer.
+    /// The message of the server, or what happened instead of an answer.
     #[must_use]
     pub fn words(&self) -> String {
         self.to_string()
     }
 
-    /// The object (or its kind) is not there.
+    /// The object, or its kind, was not found.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(|s| s.code == 404)
     }
 
-    /// This object is not there. Unlike [`Self::is_not_found`] it is not true when the server does not know the
-    /// kind at this moment: then nothing is known about the object.
+    /// The object was not found, and its kind is served. When the server does not serve the kind at this moment, nothing is
+    /// known about the object: then only [`Self::is_not_found`] is true.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.status().is_some_and(|s| {
@@ -59,20 +60,20 @@ impl CallError {
         })
     }
 
-    /// The object changed or exists already.
+    /// The object has changed, or exists already.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(|s| s.code == 409)
     }
 
-    /// The conflict is about something else that the write needs: the count of a quota that many writes change at once.
+    /// The conflict is about a ResourceQuota, whose count many writes change at once.
     #[must_use]
     pub fn is_about_a_quota(&self) -> bool {
         let details = self.status().and_then(|s| s.details.as_ref());
         details.is_some_and(|details| details.kind.starts_with("resourcequota"))
     }
 
-    /// The server refused the content: another try with the same content is of no use.
+    /// The server refused the content. A retry with the same content would be refused as well.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.status().is_some_and(|s| {
@@ -80,7 +81,7 @@ impl CallError {
         })
     }
 
-    /// The object of that name is another one than the `metadata.uid` that was sent.
+    /// The object of that name has another `metadata.uid` than the one that was sent.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.status().is_some_and(|s| {
@@ -100,7 +101,7 @@ impl CallError {
         })
     }
 
-    /// The server does not know who asks: it takes no credentials, or not these.
+    /// The server did not accept the credentials.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {
         self.status().is_some_and(|s| s.code == 401)
@@ -112,13 +113,13 @@ impl CallError {
         self.refusal().is_some()
     }
 
-    /// What the server says when the operator lacks the right.
+    /// The message of the server when the operator lacks the right.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.status().filter(|s| s.code == 403).map(|s| s.message.as_str())
     }
 
-    /// What was asked for is too old: a watch must begin with a list again.
+    /// The resource version is too old: the watch must begin with a list again.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(|s| s.code == 410)
@@ -126,62 +127,5 @@ impl CallError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_404_of_an_object_is_not_that_of_a_kind() {
-        let error = |status: serde_json::Value| {
-            let status: Status = serde_json::from_value(status).expect("a status");
-            CallError::Refused(Box::new(status))
-        };
-        let object = error(serde_json::json!({
-            "status": "Failure", "code": 404, "reason": "NotFound",
-            "message": "agents.convoke.dev \"a\" not found",
-            "details": {"name": "a", "group": "convoke.dev", "kind": "agents"},
-        }));
-        assert!(object.is_not_found() && object.is_gone());
-        // While a CRD is not served, every object of it is a 404 that says nothing about the object.
-        let kind = error(serde_json::json!({
-            "status": "Failure", "code": 404, "reason": "NotFound",
-            "message": "the server could not find the requested resource", "details": {},
-        }));
-        assert!(kind.is_not_found() && !kind.is_gone());
-    }
-
-    #[test]
-    fn only_a_403_counts_as_a_missing_right_and_only_a_410_as_expired() {
-        let error = |code: u16| {
-            let status = serde_json::json!({"code": code, "message": "m", "status": "Failure", "reason": "r"});
-            let status: Status = serde_json::from_value(status).expect("a status");
-            CallError::Refused(Box::new(status))
-        };
-        assert_eq!(error(403).refusal(), Some("m"));
-        assert_eq!(
-            (error(404).refusal(), CallError::Deadline(Duration::ZERO).refusal()),
-            (None, None)
-        );
-        assert!(error(410).is_expired() && !error(404).is_expired());
-        assert!(error(401).is_unauthorized() && !error(403).is_unauthorized());
-    }
-
-    #[test]
-    fn a8_a_refusal_has_words_whatever_the_server_leaves_out() {
-        let words = |status: serde_json::Value| {
-            let status: Status = serde_json::from_value(status).expect("a status");
-            let error = CallError::Refused(Box::new(status));
-            assert_eq!(error.words(), error.to_string());
-            error.words()
-        };
-        let whole = serde_json::json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "m"});
-        assert_eq!(words(whole), "m");
-        let silent =
-            serde_json::json!({"status": "Failure", "code": 401, "reason": "Unauthorized"});
-        assert_eq!(words(silent), "Unauthorized");
-        let code = "the API server answered with 502";
-        assert_eq!(words(serde_json::json!({"code": 502})), code);
-        // An empty answer of a proxy.
-        let none = serde_json::json!({"status": "Failure", "code": 502, "reason": "Failed to parse error data"});
-        assert_eq!(words(none), code);
-    }
-}
+#[path = "tests/call_error.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! What the stores keep of our own kinds, and the view of them that the sync engine plans with.
+//! The stores of our own kinds, and the objects in them that the sync engine plans with.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::store::{Entry, Health, Key, PATIENCE, Store};
+use super::store::{Entry, Health, Key, SILENT_AFTER, Store};
 use super::view::{Metadata, View, entry};
 use crate::api::common::NameRef;
 use crate::api::{Agent, AgentBuild, GitSync, Kind, MCPServer, ModelAPI, ObjectId, keys};
@@ -28,18 +28,18 @@ pub fn hash_json(value: &serde_json::Value) -> SpecHash {
     Sha256::digest(serde_json::to_vec(value).unwrap_or_default()).into()
 }
 
-/// A kind of ours: gives access to its spec and conditions.
+/// A kind of our API group.
 pub trait Ours:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
-    /// What all of its objects look like, if stores keep them packed: there may be many, and they are looked into
-    /// rarely.
+    /// The sample that objects of the kind are packed with. `None`: stores keep them unpacked. Kinds with many objects that
+    /// are rarely read are packed.
     fn family() -> Option<&'static Family>;
     /// The spec in canonical form: as the typed struct writes it.
     fn spec_json(&self) -> serde_json::Value;
     /// The status conditions.
     fn conditions(&self) -> &[Condition];
-    /// The objects that it names.
+    /// The objects that it refers to.
     fn references(&self) -> Vec<ObjectId>;
 }
 
@@ -83,7 +83,7 @@ fn builds(reference: Option<&NameRef>) -> Vec<ObjectId> {
     reference.map(|build| ObjectId::new(Kind::AgentBuild, &*build.name)).into_iter().collect()
 }
 
-/// What is asked most often of an object of ours, whatever its kind.
+/// The properties of an object that are read most often, whatever its kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `metadata.generation`.
@@ -94,9 +94,10 @@ pub struct Facts {
     pub labels: Pairs,
     /// `metadata.annotations`.
     pub annotations: Pairs,
-    /// Hash of the canonical spec; `None` when it does not parse.
+    /// Hash of the canonical spec. `None`: the object cannot be parsed.
     pub spec_hash: Option<SpecHash>,
-    /// The same without `replicas`, where it has some: `kubectl scale` and autoscalers set them, too.
+    /// Hash of the canonical spec without `replicas`, which `kubectl scale` and autoscalers may set. `None`: it has no
+    /// `replicas`.
     pub unscaled_hash: Option<Box<SpecHash>>,
     /// Whether the condition `Ready` is true for the current generation.
     pub ready: bool,
@@ -111,18 +112,18 @@ impl Facts {
         self.annotations.get(keys::SOURCE)?.rsplit_once(':').map(|(path, _)| path)
     }
 
-    /// Whether nothing that a plan reads differs: only the status may.
+    /// Whether everything that a plan reads is the same. The status may differ.
     #[must_use]
     pub fn same_plan(&self, other: &Self) -> bool {
         self.spec_hash == other.spec_hash
             && self.labels == other.labels
             && self.annotations == other.annotations
             && self.deleting == other.deleting
-            // Who waits for its end says what keeps it.
+            // While an object is being deleted, the status of its GitSync lists its finalizers.
             && (!self.deleting || self.finalizers == other.finalizers)
     }
 
-    /// Whether nothing that a reconcile reads differs: only the status, or labels, may.
+    /// Whether everything that a reconcile reads is the same. Status and labels may differ.
     #[must_use]
     pub fn same_input(&self, other: &Self) -> bool {
         self.generation == other.generation
@@ -131,6 +132,7 @@ impl Facts {
     }
 }
 
+/// How the store keeps an object.
 #[derive(Debug)]
 enum Body<K> {
     Typed(Arc<K>),
@@ -140,11 +142,11 @@ enum Body<K> {
 /// An object of ours as a store keeps it.
 #[derive(Debug)]
 pub struct Managed<K> {
-    /// What is asked most often.
+    /// The properties that are read most often.
     pub facts: Facts,
-    /// What it names, as terms of its store.
+    /// The objects that it refers to, as terms of its store.
     terms: Texts,
-    /// The object without managed fields, or why it does not parse (one malformed object never stops a watch).
+    /// The object without managed fields, or why it cannot be parsed. A malformed object does not stop the watch.
     body: Result<Body<K>, Box<str>>,
 }
 
@@ -158,7 +160,7 @@ impl<K: Ours> Managed<K> {
         }
     }
 
-    /// Why it does not parse.
+    /// Why it cannot be parsed.
     #[must_use]
     pub fn parse_error(&self) -> Option<&str> {
         self.body.as_ref().err().map(AsRef::as_ref)
@@ -174,12 +176,12 @@ impl<K: Ours> Managed<K> {
         self.terms.iter().map(str::to_owned).collect()
     }
 
-    /// What a store keeps of an object that the server has answered with. Nothing of it is copied.
+    /// The entry of an object that the server has answered with. The object is not copied.
     #[must_use]
     pub fn answered(object: DynamicObject) -> (Key, Entry<Self>) {
         let DynamicObject { metadata, mut data, .. } = object;
         if let Some(data) = data.as_object_mut() {
-            // The kind wants some; its own is read already.
+            // The type needs metadata. The real one is put in below.
             data.insert("metadata".into(), serde_json::Map::new().into());
         }
         entry::<Self>(DeserializeGuard(match K::deserialize(data) {
@@ -204,7 +206,7 @@ impl<K: Ours> View for Managed<K> {
     type Object = DeserializeGuard<K>;
 
     fn read(text: &str) -> serde_json::Result<(Key, Entry<Self>)> {
-        // The guard's own way is long: it keeps two copies for the case that the object does not parse.
+        // Not with `DeserializeGuard::deserialize`: it keeps two copies for the case that the object cannot be parsed.
         let object = match serde_json::from_str(text) {
             Ok(object) => Ok(object),
             Err(error) => {
@@ -256,7 +258,7 @@ pub trait LiveObject: Send + Sync {
     fn uid(&self) -> &str;
     /// `metadata.resourceVersion`.
     fn version(&self) -> u64;
-    /// The rest.
+    /// The properties that a plan reads.
     fn facts(&self) -> &Facts;
 }
 
@@ -272,7 +274,7 @@ impl<K: Ours> LiveObject for Entry<Managed<K>> {
     }
 }
 
-/// See [`LiveObject`].
+/// A shared live object.
 pub type Live = Arc<dyn LiveObject>;
 
 /// A store of one of the synced kinds.
@@ -281,7 +283,7 @@ pub trait ManagedStore: Send + Sync {
     fn live(&self, key: &Key) -> Option<Live>;
     /// The names of all live objects of one namespace.
     fn names(&self, namespace: &str) -> Vec<String>;
-    /// The reply to a write of ours. Gives the version and the spec's hash of just this reply.
+    /// The reply to a write of ours. Returns the version and the hash of the spec in this reply.
     fn answered(&self, object: DynamicObject) -> (u64, Option<SpecHash>);
     /// The reply to a delete of ours.
     fn deleted_uid(&self, key: &Key, uid: &str);
@@ -327,18 +329,18 @@ impl Stores {
     /// Empty stores.
     #[must_use]
     pub fn new() -> Self {
-        Self::patient(PATIENCE)
+        Self::silent_after(SILENT_AFTER)
     }
 
-    /// Empty stores that are called silent when their watch fails for longer than that.
+    /// Empty stores that are silent when their watch has failed for this long.
     #[must_use]
-    pub fn patient(patience: Duration) -> Self {
+    pub fn silent_after(after: Duration) -> Self {
         Self {
-            git_syncs: Store::patient("GitSync", Managed::terms, patience),
-            model_apis: Store::patient("ModelAPI", Managed::terms, patience),
-            mcp_servers: Store::patient("MCPServer", Managed::terms, patience),
-            agent_builds: Store::patient("AgentBuild", Managed::terms, patience),
-            agents: Store::patient("Agent", Managed::terms, patience),
+            git_syncs: Store::silent_after("GitSync", Managed::terms, after),
+            model_apis: Store::silent_after("ModelAPI", Managed::terms, after),
+            mcp_servers: Store::silent_after("MCPServer", Managed::terms, after),
+            agent_builds: Store::silent_after("AgentBuild", Managed::terms, after),
+            agents: Store::silent_after("Agent", Managed::terms, after),
         }
     }
 
@@ -353,25 +355,26 @@ impl Stores {
         ]
     }
 
-    /// The kinds of which nothing was heard for long, each with since when and why; `None` when all is well.
+    /// The silent kinds, each with since when and why. `None`: no kind is silent.
     #[must_use]
     pub fn silent(&self) -> Option<String> {
-        let said = |(kind, health): (&str, &Health)| Some(format!("{kind} {}", health.silence()?));
-        let said: Vec<_> = self.healths().into_iter().filter_map(said).collect();
-        (!said.is_empty()).then(|| said.join("; "))
+        let silent =
+            |(kind, health): (&str, &Health)| Some(format!("{kind} {}", health.silence()?));
+        let silent: Vec<_> = self.healths().into_iter().filter_map(silent).collect();
+        (!silent.is_empty()).then(|| silent.join("; "))
     }
 
-    /// The kinds that cannot be listed or watched right now, for long or not.
+    /// The kinds whose watch fails now, for long or not.
     #[must_use]
     pub fn failing(&self) -> Vec<&'static str> {
         let failing = self.healths().into_iter().filter(|(_, health)| health.is_failing());
         failing.map(|(kind, _)| kind).collect()
     }
 
-    /// Calls `listener` whenever a kind falls silent, and when it is heard again. It must not block.
-    pub fn on_turn(&self, listener: impl Fn() + Clone + Send + Sync + 'static) {
+    /// Calls `listener` whenever a kind falls silent, and when its watch works again. The listener must not block.
+    pub fn on_silence_change(&self, listener: impl Fn() + Clone + Send + Sync + 'static) {
         for (_, health) in self.healths() {
-            health.on_turn(listener.clone());
+            health.on_silence_change(listener.clone());
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is known of the cluster: live stores, what a request may say and what may come of it.
+//! Live stores of objects, and the parameters and errors of requests to the API server.
 
 pub mod account;
 pub mod call_error;

@@ -1,31 +1,31 @@
-//! What a write may do, and what may come of it.
+//! The modes of writes, and the outcomes of deletes.
 
 use kube::core::DynamicObject;
 
 /// Field manager of everything that comes from Git.
 pub const SYNC_MANAGER: &str = "convoke-sync";
 
-/// What an apply may do.
+/// Whether an apply creates or changes an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// Create. An object of that name is a 409.
+    /// Creates an object. When one of that name exists, the server answers 409.
     Create,
-    /// Change exactly the object with this uid, taking over fields of other managers.
+    /// Changes the object with this uid, and takes over fields of other managers.
     Update {
         /// `metadata.uid` of the object.
         uid: String,
-        /// `metadata.resourceVersion` that it must still have; `None`: any.
+        /// The `metadata.resourceVersion` that the object must still have. `None`: any.
         version: Option<u64>,
     },
 }
 
-/// How a delete ended.
+/// The outcome of a delete.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deleted {
-    /// It is gone.
+    /// The object is gone.
     Gone,
-    /// It waits for finalizers of others: the object as the server holds it now.
+    /// The object waits for the finalizers of others. This is its present state.
     Terminating(Box<DynamicObject>),
-    /// It changed since it was looked at: look again.
+    /// The object has changed since it was read: the plan must decide again.
     Changed,
 }

@@ -1,12 +1,18 @@
-//! Problems: their stable codes, and how they are written for people and for programs.
+//! The codes of problems, and the text and JSON forms of problems.
 
 use std::fmt::Write;
 
 use super::tree::RepositoryTree;
 use crate::api::common::LITERAL_SECRET;
 use crate::api::git_sync::{Problem, Severity};
+use crate::text::printable;
 
-/// Stable codes. A code is never used for something else.
+/// Largest file whose lines are shown, in bytes.
+const MAX_SHOWN_FILE_BYTES: u64 = 1 << 20;
+/// Longest line that is shown, in characters.
+const MAX_SHOWN_LINE_CHARS: usize = 120;
+
+/// The codes of problems. A code never changes its meaning.
 pub mod code {
     /// The file is no YAML or JSON.
     pub const SYNTAX: &str = "CVK0001";
@@ -70,11 +76,11 @@ pub fn sort(problems: &mut [Problem]) {
     });
 }
 
-/// For people: place, message, the line with a mark below it, and what to do.
+/// Problems as text: place, message, the line with a mark below it, and the hint.
 #[must_use]
 pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> String {
     let mut text = String::new();
-    // Problems come sorted by file: one read a file, not one a problem.
+    // Problems are sorted by file: each file is read once.
     let mut source: (Option<&str>, Vec<String>) = (None, Vec::new());
     for problem in problems {
         if problem.path.is_some() && source.0 != problem.path.as_deref() {
@@ -84,8 +90,8 @@ pub fn render_text(problems: &[Problem], tree: Option<&dyn RepositoryTree>) -> S
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        // Writing to a String cannot fail.
         let message = printable(&problem.message);
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{}{word}[{}]: {message}", place(problem), problem.code);
         if let Some(line) = source_line(problem, &source.1) {
             let number = problem.line.unwrap_or(0);
@@ -116,66 +122,27 @@ fn lines(problem: &Problem, tree: Option<&dyn RepositoryTree>) -> Vec<String> {
     let read = || {
         let (tree, path) = (tree?, problem.path.as_deref()?);
         let entry = tree.lookup(path).ok()??;
-        let data = tree.read(&entry, 1 << 20).ok()?;
+        let data = tree.read(&entry, MAX_SHOWN_FILE_BYTES).ok()?;
         let text = std::str::from_utf8(&data).ok()?;
-        // The mark at the start of the file counts as no column.
+        // A byte order mark at the start of the file does not count as a column.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         Some(text.lines().map(str::to_owned).collect())
     };
     read().unwrap_or_default()
 }
 
-/// The line of a problem, if it is short enough to help, and not one that holds a secret.
+/// The line of a problem. `None` when it is too long to be shown, or holds a secret.
 fn source_line(problem: &Problem, lines: &[String]) -> Option<String> {
     if problem.message == LITERAL_SECRET {
         return None;
     }
     let line = lines.get(usize::try_from(problem.line?).ok()?.checked_sub(1)?)?;
-    (line.chars().count() <= 120).then(|| printable(line))
+    (line.chars().count() <= MAX_SHOWN_LINE_CHARS).then(|| printable(line))
 }
 
-/// Whether a character changes how the text around it looks: bidirectional marks, zero width, separators of lines, tags
-/// (UTS #55). Control characters are told apart from these.
-#[must_use]
-pub fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// The same number of characters in one line, without any that would move the cursor, change colours, or make the text
-/// look like another one.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || is_invisible(c) { ' ' } else { c }).collect()
-}
-
-/// For programs: a JSON array of problems.
+/// Problems as a JSON array.
 #[must_use]
 pub fn render_json(problems: &[Problem]) -> String {
     // Problems are plain data: writing them cannot fail.
     serde_json::to_string_pretty(problems).unwrap_or_default()
-}
-
-/// The nearest of some names, if it is near enough to be meant.
-#[must_use]
-pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let length = wrong.chars().count();
-    let near = (length / 3).clamp(1, 3);
-    names
-        // The distance costs the product of both lengths, and is at least their difference.
-        .filter(|name| length.abs_diff(name.chars().count()) <= near)
-        .map(|name| {
-            (strsim::damerau_levenshtein(&name.to_lowercase(), &wrong.to_lowercase()), name)
-        })
-        .filter(|(distance, _)| *distance <= near)
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// At most 80 characters of what a user wrote.
-#[must_use]
-pub fn quote(text: &str) -> String {
-    let short = printable(&text.chars().take(80).collect::<String>());
-    if text.chars().nth(80).is_some() { format!("\"{short}…\"") } else { format!("\"{short}\"") }
 }

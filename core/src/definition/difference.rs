@@ -1,22 +1,19 @@
-//! What differs between two specs of one kind, in the words of agents: model, prompt, tools, Secrets.
+//! The differences between two specs of one kind, in the words of agents: model, prompt, tools, Secrets.
 //!
-//! Two specs are equal exactly when nothing is told. What may be secret is told without its value: literal environment
-//! variables and build arguments, fields whose names end like `…_KEY`, and whatever follows the `?` of a URL.
+//! Two specs are equal exactly when there are no differences. Values that may be secret are not shown: literal environment
+//! variables and build arguments, fields whose names end like `…_KEY`, and the query of a URL.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::diagnostic::printable;
 use crate::api::Kind;
+use crate::text::printable;
 
-/// Longest value that is shown, in characters; longer texts are told by their lines.
-const MOST_CHARS: usize = 60;
-/// Names that one line lists; the JSON form has them all.
-const MOST_NAMES: usize = 10;
+/// Longest value that is shown, in characters. Of longer texts only the numbers of changed lines are shown.
+const MAX_SHOWN_CHARS: usize = 60;
 /// Ends of names whose values are never shown, in upper case.
 const SECRET_ENDS: &[&str] =
     &["KEY", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "CREDENTIAL", "CREDENTIALS"];
@@ -26,35 +23,35 @@ const LITERALS: &[&str] = &["env", "buildArgs"];
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// The field, like `config.instructions` or `sidecars[web].image`; empty for what concerns the whole spec.
+    /// The field, such as `config.instructions` or `sidecars[web].image`. Empty: the whole spec.
     pub field: String,
-    /// How people call the field.
+    /// A common name of the field. Empty: it has none.
     #[serde(skip)]
     pub label: &'static str,
-    /// What became of it.
+    /// The change of the field.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What became of a field.
+/// The change of a field.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type")]
 pub enum What {
-    /// One value instead of another. `None`: there was or is none.
+    /// Another value. `None`: there was or is none.
     Value {
         /// Before, shortened.
         old: Option<Value>,
         /// After, shortened.
         new: Option<Value>,
     },
-    /// A value that may be secret.
+    /// Another value, which may be secret and is not shown.
     Hidden {
         /// Whether there was one before.
         was: bool,
         /// Whether there is one now.
         is: bool,
     },
-    /// Lines of a text.
+    /// Other lines in a text.
     Text {
         /// Whether there was one before.
         was: bool,
@@ -65,15 +62,15 @@ pub enum What {
         /// Lines that are gone.
         removed: u32,
     },
-    /// A list of names, or of things with names.
+    /// Other items in a list of names, or of objects with names.
     Names {
         /// Names that are new.
         added: Vec<String>,
         /// Names that are gone.
         removed: Vec<String>,
-        /// Names of things that differ.
+        /// Names of objects that differ.
         changed: Vec<String>,
-        /// Whether those that stayed stand in another order.
+        /// Whether the remaining ones are in another order.
         reordered: bool,
     },
     /// The spec names a Secret that it did not name, or no longer names one.
@@ -85,28 +82,35 @@ pub enum What {
     },
 }
 
-/// What differs between two specs, in the order of their fields; references to Secrets last.
+/// The differences between two specs, in the order of their fields. References to Secrets come last.
 #[must_use]
 pub fn changes(kind: Kind, old: &Value, new: &Value) -> Vec<Change> {
     let mut walk = Walk { kind, out: Vec::new() };
-    walk.field("", false, Some(old), Some(new));
+    walk.field("", Shown::Yes, Some(old), Some(new));
     let Walk { mut out, .. } = walk;
     let (before, after) = (secrets(old), secrets(new));
-    out.extend(after.difference(&before).map(|name| Change::secret_reference(name, true)));
-    out.extend(before.difference(&after).map(|name| Change::secret_reference(name, false)));
+    out.extend(after.difference(&before).map(|name| Change::new_secret_reference(name)));
+    out.extend(before.difference(&after).map(|name| Change::lost_secret_reference(name)));
     out
 }
 
 impl Change {
-    /// The spec names that Secret newly, or no longer.
-    #[must_use]
-    pub fn secret_reference(name: &str, new: bool) -> Self {
-        let what = What::SecretReference { name: name.to_owned(), new };
+    /// The spec names a Secret that it did not name.
+    fn new_secret_reference(name: &str) -> Self {
+        Self::of_spec(What::SecretReference { name: name.to_owned(), new: true })
+    }
+
+    /// The spec no longer names a Secret.
+    fn lost_secret_reference(name: &str) -> Self {
+        Self::of_spec(What::SecretReference { name: name.to_owned(), new: false })
+    }
+
+    fn of_spec(what: What) -> Self {
         Self { field: String::new(), label: "", what }
     }
 }
 
-/// Names of labels or annotations that differ.
+/// The difference between two maps of labels or annotations: only their names are shown.
 #[must_use]
 pub fn metadata_change(
     field: &'static str,
@@ -120,30 +124,40 @@ pub fn metadata_change(
     Some(Change { field: field.into(), label: field, what })
 }
 
-/// The Secrets that a spec names.
+/// The names of the Secrets that a spec refers to.
 #[must_use]
 pub fn secrets(spec: &Value) -> BTreeSet<String> {
-    fn collect(value: &Value, names: &mut BTreeSet<String>) {
-        match value {
-            Value::Object(map) => {
-                for (key, value) in map {
-                    let key = key.to_ascii_lowercase();
-                    if let Some(name) = value.get("name").and_then(Value::as_str)
-                        && (key.ends_with("secretkeyref") || key.ends_with("secretref"))
-                    {
-                        names.insert(name.to_owned());
-                    } else {
-                        collect(value, names);
-                    }
-                }
-            }
-            Value::Array(list) => list.iter().for_each(|value| collect(value, names)),
-            _ => {}
-        }
+    match spec {
+        Value::Object(map) => map.iter().flat_map(|(key, value)| secrets_of(key, value)).collect(),
+        Value::Array(list) => list.iter().flat_map(secrets).collect(),
+        _ => BTreeSet::new(),
     }
-    let mut names = BTreeSet::new();
-    collect(spec, &mut names);
-    names
+}
+
+/// The names of the Secrets that one field refers to.
+fn secrets_of(key: &str, value: &Value) -> BTreeSet<String> {
+    let key = key.to_ascii_lowercase();
+    match value.get("name").and_then(Value::as_str) {
+        Some(name) if key.ends_with("secretkeyref") || key.ends_with("secretref") => {
+            BTreeSet::from([name.to_owned()])
+        }
+        _ => secrets(value),
+    }
+}
+
+/// Whether the values of a field are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Yes,
+    /// They may be secret: the name of the field, or of one above it, says so.
+    No,
+}
+
+impl Shown {
+    /// The same, or [`Self::No`] if `secret` is true.
+    fn unless(self, secret: bool) -> Self {
+        if secret { Self::No } else { self }
+    }
 }
 
 struct Walk {
@@ -152,21 +166,21 @@ struct Walk {
 }
 
 impl Walk {
-    fn told(&mut self, field: &str, what: What) {
+    fn add(&mut self, field: &str, what: What) {
         let label = label(self.kind, field);
         self.out.push(Change { field: field.to_owned(), label, what });
     }
 
-    /// One field; `secret` when the name of a field above it says so.
-    fn field(&mut self, field: &str, secret: bool, old: Option<&Value>, new: Option<&Value>) {
+    /// Compares one field.
+    fn field(&mut self, field: &str, shown: Shown, old: Option<&Value>, new: Option<&Value>) {
         if old == new {
             return;
         }
         if let (Some(old), Some(new)) = (reference(field, old), reference(field, new))
             && old != new
         {
-            let value = |text: Option<String>| text.map(|text| shown(&Value::from(text)));
-            return self.told(field, What::Value { old: value(old), new: value(new) });
+            let value = |text: Option<String>| text.map(|text| shortened(&Value::from(text)));
+            return self.add(field, What::Value { old: value(old), new: value(new) });
         }
         match (old, new) {
             (None | Some(Value::Object(_)), None | Some(Value::Object(_))) => {
@@ -175,17 +189,18 @@ impl Walk {
                 let (a, b) = (map(old), map(new));
                 let (a, b) = (a.as_ref().unwrap_or(&nothing), b.as_ref().unwrap_or(&nothing));
                 if a.is_empty() && b.is_empty() {
-                    return self.leaf(field, secret, old, new);
+                    return self.leaf(field, shown, old, new);
                 }
                 if LITERALS.contains(&last(field))
                     && let Some(what) = keys(a, b)
                 {
-                    return self.told(field, what);
+                    return self.add(field, what);
                 }
                 for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
                     let below =
                         if field.is_empty() { key.clone() } else { format!("{field}.{key}") };
-                    self.field(&below, secret || may_be_secret(key), a.get(key), b.get(key));
+                    let shown = shown.unless(may_be_secret(key));
+                    self.field(&below, shown, a.get(key), b.get(key));
                 }
             }
             (None | Some(Value::Array(_)), None | Some(Value::Array(_))) => {
@@ -194,26 +209,26 @@ impl Walk {
                 };
                 let (a, b) = (list(old), list(new));
                 if a.is_empty() && b.is_empty() {
-                    self.leaf(field, secret, old, new);
+                    self.leaf(field, shown, old, new);
                 } else {
-                    self.list(field, secret, &a, &b);
+                    self.list(field, shown, &a, &b);
                 }
             }
-            _ => self.leaf(field, secret, old, new),
+            _ => self.leaf(field, shown, old, new),
         }
     }
 
-    fn list(&mut self, field: &str, secret: bool, old: &[Value], new: &[Value]) {
+    fn list(&mut self, field: &str, shown: Shown, old: &[Value], new: &[Value]) {
         let literal = LITERALS.contains(&last(field));
         let (Some(a), Some(b)) = (by_name(old), by_name(new)) else {
             for index in 0..old.len().max(new.len()) {
                 let below = format!("{field}[{index}]");
-                self.field(&below, secret || literal, old.get(index), new.get(index));
+                self.field(&below, shown.unless(literal), old.get(index), new.get(index));
             }
             return;
         };
-        if secret {
-            return self.told(field, What::Hidden { was: !old.is_empty(), is: !new.is_empty() });
+        if shown == Shown::No {
+            return self.add(field, What::Hidden { was: !old.is_empty(), is: !new.is_empty() });
         }
         let only = |some: &[(&str, &Value)], others: &[(&str, &Value)]| -> Vec<String> {
             let others: BTreeSet<_> = others.iter().map(|(name, _)| *name).collect();
@@ -239,26 +254,26 @@ impl Walk {
             .collect();
         let changed = if literal { differ.clone() } else { Vec::new() };
         if !added.is_empty() || !removed.is_empty() || !changed.is_empty() || reordered {
-            self.told(field, What::Names { added, removed, changed, reordered });
+            self.add(field, What::Names { added, removed, changed, reordered });
         }
         if !literal {
             for name in differ {
                 let below = format!("{field}[{}]", without_secrets(&name));
                 let (old, new) = (before.get(name.as_str()), after.get(name.as_str()));
-                self.field(&below, secret, old.copied(), new.copied());
+                self.field(&below, shown, old.copied(), new.copied());
             }
         }
     }
 
-    fn leaf(&mut self, field: &str, secret: bool, old: Option<&Value>, new: Option<&Value>) {
+    fn leaf(&mut self, field: &str, shown: Shown, old: Option<&Value>, new: Option<&Value>) {
         let hidden = What::Hidden { was: old.is_some(), is: new.is_some() };
-        if secret {
-            return self.told(field, hidden);
+        if shown == Shown::No {
+            return self.add(field, hidden);
         }
         let text = |value: Option<&Value>| {
-            value
-                .and_then(Value::as_str)
-                .is_some_and(|text| text.contains('\n') || text.chars().nth(MOST_CHARS).is_some())
+            value.and_then(Value::as_str).is_some_and(|text| {
+                text.contains('\n') || text.chars().nth(MAX_SHOWN_CHARS).is_some()
+            })
         };
         let plain = |value: Option<&Value>| value.is_none_or(Value::is_string);
         if (text(old) || text(new)) && plain(old) && plain(new) {
@@ -268,7 +283,7 @@ impl Walk {
             let (a, b) = (content(old), content(new));
             let diff =
                 Diff::compute(Algorithm::Histogram, &InternedInput::new(a.as_str(), b.as_str()));
-            return self.told(
+            return self.add(
                 field,
                 What::Text {
                     was: old.is_some(),
@@ -278,14 +293,14 @@ impl Walk {
                 },
             );
         }
-        let (old, new) = (old.map(shown), new.map(shown));
-        // What differs is exactly what is not shown.
+        let (old, new) = (old.map(shortened), new.map(shortened));
+        // Different values that look the same when shortened: they differ in the part that is not shown.
         let same = old == new;
-        self.told(field, if same { hidden } else { What::Value { old, new } });
+        self.add(field, if same { hidden } else { What::Value { old, new } });
     }
 }
 
-/// Things by their names, when each has one and no two have the same.
+/// The items of a list with their names. `None` when one has no name, or two have the same.
 fn by_name(list: &[Value]) -> Option<Vec<(&str, &Value)>> {
     let named: Vec<_> = list
         .iter()
@@ -309,9 +324,9 @@ fn keys(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<What> {
     })
 }
 
-/// A reference to a key of a Secret or ConfigMap, written as one value: `Secret openai[api-key]`. The outer `None`:
-/// the field is none, or holds more than that.
-#[allow(clippy::option_option)] // said in the line above
+/// A reference to a key of a Secret or ConfigMap as one value: `Secret openai[api-key]`. The outer `None`: the field is no
+/// such reference, or has other fields as well. The inner `None`: the field is not there.
+#[allow(clippy::option_option, reason = "the two have a meaning of their own")]
 fn reference(field: &str, value: Option<&Value>) -> Option<Option<String>> {
     let kind = match last(field) {
         "secretKeyRef" => "Secret",
@@ -336,7 +351,7 @@ fn last(field: &str) -> &str {
 }
 
 fn may_be_secret(name: &str) -> bool {
-    // These hold names of Secrets and of their keys.
+    // Fields with these names hold names of Secrets and of their keys.
     if name.ends_with("Ref") || name.ends_with("From") {
         return false;
     }
@@ -344,8 +359,8 @@ fn may_be_secret(name: &str) -> bool {
     SECRET_ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// A value as it may be shown: short, printable, and without what a URL may carry in secret.
-fn shown(value: &Value) -> Value {
+/// A value as it may be shown: short, printable, and without the user and the query of a URL.
+fn shortened(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(short(&without_secrets(text))),
         Value::Array(list) => Value::from(if list.is_empty() { "[]" } else { "[…]" }),
@@ -354,11 +369,11 @@ fn shown(value: &Value) -> Value {
     }
 }
 
-/// At most [`MOST_CHARS`] characters, none of which moves a cursor.
-fn short(text: &str) -> String {
+/// At most [`MAX_SHOWN_CHARS`] printable characters.
+pub(super) fn short(text: &str) -> String {
     let text = printable(text);
-    if text.chars().nth(MOST_CHARS).is_some() {
-        text.chars().take(MOST_CHARS - 1).chain(['…']).collect()
+    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
+        text.chars().take(MAX_SHOWN_CHARS - 1).chain(['…']).collect()
     } else {
         text
     }
@@ -379,7 +394,7 @@ fn without_secrets(text: &str) -> String {
     format!("{scheme}://{rest}{query}")
 }
 
-/// How people call a field.
+/// The common name of a field. Empty: it has none.
 fn label(kind: Kind, field: &str) -> &'static str {
     match (kind, field) {
         (Kind::Agent, "config.instructions") => "prompt",
@@ -398,96 +413,6 @@ fn label(kind: Kind, field: &str) -> &'static str {
     }
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = short(&self.field);
-        let label = match (self.label, self.field.as_str()) {
-            ("", "") => "spec",
-            ("", _) => field.as_str(),
-            (label, _) => label,
-        };
-        match &self.what {
-            What::Value { old: Some(old), new: Some(new) } => {
-                write!(f, "{label} {} → {}", plain(old), plain(new))
-            }
-            What::Value { old: None, new: Some(new) } => {
-                write!(f, "{label} set to {}", plain(new))
-            }
-            What::Value { old: Some(old), new: None } => {
-                write!(f, "{label} removed (was {})", plain(old))
-            }
-            What::Value { old: None, new: None } => write!(f, "{label} changed"),
-            What::Hidden { was, is } => {
-                let verb = verb(*was, *is);
-                write!(f, "{label} {verb} (value not shown)")
-            }
-            What::Text { was, is, added, removed } => {
-                let lines = added + removed;
-                let lines = format!("{lines} line{}", if lines == 1 { "" } else { "s" });
-                match (was, is) {
-                    (true, true) => write!(f, "{label}: {lines} changed (+{added} −{removed})"),
-                    (was, is) => write!(f, "{label} {} ({lines})", verb(*was, *is)),
-                }
-            }
-            What::Names { added, removed, changed, reordered } => {
-                names(f, label, added, removed, changed, *reordered)
-            }
-            What::SecretReference { name, new: true } => {
-                write!(f, "new Secret reference {}", short(name))
-            }
-            What::SecretReference { name, new: false } => {
-                write!(f, "no more Secret reference {}", short(name))
-            }
-        }
-    }
-}
-
-fn verb(was: bool, is: bool) -> &'static str {
-    match (was, is) {
-        (false, true) => "set",
-        (true, false) => "removed",
-        _ => "changed",
-    }
-}
-
-/// A text without quotes, anything else as JSON.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) if text.is_empty() => "\"\"".into(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-fn names(
-    f: &mut fmt::Formatter<'_>,
-    label: &str,
-    added: &[String],
-    removed: &[String],
-    changed: &[String],
-    reordered: bool,
-) -> fmt::Result {
-    let parts = [('+', "added", added), ('−', "removed", removed), ('~', "changed", changed)];
-    let parts: Vec<_> = parts.into_iter().filter(|(_, _, names)| !names.is_empty()).collect();
-    f.write_str(label)?;
-    if let [(sign, _, [only])] = parts.as_slice() {
-        write!(f, " {sign}{}", short(only))?;
-    } else if !parts.is_empty() {
-        let mut lists = Vec::new();
-        for (sign, word, names) in parts {
-            write!(f, " {sign}{}", names.len())?;
-            let listed: Vec<_> = names.iter().take(MOST_NAMES).map(|name| short(name)).collect();
-            let more = match names.len().saturating_sub(MOST_NAMES) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            lists.push(format!("{word}: {}{more}", listed.join(", ")));
-        }
-        write!(f, " ({})", lists.join("; "))?;
-    }
-    if reordered { f.write_str(" in another order") } else { Ok(()) }
-}
-
 #[cfg(test)]
-#[path = "difference_tests.rs"]
+#[path = "tests/difference.rs"]
 mod tests;

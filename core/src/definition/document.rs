@@ -1,4 +1,4 @@
-//! YAML text into documents: values, and the place of every node. One pass over the parser's events.
+//! Parses YAML text into documents, with the place of every node, in one pass over the events of the parser.
 //!
 //! YAML 1.2 core schema. Refused, because readers disagree or because they hide things: duplicate keys, merge keys,
 //! custom tags, keys that are no scalars, numbers with leading zeros, infinities. Budgets bound depth and nodes;
@@ -9,55 +9,36 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::diagnostic::{code, quote};
-use super::places::Places;
+use super::diagnostic::code;
+use super::places::{Place, Places, place_at, place_of_index};
 use super::scalar::resolve;
+use crate::text::quote;
 
-/// A place in a file, both from 1, in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Line.
-    pub line: u32,
-    /// Column.
-    pub column: u32,
-}
-
-impl Default for Place {
-    fn default() -> Self {
-        Self::START
-    }
-}
-
-impl Place {
-    /// The first character of a file.
-    pub const START: Self = Self { line: 1, column: 1 };
-}
-
-/// What is wrong at a place.
+/// What is wrong at a place of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// Stable code.
+    /// The code of the problem.
     pub code: &'static str,
-    /// What.
+    /// What is wrong.
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
 }
 
-/// Budgets on one file.
+/// Limits on one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Documents.
+    /// Most documents.
     pub documents: usize,
-    /// Collections in collections.
+    /// Most collections nested in each other.
     pub depth: usize,
-    /// Nodes, aliases counted as what they stand for.
+    /// Most nodes of one document. An alias counts as many as it stands for.
     pub nodes: usize,
 }
 
-/// One document.
+/// A parsed document.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Document {
     /// Its value.
@@ -68,20 +49,20 @@ pub struct Document {
 }
 
 impl Document {
-    /// Where the value at a JSON pointer is, or the nearest value around it.
+    /// The place of the value at a JSON pointer, or of the nearest value around it.
     #[must_use]
     pub fn place(&self, pointer: &str) -> Place {
         self.places.nearest(pointer).map_or(Place::START, |(_, value)| value)
     }
 
-    /// Where the key at a JSON pointer is, or the nearest value around it.
+    /// The place of the key at a JSON pointer, or of the nearest value around it.
     #[must_use]
     pub fn key_place(&self, pointer: &str) -> Place {
         self.places.nearest(pointer).map_or(Place::START, |(key, value)| key.unwrap_or(value))
     }
 }
 
-/// What a file holds.
+/// The documents of a file.
 #[derive(Debug, Default)]
 pub struct Parsed {
     /// Documents that are not empty and have no fault.
@@ -92,31 +73,23 @@ pub struct Parsed {
     pub faulty: Vec<Faulty>,
 }
 
-/// A document with faults of its own, as far as it could be read: its identity may still be known.
+/// A document with faults, as far as it could be read. It may still say which object it is.
 #[derive(Debug)]
 pub struct Faulty {
     /// What could be read.
     pub document: Document,
     /// What is wrong.
     pub faults: Vec<Fault>,
-    /// Whether a fault may hide which project's object this is: one in the keys of the document itself, or in the
-    /// value of a key that says it.
+    /// Whether a fault may hide the API group of the object: a fault in a key of the document itself, or in the value of
+    /// `apiVersion`, `kind` or `items`.
     pub in_head: bool,
 }
 
-/// A character that no YAML may hold. The parser takes NUL for the end of the text: what follows would be hidden.
+/// A fault for the first control character. The parser takes NUL for the end of the text, which would hide the rest.
 fn control_character(text: &str) -> Option<Fault> {
     let forbidden = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}');
-    let place = place_in(text, text.find(forbidden)?);
+    let place = place_of_index(text, text.find(forbidden)?);
     Some(fault(place, code::SYNTAX, "a control character is not accepted".into()))
-}
-
-/// The place of the character at that index of a text.
-pub(super) fn place_in(text: &str, index: usize) -> Place {
-    let before = &text[..index];
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
-    at(line, column)
 }
 
 /// Reads all documents of a text. A broken document does not hide the others.
@@ -152,13 +125,13 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
             Some(Ok((Event::StreamEnd, _))) => return parsed,
             Some(Ok((event, span))) => {
                 if let Err(stop) = builder.event(event, span) {
-                    // A budget: what follows in this file is not looked at.
+                    // A budget is exceeded: the rest of the file is not read.
                     parsed.faults.push(stop);
                     return parsed;
                 }
             }
             Some(Err(error)) => {
-                let place = at(error.marker().line(), error.marker().col());
+                let place = place_at(error.marker().line(), error.marker().col());
                 let message = error.to_string();
                 let message = message.split(" at char").next().unwrap_or_default();
                 parsed.faults.push(fault(
@@ -174,7 +147,7 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
     }
 }
 
-fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
+fn finish(parsed: &mut Parsed, builder: Builder) {
     let Builder { root, places, faults, in_head, explicit, .. } = builder;
     let value = root.unwrap_or(Value::Null);
     let document = Document { value, places, has_body: false };
@@ -185,43 +158,50 @@ fn finish(parsed: &mut Parsed, builder: Builder<'_>) {
     }
 }
 
-/// A place from a line (from 1) and a column (from 0).
-pub(super) fn at(line: usize, column_from_zero: usize) -> Place {
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Place { line: number(line.max(1)), column: number(column_from_zero + 1) }
-}
-
 fn fault(place: Place, code: &'static str, message: String) -> Fault {
     Fault { place, code, message, hint: None }
+}
+
+/// A scalar of the YAML text.
+#[derive(Clone, Copy)]
+struct Scalar<'a> {
+    text: &'a str,
+    /// Whether it has neither quotes nor a tag.
+    is_plain: bool,
+    /// Whether it takes no character in the file.
+    is_empty: bool,
+    anchor: usize,
+    place: Place,
 }
 
 /// A collection that is being filled.
 struct Open {
     value: Value,
     anchor: usize,
-    /// In [`Places`].
+    /// Its node in [`Places`].
     node: usize,
     /// In a mapping: the key whose value comes next.
     key: Option<(String, Place)>,
+    /// How many nodes it counts of the budget, so far.
     nodes: usize,
 }
 
-struct Builder<'a> {
+/// Builds one document from the events of the parser.
+struct Builder {
     budget: Budget,
     stack: Vec<Open>,
     root: Option<Value>,
-    /// Whether the document says `null`, which is not the same as being empty.
+    /// Whether the document has a value. One with the value `null` is not an empty one.
     explicit: bool,
     places: Places,
-    /// The value, what it costs, and its node in [`Places`].
+    /// The values with anchors: the value, how many nodes it counts, and its node in [`Places`].
     anchors: HashMap<usize, (Value, usize, usize)>,
     faults: Vec<Fault>,
     in_head: bool,
     nodes: usize,
-    _text: std::marker::PhantomData<&'a str>,
 }
 
-impl Builder<'_> {
+impl Builder {
     fn new(budget: Budget) -> Self {
         Self {
             budget,
@@ -233,55 +213,32 @@ impl Builder<'_> {
             faults: Vec::new(),
             in_head: false,
             nodes: 0,
-            _text: std::marker::PhantomData,
         }
     }
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
-        let place = at(span.start.line(), span.start.col());
+        let place = place_at(span.start.line(), span.start.col());
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let weight = weight(&text);
-                self.count(weight, place)?;
                 let text_tag = tag.as_deref().and_then(|tag| tag.core_suffix().map(str::to_owned));
                 if tag.is_some() && text_tag.as_deref() != Some("str") {
-                    self.fault(
-                        place,
-                        code::YAML,
-                        "tags are not accepted".into(),
-                        "write the value without the tag",
-                    );
+                    self.refuse_tag(place);
                 }
-                let plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
-                if self.wants_key() {
-                    self.key(&text, plain, place);
-                    if let Some(open) = self.stack.last_mut() {
-                        open.nodes = open.nodes.saturating_add(weight);
-                    }
-                    return Ok(());
-                }
-                let text_may_vary = text.starts_with("${") && text.ends_with('}');
-                self.explicit |= self.stack.is_empty() && span.start.index() != span.end.index();
-                let value = if plain {
-                    resolve(&text).unwrap_or_else(|(message, hint)| {
-                        self.fault(place, code::YAML, message, hint);
-                        Value::Null
-                    })
-                } else {
-                    Value::String(text.into_owned())
-                };
-                let node = self.place_next(place);
-                if plain && text_may_vary {
-                    self.places.note_plain(node);
-                }
-                self.anchor(anchor, &value, weight, node);
-                self.fill(value, weight);
+                let is_plain = matches!(style, ScalarStyle::Plain) && tag.is_none();
+                let is_empty = span.start.index() == span.end.index();
+                self.scalar(&Scalar { text: &text, is_plain, is_empty, anchor, place })?;
             }
             Event::SequenceStart(_, anchor, tag) => {
-                self.open(Value::Array(Vec::new()), anchor, tag.is_some(), place)?;
+                if tag.is_some() {
+                    self.refuse_tag(place);
+                }
+                self.open(Value::Array(Vec::new()), anchor, place)?;
             }
             Event::MappingStart(_, anchor, tag) => {
-                self.open(Value::Object(Map::new()), anchor, tag.is_some(), place)?;
+                if tag.is_some() {
+                    self.refuse_tag(place);
+                }
+                self.open(Value::Object(Map::new()), anchor, place)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(Open { value, anchor, nodes, node, .. }) = self.stack.pop() {
@@ -289,39 +246,71 @@ impl Builder<'_> {
                     self.fill(value, nodes);
                 }
             }
-            Event::Alias(id) => {
-                let known = self.anchors.get(&id);
-                let nodes = known.map_or(1, |(_, nodes, _)| *nodes);
-                self.count(nodes, place)?;
-                if self.wants_key() {
-                    self.fault(
-                        place,
-                        code::YAML,
-                        "an alias cannot be a key".into(),
-                        "write the key out",
-                    );
-                    self.key("", false, place);
-                    return Ok(());
-                }
-                let known = self.anchors.get(&id).map(|(value, _, of)| (value.clone(), *of));
-                if known.is_none() {
-                    self.fault(
-                        place,
-                        code::YAML,
-                        "this alias names nothing, or itself".into(),
-                        "define the anchor before it",
-                    );
-                }
-                let node = self.place_next(place);
-                let value = known.map(|(value, of)| {
-                    self.places.note_alias(node, of);
-                    value
-                });
-                self.fill(value.unwrap_or_default(), nodes);
-            }
+            Event::Alias(id) => self.alias(id, place)?,
             _ => {}
         }
         Ok(())
+    }
+
+    fn scalar(&mut self, scalar: &Scalar<'_>) -> Result<(), Fault> {
+        let Scalar { text, is_plain, is_empty, anchor, place } = *scalar;
+        let weight = weight(text);
+        self.count(weight, place)?;
+        if self.wants_key() {
+            if is_plain && text == "<<" {
+                let message = "merge keys are not accepted".to_owned();
+                self.fault(place, code::YAML, message, "write the fields out");
+            }
+            self.key(text, place);
+            if let Some(open) = self.stack.last_mut() {
+                open.nodes = open.nodes.saturating_add(weight);
+            }
+            return Ok(());
+        }
+        self.explicit |= self.stack.is_empty() && !is_empty;
+        let value = if is_plain {
+            resolve(text).unwrap_or_else(|(message, hint)| {
+                self.fault(place, code::YAML, message, hint);
+                Value::Null
+            })
+        } else {
+            Value::String(text.to_owned())
+        };
+        let node = self.place_next(place);
+        if is_plain && text.starts_with("${") && text.ends_with('}') {
+            self.places.note_plain(node);
+        }
+        self.anchor(anchor, &value, weight, node);
+        self.fill(value, weight);
+        Ok(())
+    }
+
+    fn alias(&mut self, id: usize, place: Place) -> Result<(), Fault> {
+        let nodes = self.anchors.get(&id).map_or(1, |(_, nodes, _)| *nodes);
+        self.count(nodes, place)?;
+        if self.wants_key() {
+            let message = "an alias cannot be a key".to_owned();
+            self.fault(place, code::YAML, message, "write the key out");
+            self.key("", place);
+            return Ok(());
+        }
+        let known = self.anchors.get(&id).map(|(value, _, of)| (value.clone(), *of));
+        if known.is_none() {
+            let message = "this alias names nothing, or itself".to_owned();
+            self.fault(place, code::YAML, message, "define the anchor before it");
+        }
+        let node = self.place_next(place);
+        let value = known.map(|(value, of)| {
+            self.places.note_alias(node, of);
+            value
+        });
+        self.fill(value.unwrap_or_default(), nodes);
+        Ok(())
+    }
+
+    fn refuse_tag(&mut self, place: Place) {
+        let message = "tags are not accepted".to_owned();
+        self.fault(place, code::YAML, message, "write the value without the tag");
     }
 
     fn fault(&mut self, place: Place, code: &'static str, message: String, hint: &str) {
@@ -347,15 +336,7 @@ impl Builder<'_> {
         self.stack.last().is_some_and(|open| open.value.is_object() && open.key.is_none())
     }
 
-    fn key(&mut self, text: &str, plain: bool, place: Place) {
-        if plain && text == "<<" {
-            self.fault(
-                place,
-                code::YAML,
-                "merge keys are not accepted".into(),
-                "write the fields out",
-            );
-        }
+    fn key(&mut self, text: &str, place: Place) {
         let mut key = text.to_owned();
         let double = self.stack.last().is_some_and(|open| open.value.get(&key).is_some());
         if double {
@@ -365,7 +346,7 @@ impl Builder<'_> {
                 format!("key {} is there twice", quote(text)),
                 "remove one of the two",
             );
-            // Kept apart, so that the first one stays readable for its identity.
+            // Kept under another name: the first value may be part of the object's identity.
             key.push_str("\u{0}again");
         }
         if let Some(open) = self.stack.last_mut() {
@@ -373,22 +354,9 @@ impl Builder<'_> {
         }
     }
 
-    fn open(
-        &mut self,
-        value: Value,
-        anchor: usize,
-        tagged: bool,
-        place: Place,
-    ) -> Result<(), Fault> {
+    /// Begins a collection.
+    fn open(&mut self, value: Value, anchor: usize, place: Place) -> Result<(), Fault> {
         self.count(1, place)?;
-        if tagged {
-            self.fault(
-                place,
-                code::YAML,
-                "tags are not accepted".into(),
-                "write the value without the tag",
-            );
-        }
         if self.stack.len() >= self.budget.depth {
             return Err(fault(
                 place,
@@ -398,15 +366,15 @@ impl Builder<'_> {
         }
         if self.wants_key() {
             self.fault(place, code::YAML, "a key must be a plain text".into(), "quote the key");
-            self.key("", false, place);
-            // The collection becomes that key's value; what YAML meant as value is then out of step, and lost.
+            self.key("", place);
+            // The collection becomes the value of an empty key. The value that belongs to it in YAML is lost.
         }
         let node = self.place_next(place);
         self.stack.push(Open { value, anchor, node, key: None, nodes: 1 });
         Ok(())
     }
 
-    /// Notes the place of the value that comes next, and gives its node.
+    /// Adds the place of the value that comes next. Returns its node.
     fn place_next(&mut self, place: Place) -> usize {
         let (below, key) = match self.stack.last() {
             None => (None, None),
@@ -443,17 +411,11 @@ impl Builder<'_> {
     }
 }
 
-/// What a text costs: long ones as several values, or a few aliases of one would fill the memory.
+/// How many nodes a text counts. A long text counts several: a few aliases of one could fill the memory.
 fn weight(text: &str) -> usize {
     1 + text.len() / 256
 }
 
-/// One part of a JSON pointer.
-#[must_use]
-pub fn escape(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}
-
 #[cfg(test)]
-#[path = "document_tests.rs"]
+#[path = "tests/document.rs"]
 mod tests;

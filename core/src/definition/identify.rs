@@ -1,21 +1,22 @@
-//! Which object a document is: apiVersion, kind, metadata. Everything that may not come from Git is refused.
+//! Reads and checks everything of a document but its spec: apiVersion, kind, metadata. Refuses what may not come from Git.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::diagnostic::{code, nearest, quote};
-use super::document::escape;
+use super::diagnostic::code;
+use super::finding::Finding;
 use super::nul;
-use super::schema::Finding;
+use super::places::escape;
 use crate::api::{API_VERSION, GROUP, Kind, ObjectId, keys};
+use crate::text::{is_dns_label, nearest, quote};
 
-/// What a document is.
+/// Which object a document is.
 #[derive(Debug, PartialEq)]
 pub enum Identity {
-    /// Another project's object: left alone.
+    /// An object of another project. It is left alone.
     Foreign,
-    /// One of ours, as far as it could be read, with everything that is wrong with its head.
+    /// An object of our API group, as far as it could be read, and what is wrong with everything but its spec.
     Ours {
         /// Kind and name, when both could be read.
         id: Option<ObjectId>,
@@ -26,6 +27,14 @@ pub enum Identity {
         /// What is wrong.
         findings: Vec<Finding>,
     },
+}
+
+impl Identity {
+    /// An object of which nothing could be read.
+    fn unknown(findings: Vec<Finding>) -> Self {
+        let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
+        Self::Ours { id: None, labels, annotations, findings }
+    }
 }
 
 /// Fields of `metadata` that belong to the API server or to us.
@@ -43,242 +52,267 @@ const REFUSED: &[&str] = &[
     "selfLink",
 ];
 
-/// Bytes of all annotations: the API server takes 256 KiB, our own among them.
-const MOST_ANNOTATIONS: usize = 240 << 10;
+/// Most bytes of all annotations of an object. The API server takes 256 KiB, with the annotations that we add.
+const MAX_ANNOTATION_BYTES: usize = 240 << 10;
+/// Fields of a document.
+const FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+/// Fields of `metadata` that may come from Git.
+const METADATA_FIELDS: [&str; 3] = ["name", "labels", "annotations"];
+/// The message for a List.
+const LIST: &str = "a List is not accepted: objects in it would have no place";
 
-/// Identifies a document. `namespace` is the one that the sync writes into, when it is known.
+/// Identifies a document. `namespace` is the namespace of the GitSync, when it is known.
 pub fn identify(document: &Value, namespace: Option<&str>) -> Identity {
-    let mut findings = Vec::new();
-    let mut say =
-        |pointer: &str, on_key: bool, code: &'static str, message: String, hint: Option<String>| {
-            findings.push(Finding { pointer: pointer.to_owned(), on_key, code, message, hint });
-        };
-    let ours = |id, findings| Identity::Ours {
-        id,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        findings,
-    };
-
     let Some(map) = document.as_object() else {
-        let hint = Some("a definition begins with apiVersion, kind, metadata and spec".to_owned());
-        say("", false, code::NOT_AN_OBJECT, "this document is no object".into(), hint);
-        return ours(None, findings);
+        let finding = Finding::on_value("", code::NOT_AN_OBJECT, "this document is no object");
+        let hint = "a definition begins with apiVersion, kind, metadata and spec";
+        return Identity::unknown(vec![finding.hint(hint)]);
     };
-    let api_version = map.get("apiVersion").and_then(Value::as_str);
-    let kind_name = map.get("kind").and_then(Value::as_str);
-    match api_version {
-        None => {
-            let hint = Some(format!(
-                "add apiVersion: {API_VERSION}; files that are no definitions belong outside of this folder"
-            ));
-            let (at, message) = missing(map, "apiVersion");
-            say(at, false, code::NOT_AN_OBJECT, message, hint);
-        }
-        Some(API_VERSION) => {}
-        Some(other) => {
-            let (group, version) = other.split_once('/').unwrap_or(("", other));
-            if map.get("items").is_some_and(Value::is_array)
-                && kind_name.is_none_or(|kind| kind.to_lowercase().trim().ends_with("list"))
-                || other == "v1" && kind_name.is_some_and(|kind| kind.ends_with("List"))
-            {
-                let hint = Some("write one document an object".to_owned());
-                say(
-                    "/kind",
-                    false,
-                    code::KIND,
-                    "a List is not accepted: objects in it would have no place".into(),
-                    hint,
-                );
-                return ours(None, findings);
-            }
-            if group == GROUP {
-                let message = format!("version {} of {GROUP} does not exist", quote(version));
-                say(
-                    "/apiVersion",
-                    false,
-                    code::API_VERSION,
-                    message,
-                    Some(format!("use {API_VERSION}")),
-                );
-            } else if distance(group, GROUP) <= 2
-                || distance(other, API_VERSION) <= 4
-                || other.to_lowercase().contains(GROUP)
-            {
-                let message = format!("{} is almost {API_VERSION}", quote(other));
-                say(
-                    "/apiVersion",
-                    false,
-                    code::API_VERSION,
-                    message,
-                    Some(format!("did you mean {API_VERSION}?")),
-                );
-            } else {
-                let Some(kind_name) = kind_name else {
-                    // Not to be told apart from one of ours that lost its kind.
-                    let (at, message) = missing(map, "kind");
-                    say(at, false, code::NOT_AN_OBJECT, message, Some("add the kind".into()));
-                    return ours(None, findings);
-                };
-                // The core group has no kind like ours; other groups may have, and are left alone.
-                if !(group.is_empty() && Kind::parse(kind_name).is_some()) {
-                    return Identity::Foreign;
-                }
-                let message = format!("{kind_name} of {} is almost ours", quote(other));
-                say(
-                    "/apiVersion",
-                    false,
-                    code::API_VERSION,
-                    message,
-                    Some(format!("did you mean {API_VERSION}?")),
-                );
-            }
-        }
+    let mut head = Head { map, findings: Vec::new() };
+    match head.api_version() {
+        Group::Ours => {}
+        Group::Foreign => return Identity::Foreign,
+        Group::Unknown => return Identity::unknown(head.findings),
     }
-
-    let kind = match kind_name {
-        None => {
-            let hint = Some(format!("kinds: {}", names()));
-            let (at, message) = missing(map, "kind");
-            say(at, false, code::NOT_AN_OBJECT, message, hint);
-            None
-        }
-        Some(name) => {
-            let kind = Kind::parse(name);
-            if kind.is_none() {
-                let (message, hint) = match name {
-                    "GitSync" => (
-                        "a GitSync cannot be synced from Git".to_owned(),
-                        "create it with kubectl: it decides what this repository may do".to_owned(),
-                    ),
-                    name if name.ends_with("List") => (
-                        "a List is not accepted: objects in it would have no place".to_owned(),
-                        "write one document an object".to_owned(),
-                    ),
-                    name => {
-                        let near = nearest(name, Kind::ALL.iter().map(|k| k.as_str()));
-                        let hint = near.map_or_else(
-                            || format!("kinds: {}", names()),
-                            |near| format!("did you mean {near}?"),
-                        );
-                        (format!("kind {} does not exist in {API_VERSION}", quote(name)), hint)
-                    }
-                };
-                say("/kind", false, code::KIND, message, Some(hint));
-            }
-            kind
-        }
-    };
-
-    for key in map
-        .keys()
-        .filter(|key| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec"))
-    {
-        let (message, hint) = if key == "status" {
-            (
-                "status may not come from Git".to_owned(),
-                "remove it: the cluster writes it".to_owned(),
-            )
-        } else {
-            let near = nearest(key, ["apiVersion", "kind", "metadata", "spec"].into_iter());
-            let hint = near
-                .map_or("fields here: apiVersion, kind, metadata, spec".to_owned(), |near| {
-                    format!("did you mean {near}?")
-                });
-            (format!("unknown field {}", quote(key)), hint)
-        };
-        say(&format!("/{}", escape(key)), true, code::UNKNOWN_FIELD, message, Some(hint));
-    }
-
-    let mut name = None;
-    let mut labels = BTreeMap::new();
-    let mut annotations = BTreeMap::new();
-    match map.get("metadata") {
-        Some(Value::Object(metadata)) => {
-            for (key, value) in metadata {
-                let pointer = format!("/metadata/{}", escape(key));
-                match key.as_str() {
-                    "name" => match value.as_str() {
-                        Some(text) if is_dns_label(text) => name = Some(text.to_owned()),
-                        _ => {
-                            let hint = Some("use lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit".to_owned());
-                            let shown =
-                                value.as_str().map_or_else(|| quote(&value.to_string()), quote);
-                            say(
-                                &pointer,
-                                false,
-                                code::NAME,
-                                format!("{shown} is no valid name"),
-                                hint,
-                            );
-                        }
-                    },
-                    "namespace" => {
-                        if namespace.is_some_and(|own| value.as_str() != Some(own)) {
-                            let hint = Some(
-                                "leave the namespace out: a GitSync writes into its own".to_owned(),
-                            );
-                            say(
-                                &pointer,
-                                false,
-                                code::METADATA,
-                                "objects go into the namespace of their GitSync".into(),
-                                hint,
-                            );
-                        }
-                    }
-                    "labels" | "annotations" => {
-                        let into = if key == "labels" { &mut labels } else { &mut annotations };
-                        strings(value, &pointer, key == "annotations", into, &mut say);
-                    }
-                    key if REFUSED.contains(&key) => {
-                        say(
-                            &pointer,
-                            true,
-                            code::METADATA,
-                            format!("{key} may not come from Git"),
-                            Some("remove it".into()),
-                        );
-                    }
-                    key => {
-                        let near = nearest(key, ["name", "labels", "annotations"].into_iter());
-                        let hint = near
-                            .map_or("fields here: name, labels, annotations".to_owned(), |near| {
-                                format!("did you mean {near}?")
-                            });
-                        say(
-                            &pointer,
-                            true,
-                            code::UNKNOWN_FIELD,
-                            format!("unknown field {}", quote(key)),
-                            Some(hint),
-                        );
-                    }
-                }
-            }
-            if !metadata.contains_key("name") {
-                say("/metadata", true, code::NAME, "metadata.name is missing".into(), None);
-            }
-        }
-        _ => say("", false, code::NAME, "metadata.name is missing".into(), None),
-    }
+    let kind = head.kind();
+    head.unknown_fields();
+    let Metadata { name, labels, annotations } = head.metadata(namespace);
     if kind.is_some() && !map.get("spec").is_some_and(Value::is_object) {
-        say(
-            if map.contains_key("spec") { "/spec" } else { "" },
-            false,
-            code::MISSING_FIELD,
-            "spec is missing or no object".into(),
-            None,
-        );
+        let pointer = if map.contains_key("spec") { "/spec" } else { "" };
+        let message = "spec is missing or no object";
+        head.findings.push(Finding::on_value(pointer, code::MISSING_FIELD, message));
     }
     let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if size > MOST_ANNOTATIONS {
+    if size > MAX_ANNOTATION_BYTES {
         let message =
-            format!("the annotations have {size} bytes in all, more than {MOST_ANNOTATIONS}");
-        say("/metadata/annotations", true, code::METADATA, message, None);
+            format!("the annotations have {size} bytes in all, more than {MAX_ANNOTATION_BYTES}");
+        let pointer = "/metadata/annotations";
+        head.findings.push(Finding::on_key(pointer, code::METADATA, message));
     }
     let id = kind.zip(name).map(|(kind, name)| ObjectId::new(kind, name));
-    Identity::Ours { id, labels, annotations, findings }
+    Identity::Ours { id, labels, annotations, findings: head.findings }
+}
+
+/// The API group of a document.
+enum Group {
+    /// Our group, or meant to be ours.
+    Ours,
+    /// Another group.
+    Foreign,
+    /// Not known, so it may be ours.
+    Unknown,
+}
+
+/// What of `metadata` may come from Git.
+#[derive(Default)]
+struct Metadata {
+    name: Option<String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+/// A map of names and texts in `metadata`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Texts {
+    Labels,
+    Annotations,
+}
+
+/// A document without its spec, and what is wrong with it.
+struct Head<'a> {
+    map: &'a Map<String, Value>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Head<'a> {
+    /// A field of the document, if it is a text.
+    fn text(&self, field: &str) -> Option<&'a str> {
+        self.map.get(field).and_then(Value::as_str)
+    }
+
+    /// Checks `apiVersion`, and tells our API group from others.
+    fn api_version(&mut self) -> Group {
+        let Some(api_version) = self.text("apiVersion") else {
+            let hint = format!(
+                "add apiVersion: {API_VERSION}; files that are no definitions belong outside of this folder"
+            );
+            let (pointer, message) = missing(self.map, "apiVersion");
+            let finding = Finding::on_value(pointer, code::NOT_AN_OBJECT, message);
+            self.findings.push(finding.hint(hint));
+            return Group::Ours;
+        };
+        if api_version == API_VERSION {
+            return Group::Ours;
+        }
+        if self.is_list(api_version) {
+            let finding = Finding::on_value("/kind", code::KIND, LIST);
+            self.findings.push(finding.hint("write one document an object"));
+            return Group::Unknown;
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (message, hint) = if group == GROUP {
+            let message = format!("version {} of {GROUP} does not exist", quote(version));
+            (message, format!("use {API_VERSION}"))
+        } else if distance(group, GROUP) <= 2
+            || distance(api_version, API_VERSION) <= 4
+            || api_version.to_lowercase().contains(GROUP)
+        {
+            let message = format!("{} is almost {API_VERSION}", quote(api_version));
+            (message, format!("did you mean {API_VERSION}?"))
+        } else {
+            let Some(kind) = self.text("kind") else {
+                // It could be one of our objects that lost its kind.
+                let (pointer, message) = missing(self.map, "kind");
+                let finding = Finding::on_value(pointer, code::NOT_AN_OBJECT, message);
+                self.findings.push(finding.hint("add the kind"));
+                return Group::Unknown;
+            };
+            // The core group has no kind like ours. Other groups may have some.
+            if !group.is_empty() || Kind::parse(kind).is_none() {
+                return Group::Foreign;
+            }
+            let message = format!("{kind} of {} is almost ours", quote(api_version));
+            (message, format!("did you mean {API_VERSION}?"))
+        };
+        let finding = Finding::on_value("/apiVersion", code::API_VERSION, message);
+        self.findings.push(finding.hint(hint));
+        Group::Ours
+    }
+
+    /// Whether a document with this `apiVersion`, which is not ours, is a List.
+    fn is_list(&self, api_version: &str) -> bool {
+        let kind = self.text("kind");
+        self.map.get("items").is_some_and(Value::is_array)
+            && kind.is_none_or(|kind| kind.to_lowercase().trim().ends_with("list"))
+            || api_version == "v1" && kind.is_some_and(|kind| kind.ends_with("List"))
+    }
+
+    fn kind(&mut self) -> Option<Kind> {
+        let Some(name) = self.text("kind") else {
+            let (pointer, message) = missing(self.map, "kind");
+            let finding = Finding::on_value(pointer, code::NOT_AN_OBJECT, message);
+            self.findings.push(finding.hint(format!("kinds: {}", names())));
+            return None;
+        };
+        let kind = Kind::parse(name);
+        if kind.is_none() {
+            let (message, hint) = match name {
+                "GitSync" => (
+                    "a GitSync cannot be synced from Git".to_owned(),
+                    "create it with kubectl: it decides what this repository may do".to_owned(),
+                ),
+                name if name.ends_with("List") => {
+                    (LIST.to_owned(), "write one document an object".to_owned())
+                }
+                name => {
+                    let hint = match nearest(name, Kind::ALL.iter().map(|k| k.as_str())) {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => format!("kinds: {}", names()),
+                    };
+                    (format!("kind {} does not exist in {API_VERSION}", quote(name)), hint)
+                }
+            };
+            self.findings.push(Finding::on_value("/kind", code::KIND, message).hint(hint));
+        }
+        kind
+    }
+
+    fn unknown_fields(&mut self) {
+        for key in self.map.keys().filter(|key| !FIELDS.contains(&key.as_str())) {
+            let pointer = format!("/{}", escape(key));
+            self.findings.push(if key == "status" {
+                let message = "status may not come from Git";
+                let finding = Finding::on_key(pointer, code::UNKNOWN_FIELD, message);
+                finding.hint("remove it: the cluster writes it")
+            } else {
+                unknown_field(pointer, key, &FIELDS)
+            });
+        }
+    }
+
+    fn metadata(&mut self, namespace: Option<&str>) -> Metadata {
+        let mut read = Metadata::default();
+        let Some(Value::Object(metadata)) = self.map.get("metadata") else {
+            let finding = Finding::on_value("", code::NAME, "metadata.name is missing");
+            self.findings.push(finding);
+            return read;
+        };
+        for (key, value) in metadata {
+            let pointer = format!("/metadata/{}", escape(key));
+            match key.as_str() {
+                "name" => read.name = self.name(value, &pointer),
+                "namespace" => {
+                    if namespace.is_some_and(|own| value.as_str() != Some(own)) {
+                        let message = "objects go into the namespace of their GitSync";
+                        let finding = Finding::on_value(pointer, code::METADATA, message);
+                        let hint = "leave the namespace out: a GitSync writes into its own";
+                        self.findings.push(finding.hint(hint));
+                    }
+                }
+                "labels" => read.labels = self.texts(value, &pointer, Texts::Labels),
+                "annotations" => {
+                    read.annotations = self.texts(value, &pointer, Texts::Annotations);
+                }
+                key if REFUSED.contains(&key) => {
+                    let message = format!("{key} may not come from Git");
+                    let finding = Finding::on_key(pointer, code::METADATA, message);
+                    self.findings.push(finding.hint("remove it"));
+                }
+                key => self.findings.push(unknown_field(pointer, key, &METADATA_FIELDS)),
+            }
+        }
+        if !metadata.contains_key("name") {
+            let finding = Finding::on_key("/metadata", code::NAME, "metadata.name is missing");
+            self.findings.push(finding);
+        }
+        read
+    }
+
+    fn name(&mut self, value: &Value, pointer: &str) -> Option<String> {
+        let text = value.as_str();
+        if let Some(name) = text.filter(|text| is_dns_label(text)) {
+            return Some(name.to_owned());
+        }
+        let shown = text.map_or_else(|| quote(&value.to_string()), quote);
+        let finding = Finding::on_value(pointer, code::NAME, format!("{shown} is no valid name"));
+        let hint = "use lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit";
+        self.findings.push(finding.hint(hint));
+        None
+    }
+
+    /// The valid labels or annotations.
+    fn texts(&mut self, value: &Value, pointer: &str, texts: Texts) -> BTreeMap<String, String> {
+        let mut valid = BTreeMap::new();
+        let Some(map) = value.as_object() else {
+            if !value.is_null() {
+                let message = "this must be an object of texts";
+                self.findings.push(Finding::on_value(pointer, code::TYPE, message));
+            }
+            return valid;
+        };
+        for (key, value) in map {
+            let pointer = format!("{pointer}/{}", escape(key));
+            let finding = key_error(key, value, &pointer, texts)
+                .or_else(|| value_error(key, value, &pointer, texts));
+            match (finding, value) {
+                (Some(finding), _) => self.findings.push(finding),
+                (None, Value::String(text)) => {
+                    valid.insert(key.clone(), text.clone());
+                }
+                (None, _) => {}
+            }
+        }
+        valid
+    }
+}
+
+fn unknown_field(pointer: String, key: &str, fields: &[&'static str]) -> Finding {
+    let hint = match nearest(key, fields.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("fields here: {}", fields.join(", ")),
+    };
+    Finding::on_key(pointer, code::UNKNOWN_FIELD, format!("unknown field {}", quote(key)))
+        .hint(hint)
 }
 
 /// The edits between two texts, in any case; those of very different length are not compared.
@@ -299,78 +333,60 @@ fn missing(map: &Map<String, Value>, field: &'static str) -> (&'static str, Stri
     }
 }
 
-fn strings(
-    value: &Value,
-    pointer: &str,
-    annotations: bool,
-    into: &mut BTreeMap<String, String>,
-    say: &mut impl FnMut(&str, bool, &'static str, String, Option<String>),
-) {
-    let Some(map) = value.as_object() else {
-        if !value.is_null() {
-            say(pointer, false, code::TYPE, "this must be an object of texts".into(), None);
+/// Why a label or annotation with this key may not come from Git.
+fn key_error(key: &str, value: &Value, pointer: &str, texts: Texts) -> Option<Finding> {
+    let domain = key.split('/').next().unwrap_or_default();
+    let reserved = key.contains('/') && (domain == GROUP || domain.ends_with(&format!(".{GROUP}")));
+    let annotations = texts == Texts::Annotations;
+    if annotations && keys::FROM_GIT.contains(&key) {
+        if value.as_str() == Some("disabled") {
+            return None;
         }
-        return;
-    };
-    for (key, value) in map {
-        let at = format!("{pointer}/{}", escape(key));
-        let domain = key.split('/').next().unwrap_or_default();
-        let reserved =
-            key.contains('/') && (domain == GROUP || domain.ends_with(&format!(".{GROUP}")));
-        let allowed = annotations && keys::FROM_GIT.contains(&key.as_str());
-        if allowed && value.as_str() != Some("disabled") {
-            let hint = Some("write disabled, or leave the annotation out".to_owned());
-            say(&at, false, code::METADATA, format!("{key} has one value: disabled"), hint);
-            continue;
-        }
-        if reserved && !allowed {
-            let hint = allowed_hint(annotations);
-            say(
-                &at,
-                true,
-                code::METADATA,
-                format!("{} belongs to Convoke and may not come from Git", quote(key)),
-                hint,
-            );
-            continue;
-        }
-        if is_of_kubernetes(domain) && key.contains('/') {
-            let message = format!("{} belongs to Kubernetes and may not come from Git", quote(key));
-            let hint = "remove it, or use app.kubernetes.io/ or a domain of your own".to_owned();
-            say(&at, true, code::METADATA, message, Some(hint));
-            continue;
-        }
-        if !is_qualified_name(key) {
-            let hint = "use [domain/]name: at most 63 letters, digits, '-', '_' and '.'".to_owned();
-            let message = format!("{} is no valid key", quote(key));
-            say(&at, true, code::METADATA, message, Some(hint));
-            continue;
-        }
-        match value {
-            Value::String(text) if !(annotations || text.is_empty() || is_name_part(text)) => {
-                let hint = "use at most 63 letters, digits, '-', '_' and '.'".to_owned();
-                let message = format!("{} is no valid value of a label", quote(text));
-                say(&at, false, code::METADATA, message, Some(hint));
-            }
-            Value::String(text) if text.contains('\0') => {
-                say(&at, false, code::VALUE, nul::MESSAGE.to_owned(), Some(nul::HINT.to_owned()));
-            }
-            Value::String(text) => {
-                into.insert(key.clone(), text.clone());
-            }
-            _ => say(
-                &at,
-                false,
-                code::TYPE,
-                format!("{} must be a text", quote(key)),
-                Some("quote it".into()),
-            ),
-        }
+        let message = format!("{key} has one value: disabled");
+        let finding = Finding::on_value(pointer, code::METADATA, message);
+        return Some(finding.hint("write disabled, or leave the annotation out"));
     }
+    if reserved {
+        let message = format!("{} belongs to Convoke and may not come from Git", quote(key));
+        let finding = Finding::on_key(pointer, code::METADATA, message);
+        let hint =
+            annotations.then(|| format!("annotations that may: {}", keys::FROM_GIT.join(", ")));
+        return Some(Finding { hint, ..finding });
+    }
+    if is_of_kubernetes(domain) && key.contains('/') {
+        let message = format!("{} belongs to Kubernetes and may not come from Git", quote(key));
+        let finding = Finding::on_key(pointer, code::METADATA, message);
+        let hint = "remove it, or use app.kubernetes.io/ or a domain of your own";
+        return Some(finding.hint(hint));
+    }
+    if !is_qualified_name(key) {
+        let message = format!("{} is no valid key", quote(key));
+        let finding = Finding::on_key(pointer, code::METADATA, message);
+        let hint = "use [domain/]name: at most 63 letters, digits, '-', '_' and '.'";
+        return Some(finding.hint(hint));
+    }
+    None
 }
 
-fn allowed_hint(annotations: bool) -> Option<String> {
-    annotations.then(|| format!("annotations that may: {}", keys::FROM_GIT.join(", ")))
+/// Why this is no value of a label or annotation.
+fn value_error(key: &str, value: &Value, pointer: &str, texts: Texts) -> Option<Finding> {
+    match value {
+        Value::String(text)
+            if texts == Texts::Labels && !text.is_empty() && !is_name_part(text) =>
+        {
+            let message = format!("{} is no valid value of a label", quote(text));
+            let finding = Finding::on_value(pointer, code::METADATA, message);
+            Some(finding.hint("use at most 63 letters, digits, '-', '_' and '.'"))
+        }
+        Value::String(text) if text.contains('\0') => {
+            Some(Finding::on_value(pointer, code::VALUE, nul::MESSAGE).hint(nul::HINT))
+        }
+        Value::String(_) => None,
+        _ => {
+            let message = format!("{} must be a text", quote(key));
+            Some(Finding::on_value(pointer, code::TYPE, message).hint("quote it"))
+        }
+    }
 }
 
 /// Domains whose labels and annotations mean something to Kubernetes. `app.kubernetes.io` is there for everybody.
@@ -402,71 +418,6 @@ fn is_name_part(text: &str) -> bool {
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// RFC 1123 label.
-fn is_dns_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=63).contains(&text.len())
-        && text.bytes().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// What is wrong with an object that has this label or annotation.
-    fn findings(field: &str, key: &str) -> Vec<(String, &'static str)> {
-        let value = if key == keys::PRUNE { "disabled" } else { "x" };
-        let object = json!({
-            "apiVersion": API_VERSION, "kind": "ModelAPI", "spec": {},
-            "metadata": {"name": "m", field: {key: value}},
-        });
-        let Identity::Ours { labels, annotations, findings, .. } = identify(&object, None) else {
-            panic!("it is ours: {object}");
-        };
-        let taken = labels.contains_key(key) || annotations.contains_key(key);
-        assert_eq!(taken, findings.is_empty(), "{key}");
-        assert!(findings.iter().all(|finding| finding.on_key), "{key}");
-        findings.into_iter().map(|finding| (finding.message, finding.code)).collect()
-    }
-
-    #[test]
-    fn g7_labels_and_annotations_of_ours_and_of_kubernetes_may_not_come_from_git() {
-        for (key, whose) in [
-            ("convoke.dev/kind", "Convoke"),
-            ("convoke.dev/anything", "Convoke"),
-            ("a.convoke.dev/x", "Convoke"),
-            ("a.b.convoke.dev/x", "Convoke"),
-            ("kubernetes.io/x", "Kubernetes"),
-            ("k8s.io/x", "Kubernetes"),
-            ("kubectl.kubernetes.io/restartedAt", "Kubernetes"),
-            ("a.b.k8s.io/x", "Kubernetes"),
-            ("team.app.kubernetes.io/x", "Kubernetes"),
-        ] {
-            for field in ["labels", "annotations"] {
-                let found = findings(field, key);
-                let message =
-                    format!("{} belongs to {whose} and may not come from Git", quote(key));
-                assert_eq!(found, [(message, code::METADATA)], "{field}");
-            }
-        }
-        for key in [
-            "app.kubernetes.io/name",
-            "team",
-            "k8s.io",
-            "convoke.dev",
-            "notkubernetes.io/x",
-            "notconvoke.dev/x",
-            "example.com/k8s.io",
-        ] {
-            for field in ["labels", "annotations"] {
-                assert_eq!(findings(field, key), [], "{field}: {key}");
-            }
-        }
-        assert_eq!(findings("annotations", keys::PRUNE), []);
-        assert_eq!(findings("labels", keys::PRUNE).len(), 1, "as a label it means nothing");
-    }
-}
+#[path = "tests/identify.rs"]
+mod tests;

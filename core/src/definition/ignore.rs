@@ -1,11 +1,10 @@
-//! What of a tree is left out: `.convokeignore` files of the commit, and the patterns of the GitSync.
+//! Ignore patterns: the `.convokeignore` files of the commit, and the patterns of the GitSync.
 //!
 //! The syntax and the rules are those of gitignore(5): a pattern is relative to the folder of its file, the last one
-//! that matches wins, deeper files win over those above, and nothing comes back that lies in an ignored folder. The
+//! that matches wins, deeper files win over those above, and no pattern takes an entry out of an ignored folder. The
 //! GitSync's own patterns are relative to its path, and win over all files.
 //!
-//! A file of patterns that cannot be used says nothing about what lies beside and below it: neither that it is wanted,
-//! nor that it is not.
+//! When an ignore file cannot be used, it is not known which entries beside and below it are ignored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -13,18 +12,19 @@ use std::fmt;
 use ::ignore::Match;
 use ::ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::diagnostic::{code, quote};
-use super::document::{Place, at};
+use super::diagnostic::code;
+use super::places::{Place, place_at};
 use super::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError};
+use crate::text::quote;
 
-/// Name of the files that hold patterns.
+/// Name of the ignore files.
 pub const FILE: &str = ".convokeignore";
-/// Bytes of one such file.
-const MOST_BYTES: u64 = 64 << 10;
-/// Patterns of all files of a tree together: compiling them takes time and memory.
-const MOST_PATTERNS: usize = 1000;
+/// Most bytes of one ignore file.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+/// Most patterns of all ignore files of a tree together: compiling them takes time and memory.
+const MAX_PATTERNS: usize = 1000;
 
-/// Patterns that hold for the whole synced path.
+/// The ignore patterns of a GitSync. They hold for the whole synced path.
 #[derive(Clone)]
 pub struct Patterns {
     lines: Vec<String>,
@@ -53,7 +53,7 @@ impl Patterns {
     /// Compiles patterns, one an item.
     ///
     /// # Errors
-    /// Which one is no pattern, and why.
+    /// The first pattern that is invalid, and why.
     pub fn new<T: AsRef<str>>(patterns: &[T]) -> Result<Self, String> {
         let mut builder = builder();
         let lines: Vec<_> = patterns.iter().map(|line| line.as_ref().to_owned()).collect();
@@ -69,7 +69,7 @@ impl Patterns {
 /// Paths are given relative to the folder of the patterns, so the root is empty.
 fn builder() -> GitignoreBuilder {
     let mut builder = GitignoreBuilder::new("");
-    // For Git such a pattern matches nothing, which is a mistake that nobody sees.
+    // Git accepts a pattern with an unclosed `[`, which then matches nothing. Here it is an error.
     builder.allow_unclosed_class(false);
     builder
 }
@@ -85,18 +85,25 @@ fn add(builder: &mut GitignoreBuilder, line: &str) -> Result<(), String> {
     }
 }
 
+/// What a path is: some patterns match only folders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Folder,
+    NoFolder,
+}
+
 /// What the patterns say about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is part of the commit.
+    /// The entry is not ignored.
     Kept,
-    /// It is not.
+    /// The entry is ignored.
     Ignored,
-    /// A file of patterns that could say so cannot be used.
+    /// Not known: an ignore file that may ignore the entry cannot be used.
     Unknown,
 }
 
-/// Why a file of patterns cannot be used.
+/// Why an ignore file cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub path: String,
@@ -111,15 +118,16 @@ pub(super) struct Rules {
     own: Patterns,
     /// The synced path, without `/` at its ends; empty for the root.
     base: String,
-    /// By folder; `None` for one that cannot be used.
+    /// The patterns of the ignore files, by folder. `None`: the file cannot be used.
     files: BTreeMap<String, Option<Gitignore>>,
+    /// The verdicts on folders that were asked for.
     folders: HashMap<String, Verdict>,
-    /// What is wrong with files of patterns.
+    /// Why ignore files cannot be used.
     pub faults: Vec<Fault>,
 }
 
 impl Rules {
-    /// Reads the files of patterns of a tree whose entries lie below `path`.
+    /// Reads the ignore files of a tree whose entries lie below `path`.
     pub fn read(tree: &dyn RepositoryTree, path: &str, own: &Patterns) -> Self {
         let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let mut rules = Self {
@@ -131,12 +139,12 @@ impl Rules {
         };
         let mut found: Vec<_> =
             tree.entries().iter().filter(|entry| is_rules(&entry.path)).collect();
-        // From the top: what lies in an ignored folder is not read.
+        // From the top: an ignore file in an ignored folder is not read.
         found.sort_by_key(|entry| entry.path.matches('/').count());
-        let mut left = MOST_PATTERNS;
+        let mut left = MAX_PATTERNS;
         for entry in found {
             let folder = parent(&entry.path);
-            // While a file above cannot be used, this one may have been meant to be ignored, or not.
+            // A file below one that cannot be used is read: it is not known whether it is ignored.
             if rules.folder(folder) == Verdict::Ignored {
                 continue;
             }
@@ -149,21 +157,21 @@ impl Rules {
                 }
             };
             rules.files.insert(folder.to_owned(), patterns);
-            // What was said of folders below was said without this file.
+            // Earlier verdicts on folders did not know this file.
             rules.folders.clear();
         }
         rules
     }
 
-    /// Whether there is a pattern at all.
+    /// Whether there are no patterns and no ignore files.
     pub fn is_empty(&self) -> bool {
         self.own.compiled.is_empty() && self.files.is_empty()
     }
 
-    /// What the patterns say about a file, link or anything else but a folder.
+    /// The verdict on an entry that is not a folder.
     pub fn entry(&mut self, path: &str) -> Verdict {
         match self.folder(parent(path)) {
-            Verdict::Kept => self.judge(path, false),
+            Verdict::Kept => self.judge(path, What::NoFolder),
             above => above,
         }
     }
@@ -173,12 +181,12 @@ impl Rules {
         &self.base
     }
 
-    /// Forgets what was asked of folders, not the patterns.
-    pub fn settle(&mut self) {
+    /// Forgets the verdicts on folders that were asked for. Keeps the patterns.
+    pub fn forget_verdicts(&mut self) {
         self.folders = HashMap::new();
     }
 
-    /// What they say about a folder, and so about all that lies in it.
+    /// The verdict on a folder, and so on everything in it.
     pub fn folder(&mut self, path: &str) -> Verdict {
         // The synced path itself is never ignored; a local folder that is a whole repository is called `.`.
         if path.len() <= self.base.len() || path == "." || self.is_empty() {
@@ -187,18 +195,18 @@ impl Rules {
         if let Some(known) = self.folders.get(path) {
             return *known;
         }
-        // As deep as folders are: bounded by the budget of the tree.
+        // The recursion is as deep as the folders, whose depth the budget of the tree limits.
         let verdict = match self.folder(parent(path)) {
-            Verdict::Kept => self.judge(path, true),
+            Verdict::Kept => self.judge(path, What::Folder),
             above => above,
         };
         self.folders.insert(path.to_owned(), verdict);
         verdict
     }
 
-    /// What the patterns say about one path, whatever they say about the folders that it lies in.
-    fn judge(&self, path: &str, is_folder: bool) -> Verdict {
-        if let Some(verdict) = asked(&self.own.compiled, below(path, &self.base), is_folder) {
+    /// The verdict on one path, without the verdicts on the folders that it is in.
+    fn judge(&self, path: &str, what: What) -> Verdict {
+        if let Some(verdict) = matched(&self.own.compiled, below(path, &self.base), what) {
             return verdict;
         }
         let mut folder = path;
@@ -206,7 +214,7 @@ impl Rules {
             folder = parent(folder);
             match self.files.get(folder) {
                 Some(Some(patterns)) => {
-                    if let Some(verdict) = asked(patterns, below(path, folder), is_folder) {
+                    if let Some(verdict) = matched(patterns, below(path, folder), what) {
                         return verdict;
                     }
                 }
@@ -218,14 +226,16 @@ impl Rules {
     }
 }
 
-fn asked(patterns: &Gitignore, path: &str, is_folder: bool) -> Option<Verdict> {
-    match patterns.matched(path, is_folder) {
+/// What one set of patterns says about a path.
+fn matched(patterns: &Gitignore, path: &str, what: What) -> Option<Verdict> {
+    match patterns.matched(path, what == What::Folder) {
         Match::None => None,
         Match::Ignore(_) => Some(Verdict::Ignored),
         Match::Whitelist(_) => Some(Verdict::Kept),
     }
 }
 
+/// Reads an ignore file. Takes its patterns from those that are `left` of the budget.
 fn read(
     tree: &dyn RepositoryTree,
     entry: &TreeEntry,
@@ -243,7 +253,7 @@ fn read(
         let hint = Some("put the file itself here");
         return one(code::ENTRY, "this is no regular file".into(), hint);
     }
-    let data = match tree.read(entry, MOST_BYTES) {
+    let data = match tree.read(entry, MAX_FILE_BYTES) {
         Ok(data) => data,
         Err(TreeError::TooLarge { limit, .. }) => {
             let message = format!("the file is larger than {limit} bytes");
@@ -264,8 +274,8 @@ fn read(
             continue;
         }
         if *left == 0 {
-            let message = format!("more than {MOST_PATTERNS} patterns in all {FILE} files");
-            faults.push(fault(Some(at(number + 1, 0)), code::BUDGET, message, None));
+            let message = format!("more than {MAX_PATTERNS} patterns in all {FILE} files");
+            faults.push(fault(Some(place_at(number + 1, 0)), code::BUDGET, message, None));
             break;
         }
         *left -= 1;
@@ -273,7 +283,7 @@ fn read(
             let message = format!("{} is no pattern: {why}", quote(line));
             let hint =
                 Some("the syntax is that of .gitignore; a backslash takes a character as it is");
-            faults.push(fault(Some(at(number + 1, 0)), code::IGNORE, message, hint));
+            faults.push(fault(Some(place_at(number + 1, 0)), code::IGNORE, message, hint));
         }
     }
     if !faults.is_empty() {
@@ -282,7 +292,7 @@ fn read(
     builder.build().map_err(|error| vec![fault(None, code::IGNORE, error.to_string(), None)])
 }
 
-/// Whether a path is the one of a file of patterns.
+/// Whether the file at this path is an ignore file.
 pub(super) fn is_rules(path: &str) -> bool {
     name(path) == FILE
 }
@@ -295,11 +305,11 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// `path` as seen from `folder`, which it lies in.
+/// `path` relative to `folder`, which it is in.
 fn below<'p>(path: &'p str, folder: &str) -> &'p str {
     path.get(folder.len()..).unwrap_or(path).trim_start_matches('/')
 }
 
 #[cfg(test)]
-#[path = "ignore_tests.rs"]
+#[path = "tests/ignore.rs"]
 mod tests;

@@ -6,10 +6,12 @@
 //! The unit of quarantine is the file: when any of its documents has an error, none of its objects is applied, and
 //! all that can be identified are held.
 
-mod complain;
 pub mod diagnostic;
 pub mod difference;
+mod difference_text;
 pub mod document;
+mod file;
+pub mod finding;
 mod front_matter;
 mod identify;
 pub mod ignore;
@@ -17,12 +19,14 @@ mod include;
 mod load;
 mod nul;
 mod places;
+mod problems;
 pub mod references;
 mod reload;
 pub mod rules;
 pub mod sarif;
 mod scalar;
 pub mod schema;
+mod structure;
 pub mod tree;
 pub mod variables;
 
@@ -38,9 +42,10 @@ use crate::shared_map::SharedMap;
 use references::Reference;
 
 pub use load::Loader;
+pub use places::Place;
 pub use references::{check_definition, check_references};
 
-/// Budgets on what is read.
+/// Limits on what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one definition file.
@@ -49,13 +54,14 @@ pub struct Limits {
     pub include_bytes: u64,
     /// Documents in one file.
     pub documents: usize,
-    /// Collections in collections.
+    /// Collections nested in each other.
     pub depth: usize,
     /// Values in one document.
     pub nodes: usize,
-    /// Bytes of all definition files, with the files that they name. The last one that begins below it is read.
+    /// Bytes of all definition files, with the files that they include. A file is read when those before it have fewer
+    /// bytes.
     pub total_bytes: u64,
-    /// Documents of ours in all files; the same.
+    /// Documents of our API group in all files. A file is read when those before it have fewer documents.
     pub total_documents: usize,
 }
 
@@ -73,20 +79,20 @@ impl Default for Limits {
     }
 }
 
-/// What decides, besides the files, what a tree means.
+/// What the catalog of a tree depends on, besides the tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Context {
     /// Namespace that the objects go into, when it is known.
     pub namespace: Option<String>,
-    /// The synced path, as the GitSync says it.
+    /// The synced path, as in the spec of the GitSync.
     pub path: String,
-    /// The GitSync's own patterns of what is ignored.
+    /// The ignore patterns of the GitSync.
     pub ignore: ignore::Patterns,
-    /// Values for `${NAME}`; without any set, a `$` means nothing.
+    /// Values for `${NAME}`. `None`: nothing is replaced.
     pub variables: Option<variables::Variables>,
 }
 
-/// A document that parsed and validated as one of our kinds.
+/// A valid document of one of our kinds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
     /// Kind and name.
@@ -105,18 +111,18 @@ pub struct Definition {
     pub spec: Packed,
     /// The spec with the schema's defaults, as the typed struct writes it.
     pub canonical_spec: Packed,
-    /// What others ask about it.
+    /// What other definitions need to know of it.
     pub offers: Offers,
-    /// Objects that it names.
+    /// The objects that it refers to.
     pub references: Vec<Reference>,
 }
 
-/// What others ask about a definition, kept beside its packed spec.
+/// What other definitions need to know of a definition, kept beside its packed spec.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Offers {
-    /// The models that a ModelAPI serves, patterns with `*` among them; empty when it does not say.
+    /// The models that a ModelAPI serves, with patterns that hold `*`. Empty: not known.
     pub models: Box<[String]>,
-    /// Whether an Agent can be called by others.
+    /// Whether other Agents can call this Agent.
     pub exposed: bool,
 }
 
@@ -137,35 +143,35 @@ impl Offers {
 /// All definitions of one commit, and all problems.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Catalog {
-    /// What the commit wants.
+    /// The valid definitions.
     pub definitions: SharedMap<ObjectId, Arc<Definition>>,
-    /// Everything that is wrong, sorted.
+    /// All errors and warnings, sorted.
     pub problems: Vec<Problem>,
-    /// Identities that are known to be broken, with their file: to be held.
+    /// The objects whose definitions have errors, with their files. They are held at their last good state.
     pub broken: BTreeMap<ObjectId, String>,
-    /// Files of which something could not be identified: what came from them is to be held.
+    /// Files with objects that could not be identified. All objects that came from these files are held.
     pub broken_paths: BTreeSet<String>,
-    /// The definition files of the commit; filled only while `broken_paths` is not empty.
+    /// The definition files of the commit. Empty when `broken_paths` is empty.
     pub paths: BTreeSet<String>,
-    /// Whether something could not be read for a reason that may pass: the same commit is worth another try.
+    /// Whether something could not be read that may be readable the next time: the same commit is to be loaded again.
     pub again: bool,
-    /// Documents of ours.
+    /// How many documents are of our API group.
     pub documents: usize,
-    /// Files with documents of ours.
+    /// How many files have such documents.
     pub files: usize,
-    /// Entries that patterns left out.
+    /// How many entries are ignored.
     pub ignored: usize,
 }
 
 impl Catalog {
-    /// Whether anything is wrong enough that nothing proves absence.
+    /// Whether there is an error. Then an object that has no definition may still be wanted.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 }
 
-/// What the specs of a kind look like, with defaults and without.
+/// The sample that specs of a kind are packed with.
 fn family(kind: Kind) -> &'static Family {
     static AGENTS: Family = Family::new();
     static MODEL_APIS: Family = Family::new();
@@ -189,6 +195,11 @@ const fn file_fields(kind: Kind) -> &'static [(&'static str, &'static str)] {
 }
 
 #[cfg(test)]
+#[path = "tests/hostile.rs"]
 mod hostile_tests;
 #[cfg(test)]
+#[path = "tests/mistakes.rs"]
+mod mistake_tests;
+#[cfg(test)]
+#[path = "tests/definition.rs"]
 pub(crate) mod tests;

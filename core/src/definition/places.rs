@@ -1,24 +1,56 @@
-//! Where the nodes of a document are: a tree, so that a long key is kept once and not in every pointer below it.
+//! Places in a file, and the places of the nodes of a document.
 
 use std::collections::{HashMap, HashSet};
 
-use super::document::Place;
+/// A place in a file, both from 1, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Line.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
 
-/// See the module.
+impl Default for Place {
+    fn default() -> Self {
+        Self::START
+    }
+}
+
+impl Place {
+    /// The first character of a file.
+    pub const START: Self = Self { line: 1, column: 1 };
+}
+
+/// A place from a line (from 1) and a column (from 0).
+pub(super) fn place_at(line: usize, column_from_zero: usize) -> Place {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Place { line: number(line.max(1)), column: number(column_from_zero + 1) }
+}
+
+/// The place of the character at this index of a text.
+pub(super) fn place_of_index(text: &str, index: usize) -> Place {
+    let before = &text[..index];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+    place_at(line, column)
+}
+
+/// The places of all nodes of a document, as a tree: a long key is kept once, and not in the pointer of every node below it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Places {
-    /// Of the key (if it is a mapping's) and of the value. The first one is the root's.
+    /// For each node, the places of its key (in a mapping) and of its value. The root is the first node.
     pub(super) nodes: Vec<(Option<Place>, Place)>,
-    /// A node, and the key or index below it.
+    /// The child of a node at a key or index.
     pub(super) children: HashMap<(usize, String), usize>,
     /// Scalars without quotes that could be a variable.
     plain: HashSet<usize>,
-    /// Aliases, and what they stand for: an earlier node.
-    same: HashMap<usize, usize>,
+    /// For each alias, the node that it stands for. It is an earlier one.
+    alias_of: HashMap<usize, usize>,
 }
 
 impl Places {
-    /// Notes a node below another one, or the root.
+    /// Adds a node below another one, or the root.
     pub fn note(
         &mut self,
         below: Option<(usize, String)>,
@@ -45,36 +77,36 @@ impl Places {
         self.nodes.get(node).copied()
     }
 
-    /// Notes that the scalar at a node has no quotes, and could be a variable.
+    /// Marks the scalar at a node as one without quotes that could be a variable.
     pub fn note_plain(&mut self, node: usize) {
         self.plain.insert(node);
     }
 
-    /// Notes that a node is an alias of another one.
+    /// Marks a node as an alias of another one.
     pub fn note_alias(&mut self, node: usize, of: usize) {
-        self.same.insert(node, of);
+        self.alias_of.insert(node, of);
     }
 
-    /// Whether the value at a JSON pointer was noted as plain, be it by way of an alias.
+    /// Whether the value at a JSON pointer was marked with [`Self::note_plain`], or is an alias of such a value.
     pub fn is_plain(&self, pointer: &str) -> bool {
         // An alias stands for an earlier node, which may be an alias in turn.
-        let behind = |mut node: usize| {
-            while let Some(of) = self.same.get(&node).filter(|of| **of < node) {
+        let resolved = |mut node: usize| {
+            while let Some(of) = self.alias_of.get(&node).filter(|of| **of < node) {
                 node = *of;
             }
             node
         };
         let mut node = 0;
         for part in parts(pointer) {
-            match self.children.get(&(behind(node), part)) {
+            match self.children.get(&(resolved(node), part)) {
                 Some(child) => node = *child,
                 None => return false,
             }
         }
-        self.plain.contains(&behind(node))
+        self.plain.contains(&resolved(node))
     }
 
-    /// Hangs the nodes of the root below new ones: `to` gives for each key of the root the key that it goes below.
+    /// Moves the nodes below the root one level down: `to` gives, for each key of the root, the key of its new parent.
     pub fn nest(&mut self, to: impl Fn(&str) -> &'static str) {
         let Some(root) = self.nodes.first().copied() else { return };
         let (own, rest): (Vec<_>, Vec<_>) =
@@ -92,7 +124,7 @@ impl Places {
         }
     }
 
-    /// Notes the place of a value that is not in the text where its pointer says.
+    /// Sets the place of a value that stands elsewhere in the text than its pointer says.
     pub fn put(&mut self, pointer: &str, place: Place) {
         let mut node = 0;
         for part in parts(pointer) {
@@ -108,4 +140,9 @@ impl Places {
 /// The keys and indices of a JSON pointer.
 fn parts(pointer: &str) -> impl Iterator<Item = String> + '_ {
     pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
+}
+
+/// A key as one part of a JSON pointer.
+pub(super) fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
 }

@@ -1,18 +1,20 @@
-//! What definitions name: the objects, and what of them they use. All of it gives warnings only: what is missing
+//! References from definitions to other objects. A reference to an object that is missing gives only a warning: the object
 //! may come later, or be in the cluster.
 
 use serde_json::Value;
 
-use super::diagnostic::{code, nearest, quote, sort};
-use super::document::{Document, Place};
+use super::diagnostic::{code, sort};
+use super::document::Document;
+use super::places::Place;
 use super::{Catalog, Definition};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
+use crate::text::{nearest, quote};
 
-/// An object that a definition names.
+/// A reference from a definition to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// Which object.
+    /// The object.
     pub to: ObjectId,
     /// The field, as `modelAPI` or `mcpServers`.
     pub field: &'static str,
@@ -20,46 +22,46 @@ pub struct Reference {
     pub line: u32,
     /// Its column.
     pub column: u32,
-    /// What of a ModelAPI is used.
+    /// The model that is used of a ModelAPI.
     pub model: Option<UsedModel>,
 }
 
-/// A model that a definition wants from a ModelAPI.
+/// A model that a definition uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedModel {
     /// Its name.
     pub name: String,
-    /// Where the definition says it.
+    /// Where the definition names it.
     pub place: Place,
 }
 
-/// What is known of an object that is named.
+/// What is known of an object that a reference names.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
-    /// The commit wants it, and this is what it will be.
+    /// The commit has this valid definition of it.
     Wanted(&'a Definition),
-    /// There is one, but what it is or will be is not known here: its file is broken, or only the cluster has it.
+    /// It exists, but its spec is not known here: its definition has errors, or only the cluster has it.
     There,
-    /// There is none.
+    /// Neither the commit nor the cluster has it.
     Missing,
 }
 
-/// What is around a definition. Its problems depend on the targets of its references, and, for a hint only, on the
-/// names of other objects.
+/// The objects that a definition may refer to. Its warnings depend on the targets of its references. Their hints also
+/// depend on the names of other objects.
 pub trait Known {
     /// What is known of an object.
     fn target(&self, id: &ObjectId) -> Target<'_>;
-    /// Names of the objects of a kind that the commit wants, to guess what was meant.
+    /// The names of all objects of a kind that the commit defines, to suggest one.
     fn names(&self, kind: Kind) -> Box<dyn Iterator<Item = &str> + '_>;
 }
 
-/// A commit in a namespace.
-struct Around<'a> {
+/// A commit, and the objects of a namespace.
+struct CommitIn<'a> {
     catalog: &'a Catalog,
     exists: &'a dyn Fn(&ObjectId) -> bool,
 }
 
-impl Known for Around<'_> {
+impl Known for CommitIn<'_> {
     fn target(&self, id: &ObjectId) -> Target<'_> {
         match self.catalog.definitions.get(id) {
             Some(definition) => Target::Wanted(definition),
@@ -74,7 +76,7 @@ impl Known for Around<'_> {
     }
 }
 
-/// Warnings about what the definitions of a commit name; `exists` says what the cluster has.
+/// Warnings about the references of all definitions of a commit. `exists` tells whether the cluster has an object.
 #[must_use]
 pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Vec<Problem> {
     let definitions = catalog.definitions.values();
@@ -84,18 +86,18 @@ pub fn check_references(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -
     problems
 }
 
-/// The same for one definition of the catalog. What it gives depends on the definitions of what it names, not only on
-/// whether they are there.
+/// Warnings about the references of one definition of a commit. They depend on the definitions of the objects that it
+/// refers to, not only on whether these exist.
 #[must_use]
 pub fn check_definition(
     definition: &Definition,
     catalog: &Catalog,
     exists: &dyn Fn(&ObjectId) -> bool,
 ) -> Vec<Problem> {
-    check_around(definition, &Around { catalog, exists })
+    check_around(definition, &CommitIn { catalog, exists })
 }
 
-/// The same with anything that knows what is around.
+/// Warnings about the references of a definition, from what is known of other objects.
 #[must_use]
 pub fn check_around(definition: &Definition, known: &dyn Known) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -143,7 +145,7 @@ pub fn check_around(definition: &Definition, known: &dyn Known) -> Vec<Problem> 
     problems
 }
 
-/// A few of some names.
+/// The first five of some names.
 fn shown(names: &[String]) -> String {
     let mut text = names[..names.len().min(5)].join(", ");
     if names.len() > 5 {
@@ -152,13 +154,13 @@ fn shown(names: &[String]) -> String {
     text
 }
 
-/// Whether a name fits a pattern in which `*` stands for any text.
+/// Whether a name matches a pattern in which `*` stands for any text.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };
-    // Each as early as it can be: that leaves the most for those that follow.
+    // Each part is matched as early as possible: this leaves the longest rest for the parts after it.
     for part in parts {
         match rest.find(part) {
             Some(at) => rest = &rest[at + part.len()..],
@@ -168,7 +170,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// What a definition names.
+/// The references of a definition.
 pub(super) fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference> {
     let mut references = Vec::new();
     let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
@@ -205,5 +207,5 @@ pub(super) fn references(id: &ObjectId, spec: &Value, document: &Document) -> Ve
 }
 
 #[cfg(test)]
-#[path = "references_tests.rs"]
+#[path = "tests/references.rs"]
 mod tests;

@@ -1,56 +1,67 @@
-//! From one commit to the next: the catalog of the tree before, with what differs.
+//! Builds the catalog of a commit on the one of the commit before, by reading only the files that differ.
 //!
-//! Only where nothing is wrong on either side. Then each identity has one definition, no file holds back another one's,
-//! and every problem is a warning about its own file: what a file gives depends on nothing but itself and what it
-//! includes. Whatever is not so simple is loaded anew, and so is all that cannot be told for sure.
+//! This is done only when neither commit has an error. Then each object has one definition, no file holds back the objects
+//! of another one, and every problem is a warning about its own file. So the result of a file depends only on the file and
+//! on what it includes. In all other cases, and whenever a difference is not certain, the commit is loaded whole.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::complain::MOST_PROBLEMS;
 use super::diagnostic::sort;
+use super::file::{Cache, Cached, FileReader, is_definition_file};
 use super::ignore::{Rules, Verdict, is_rules};
-use super::load::{Cached, Loader, is_definition_file};
+use super::problems::MAX_PROBLEMS;
 use super::tree::{EntryKind, RepositoryTree, TreeChanges, TreeEntry};
-use super::{Catalog, Context};
+use super::{Catalog, Context, Limits};
 use crate::api::git_sync::Severity;
 
-/// What a load without errors leaves to the next one.
+/// What a load of a whole tree gave.
+pub(super) struct Loaded<'a> {
+    pub rules: Rules,
+    pub catalog: &'a Catalog,
+    /// What its files count of [`Limits::total_bytes`].
+    pub bytes: u64,
+}
+
+/// A load without errors, which the next load can build on.
 pub(super) struct Base {
-    /// Of which tree.
+    /// Number of the tree.
     tree: u64,
     context: Context,
     rules: Rules,
     catalog: Catalog,
-    includes: Included,
-    /// What its files cost of [`super::Limits::total_bytes`].
+    includers: Includers,
+    /// What its files count of [`Limits::total_bytes`].
     bytes: u64,
 }
 
-/// Which files include which: path of the included one, and paths of those that include it.
-#[derive(Default)]
-struct Included(HashMap<String, BTreeSet<String>>);
+/// Definition files that have to be read again, by path. `None`: the file is gone.
+type ChangedFiles = BTreeMap<String, Option<TreeEntry>>;
 
-impl Included {
+/// The paths of included files, each with the paths of the definition files that include it.
+#[derive(Default)]
+struct Includers(HashMap<String, BTreeSet<String>>);
+
+impl Includers {
     fn add(&mut self, path: &str, cached: &Cached) {
-        for include in &cached.includes {
-            self.0.entry(include.path.clone()).or_default().insert(path.to_owned());
+        for included in cached.includes.paths() {
+            self.0.entry(included.to_owned()).or_default().insert(path.to_owned());
         }
     }
 
     fn remove(&mut self, path: &str, cached: &Cached) {
-        for include in &cached.includes {
-            if let Some(by) = self.0.get_mut(&include.path) {
+        for included in cached.includes.paths() {
+            if let Some(by) = self.0.get_mut(included) {
                 by.remove(path);
                 if by.is_empty() {
-                    self.0.remove(&include.path);
+                    self.0.remove(included);
                 }
             }
         }
     }
 
     /// Whether a file outside of the synced path is included.
-    fn reaches_out(&self, synced: &str) -> bool {
+    fn reach_out(&self, synced: &str) -> bool {
         let inside = |path: &String| {
             path.strip_prefix(synced).is_some_and(|rest| synced.is_empty() || rest.starts_with('/'))
         };
@@ -68,54 +79,81 @@ fn is_clean(catalog: &Catalog) -> bool {
         && problems.iter().all(|problem| problem.severity == Severity::Warning)
 }
 
-impl Loader {
-    /// Keeps what a load found, if the next one can build on it.
-    pub(super) fn remember(
-        &mut self,
+/// Whether no budget of the whole repository is reached: then no file and no problem was left out.
+fn has_room(catalog: &Catalog, bytes: u64, limits: Limits) -> bool {
+    bytes < limits.total_bytes
+        && catalog.documents < limits.total_documents
+        && catalog.problems.len() < MAX_PROBLEMS
+}
+
+impl Base {
+    /// Keeps a load. `None`: the next load cannot build on it.
+    pub fn new(
         tree: &dyn RepositoryTree,
         context: &Context,
-        mut rules: Rules,
-        catalog: &Catalog,
-        bytes: u64,
-    ) {
-        self.base = None;
-        let Some(number) = tree.number() else { return };
-        if !is_clean(catalog) || !tree.problems().is_empty() || !self.has_room(catalog, bytes) {
-            return;
+        loaded: Loaded<'_>,
+        cache: &Cache,
+        limits: Limits,
+    ) -> Option<Self> {
+        let number = tree.number()?;
+        let Loaded { mut rules, catalog, bytes } = loaded;
+        let complete = tree.problems().is_empty() && has_room(catalog, bytes, limits);
+        if !complete || !is_clean(catalog) {
+            return None;
         }
-        let mut includes = Included::default();
-        for (path, cached) in &self.cache {
-            includes.add(path, cached);
+        let mut includers = Includers::default();
+        for (path, cached) in cache {
+            includers.add(path, cached);
         }
-        rules.settle();
+        rules.forget_verdicts();
         let (context, catalog) = (context.clone(), catalog.clone());
-        self.base = Some(Base { tree: number, context, rules, catalog, includes, bytes });
+        Some(Self { tree: number, context, rules, catalog, includers, bytes })
     }
 
-    /// The catalog of a tree of which it is known how it differs from the last one. `None`: it has to be loaded whole.
-    pub(super) fn reload(
-        &mut self,
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The base with the files of another tree that differ. `None`: the tree has to be loaded whole.
+    pub fn rebuilt(
+        mut self,
         tree: &dyn RepositoryTree,
         context: &Context,
-    ) -> Option<Catalog> {
-        // Whatever ends this early also ends what could be built on.
-        let mut base = self.base.take()?;
+        reader: &mut FileReader,
+        cache: &mut Cache,
+    ) -> Option<Self> {
         let number = tree.number()?;
-        let changes = tree.changes().filter(|changes| changes.since == base.tree)?;
-        if base.context != *context || !tree.problems().is_empty() {
+        let changes = tree.changes().filter(|changes| changes.since == self.tree)?;
+        if self.context != *context || !tree.problems().is_empty() {
             return None;
         }
-        if changes.elsewhere && base.includes.reaches_out(base.rules.base()) {
+        if changes.elsewhere && self.includers.reach_out(self.rules.base()) {
             return None;
         }
-        let files = self.affected(&mut base, changes)?;
-        let catalog = &mut base.catalog;
+        let files = self.changed_files(changes, cache)?;
+        // First all old results are removed, then all new ones added: a definition may have moved to another file.
+        self.remove(&files, cache)?;
+        for (path, entry) in files {
+            if let Some(entry) = entry {
+                self.add(path, reader.read(tree, &entry), cache)?;
+            }
+        }
+        if self.catalog.documents == 0 || !has_room(&self.catalog, self.bytes, reader.limits) {
+            return None;
+        }
+        sort(&mut self.catalog.problems);
+        self.rules.forget_verdicts();
+        self.tree = number;
+        Some(self)
+    }
 
-        // First all that was, then all that is: a definition may have moved from one file to another.
+    /// Removes the results of these files from the catalog and from the cache.
+    fn remove(&mut self, files: &ChangedFiles, cache: &mut Cache) -> Option<()> {
+        let catalog = &mut self.catalog;
         let mut warned = false;
         for path in files.keys() {
-            let Some(cached) = self.cache.remove(path) else { continue };
-            base.includes.remove(path, &cached);
+            let Some(cached) = cache.remove(path) else { continue };
+            self.includers.remove(path, &cached);
             let result = &cached.result;
             for definition in &result.definitions {
                 let known = catalog.definitions.remove(&definition.id)?;
@@ -124,64 +162,46 @@ impl Loader {
                 }
             }
             catalog.documents = catalog.documents.checked_sub(result.documents)?;
-            base.bytes = base.bytes.checked_sub(result.bytes)?;
+            self.bytes = self.bytes.checked_sub(result.bytes)?;
             let counted = usize::from(result.documents > 0);
             catalog.files = catalog.files.checked_sub(counted)?;
             warned |= !result.problems.is_empty();
         }
         if warned {
-            // A problem says its file, and a file has all its problems from itself.
+            // All problems with the path of a file come from the result of that file.
             catalog.problems.retain(|p| p.path.as_ref().is_none_or(|p| !files.contains_key(p)));
         }
-        for (path, entry) in files {
-            let Some(entry) = entry else { continue };
-            let cached = self.read(tree, &entry);
-            base.includes.add(&path, &cached);
-            let result = cached.result.clone();
-            if !result.again {
-                self.cache.insert(path, cached);
-            }
-            let good = result.problems.iter().all(|p| p.severity == Severity::Warning);
-            if !good || result.again || result.unknown || !result.broken.is_empty() {
-                return None;
-            }
-            for definition in &result.definitions {
-                let (id, definition) = (definition.id.clone(), definition.clone());
-                if catalog.definitions.insert(id, definition).is_some() {
-                    return None;
-                }
-            }
-            catalog.documents += result.documents;
-            base.bytes = base.bytes.checked_add(result.bytes)?;
-            catalog.files += usize::from(result.documents > 0);
-            catalog.problems.extend(result.problems.iter().cloned());
+        Some(())
+    }
+
+    /// Adds the new result of a file. `None`: something is wrong with the file.
+    fn add(&mut self, path: String, cached: Cached, cache: &mut Cache) -> Option<()> {
+        self.includers.add(&path, &cached);
+        let result = cached.result.clone();
+        if !result.again {
+            cache.insert(path, cached);
         }
-        if catalog.documents == 0 || !self.has_room(&base.catalog, base.bytes) {
+        let good = result.problems.iter().all(|p| p.severity == Severity::Warning);
+        if !good || result.again || result.unknown || !result.broken.is_empty() {
             return None;
         }
-        let catalog = &mut base.catalog;
-        sort(&mut catalog.problems);
-        base.rules.settle();
-        base.tree = number;
-        let catalog = base.catalog.clone();
-        self.base = Some(base);
-        Some(catalog)
+        let catalog = &mut self.catalog;
+        for definition in &result.definitions {
+            let (id, definition) = (definition.id.clone(), definition.clone());
+            if catalog.definitions.insert(id, definition).is_some() {
+                return None;
+            }
+        }
+        catalog.documents += result.documents;
+        self.bytes = self.bytes.checked_add(result.bytes)?;
+        catalog.files += usize::from(result.documents > 0);
+        catalog.problems.extend(result.problems.iter().cloned());
+        Some(())
     }
 
-    /// Whether nothing comes near a budget of the whole: no file and no problem was left out.
-    fn has_room(&self, catalog: &Catalog, bytes: u64) -> bool {
-        bytes < self.limits.total_bytes
-            && catalog.documents < self.limits.total_documents
-            && catalog.problems.len() < MOST_PROBLEMS
-    }
-
-    /// The definition files that have to be read again, or are gone. Counts what is ignored.
-    fn affected(
-        &self,
-        base: &mut Base,
-        changes: &TreeChanges,
-    ) -> Option<BTreeMap<String, Option<TreeEntry>>> {
-        let mut files = BTreeMap::new();
+    /// The definition files that have to be read again, or are gone. Counts the ignored files anew.
+    fn changed_files(&mut self, changes: &TreeChanges, cache: &Cache) -> Option<ChangedFiles> {
+        let mut files = ChangedFiles::new();
         for change in &changes.entries {
             let kinds = [change.old, change.new.as_ref().map(|entry| entry.kind)];
             if kinds.into_iter().flatten().any(|kind| kind != EntryKind::File)
@@ -189,20 +209,20 @@ impl Loader {
             {
                 return None;
             }
-            for path in base.includes.0.get(&change.path).into_iter().flatten() {
-                let id = self.cache.get(path)?.id.clone();
+            for path in self.includers.0.get(&change.path).into_iter().flatten() {
+                let id = cache.get(path)?.id.clone();
                 let entry = TreeEntry { path: path.clone(), id, kind: EntryKind::File };
-                // Unless it is changed itself.
+                // A change of the file itself counts more than one of a file that it includes.
                 files.entry(path.clone()).or_insert(Some(entry));
             }
-            match base.rules.entry(&change.path) {
+            match self.rules.entry(&change.path) {
                 Verdict::Unknown => return None,
                 Verdict::Ignored => {
-                    let ignored = base.catalog.ignored.checked_sub(change.old.iter().count())?;
-                    base.catalog.ignored = ignored + change.new.iter().count();
+                    let ignored = self.catalog.ignored.checked_sub(change.old.iter().count())?;
+                    self.catalog.ignored = ignored + change.new.iter().count();
                 }
                 Verdict::Kept if is_definition_file(&change.path) => {
-                    if change.old.is_some() && !self.cache.contains_key(&change.path) {
+                    if change.old.is_some() && !cache.contains_key(&change.path) {
                         return None;
                     }
                     files.insert(change.path.clone(), change.new.clone());
@@ -215,5 +235,5 @@ impl Loader {
 }
 
 #[cfg(test)]
-#[path = "reload_tests.rs"]
+#[path = "tests/reload.rs"]
 mod tests;

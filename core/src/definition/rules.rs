@@ -1,4 +1,4 @@
-//! The problem codes in one table: what each means, and how bad it is. `docs/problems.md` says the same.
+//! The table of problem codes, with meaning and severity. A test compares it with `docs/problems.md`.
 
 use super::diagnostic::code;
 use crate::api::git_sync::Severity::{self, Error, Warning};
@@ -8,13 +8,13 @@ use crate::api::git_sync::Severity::{self, Error, Warning};
 pub struct Rule {
     /// `CVK0123`.
     pub code: &'static str,
-    /// How bad a problem of this code is.
+    /// The severity of a problem of this code.
     pub severity: Severity,
     /// One sentence.
     pub meaning: &'static str,
 }
 
-/// Every code that a definition can have, sorted. What only a cluster can say (`CVK09xx`) is not among them.
+/// Every code that a definition can have, sorted. The codes of an apply (`CVK09xx`) are not among them.
 pub const RULES: &[Rule] = &[
     rule(code::SYNTAX, Error, "The file is no YAML or JSON."),
     rule(code::DUPLICATE_KEY, Error, "A mapping has the same key twice."),
@@ -87,3 +87,7 @@ pub const RULES: &[Rule] = &[
 const fn rule(code: &'static str, severity: Severity, meaning: &'static str) -> Rule {
     Rule { code, severity, meaning }
 }
+
+#[cfg(test)]
+#[path = "tests/rules.rs"]
+mod tests;

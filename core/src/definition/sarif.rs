@@ -1,4 +1,4 @@
-//! Problems as SARIF 2.1.0, the format that code scanning of forges and editors read.
+//! Problems as SARIF 2.1.0, the format that editors and the code scanning of Git hosts read.
 //!
 //! Only what is used of the format is typed here (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::rules::{RULES, Rule};
 use crate::api::git_sync::{Problem, Severity};
 
-/// Stands for the root of the repository, wherever that is on the reader's machine.
+/// The name of the repository root, which the reader replaces by a path.
 const BASE: &str = "%SRCROOT%";
 
 #[derive(Serialize)]
@@ -59,7 +59,7 @@ struct Configuration {
     level: &'static str,
 }
 
-/// A base without an address: an absolute path would say where somebody's machine keeps the repository.
+/// The repository root, without its absolute path: that belongs to one machine.
 #[derive(Serialize)]
 struct Base {
     description: Message<'static>,
@@ -118,7 +118,7 @@ struct LogicalLocation<'a> {
     kind: &'static str,
 }
 
-/// One run with these problems of a folder, as pretty JSON. All rules are listed, found or not.
+/// One run with these problems of a folder, as indented JSON. All rules are listed, also those without a problem.
 #[must_use]
 pub fn render(problems: &[Problem], folder: &str) -> String {
     let base = Base { description: Message { text: "The root of the repository.".into() } };
@@ -167,8 +167,8 @@ fn finding<'a>(problem: &'a Problem, folder: &str) -> Finding<'a> {
     }
 }
 
-/// Where a problem is. Code scanning takes no finding without a place and a line: what has no file is told of the folder, and
-/// what has no line of the first.
+/// The location of a problem. Code scanning takes no finding without a file and a line: a problem without a file is located
+/// in the folder, and one without a line in the first line.
 fn location<'a>(problem: &'a Problem, folder: &str) -> Location<'a> {
     let path = problem.path.as_deref().unwrap_or(folder);
     let (start_line, start_column) =
@@ -205,58 +205,5 @@ fn relative_uri(path: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn problem(path: Option<&str>, place: Option<(i64, i64)>) -> Problem {
-        Problem {
-            severity: Severity::Warning,
-            path: path.map(str::to_owned),
-            line: place.map(|p| p.0),
-            column: place.map(|p| p.1),
-            code: "CVK0301".into(),
-            message: "no such thing".into(),
-            hint: Some("make it".into()),
-            object: Some("Agent/writer".into()),
-        }
-    }
-
-    fn results(problems: &[Problem]) -> Value {
-        let log: Value = serde_json::from_str(&render(problems, "my team")).expect("JSON");
-        log["runs"][0]["results"].clone()
-    }
-
-    #[test]
-    fn a_result_has_rule_level_text_and_place() {
-        let index = RULES.iter().position(|rule| rule.code == "CVK0301").expect("a rule");
-        assert_eq!(
-            results(&[problem(Some("team/große agents#1.yaml"), Some((3, 7)))]),
-            json!([{
-                "ruleId": "CVK0301", "ruleIndex": index, "level": "warning",
-                "message": {"text": "no such thing\nHint: make it"},
-                "locations": [{
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": "team/gro%C3%9Fe%20agents%231.yaml", "uriBaseId": "%SRCROOT%"},
-                        "region": {"startLine": 3, "startColumn": 7},
-                    },
-                    "logicalLocations": [{"fullyQualifiedName": "Agent/writer", "kind": "object"}],
-                }],
-            }])
-        );
-    }
-
-    #[test]
-    fn g10_what_has_no_place_is_told_of_the_first_line_and_of_the_folder() {
-        for (path, uri) in [(None, "my%20team"), (Some("a.yaml"), "a.yaml")] {
-            let found = results(&[problem(path, None)]);
-            let place = json!({
-                "artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"},
-                "region": {"startLine": 1, "startColumn": 1},
-            });
-            assert_eq!(found[0]["locations"][0]["physicalLocation"], place);
-        }
-        assert_eq!(results(&[]), json!([]), "an empty list, not a missing one: nothing was found");
-    }
-}
+#[path = "tests/sarif.rs"]
+mod tests;

@@ -1,13 +1,13 @@
-//! Plain YAML scalars by the core schema.
+//! Values of plain YAML scalars, by the core schema.
 
 use serde_json::{Number, Value};
 
-use super::diagnostic::quote;
+use crate::text::quote;
 
-/// A plain scalar by the core schema.
+/// The value of a plain scalar.
 ///
 /// # Errors
-/// What is wrong with it, and what to do: readers disagree on it, or it cannot be kept exactly.
+/// Message and hint, when YAML readers disagree on the value, or it cannot be kept exactly.
 pub(super) fn resolve(text: &str) -> Result<Value, (String, &'static str)> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),

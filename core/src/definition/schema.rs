@@ -1,35 +1,19 @@
-//! A spec against its CRD's schema: shorthands, every structural error at once, defaults, then CEL rules.
+//! Validates a spec with the schema of its CRD: shorthands, all structural errors at once, defaults, then CEL rules.
 //!
-//! The schemas are the generated ones, so the API server and this walker refuse the same things.
+//! The schemas are those of the generated CRDs, so the API server refuses the same specs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::diagnostic::{code, nearest, quote};
-use super::document::escape;
+use super::diagnostic::code;
+use super::finding::Finding;
+use super::places::escape;
+use super::structure::structural_findings;
 use crate::api::{Agent, AgentBuild, Kind, MCPServer, ModelAPI, crds};
-
-/// What is wrong at a JSON pointer (relative to the document).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Where.
-    pub pointer: String,
-    /// Whether the key is meant, not the value.
-    pub on_key: bool,
-    /// Stable code.
-    pub code: &'static str,
-    /// What.
-    pub message: String,
-    /// What to do.
-    pub hint: Option<String>,
-}
-
-/// More structural errors than this in one document help nobody.
-const MOST_FINDINGS: usize = 100;
 
 struct KindSchema {
     /// Schema of `spec`.
@@ -53,7 +37,7 @@ impl Default for Schemas {
 }
 
 impl Schemas {
-    /// The schemas of this program's CRDs. Compiling them takes 20 ms, so all readers share them.
+    /// The schemas of our CRDs, compiled once: this takes 20 ms.
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: LazyLock<Schemas> = LazyLock::new(Schemas::new);
@@ -85,19 +69,19 @@ impl Schemas {
         Self { kinds, patterns, cel: Validator::new() }
     }
 
-    /// Turns the shorthands of the repository format into the plain form: a text for `{name: text}`.
+    /// Replaces the shorthands of the repository format by the plain form: a text by `{name: text}`.
     pub fn expand(&self, kind: Kind, spec: &mut Value) {
         if let Some(schema) = self.kinds.get(&kind) {
             expand(&schema.spec, spec);
         }
     }
 
-    /// Everything that is wrong with a spec in plain form. Structural errors hide rules, as in the API server.
+    /// What is wrong with a spec in plain form. The CEL rules are checked only when the structure is right, as in the API
+    /// server.
     #[must_use]
     pub fn check(&self, kind: Kind, name: &str, spec: &Value) -> Vec<Finding> {
         let Some(schema) = self.kinds.get(&kind) else { return Vec::new() };
-        let mut findings = Vec::new();
-        self.walk(&schema.spec, spec, "/spec", &mut findings);
+        let mut findings = structural_findings(&schema.spec, &self.patterns, spec);
         if !findings.is_empty() {
             return findings;
         }
@@ -105,13 +89,8 @@ impl Schemas {
         let object = apply_defaults(&schema.whole, &object);
         if let Err(errors) = self.cel.validate_compiled(&schema.compiled, &object, None) {
             for error in errors.into_vec() {
-                findings.push(Finding {
-                    pointer: pointer_of(&error.field_path),
-                    on_key: false,
-                    code: code::RULE,
-                    message: error.message,
-                    hint: None,
-                });
+                let pointer = pointer_of(&error.field_path);
+                findings.push(Finding::on_value(pointer, code::RULE, error.message));
             }
         }
         findings
@@ -140,247 +119,9 @@ impl Schemas {
             Kind::ModelAPI => round_trip!(ModelAPI),
         }
     }
-
-    fn walk(&self, schema: &Value, value: &Value, at: &str, out: &mut Vec<Finding>) {
-        if out.len() >= MOST_FINDINGS {
-            return;
-        }
-        let mut say = |code: &'static str, message: String, hint: Option<String>| {
-            out.push(Finding { pointer: at.to_owned(), on_key: false, code, message, hint });
-        };
-        let field = at.rsplit('/').next().unwrap_or_default();
-        if value.is_null() {
-            // Also where the schema allows null: CEL's has() counts it as there, and the typed object as missing.
-            say(
-                code::TYPE,
-                format!("{field} has no value"),
-                Some("give it a value ({} for an empty object), or leave the field out".into()),
-            );
-            return;
-        }
-        if schema["x-kubernetes-int-or-string"] == true {
-            if !(value.is_string() || value.is_i64()) {
-                say(
-                    code::TYPE,
-                    format!("{field} must be an integer or a text, not {}", type_of(value)),
-                    None,
-                );
-            }
-            return;
-        }
-        let wanted = schema["type"].as_str().unwrap_or_default();
-        let fits = match wanted {
-            "object" => value.is_object(),
-            "array" => value.is_array(),
-            "string" => value.is_string(),
-            "boolean" => value.is_boolean(),
-            "integer" => value.is_i64() || value.is_u64(),
-            "number" => value.is_number(),
-            _ => true,
-        };
-        if !fits {
-            let hint = match (wanted, value) {
-                ("string", Value::Number(_) | Value::Bool(_)) => Some("quote it".to_owned()),
-                ("boolean" | "integer" | "number", Value::String(text))
-                    if text.starts_with("${") && text.ends_with('}') =>
-                {
-                    Some("a variable needs spec.variables in the GitSync (offline: --var NAME=VALUE), and no quotes".to_owned())
-                }
-                ("boolean", Value::String(text))
-                    if matches!(text.to_lowercase().as_str(), "yes" | "no" | "on" | "off") =>
-                {
-                    Some("write true or false".to_owned())
-                }
-                ("array", _) => Some("write a list: one line '- …' an item".to_owned()),
-                _ => None,
-            };
-            say(
-                code::TYPE,
-                format!("{field} must be {}, not {}", article(wanted), type_of(value)),
-                hint,
-            );
-            return;
-        }
-        if let Some(allowed) = schema["enum"].as_array()
-            && !allowed.contains(value)
-        {
-            let names: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
-            let text = value.as_str().unwrap_or_default();
-            let hint = match nearest(text, names.iter().copied()) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("use one of {}", names.join(", ")),
-            };
-            say(code::VALUE, format!("{} is no value of {field}", quote(text)), Some(hint));
-            return;
-        }
-        match value {
-            Value::String(text) => self.walk_text(schema, text, field, &mut say),
-            Value::Number(number) => {
-                let number = number.as_f64().unwrap_or_default();
-                let minimum = schema["minimum"]
-                    .as_f64()
-                    .or((schema["format"] == "int32").then_some(f64::from(i32::MIN)));
-                let maximum = schema["maximum"]
-                    .as_f64()
-                    .or((schema["format"] == "int32").then_some(f64::from(i32::MAX)));
-                if minimum.is_some_and(|minimum| number < minimum)
-                    || maximum.is_some_and(|maximum| number > maximum)
-                {
-                    let range = match (minimum, maximum) {
-                        (Some(a), Some(b)) => format!("from {a} to {b}"),
-                        (Some(a), None) => format!("at least {a}"),
-                        (None, Some(b)) => format!("at most {b}"),
-                        (None, None) => String::new(),
-                    };
-                    say(code::VALUE, format!("{field} must be {range}, not {number}"), None);
-                }
-            }
-            Value::Array(items) => self.walk_list(schema, items, at, out),
-            Value::Object(_) => self.walk_object(schema, value, at, out),
-            Value::Null | Value::Bool(_) => {}
-        }
-    }
-
-    fn walk_text(
-        &self,
-        schema: &Value,
-        text: &str,
-        field: &str,
-        say: &mut impl FnMut(&'static str, String, Option<String>),
-    ) {
-        let length = text.chars().count() as u64;
-        if schema["minLength"].as_u64().is_some_and(|least| length < least) {
-            let message = if length == 0 {
-                format!("{field} is empty")
-            } else {
-                format!("{field} is too short")
-            };
-            say(code::VALUE, message, None);
-            return;
-        }
-        if let Some(most) = schema["maxLength"].as_u64().filter(|most| length > *most) {
-            say(code::VALUE, format!("{field} has {length} characters, more than {most}"), None);
-            return;
-        }
-        if let Some(pattern) = schema["pattern"].as_str()
-            && self.patterns.get(pattern).is_some_and(|regex| !regex.is_match(text))
-        {
-            say(
-                code::VALUE,
-                // The value is not quoted: a URL may hold a password.
-                format!("this is not a valid {field}"),
-                Some(format!("it must match {pattern}")),
-            );
-        }
-    }
-
-    fn walk_list(&self, schema: &Value, items: &[Value], at: &str, out: &mut Vec<Finding>) {
-        let field = at.rsplit('/').next().unwrap_or_default().to_owned();
-        let mut say = |pointer: String, message: String| {
-            out.push(Finding { pointer, on_key: false, code: code::VALUE, message, hint: None });
-        };
-        if let Some(most) = schema["maxItems"].as_u64().filter(|most| items.len() as u64 > *most) {
-            say(at.to_owned(), format!("{field} has {} items, more than {most}", items.len()));
-        }
-        if let Some(least) =
-            schema["minItems"].as_u64().filter(|least| (items.len() as u64) < *least)
-        {
-            say(at.to_owned(), format!("{field} needs at least {least} items"));
-        }
-        let mut seen = BTreeSet::new();
-        for (index, item) in items.iter().enumerate() {
-            let identity = match schema["x-kubernetes-list-type"].as_str() {
-                Some("set") => Some(item.to_string()),
-                Some("map") => {
-                    let keys = schema["x-kubernetes-list-map-keys"].as_array();
-                    keys.map(|keys| {
-                        keys.iter()
-                            .filter_map(Value::as_str)
-                            .map(|key| item[key].to_string())
-                            .collect()
-                    })
-                }
-                _ => None,
-            };
-            if let Some(identity) = identity
-                && !seen.insert(identity.clone())
-            {
-                let shown = quote(&identity.replace('"', ""));
-                say(format!("{at}/{index}"), format!("{shown} is in {field} twice"));
-            }
-            if seen.len() + MOST_FINDINGS <= index {
-                break;
-            }
-        }
-        for (index, item) in items.iter().enumerate() {
-            self.walk(&schema["items"], item, &format!("{at}/{index}"), out);
-        }
-    }
-
-    fn walk_object(&self, schema: &Value, value: &Value, at: &str, out: &mut Vec<Finding>) {
-        let Some(map) = value.as_object() else { return };
-        let properties = schema["properties"].as_object();
-        let additional = &schema["additionalProperties"];
-        if let Some(most) = schema["maxProperties"].as_u64().filter(|most| map.len() as u64 > *most)
-        {
-            let message = format!("{} entries, more than {most}", map.len());
-            out.push(Finding {
-                pointer: at.to_owned(),
-                on_key: false,
-                code: code::VALUE,
-                message,
-                hint: None,
-            });
-        }
-        // A required field that is there under a wrong name is one mistake, not two.
-        let mut meant = BTreeSet::new();
-        for (key, item) in map {
-            if out.len() >= MOST_FINDINGS {
-                return;
-            }
-            let pointer = format!("{at}/{}", escape(key));
-            if let Some(schema) = properties.and_then(|p| p.get(key)) {
-                self.walk(schema, item, &pointer, out);
-            } else if additional.is_object() {
-                self.walk(additional, item, &pointer, out);
-            } else if additional != true && schema["x-kubernetes-preserve-unknown-fields"] != true {
-                let names: Vec<&str> =
-                    properties.map(|p| p.keys().map(String::as_str).collect()).unwrap_or_default();
-                let hint = match nearest(key, names.iter().copied()) {
-                    Some(near) => {
-                        meant.insert(near);
-                        Some(format!("did you mean {near}?"))
-                    }
-                    None if names.is_empty() => Some("it takes no fields: write {}".to_owned()),
-                    None => Some(format!("fields here: {}", names.join(", "))),
-                };
-                let message = format!("unknown field {}", quote(key));
-                out.push(Finding {
-                    pointer,
-                    on_key: true,
-                    code: code::UNKNOWN_FIELD,
-                    message,
-                    hint,
-                });
-            }
-        }
-        for required in
-            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
-        {
-            if !map.contains_key(required) && !meant.contains(required) {
-                let message = format!("required field {required} is missing");
-                out.push(Finding {
-                    pointer: at.to_owned(),
-                    on_key: true,
-                    code: code::MISSING_FIELD,
-                    message,
-                    hint: None,
-                });
-            }
-        }
-    }
 }
 
+/// Compiles all patterns of a schema.
 fn collect_patterns(schema: &Value, patterns: &mut HashMap<String, Regex>) {
     match schema {
         Value::Object(map) => {
@@ -397,7 +138,7 @@ fn collect_patterns(schema: &Value, patterns: &mut HashMap<String, Regex>) {
     }
 }
 
-/// A text where the schema wants an object whose only field is `name`.
+/// Replaces each text by an object `{name: text}` where the schema wants an object whose only field is `name`.
 fn expand(schema: &Value, value: &mut Value) {
     let properties = schema["properties"].as_object();
     if let (Value::String(name), Some(properties)) = (&*value, properties)
@@ -430,28 +171,6 @@ fn pointer_of(path: &str) -> String {
     pointer
 }
 
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-fn article(wanted: &str) -> &'static str {
-    match wanted {
-        "object" => "an object",
-        "array" => "a list",
-        "string" => "a text",
-        "boolean" => "true or false",
-        "integer" => "an integer",
-        _ => "a number",
-    }
-}
-
 #[cfg(test)]
-#[path = "schema_tests.rs"]
+#[path = "tests/schema.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What the loader reads: a commit's tree, or a local folder, read only.
+//! The interface of what the loader reads: the tree of a commit, or a local folder. Read only.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub enum EntryKind {
     Symlink,
     /// A submodule: never entered.
     Submodule,
-    /// Anything else, or a name that no honest tree has.
+    /// Anything else, or an entry with a forged name or mode.
     Odd,
 }
 
@@ -22,16 +22,16 @@ pub struct TreeEntry {
     pub path: String,
     /// Content id: blob id, or a hash of the content.
     pub id: String,
-    /// What it is.
+    /// The kind of entry.
     pub kind: EntryKind,
 }
 
-/// Something below the path that was left out, because a budget was exceeded.
+/// A part of the tree that was left out, because a budget was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeProblem {
-    /// Where.
+    /// Path of the part.
     pub path: String,
-    /// What.
+    /// What is wrong.
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
@@ -43,7 +43,7 @@ pub enum TreeError {
     /// It is larger than the budget.
     #[error("{path} is larger than {limit} bytes")]
     TooLarge {
-        /// Where.
+        /// Path of the entry.
         path: String,
         /// The budget, in bytes.
         limit: u64,
@@ -51,13 +51,13 @@ pub enum TreeError {
     /// It is a folder, a link or something else that has no content.
     #[error("{path} is no regular file")]
     NotAFile {
-        /// Where.
+        /// Path of the entry.
         path: String,
     },
     /// It cannot be read.
     #[error("{path} cannot be read: {reason}")]
     Unreadable {
-        /// Where.
+        /// Path of the entry.
         path: String,
         /// Why.
         reason: String,
@@ -88,17 +88,18 @@ pub struct TreeChanges {
 
 /// A commit's tree, or a local folder.
 pub trait RepositoryTree {
-    /// Names this very tree, which never changes, within the process. `None`: it may change while it is read.
+    /// A number that identifies this tree within the process. The tree never changes. `None`: it may change while it is
+    /// read.
     fn number(&self) -> Option<u64> {
         None
     }
-    /// How it differs from a tree that was read before it, if that is known. Neither of the two has problems.
+    /// How it differs from a tree that was read before it, if that is known. Then neither of the two has problems.
     fn changes(&self) -> Option<&TreeChanges> {
         None
     }
     /// All entries below the synced path, recursively, sorted by path, within budgets.
     fn entries(&self) -> &[TreeEntry];
-    /// What was left out.
+    /// The parts that were left out.
     fn problems(&self) -> &[TreeProblem];
     /// Any entry of the repository by path, never through a link; folders are `None`.
     ///

@@ -1,32 +1,33 @@
-//! `${NAME}` in definitions: values of the GitSync, put into scalars after parsing, so that no value can change
-//! what a document is made of.
+//! Variables: `${NAME}` in definitions. They are replaced after parsing, so no value can change the structure of a
+//! document.
 //!
-//! Values are put into `spec`, labels and annotations; never into keys, `apiVersion`, `kind`, the name, the content of
-//! files or the text of an `agent.md`. What is put in is not looked at again.
+//! Variables are replaced in `spec`, labels and annotations. They are not replaced in keys, `apiVersion`, `kind`, the name,
+//! the content of included files, or the text of an `agent.md`. Variables in values are not replaced.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::diagnostic::{code, nearest, quote};
-use super::document::{Document, escape};
+use super::diagnostic::code;
+use super::document::Document;
+use super::finding::Finding;
 use super::front_matter::BODY;
 use super::nul;
+use super::places::escape;
 use super::scalar::resolve;
-use super::schema::Finding;
+use crate::text::{hex, nearest, quote};
 
-/// Bytes that all values put into one document may have.
-const MOST_BYTES: usize = 1 << 20;
+/// Most bytes of all texts with variables of one document, after the variables are replaced.
+const MAX_SUBSTITUTED_BYTES: usize = 1 << 20;
 
-/// The values that a GitSync gives.
+/// The variables of a GitSync.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variables(BTreeMap<String, Arc<str>>);
 
 impl Variables {
-    /// Takes values by name; names that can stand in no `${…}` are left out.
+    /// Variables with these names and values. Names that cannot be used in `${…}` are left out.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
         let values = values.into_iter().filter(|(name, _)| is_name(name));
@@ -38,28 +39,24 @@ impl Variables {
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for text in self.0.iter().flat_map(|(name, value)| [name.as_str(), value]) {
-            // With their lengths, so that no two sets look alike.
+            // With their lengths, so that different variables never give the same bytes.
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         }
-        hash.finalize()[..16].iter().fold(String::new(), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex(&hash.finalize()[..16])
     }
 }
 
-/// The variables that a file asked for, and what they were.
+/// The variables that a file uses, with their values. `None`: not set.
 pub(super) type Used = BTreeMap<String, Option<Arc<str>>>;
 
-/// Whether a file that used these gives the same now.
-pub(super) fn still(used: &Used, variables: Option<&Variables>) -> bool {
+/// Whether a file that uses these variables gives the same now.
+pub(super) fn are_unchanged(used: &Used, variables: Option<&Variables>) -> bool {
     let now = |name: &String| variables.and_then(|variables| variables.0.get(name));
     used.iter().all(|(name, value)| value.as_ref() == now(name))
 }
 
-/// Whether a text can be the name of a variable: those of the shell.
+/// Whether a text can be the name of a variable. The names are those of shell variables.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -68,36 +65,46 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().next().is_some_and(|b| !b.is_ascii_digit())
 }
 
-/// Puts values into a document. Notes in `used` what was asked for.
-pub(super) fn substitute(
-    document: &mut Document,
-    variables: &Variables,
-    used: &mut Used,
-) -> Vec<Finding> {
+/// Replaces the variables in a document. Returns what is wrong, and the variables that the document uses.
+pub(super) fn substitute(document: &mut Document, variables: &Variables) -> (Vec<Finding>, Used) {
     let mut value = std::mem::take(&mut document.value);
-    let mut work = Work { document, variables, used, findings: Vec::new(), left: MOST_BYTES };
+    let mut substitution = Substitution {
+        document,
+        variables,
+        used: Used::new(),
+        findings: Vec::new(),
+        bytes_left: MAX_SUBSTITUTED_BYTES,
+    };
     for pointer in ["/metadata/labels", "/metadata/annotations", "/spec"] {
         if let Some(value) = value.pointer_mut(pointer) {
-            work.walk(value, pointer);
+            substitution.walk(value, pointer);
         }
     }
-    let findings = work.findings;
+    let Substitution { used, findings, .. } = substitution;
     document.value = value;
-    findings
+    (findings, used)
 }
 
-struct Work<'a> {
+struct Substitution<'a> {
     document: &'a Document,
     variables: &'a Variables,
-    used: &'a mut Used,
+    used: Used,
     findings: Vec<Finding>,
-    left: usize,
+    /// What is left of [`MAX_SUBSTITUTED_BYTES`].
+    bytes_left: usize,
 }
 
-/// Why a text cannot be made.
+/// A text in which the variables have been replaced.
+struct Substituted {
+    text: String,
+    /// Whether the original is one variable and nothing else.
+    is_one_variable: bool,
+}
+
+/// Why the variables of a text cannot be replaced: code, message, hint.
 type Refusal = (&'static str, String, String);
 
-impl Work<'_> {
+impl Substitution<'_> {
     fn walk(&mut self, value: &mut Value, pointer: &str) {
         match value {
             Value::Object(map) => {
@@ -114,39 +121,36 @@ impl Work<'_> {
                 if pointer == BODY && self.document.has_body {
                     return;
                 }
-                let plain = self.document.places.is_plain(pointer);
-                match self.scalar(text, plain) {
+                match self.scalar(text, pointer) {
                     Ok(new) => *value = new,
-                    Err((code, message, hint)) => self.findings.push(Finding {
-                        pointer: pointer.to_owned(),
-                        on_key: false,
-                        code,
-                        message,
-                        hint: Some(hint),
-                    }),
+                    Err((code, message, hint)) => {
+                        self.findings.push(Finding::on_value(pointer, code, message).hint(hint));
+                    }
                 }
             }
             _ => {}
         }
     }
 
-    fn scalar(&mut self, text: &str, plain: bool) -> Result<Value, Refusal> {
-        let (made, one) = self.text(text)?;
-        self.left = self.left.checked_sub(made.len()).ok_or_else(|| {
-            let message = format!("the values in this document have more than {MOST_BYTES} bytes");
+    /// The value at a pointer, whose text is this.
+    fn scalar(&mut self, text: &str, pointer: &str) -> Result<Value, Refusal> {
+        let Substituted { text, is_one_variable } = self.text(text)?;
+        self.bytes_left = self.bytes_left.checked_sub(text.len()).ok_or_else(|| {
+            let message =
+                format!("the values in this document have more than {MAX_SUBSTITUTED_BYTES} bytes");
             (code::BUDGET, message, "use shorter values".to_owned())
         })?;
-        // As if the value had been written there: an unquoted 3 is a number.
-        if plain && one {
-            return resolve(&made).map_err(|(message, _)| {
+        // As if the value had been written there: a 3 without quotes is a number.
+        if is_one_variable && self.document.places.is_plain(pointer) {
+            return resolve(&text).map_err(|(message, _)| {
                 (code::VARIABLE, message, "quote the variable if it is a text".into())
             });
         }
-        Ok(Value::String(made))
+        Ok(Value::String(text))
     }
 
-    /// The text with values in it, and whether it is one variable and nothing else.
-    fn text(&mut self, text: &str) -> Result<(String, bool), Refusal> {
+    /// Replaces the variables of a text.
+    fn text(&mut self, text: &str) -> Result<Substituted, Refusal> {
         let (mut made, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(at) = rest.find('$') {
             made.push_str(&rest[..at]);
@@ -165,23 +169,10 @@ impl Work<'_> {
                 if !is_name(name) {
                     return Err(malformed(&rest[..inner.len() + 3]));
                 }
-                let value = self.variables.0.get(name).cloned();
-                self.used.insert(name.to_owned(), value.clone());
-                if value.as_ref().is_some_and(|value| value.contains('\0')) {
-                    let message = format!("the value of {name} holds a NUL character");
-                    return Err((code::VARIABLE, message, nul::HINT.into()));
-                }
-                match (value, default) {
-                    // As in a shell: an empty value is as good as none.
-                    (Some(value), default) if !(value.is_empty() && default.is_some()) => {
-                        made.push_str(&value);
-                    }
-                    (_, Some(default)) => made.push_str(default),
-                    (_, None) => return Err(self.missing(name)),
-                }
-                if made.len() > MOST_BYTES {
-                    // Told by the caller.
-                    return Ok((made, false));
+                made.push_str(&self.value(name, default)?);
+                if made.len() > MAX_SUBSTITUTED_BYTES {
+                    // The caller reports this.
+                    return Ok(Substituted { text: made, is_one_variable: false });
                 }
                 rest = after;
             } else {
@@ -190,8 +181,24 @@ impl Work<'_> {
             }
         }
         made.push_str(rest);
-        let one = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
-        Ok((made, one))
+        let is_one_variable = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
+        Ok(Substituted { text: made, is_one_variable })
+    }
+
+    /// The value of a variable, or its default.
+    fn value(&mut self, name: &str, default: Option<&str>) -> Result<Arc<str>, Refusal> {
+        let value = self.variables.0.get(name).cloned();
+        self.used.insert(name.to_owned(), value.clone());
+        if value.as_ref().is_some_and(|value| value.contains('\0')) {
+            let message = format!("the value of {name} holds a NUL character");
+            return Err((code::VARIABLE, message, nul::HINT.into()));
+        }
+        match (value, default) {
+            // As in a shell, the default also replaces an empty value.
+            (Some(value), default) if !(value.is_empty() && default.is_some()) => Ok(value),
+            (_, Some(default)) => Ok(default.into()),
+            (_, None) => Err(self.missing(name)),
+        }
     }
 
     fn missing(&self, name: &str) -> Refusal {
@@ -212,5 +219,5 @@ fn malformed(text: &str) -> Refusal {
 }
 
 #[cfg(test)]
-#[path = "variables_tests.rs"]
+#[path = "tests/variables.rs"]
 mod tests;

@@ -9,9 +9,9 @@ use crate::cluster::live::{Managed, Stores};
 use crate::cluster::store::{Entry, Key};
 use crate::git::Revision;
 use crate::sync::commit::desired::SyncRef;
-use crate::sync::commit::loaded::parse_duration;
 use crate::sync::io::Io;
 use crate::sync::live_namespace::LiveNamespace;
+use crate::time::parse_duration;
 
 /// The GitSync, its live object, and what its status says.
 pub(crate) struct Subject<'a> {

@@ -58,7 +58,7 @@ pub fn listen(
     });
     // The stores keep what listens to them.
     let (sink, syncs) = (queue.clone(), Arc::downgrade(&stores.git_syncs));
-    stores.on_turn(move || {
+    stores.on_silence_change(move || {
         for (key, _) in syncs.upgrade().iter().flat_map(|syncs| syncs.all()) {
             sink(key, Duration::ZERO);
         }

@@ -159,7 +159,7 @@ impl Encoding {
     }
 
     pub(super) fn finish(self) -> String {
-        convoke_core::sync::commit::desired::hex(&self.0.finalize())
+        convoke_core::text::hex(&self.0.finalize())
     }
 }
 

@@ -1,143 +1,102 @@
-//! Whether a store can be believed: since when its kind can be neither listed nor watched.
+//! Whether the watch of a store works, and since when it fails.
 //!
-//! One failure says nothing; watches end and begin again all the time. Nor does one success: a watch may begin well each
-//! time, and break before it shows anything. So the watch works when a list was complete, when it showed something, or
-//! when it went on for some seconds.
+//! A single failure means nothing: watches end and begin again all the time. Nor does a watch work only because it began: it
+//! may break each time before it shows anything. The watch works when a list was completed, when it showed an object, or
+//! when it lasted for some seconds.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// How long a kind may fail before its store is called silent.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// A store is silent when its watch has failed for this long.
+pub const SILENT_AFTER: Duration = Duration::from_secs(60);
 /// Longest error that is kept, in characters.
-const MOST_ERROR: usize = 250;
+const MAX_ERROR_CHARS: usize = 250;
 
+/// A watch that fails.
 struct Failing {
     since: Instant,
+    /// The same time for people.
     time: Timestamp,
+    /// The latest error.
     error: String,
-    /// Whether it has lasted so long that it was told.
-    told: bool,
+    /// Whether it has failed for so long that the store is silent.
+    silent: bool,
 }
 
 type Listener = Box<dyn Fn() + Send + Sync>;
 
-/// See the module.
+/// The health of the watch of one store.
 pub struct Health {
-    patience: Duration,
+    silent_after: Duration,
     failing: Mutex<Option<Failing>>,
     listeners: RwLock<Vec<Listener>>,
 }
 
 impl Health {
-    /// Nothing has failed yet. What fails for longer than `patience` makes silent.
+    /// The health of a watch that has not failed. It is silent when it has failed for this long.
     #[must_use]
-    pub fn new(patience: Duration) -> Self {
-        Self { patience, failing: Mutex::default(), listeners: RwLock::default() }
+    pub fn new(silent_after: Duration) -> Self {
+        Self { silent_after, failing: Mutex::default(), listeners: RwLock::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Failing>> {
         self.failing.lock()
     }
 
-    /// Calls `listener` whenever the store falls silent, and when it can be believed again. It must not block.
-    pub fn on_turn(&self, listener: impl Fn() + Send + Sync + 'static) {
+    /// Calls `listener` whenever the store falls silent, and when its watch works again. The listener must not block.
+    pub fn on_silence_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.listeners.write().push(Box::new(listener));
     }
 
-    fn turn(&self) {
+    fn notify(&self) {
         for listener in self.listeners.read().iter() {
             listener();
         }
     }
 
-    /// It does not work at this time, and is tried again. The second one is for people.
+    /// The watch failed, and is tried again. `now` measures how long it fails; `time` is shown to people.
     pub fn failed(&self, error: &str, now: Instant, time: Timestamp) {
         let mut guard = self.lock();
         let failing = guard.get_or_insert_with(|| Failing {
             since: now,
             time,
             error: String::new(),
-            told: false,
+            silent: false,
         });
-        failing.error = error.chars().take(MOST_ERROR).collect();
-        let lasts = now.saturating_duration_since(failing.since) >= self.patience;
-        let turns = lasts && !failing.told;
-        failing.told |= lasts;
+        failing.error = error.chars().take(MAX_ERROR_CHARS).collect();
+        let lasts = now.saturating_duration_since(failing.since) >= self.silent_after;
+        let falls_silent = lasts && !failing.silent;
+        failing.silent |= lasts;
         drop(guard);
-        if turns {
-            self.turn();
+        if falls_silent {
+            self.notify();
         }
     }
 
-    /// It works.
+    /// The watch works.
     pub fn works(&self) {
-        if self.lock().take().is_some_and(|failing| failing.told) {
-            self.turn();
+        if self.lock().take().is_some_and(|failing| failing.silent) {
+            self.notify();
         }
     }
 
-    /// Whether it fails right now, for long or not: what it does not show may be there all the same.
+    /// Whether the watch fails now, for long or not. Then an object that the store does not have may exist.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// Since when nothing is known, and why, if that is so for long.
+    /// Since when the store is silent, and why. `None`: it is not silent.
     #[must_use]
     pub fn silence(&self) -> Option<String> {
         let guard = self.lock();
-        let Failing { time, error, .. } = guard.as_ref().filter(|failing| failing.told)?;
+        let Failing { time, error, .. } = guard.as_ref().filter(|failing| failing.silent)?;
         Some(format!("since {time:.0}: {error}"))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g18_a_kind_that_fails_for_long_is_silent_until_it_works_and_one_failure_is_nothing() {
-        let (health, start) = (Health::new(PATIENCE), Instant::now());
-        let time: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
-        let turns = Arc::new(AtomicUsize::new(0));
-        let count = turns.clone();
-        health.on_turn(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        });
-        let turns = || turns.load(Ordering::SeqCst);
-        let after = |seconds| start + Duration::from_secs(seconds);
-        // Failures with successes between them, over hours.
-        for seconds in (0..7200).step_by(50) {
-            health.failed("cut off", after(seconds), time);
-            health.failed("cut off", after(seconds + 5), time);
-            assert_eq!((health.silence(), turns()), (None, 0));
-            health.works();
-        }
-        // Failures only.
-        for seconds in (8000..8060).step_by(5) {
-            health.failed("refused", after(seconds), time);
-            assert_eq!((health.silence(), turns()), (None, 0));
-        }
-        for seconds in (8060..9000).step_by(5) {
-            health.failed(&"no right ".repeat(100), after(seconds), time);
-            let said = health.silence().expect("silent");
-            assert!(said.starts_with("since 2026-01-02T03:04:05Z: no right"), "{said}");
-            assert!(said.len() < 300, "{said}");
-            assert_eq!(turns(), 1);
-        }
-        health.works();
-        health.works();
-        assert_eq!((health.silence(), turns()), (None, 2));
-        assert!(!health.is_failing());
-        health.failed("once more", after(9100), time);
-        assert_eq!((health.silence(), turns()), (None, 2));
-        assert!(health.is_failing(), "nothing proves an absence from now on");
-    }
-}
+#[path = "tests/health.rs"]
+mod tests;

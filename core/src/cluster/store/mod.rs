@@ -1,7 +1,7 @@
-//! The live store of one kind: what the watch has shown, overlaid with the replies to our own writes.
+//! The live store of one kind: the objects that the watch has shown, and the replies to our own writes.
 //!
-//! A reply (object, or tombstone of a delete) counts at once; older watch events for the same object are
-//! ignored until the watch has passed it. So a plan that runs right after an apply sees what was applied.
+//! The reply to a write or delete counts at once. Older watch events of the same object are ignored until the watch has
+//! passed the reply. So a plan that runs right after an apply sees what was applied.
 
 mod health;
 mod objects;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use health::{Health, PATIENCE};
+pub use health::{Health, SILENT_AFTER};
 pub use objects::Terms;
 
 use objects::Objects;
@@ -50,30 +50,30 @@ impl fmt::Display for Key {
     }
 }
 
-/// One object as the store keeps it: identity and version, and whatever the kind's view keeps of the rest.
+/// One object as the store keeps it.
 #[derive(Debug)]
 pub struct Entry<V> {
     /// `metadata.uid`.
     pub uid: String,
     /// `metadata.resourceVersion` as a number: it grows with every write of the same object.
     pub version: u64,
-    /// What the kind keeps of the object.
+    /// The part of the object that is kept.
     pub value: V,
 }
 
-/// One change of a store, as told to listeners. `old` and `new` are never both `None`.
+/// One change of a store, for listeners. `old` and `new` are never both `None`.
 pub struct Change<'a, V> {
-    /// Which object.
+    /// The object.
     pub key: &'a Key,
-    /// Before.
+    /// Before the change. `None`: the object is new.
     pub old: Option<&'a Arc<Entry<V>>>,
-    /// After; `None` when the object is gone.
+    /// After the change. `None`: the object is gone.
     pub new: Option<&'a Arc<Entry<V>>>,
 }
 
-/// The newest objects whose end is known. A uid is never used again, so whatever still arrives about one is late.
+/// The objects that ended last. A uid is never used again, so a message about one of them is late.
 ///
-/// Kept as hashes and bounded: only a reply that is on its way while the object ends can be late.
+/// Only the hashes of the latest uids are kept: a reply can only be late when it is on its way while the object ends.
 #[derive(Default)]
 struct Ended {
     order: VecDeque<u64>,
@@ -81,7 +81,8 @@ struct Ended {
 }
 
 impl Ended {
-    const MOST: usize = 8192;
+    /// Most uids that are kept.
+    const MAX_UIDS: usize = 8192;
 
     fn hash(uid: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -94,7 +95,7 @@ impl Ended {
         if self.uids.insert(hash) {
             self.order.push_back(hash);
         }
-        while self.order.len() > Self::MOST {
+        while self.order.len() > Self::MAX_UIDS {
             if let Some(oldest) = self.order.pop_front() {
                 self.uids.remove(&oldest);
             }
@@ -119,22 +120,55 @@ struct Inner<V> {
     tombstones: HashMap<Key, String>,
     /// Objects that we wrote and that the watch has not shown at that version yet.
     unconfirmed: HashMap<Key, u64>,
-    /// Objects whose end is known: a late reply must not revive them.
+    /// Objects that ended: a late reply must not add them again.
     ended: Ended,
     /// While a list runs: what it has shown so far.
     listing: Option<Objects<V>>,
-    /// Own writes that arrived while a list ran: the list may or may not hold them.
+    /// Whether replies to own writes arrived while a list ran: the list may or may not show them.
     written_while_listing: bool,
 }
 
-/// See the module.
+impl<V> Inner<V> {
+    /// The objects of a complete list, with the replies that it may be older than.
+    fn merged(&mut self, mut listing: Objects<V>) -> Objects<V> {
+        if !self.written_while_listing {
+            // The list began after every write of ours was answered, and lists are quorum reads.
+            self.tombstones.clear();
+            self.unconfirmed.clear();
+            // An object that the list shows has not ended, even if its uid is among those that have.
+            if listing.all().any(|(_, entry)| self.ended.contains(&entry.uid)) {
+                self.ended.clear();
+            }
+            return listing;
+        }
+        for (key, version) in &self.unconfirmed {
+            let ours = self.objects.get(key);
+            if let Some(ours) =
+                ours.filter(|_| listing.get(key).is_none_or(|l| l.version < *version))
+            {
+                listing.insert(key, ours.clone());
+            }
+        }
+        for (key, uid) in &self.tombstones {
+            if listing.get(key).is_some_and(|l| l.uid == *uid) {
+                listing.remove(key);
+            }
+        }
+        listing
+    }
+}
+
+/// One object before and after a list.
+type Difference<V> = (Key, Option<Arc<Entry<V>>>, Option<Arc<Entry<V>>>);
+
+/// The live store of one kind.
 pub struct Store<V> {
     inner: RwLock<Inner<V>>,
     listeners: RwLock<Vec<Listener<V>>>,
     ready: AtomicBool,
-    /// Who waits for it to be ready.
+    /// Tasks that wait until the store is ready.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
-    /// See [`Store::list_again`].
+    /// Whether [`Store::list_again`] was called since the last list began.
     again: AtomicBool,
     /// Whether the watch that fills it works.
     pub health: Health,
@@ -149,15 +183,15 @@ impl<V> Store<V> {
         Self::indexed(kind, |_| Vec::new())
     }
 
-    /// The same for a store whose objects are also found by their terms.
+    /// An empty store whose objects are also found by their terms.
     #[must_use]
     pub fn indexed(kind: &'static str, terms: Terms<V>) -> Arc<Self> {
-        Self::patient(kind, terms, PATIENCE)
+        Self::silent_after(kind, terms, SILENT_AFTER)
     }
 
-    /// The same for a store that is called silent when its watch fails for longer than that.
+    /// An empty store with terms that is silent when its watch has failed for this long.
     #[must_use]
-    pub fn patient(kind: &'static str, terms: Terms<V>, patience: Duration) -> Arc<Self> {
+    pub fn silent_after(kind: &'static str, terms: Terms<V>, after: Duration) -> Arc<Self> {
         Arc::new(Self {
             inner: RwLock::new(Inner {
                 objects: Objects::new(terms),
@@ -171,26 +205,26 @@ impl<V> Store<V> {
             ready: AtomicBool::new(false),
             waiting: Mutex::default(),
             again: AtomicBool::new(false),
-            health: Health::new(patience),
+            health: Health::new(after),
             kind,
         })
     }
 
-    /// Calls `listener` on every change from now on. It runs under no lock of the store and must not block.
+    /// Calls `listener` on every change from now on. The listener runs under no lock of the store. It must not block.
     pub fn on_change(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
-        write(&self.listeners).push(Box::new(listener));
+        self.listeners.write().push(Box::new(listener));
     }
 
     /// The newest known state of one object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Arc<Entry<V>>> {
-        read(&self.inner).objects.get(key).cloned()
+        self.inner.read().objects.get(key).cloned()
     }
 
     /// All objects of one namespace, in no order.
     #[must_use]
     pub fn list(&self, namespace: &str) -> Vec<(Key, Arc<Entry<V>>)> {
-        let inner = read(&self.inner);
+        let inner = self.inner.read();
         let objects = inner.objects.of(namespace);
         objects.map(|(name, entry)| (Key::new(namespace, name), entry.clone())).collect()
     }
@@ -198,25 +232,25 @@ impl<V> Store<V> {
     /// The names of all objects of one namespace, in no order.
     #[must_use]
     pub fn names(&self, namespace: &str) -> Vec<String> {
-        read(&self.inner).objects.of(namespace).map(|(name, _)| name.to_owned()).collect()
+        self.inner.read().objects.of(namespace).map(|(name, _)| name.to_owned()).collect()
     }
 
     /// The objects of one namespace that have this term, by name.
     #[must_use]
     pub fn found(&self, namespace: &str, term: &str) -> Vec<(Key, Arc<Entry<V>>)> {
-        read(&self.inner).objects.found(namespace, term)
+        self.inner.read().objects.found(namespace, term)
     }
 
     /// Every object, in no order.
     #[must_use]
     pub fn all(&self) -> Vec<(Key, Arc<Entry<V>>)> {
-        read(&self.inner).objects.all().map(|(key, entry)| (key, entry.clone())).collect()
+        self.inner.read().objects.all().map(|(key, entry)| (key, entry.clone())).collect()
     }
 
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        read(&self.inner).objects.len()
+        self.inner.read().objects.len()
     }
 
     /// Whether there are none.
@@ -248,10 +282,10 @@ impl<V> Store<V> {
 
     /// The reply to a write of ours. Returns the newest known state.
     ///
-    /// A reply about an object whose end is known already changes nothing.
+    /// A reply about an object that has ended changes nothing.
     pub fn wrote(&self, key: Key, entry: Entry<V>) -> Arc<Entry<V>> {
         let (old, new) = {
-            let mut inner = write(&self.inner);
+            let mut inner = self.inner.write();
             if let Some(have) = inner.objects.get(&key).filter(|have| have.version >= entry.version)
             {
                 return have.clone();
@@ -267,14 +301,14 @@ impl<V> Store<V> {
             let new = Arc::new(entry);
             (inner.objects.insert(&key, new.clone()), new)
         };
-        self.tell(&key, old.as_ref(), Some(&new));
+        self.notify(&key, old.as_ref(), Some(&new));
         new
     }
 
     /// The reply to a delete of ours (or a "not found"): the object with that uid is gone.
     pub fn deleted(&self, key: &Key, uid: &str) {
         let old = {
-            let mut inner = write(&self.inner);
+            let mut inner = self.inner.write();
             if inner.listing.is_some() {
                 inner.written_while_listing = true;
             }
@@ -286,13 +320,13 @@ impl<V> Store<V> {
             inner.unconfirmed.remove(key);
             inner.objects.remove(key)
         };
-        self.tell(key, old.as_ref(), None);
+        self.notify(key, old.as_ref(), None);
     }
 
     /// The watch showed an object.
     pub fn applied(&self, key: Key, entry: Entry<V>) {
         let (old, new) = {
-            let mut inner = write(&self.inner);
+            let mut inner = self.inner.write();
             match inner.tombstones.get(&key) {
                 Some(uid) if *uid == entry.uid => return,
                 Some(_) => {
@@ -312,12 +346,12 @@ impl<V> Store<V> {
             let new = Arc::new(entry);
             (inner.objects.insert(&key, new.clone()), new)
         };
-        self.tell(&key, old.as_ref(), Some(&new));
+        self.notify(&key, old.as_ref(), Some(&new));
     }
 
-    /// A list that ran beside the watch showed an object. The watch may have shown its end already.
+    /// A list that ran beside the watch showed an object. The watch may have shown the end of the object already.
     pub fn shown(&self, key: Key, entry: Entry<V>) {
-        let ended = read(&self.inner).ended.contains(&entry.uid);
+        let ended = self.inner.read().ended.contains(&entry.uid);
         if !ended {
             self.applied(key, entry);
         }
@@ -326,7 +360,7 @@ impl<V> Store<V> {
     /// The watch showed the end of an object.
     pub fn removed(&self, key: &Key, uid: &str) {
         let old = {
-            let mut inner = write(&self.inner);
+            let mut inner = self.inner.write();
             inner.ended.insert(uid);
             if inner.tombstones.get(key).is_some_and(|have| have == uid) {
                 inner.tombstones.remove(key);
@@ -338,29 +372,29 @@ impl<V> Store<V> {
             inner.unconfirmed.remove(key);
             inner.objects.remove(key)
         };
-        self.tell(key, old.as_ref(), None);
+        self.notify(key, old.as_ref(), None);
     }
 
-    /// The watch showed an object that is not to be kept: it ends here, whatever becomes of it. For stores that nobody
-    /// writes to.
+    /// The watch showed an object that is not kept any more: it is removed from the store. For kinds that the operator does
+    /// not write.
     pub fn left(&self, key: &Key) {
-        // Most are none that was ever kept: those take no exclusive lock.
+        // Most of these objects were never kept. For them no exclusive lock is taken.
         if self.get(key).is_none() {
             return;
         }
-        let old = write(&self.inner).objects.remove(key);
+        let old = self.inner.write().objects.remove(key);
         if old.is_some() {
-            self.tell(key, old.as_ref(), None);
+            self.notify(key, old.as_ref(), None);
         }
     }
 
-    /// Something that was not kept would be kept now: when the watch ends, after some minutes at most, everything is
-    /// listed again.
+    /// Objects that were not kept would be kept now: all objects are listed again when the watch ends, after some minutes at
+    /// most.
     pub fn list_again(&self) {
         self.again.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody wants a list.
+    /// Whether [`Self::list_again`] was called since the last list began.
     pub fn wants_list(&self) -> bool {
         self.again.load(Ordering::Relaxed)
     }
@@ -368,72 +402,35 @@ impl<V> Store<V> {
     /// A list begins. Until it is complete, readers keep seeing the last good state.
     pub fn list_begins(&self) {
         self.again.store(false, Ordering::Relaxed);
-        let mut inner = write(&self.inner);
+        let mut inner = self.inner.write();
         inner.listing = Some(inner.objects.empty());
         inner.written_while_listing = false;
     }
 
     /// The list showed an object.
     pub fn listed(&self, key: Key, entry: Entry<V>) {
-        if let Some(listing) = &mut write(&self.inner).listing {
+        if let Some(listing) = &mut self.inner.write().listing {
             listing.insert(&key, Arc::new(entry));
         }
     }
 
-    /// The list is complete: it replaces the store, and listeners hear every difference, ends included.
+    /// The list is complete: it replaces the store, and listeners get every difference, also the ends of objects.
     ///
-    /// Returns `false` when own writes arrived while it ran: then it may be older than they are. Own writes are
-    /// kept over it, and the caller must list again to be sure.
+    /// Returns `false` when replies to own writes arrived while the list ran: it may be older than these. The replies are
+    /// kept over the list, and the caller must list again to be sure.
     pub fn list_done(&self) -> bool {
         let (old, certain) = {
-            let mut guard = write(&self.inner);
-            let inner = &mut *guard;
-            let Some(mut listing) = inner.listing.take() else { return true };
+            let mut inner = self.inner.write();
+            let Some(listing) = inner.listing.take() else { return true };
             let certain = !inner.written_while_listing;
-            if certain {
-                // The list began after every write of ours was answered, and lists are quorum reads.
-                inner.tombstones.clear();
-                inner.unconfirmed.clear();
-                // A list that shows an object proves that it lives, whatever was believed.
-                if listing.all().any(|(_, entry)| inner.ended.contains(&entry.uid)) {
-                    inner.ended.clear();
-                }
-            } else {
-                for (key, version) in &inner.unconfirmed {
-                    let ours = inner.objects.get(key);
-                    if let Some(ours) =
-                        ours.filter(|_| listing.get(key).is_none_or(|l| l.version < *version))
-                    {
-                        listing.insert(key, ours.clone());
-                    }
-                }
-                for (key, uid) in &inner.tombstones {
-                    if listing.get(key).is_some_and(|l| l.uid == *uid) {
-                        listing.remove(key);
-                    }
-                }
-            }
+            let listing = inner.merged(listing);
             (std::mem::replace(&mut inner.objects, listing), certain)
         };
-        // What differs is collected under the lock and told without it.
-        let mut news = Vec::new();
-        {
-            let new = &read(&self.inner).objects;
-            for (key, entry) in new.all() {
-                let before = old.get(&key);
-                if before.is_none_or(|b| b.version != entry.version || b.uid != entry.uid) {
-                    news.push((key, before.cloned(), Some(entry.clone())));
-                }
-            }
-            for (key, entry) in old.all() {
-                if new.get(&key).is_none() {
-                    news.push((key, Some(entry.clone()), None));
-                }
-            }
-        }
+        // The differences are collected under the lock. Listeners are called without it.
+        let differences = self.differences_from(&old);
         drop(old);
-        for (key, before, after) in &news {
-            self.tell(key, before.as_ref(), after.as_ref());
+        for (key, before, after) in &differences {
+            self.notify(key, before.as_ref(), after.as_ref());
         }
         let waiting = {
             let mut waiting = self.waiting.lock();
@@ -441,27 +438,38 @@ impl<V> Store<V> {
             std::mem::take(&mut *waiting)
         };
         for wake in waiting {
-            // Who does not wait any more misses nothing.
+            // A task that does not wait any more needs no wake-up.
             let _ = wake.send(());
         }
         certain
     }
 
-    fn tell(&self, key: &Key, old: Option<&Arc<Entry<V>>>, new: Option<&Arc<Entry<V>>>) {
-        for listener in read(&self.listeners).iter() {
+    /// The differences between these objects and those of the store.
+    fn differences_from(&self, old: &Objects<V>) -> Vec<Difference<V>> {
+        let new = &self.inner.read().objects;
+        let mut differences = Vec::new();
+        for (key, entry) in new.all() {
+            let before = old.get(&key);
+            if before.is_none_or(|b| b.version != entry.version || b.uid != entry.uid) {
+                differences.push((key, before.cloned(), Some(entry.clone())));
+            }
+        }
+        for (key, entry) in old.all() {
+            if new.get(&key).is_none() {
+                differences.push((key, Some(entry.clone()), None));
+            }
+        }
+        differences
+    }
+
+    /// Calls all listeners.
+    fn notify(&self, key: &Key, old: Option<&Arc<Entry<V>>>, new: Option<&Arc<Entry<V>>>) {
+        for listener in self.listeners.read().iter() {
             listener(&Change { key, old, new });
         }
     }
 }
 
-/// A poisoned lock means that a listener panicked; the data itself is whole, so going on is right.
-fn read<T>(lock: &RwLock<T>) -> parking_lot::RwLockReadGuard<'_, T> {
-    lock.read()
-}
-
-fn write<T>(lock: &RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
-    lock.write()
-}
-
 #[cfg(test)]
+#[path = "tests/store.rs"]
 mod tests;

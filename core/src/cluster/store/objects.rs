@@ -1,4 +1,4 @@
-//! The objects of one store: by namespace and name, and by the terms that they are looked up with.
+//! The objects of one store, indexed by namespace and name, and by terms.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use super::{Entry, Key};
 
-/// The terms of an object: what it is found by besides its name, as the uid of its owner.
+/// The terms of an object: texts that it is found by besides its name, such as the uid of its owner.
 pub type Terms<V> = fn(&V) -> Vec<String>;
 
 /// The objects of one namespace.
 struct Space<V> {
     objects: HashMap<Arc<str>, Arc<Entry<V>>>,
-    /// Hash of a term → names. Two terms may have the same hash, so whoever looks asks the objects again.
+    /// The names of the objects by the hashes of their terms. Two terms may have the same hash, so a lookup compares the terms
+    /// of the objects as well.
     index: HashMap<u64, Names>,
 }
 
-/// Names with the same term. Most terms have one: a set of its own for each would take more than all names.
+/// The names of the objects with one term. Most terms have one object: a set for each term would take more memory than all
+/// names.
 enum Names {
     One(Arc<str>),
     More(BTreeSet<Arc<str>>),
@@ -41,7 +43,7 @@ impl Names {
         }
     }
 
-    /// Takes a name out; whether none is left.
+    /// Removes a name. Returns whether no name is left.
     fn remove(&mut self, name: &str) -> bool {
         match self {
             Self::One(have) => **have == *name,
@@ -65,7 +67,7 @@ impl<V> Default for Space<V> {
     }
 }
 
-/// See the module.
+/// The objects of one store.
 pub struct Objects<V> {
     spaces: HashMap<Box<str>, Space<V>>,
     terms: Terms<V>,
@@ -73,12 +75,12 @@ pub struct Objects<V> {
 }
 
 impl<V> Objects<V> {
-    /// No objects; they will be found by these terms.
+    /// No objects. Those that are inserted are found by these terms.
     pub fn new(terms: Terms<V>) -> Self {
         Self { spaces: HashMap::new(), terms, count: 0 }
     }
 
-    /// An empty one of the same sort.
+    /// No objects, with the same terms.
     pub fn empty(&self) -> Self {
         Self::new(self.terms)
     }
@@ -93,7 +95,7 @@ impl<V> Objects<V> {
         self.spaces.get(key.namespace.as_str())?.objects.get(key.name.as_str())
     }
 
-    /// Puts an object in its place; gives what was there.
+    /// Inserts an object. Returns the one that it replaces.
     pub fn insert(&mut self, key: &Key, entry: Arc<Entry<V>>) -> Option<Arc<Entry<V>>> {
         let space = match self.spaces.get_mut(key.namespace.as_str()) {
             Some(space) => space,
@@ -118,7 +120,7 @@ impl<V> Objects<V> {
         old
     }
 
-    /// Takes an object out.
+    /// Removes an object. Returns it.
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Entry<V>>> {
         let space = self.spaces.get_mut(key.namespace.as_str())?;
         let old = space.objects.remove(key.name.as_str())?;

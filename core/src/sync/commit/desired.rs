@@ -10,6 +10,7 @@ use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
 use crate::shared_map::SharedMap;
 use crate::sync::commit::last_good::LastGood;
+use crate::text::hex;
 
 /// The GitSync that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,17 +167,6 @@ pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
         changes.push((id.clone(), change));
     });
     changes
-}
-
-/// Lower-case hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

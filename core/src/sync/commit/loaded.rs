@@ -12,6 +12,7 @@ use crate::sync::commit::desired::{Desired, DesiredSet, desired_after, desired_s
 use crate::sync::commit::last_good::{Memory, Past, needless};
 use crate::sync::commit::source_at::SourceAt;
 use crate::sync::order::Seq;
+use crate::time::parse_duration;
 
 /// The newest commit that was read whole.
 #[derive(Clone)]
@@ -191,13 +192,6 @@ impl Coordinates {
 
 /// Longest `spec.timeout`: the schema says so, but keeps what was stored before it did.
 pub const MOST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-
-/// A Go duration of whole units (`1m30s`), as the schema allows it.
-#[must_use]
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let duration: kube::core::Duration = text.parse().ok()?;
-    (!duration.is_negative()).then(|| duration.into())
-}
 
 #[cfg(test)]
 #[path = "tests/loaded.rs"]

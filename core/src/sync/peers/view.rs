@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use crate::api::{GitSync, ObjectId};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key, Store};
-use crate::definition::diagnostic::printable;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::{Announced, Asked, GIVE_UP, Inner, Peers};
 use crate::sync::plan::{Others, Rival, Unproven};
+use crate::text::printable;
 
 /// How many are named in one sentence, and how many files of one GitSync.
 const MOST_NAMED: usize = 5;

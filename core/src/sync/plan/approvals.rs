@@ -2,8 +2,8 @@
 
 use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
-use crate::definition::diagnostic::printable;
 use crate::sync::plan::Plan;
+use crate::text::printable;
 
 /// Characters of an approval that are repeated: a digest has 16, and anything may stand in an annotation.
 const MOST: usize = 40;

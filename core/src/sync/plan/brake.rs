@@ -9,10 +9,11 @@ use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
 use crate::api::keys;
 use crate::cluster::live::Live;
-use crate::sync::commit::desired::{DesiredSet, SyncRef, hex};
+use crate::sync::commit::desired::{DesiredSet, SyncRef};
 use crate::sync::live_namespace::{Namespace, is_paused, mark};
 use crate::sync::plan::approvals::{outdated, words};
 use crate::sync::plan::work_index::WorkIndex;
+use crate::text::hex;
 
 /// Objects that one approval releases: each is remembered in the status, which must stay small.
 pub const MOST_APPROVED: usize = 8000;

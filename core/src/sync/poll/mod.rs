@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
-use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT, parse_duration};
+use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::{Effect, Found, PollRequest};
 use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
@@ -18,6 +18,7 @@ use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::Trigger;
 use crate::sync::subject::Subject;
+use crate::time::parse_duration;
 
 /// What has changed besides objects of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

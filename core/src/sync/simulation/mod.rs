@@ -39,8 +39,8 @@ use serde_json::{Value, json};
 use self::operator::{Flying, Operator, Orphaned, WATCHES};
 use self::oracle::Oracle;
 use self::server::{Name, Server};
-use crate::dice::Dice;
 use crate::sync::properties::repository::{Definitions, FOLDERS, Tree};
+use crate::test_rng::TestRng;
 
 /// The namespace of the machine.
 pub const NAMESPACE: &str = "team";
@@ -58,7 +58,7 @@ pub type Counts = BTreeMap<&'static str, usize>;
 
 /// Everything.
 pub struct Sim {
-    dice: Dice,
+    dice: TestRng,
     log: Option<Vec<String>>,
     now: Instant,
     /// Grows with everything that happens.
@@ -94,7 +94,7 @@ fn number(commit: &str) -> usize {
 
 impl Sim {
     fn new(seed: u64, start: Instant, log: bool) -> Self {
-        let mut dice = Dice::new(seed ^ 0x5eed);
+        let mut dice = TestRng::new(seed ^ 0x5eed);
         let syncs = if dice.one_in(4) { &SYNCS[..] } else { &SYNCS[..2] };
         let mut server = Server::default();
         for (name, path, created) in syncs {
@@ -239,8 +239,8 @@ impl Sim {
     }
 
     fn step(&mut self, number: usize) {
-        // Dice of its own: the other steps stay the same when one is left out.
-        self.dice = Dice::new(self.seed.wrapping_mul(1009).wrapping_add(number as u64));
+        // A generator of its own: the other steps stay the same when one is left out.
+        self.dice = TestRng::new(self.seed.wrapping_mul(1009).wrapping_add(number as u64));
         match self.dice.roll(24) {
             0..=5 => self.in_git(),
             6..=9 => self.by_hand(),

@@ -6,11 +6,11 @@ use super::campaign::quietly;
 use super::server::{Name, text};
 use super::{Sim, played, scenario};
 use crate::api::{ObjectId, keys};
-use crate::dice::Dice;
 use crate::sync::properties::repository::{FOLDERS, NAMES, Tree, id};
+use crate::test_rng::TestRng;
 
 /// All names, over the folders and all files, as the dice fall.
-fn spread(dice: &mut Dice, folders: &[&str]) -> Tree {
+fn spread(dice: &mut TestRng, folders: &[&str]) -> Tree {
     let mut tree = Tree::default();
     for name in NAMES {
         let (folder, file, content) = (dice.of(folders), dice.roll(3), dice.roll(3));
@@ -41,10 +41,10 @@ impl Sim {
 }
 
 /// Plays this with many seeds.
-fn each(seeds: u64, work: impl Fn(&mut Sim, Dice)) {
+fn each(seeds: u64, work: impl Fn(&mut Sim, TestRng)) {
     quietly(|| {
         for seed in 0..seeds {
-            let played = played(seed, true, |sim| work(sim, Dice::new(seed)));
+            let played = played(seed, true, |sim| work(sim, TestRng::new(seed)));
             if let Err(why) = played {
                 return Err(format!("seed {seed}: {why}"));
             }

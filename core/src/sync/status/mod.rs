@@ -18,7 +18,6 @@ use crate::api::git_sync::{
 };
 use crate::api::{Kind, ObjectId};
 use crate::cluster::conditions;
-use crate::definition::diagnostic::printable;
 use crate::sync::commit::desired::is_of_other_spec;
 use crate::sync::plan::brake::{TAKEN_BACK, taken_back};
 use crate::sync::plan::work_index::Count;
@@ -28,6 +27,7 @@ use crate::sync::reasons::Verdict;
 use crate::sync::reasons::{EngineReason, SyncOutcome, Trigger};
 use crate::sync::status::verdict::{approved_message, held_message, unwatched_message};
 use crate::sync::subject::Subject;
+use crate::text::printable;
 
 /// Longest lists in a status: it must stay far below etcd's limit.
 const MOST_PROBLEMS: usize = 100;

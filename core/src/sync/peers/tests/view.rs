@@ -9,8 +9,8 @@ use super::*;
 use crate::api::Kind;
 use crate::cluster::view;
 use crate::definition::Catalog;
-use crate::dice::Dice;
 use crate::sync::properties::definition;
+use crate::test_rng::TestRng;
 
 type Wants = BTreeMap<Key, BTreeSet<&'static str>>;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -155,7 +155,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
 #[test]
 fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
     for seed in 0..200 {
-        let (mut dice, peers, mut wants) = (Dice::new(seed), Peers::default(), Wants::new());
+        let (mut dice, peers, mut wants) = (TestRng::new(seed), Peers::default(), Wants::new());
         for round in 0..40 {
             let namespace = ["team", "far"][dice.roll(8) / 7];
             let key = Key::new(namespace, ["main", "other", "third"][dice.roll(3)]);

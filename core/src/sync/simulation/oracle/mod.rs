@@ -22,9 +22,9 @@ use super::operator::{Operator, WATCHES};
 use super::server::{Name, Server, is_deleting, text};
 use super::{Counts, SYNCS, commit};
 use crate::api::ObjectId;
-use crate::dice::Dice;
 use crate::sync::io::effect::{Call, Request};
 use crate::sync::properties::repository::{Health, Tree};
+use crate::test_rng::TestRng;
 
 /// A digest that was shown.
 #[derive(Debug, Clone)]
@@ -328,7 +328,7 @@ impl Oracle {
         self.pending.get(sync).cloned()
     }
 
-    pub fn any_digest(&self, dice: &mut Dice) -> Option<String> {
+    pub fn any_digest(&self, dice: &mut TestRng) -> Option<String> {
         let all: Vec<_> = self.digests.keys().collect();
         (!all.is_empty()).then(|| all[dice.roll(all.len())].clone())
     }

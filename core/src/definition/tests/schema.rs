@@ -182,7 +182,7 @@ fn a13_a_literal_key_is_refused_with_its_place() {
             assert_eq!(findings(kind, spec), expected, "{name}");
         }
     }
-    // No value is no secret, and where a value comes from is none either.
+    // Neither an empty value nor a reference to a value is a secret.
     let from =
         |source: &str| json!({"name": "API_KEY", "valueFrom": {source: {"name": "a", "key": "k"}}});
     for variable in [

@@ -1,4 +1,4 @@
-//! What is left out: one table a rule.
+//! Ignored entries: one table for each rule.
 
 use super::super::tests::{Flaky, MODEL, load, places, tree};
 use super::super::tree::TreeProblem;
@@ -34,7 +34,7 @@ fn g6_patterns_mean_what_git_takes_them_for() {
         ("/drafts\n", "+-+++"),
         ("x/*.yaml\n!keep.yaml\n", "++++-"),
         ("*.yaml\n!keep.yaml\n", "---+-"),
-        // Nothing comes back that lies in an ignored folder.
+        // A pattern cannot take a file out of an ignored folder.
         ("x/\n!x/keep.yaml\n", "++---"),
         // A pattern for folders alone does not match a file.
         ("a.yaml/\n", "+++++"),
@@ -53,7 +53,7 @@ fn g6_deeper_files_win_and_the_gitsync_wins_over_all() {
     let files = [
         ("team/.convokeignore", "*.tmp.yaml\nold/\n"),
         ("team/a/.convokeignore", "!b.tmp.yaml\n/c.yaml\n"),
-        // In an ignored folder, so it is not read: its bad pattern is nobody's.
+        // In an ignored folder, so it is not read, and its invalid pattern is no problem.
         ("team/old/.convokeignore", "[\n"),
         // Outside of the synced path.
         (".convokeignore", "*\n"),
@@ -77,8 +77,8 @@ fn g6_deeper_files_win_and_the_gitsync_wins_over_all() {
 fn g6_what_a_faulty_file_says_is_unknown_below_its_folder_only() {
     let paths = ["m.yaml", "a/x.yaml", "a/b/x.yaml", "a/drafts/x.yaml"];
     for (content, code, place) in [
-        ("ok\n[z-\n", code::IGNORE, Some(at(2, 0))),
-        ("{a,b\n", code::IGNORE, Some(at(1, 0))),
+        ("ok\n[z-\n", code::IGNORE, Some(place_at(2, 0))),
+        ("{a,b\n", code::IGNORE, Some(place_at(1, 0))),
         ("-> /etc/passwd", code::ENTRY, None),
         ("version https://git-lfs.github.com/spec/v1\n", code::ENTRY, None),
     ] {
@@ -90,7 +90,7 @@ fn g6_what_a_faulty_file_says_is_unknown_below_its_folder_only() {
         assert_eq!((fault.path.as_str(), fault.code), ("a/.convokeignore", code), "{content}");
         assert_eq!(fault.place, place, "{content}");
         assert_eq!(rules.faults.len(), 1);
-        // Its own patterns could have brought drafts back.
+        // The patterns of the file could have included drafts again.
         assert_eq!(verdicts(&files, &own, "", &paths), "+???", "{content}");
         assert_eq!(verdicts(&files, &patterns(&["/a/drafts"]), "", &paths), "+??-", "{content}");
     }
@@ -99,7 +99,7 @@ fn g6_what_a_faulty_file_says_is_unknown_below_its_folder_only() {
 #[test]
 fn g6_patterns_have_budgets() {
     let large = "x".repeat(70_000);
-    let many = "x\n".repeat(MOST_PATTERNS + 1);
+    let many = "x\n".repeat(MAX_PATTERNS + 1);
     for content in [large, many] {
         let tree = tree(&[(FILE, content.as_str())]);
         let own = Patterns::default();
@@ -140,13 +140,13 @@ fn g6_what_is_ignored_is_not_in_the_commit() {
     let none = loader.load(&files("# nothing\n"), &Context::default());
     assert_eq!(ids(&none), ["ModelAPI/m", "ModelAPI/n"]);
     assert_eq!((places(&none).len(), none.ignored), (2, 0));
-    let parsed = loader.parsed;
+    let parsed = loader.parsed();
     let some = loader.load(&files("drafts/\n"), &Context::default());
     assert_eq!(ids(&some), ["ModelAPI/m"]);
     assert_eq!((some.problems.as_slice(), some.ignored), (&[][..], 3));
     assert!(some.broken_paths.is_empty());
-    assert_eq!(loader.parsed, parsed, "nothing is parsed for it");
-    // The GitSync says the last word, and the files are as they are in this commit.
+    assert_eq!(loader.parsed(), parsed, "nothing is parsed for it");
+    // The patterns of the GitSync win. The ignore files are those of this commit.
     let own =
         Context { ignore: patterns(&["!drafts", "*roken.yaml", "link"]), ..Context::default() };
     assert_eq!(ids(&loader.load(&files("drafts/\n"), &own)), ["ModelAPI/m", "ModelAPI/n"]);
@@ -192,7 +192,7 @@ fn g6_a_file_of_patterns_that_cannot_be_read_is_read_again() {
     assert_eq!(ids(&catalog), ["ModelAPI/m"]);
 }
 
-/// A tree of which something was left out.
+/// A tree with parts that were left out.
 struct Cut(super::super::tests::Memory, Vec<TreeProblem>);
 
 impl RepositoryTree for Cut {

@@ -40,7 +40,7 @@ fn a_late_reply_does_not_revive_an_object_whose_end_is_known() {
     store.removed(&key(), "u");
     store.wrote(key(), entry("u", 6));
     assert!(store.get(&key()).is_none(), "a ghost");
-    // The same when a 404 told the end, even of an object that the watch never showed.
+    // The same after a 404, even for an object that the watch never showed.
     store.deleted(&key(), "v");
     store.wrote(key(), entry("v", 7));
     assert!(store.get(&key()).is_none(), "a ghost");
@@ -54,7 +54,7 @@ fn the_memory_of_ended_objects_is_bounded() {
     for n in 0..20_000 {
         ended.insert(&n.to_string());
     }
-    assert_eq!((ended.uids.len(), ended.order.len()), (Ended::MOST, Ended::MOST));
+    assert_eq!((ended.uids.len(), ended.order.len()), (Ended::MAX_UIDS, Ended::MAX_UIDS));
     assert!(ended.contains("19999") && !ended.contains("0"));
 }
 
@@ -63,7 +63,7 @@ fn what_is_not_to_be_kept_ends_once_and_may_come_back() {
     let store = Store::new("Test");
     let heard = Arc::new(RwLock::new(Vec::new()));
     let sink = heard.clone();
-    store.on_change(move |c| write(&sink).push((c.old.is_some(), c.new.is_some())));
+    store.on_change(move |c| sink.write().push((c.old.is_some(), c.new.is_some())));
     store.left(&key());
     store.applied(key(), entry("u", 5));
     store.left(&key());
@@ -71,7 +71,7 @@ fn what_is_not_to_be_kept_ends_once_and_may_come_back() {
     assert!(store.is_empty());
     store.applied(key(), entry("u", 8));
     assert_eq!(store.len(), 1);
-    assert_eq!(*read(&heard), [(false, true), (true, false), (false, true)]);
+    assert_eq!(*heard.read(), [(false, true), (true, false), (false, true)]);
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn listeners_hear_differences_of_a_list() {
     store.applied(key(), entry("u", 5));
     let heard = Arc::new(RwLock::new(Vec::new()));
     let sink = heard.clone();
-    store.on_change(move |c| write(&sink).push((c.key.name.clone(), c.new.is_some())));
+    store.on_change(move |c| sink.write().push((c.key.name.clone(), c.new.is_some())));
     store.list_begins();
     store.listed(Key::new("ns", "b"), entry("w", 6));
     store.list_done();
-    let mut heard = read(&heard).clone();
+    let mut heard = heard.read().clone();
     heard.sort();
     assert_eq!(heard, [("a".to_owned(), false), ("b".to_owned(), true)]);
 }

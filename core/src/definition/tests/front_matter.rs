@@ -41,7 +41,7 @@ fn g9_name_labels_and_annotations_are_metadata() {
     assert_eq!(found.labels["team"], "news");
     assert_eq!(found.annotations["example.com/a"], "b");
     assert_eq!(found.spec.json()["config"]["instructions"], "Edit.\n");
-    // Without a body, and CRLF, and a mark at the start.
+    // Without a body; with CRLF; with a byte order mark.
     let catalog = one("x/AGENT.md", "\u{feff}---\r\nmodelAPI: m\r\n---\r\n");
     assert_eq!(agent(&catalog, "x").spec.json(), serde_json::json!({"modelAPI": {"name": "m"}}));
 }

@@ -1,8 +1,9 @@
-//! Repositories that want to take all memory, or to make what is told look like something else.
+//! Hostile repositories: they try to use up the memory, or to change how problems look.
 
-use super::diagnostic::{code, printable, render_text};
+use super::diagnostic::{code, render_text};
 use super::tests::{MODEL, load, places, tree};
 use super::*;
+use crate::text::printable;
 
 fn named(name: &str) -> String {
     MODEL.replace("name: m", &format!("name: {name}"))
@@ -43,7 +44,7 @@ fn g10_problems_beyond_what_anybody_reads_are_counted() {
     assert_eq!(first.message, "this file has 4000 more problems");
     assert_eq!((first.path.as_deref(), first.severity), (Some("f00.yaml"), Severity::Error));
     assert!(catalog.problems.len() < 21_000, "{}", catalog.problems.len());
-    // Every file is told, each of its objects is held, and a second look says the same.
+    // Every file has a problem, all of its objects are held, and a second load gives the same.
     assert_eq!(catalog.broken.len(), 40);
     let last = catalog.problems.last().expect("problems");
     assert_eq!(
@@ -66,7 +67,7 @@ fn g6_all_files_together_have_a_budget_and_what_is_not_read_is_held() {
         assert_eq!(catalog.broken_paths.len(), 5);
         assert!(catalog.has_errors());
     }
-    // What a file names counts, however often it is named.
+    // An included file counts each time that it is included.
     let prompt = "x".repeat(10_000);
     let mut files: Vec<_> = (0..9)
         .map(|n| {

@@ -1,4 +1,4 @@
-//! What is warned about.
+//! Warnings about references.
 
 use super::super::tests::{load, places};
 use super::*;
@@ -51,7 +51,7 @@ fn g10_of_an_object_that_is_only_in_the_cluster_nothing_but_its_name_is_known() 
     assert_eq!(places(&warnings(&catalog)), ["a.yaml:7:10 CVK0303", "a.yaml:8:13 CVK0301"]);
     catalog.definitions.remove(&ObjectId::new(Kind::ModelAPI, "m"));
     assert_eq!(check_references(&catalog, &|_| true), []);
-    // Neither of one whose file is broken.
+    // There is no warning about an object whose definition has errors.
     catalog.broken.insert(ObjectId::new(Kind::ModelAPI, "m"), "m.yaml".into());
     assert_eq!(places(&warnings(&catalog)), ["a.yaml:8:13 CVK0301"]);
 }

@@ -1,22 +1,23 @@
-//! Problems of the loader that more than one place tells.
+//! Problems that a load reports, and how many of them.
 
 use std::sync::Arc;
 
-use super::diagnostic::{code, printable};
-use super::document::Place;
+use super::diagnostic::code;
+use super::places::Place;
 use super::tree::{EntryKind, TreeEntry};
 use super::{Catalog, Definition, Limits};
 use crate::api::ObjectId;
 use crate::api::git_sync::{Problem, Severity};
+use crate::text::printable;
 
-/// Problems of a file that are told one by one.
-pub(super) const MOST_IN_FILE: usize = 1_000;
-/// Problems of a commit that are told one by one.
-pub(super) const MOST_PROBLEMS: usize = 20_000;
-/// How many of the other definitions of an identity a problem names.
-const MOST_TWINS: usize = 3;
+/// Most problems of one file.
+pub(super) const MAX_PROBLEMS_OF_FILE: usize = 1_000;
+/// Most problems of one commit.
+pub(super) const MAX_PROBLEMS: usize = 20_000;
+/// How many other definitions of the same object a problem names.
+const MAX_NAMED_DUPLICATES: usize = 3;
 
-/// An error in a file. What the text quotes cannot change how it looks.
+/// An error in a file. Message and hint are made printable: they may quote the file.
 pub(super) fn error_at(
     path: &str,
     place: Option<Place>,
@@ -36,19 +37,19 @@ pub(super) fn error_at(
     }
 }
 
-/// At most `most` problems of a file, and how many more it has.
-pub(super) fn told(problems: &[Problem], path: &str, most: usize) -> Vec<Problem> {
-    let Some(cut) = problems.get(most..).filter(|cut| !cut.is_empty()) else {
+/// The first `max` problems of a file, and one problem that counts the others.
+pub(super) fn capped(problems: &[Problem], path: &str, max: usize) -> Vec<Problem> {
+    let Some(cut) = problems.get(max..).filter(|cut| !cut.is_empty()) else {
         return problems.to_vec();
     };
     let message = format!("this file has {} more problems", cut.len());
     let mut more = error_at(path, None, code::BUDGET, &message, None);
     more.severity = cut.iter().map(|problem| problem.severity).min().unwrap_or(more.severity);
-    problems.iter().take(most).cloned().chain([more]).collect()
+    problems.iter().take(max).cloned().chain([more]).collect()
 }
 
-/// Files that are not read, because all before them have used up what a repository may cost.
-pub(super) fn too_much(first: &str, files: usize, limits: Limits) -> Problem {
+/// The budget of the repository is used up: these files are not read.
+pub(super) fn budget_exceeded(first: &str, files: usize, limits: Limits) -> Problem {
     let message = format!(
         "the definitions below the path are too many: more than {} objects or {} MiB; {files} file(s) from here on are not read",
         limits.total_documents,
@@ -58,8 +59,8 @@ pub(super) fn too_much(first: &str, files: usize, limits: Limits) -> Problem {
     error_at(first, None, code::BUDGET, &message, Some(hint.into()))
 }
 
-/// An entry that is no file.
-pub(super) fn odd_entry(entry: &TreeEntry) -> Problem {
+/// An entry of the tree is no regular file.
+pub(super) fn not_a_file(entry: &TreeEntry) -> Problem {
     let (message, hint) = match entry.kind {
         EntryKind::Symlink => {
             ("this is a symbolic link, and links are never followed", "put the file itself here")
@@ -75,14 +76,14 @@ pub(super) fn odd_entry(entry: &TreeEntry) -> Problem {
     error_at(&entry.path, None, code::ENTRY, message, Some(hint.into()))
 }
 
-/// An identity that several files have: which of them is meant is not known.
-pub(super) fn duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) {
+/// Reports that an object is defined more than once, and marks it as broken: it is not known which definition is meant.
+pub(super) fn report_duplicate(catalog: &mut Catalog, id: &ObjectId, several: &[Arc<Definition>]) {
     let elsewhere = catalog.broken.get(id).cloned();
     for (number, definition) in several.iter().enumerate() {
         let others = several.iter().enumerate().filter(|(other, _)| *other != number);
-        // A few of them: each of thousands naming all the others would fill the memory.
+        // Thousands of problems that each name thousands of definitions would fill the memory.
         let mut named: Vec<_> = others
-            .take(MOST_TWINS)
+            .take(MAX_NAMED_DUPLICATES)
             .map(|(_, other)| format!("{}:{}", other.path, other.line))
             .chain(elsewhere.clone())
             .collect();

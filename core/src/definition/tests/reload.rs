@@ -1,5 +1,5 @@
-//! Whatever happens between two commits: what is built on the commit before is what a load of the whole gives.
-//! A case that fails says its seed; `case` runs it again.
+//! Random changes between two commits: a catalog that is built on the commit before equals that of a whole load.
+//! A failing case prints its seed; `case` runs it again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::super::tree::{
 use super::super::variables::Variables;
 use super::super::{Context, Limits, Loader};
 use crate::definition::ignore::Patterns;
-use crate::dice::Dice;
+use crate::test_rng::TestRng;
 
 const CASES: u64 = 36;
 const STEPS: usize = 30;
 
 type Files = BTreeMap<String, String>;
 
-/// A commit that knows how it differs from the one before.
+/// A commit with its differences from the one before.
 struct Commit {
     files: Files,
     entries: Vec<TreeEntry>,
@@ -86,18 +86,18 @@ const HEAD: &str = "apiVersion: convoke.dev/v1alpha1\n";
 const FOLDERS: [&str; 5] = ["", "prod/", "prod/a/", "prod/a/b/", "prod/c/"];
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-/// A document; one in some dozen has something wrong, or a name that another one may have.
-fn document(dice: &mut Dice, path: &str) -> String {
+/// A random document. A few have an error, or the name of another document.
+fn document(rng: &mut TestRng, path: &str) -> String {
     let own = path.replace(['/', '.'], "-");
-    let name = if dice.one_in(20) { dice.of(&NAMES) } else { &own };
-    let number = dice.roll(5);
-    match dice.roll(60) {
+    let name = if rng.one_in(20) { rng.of(&NAMES) } else { &own };
+    let number = rng.roll(5);
+    match rng.roll(60) {
         0 => format!("{HEAD}kind: Agent\nmetadata: {{name: {name}}}\nspec: {{nonsense: 1}}\n"),
         1 => format!("{HEAD}kind: Agent\nmetadata: {{name: [{name}\n"),
         2 => "kind: ConfigMap\napiVersion: v1\nmetadata: {name: theirs}\n".into(),
         3..=14 => {
-            let folder = dice.of(&["", "/prod/", "/prod/c/", "/shared/", "/prod/a/../"]);
-            let file = format!("{folder}{}.md", dice.of(&NAMES[..3]));
+            let folder = rng.of(&["", "/prod/", "/prod/c/", "/shared/", "/prod/a/../"]);
+            let file = format!("{folder}{}.md", rng.of(&NAMES[..3]));
             format!(
                 "{HEAD}kind: Agent\nmetadata: {{name: {name}}}\nspec:\n  modelAPI: m\n  model: x\n  config: {{instructionsFile: {file}}}\n"
             )
@@ -114,43 +114,43 @@ fn document(dice: &mut Dice, path: &str) -> String {
     }
 }
 
-fn edit(files: &mut Files, dice: &mut Dice) {
-    let folder = dice.of(&FOLDERS);
-    match dice.roll(30) {
-        0 if dice.one_in(3) => {
-            let patterns = dice.of(&["b.yaml\n", "*.md\n", "a/\n", "[\n", "# none\n"]);
+fn edit(files: &mut Files, rng: &mut TestRng) {
+    let folder = rng.of(&FOLDERS);
+    match rng.roll(30) {
+        0 if rng.one_in(3) => {
+            let patterns = rng.of(&["b.yaml\n", "*.md\n", "a/\n", "[\n", "# none\n"]);
             files.insert(format!("{folder}.convokeignore"), patterns.into());
         }
-        1 if dice.one_in(3) => {
-            files.insert(format!("{folder}{}.yaml", dice.of(&NAMES)), "-> x".into());
+        1 if rng.one_in(3) => {
+            files.insert(format!("{folder}{}.yaml", rng.of(&NAMES)), "-> x".into());
         }
         2..=7 => {
-            let folder = if dice.one_in(3) { "shared/" } else { folder };
-            let text = format!("prompt {}\n", dice.roll(4));
-            files.insert(format!("{folder}{}.md", dice.of(&NAMES[..3])), text);
+            let folder = if rng.one_in(3) { "shared/" } else { folder };
+            let text = format!("prompt {}\n", rng.roll(4));
+            files.insert(format!("{folder}{}.md", rng.of(&NAMES[..3])), text);
         }
-        8 if dice.one_in(2) => {
-            let text = format!("---\nmodelAPI: m\nmodel: x\n---\nText {}\n", dice.roll(3));
-            files.insert(format!("{folder}{}/agent.md", dice.of(&NAMES)), text);
+        8 if rng.one_in(2) => {
+            let text = format!("---\nmodelAPI: m\nmodel: x\n---\nText {}\n", rng.roll(3));
+            files.insert(format!("{folder}{}/agent.md", rng.of(&NAMES)), text);
         }
         9..=18 => {
-            let at = dice.roll(files.len().max(1));
+            let at = rng.roll(files.len().max(1));
             let path = files.keys().nth(at).cloned();
             // Most of them are needed.
             if let Some(path) =
-                path.filter(|path| path.strip_suffix(".md").is_none() || dice.one_in(8))
+                path.filter(|path| path.strip_suffix(".md").is_none() || rng.one_in(8))
             {
                 let content = files.remove(&path).unwrap_or_default();
-                if dice.one_in(3) {
-                    files.insert(format!("{folder}{}.yaml", dice.of(&NAMES)), content);
+                if rng.one_in(3) {
+                    files.insert(format!("{folder}{}.yaml", rng.of(&NAMES)), content);
                 }
             }
         }
         _ => {
-            let path = format!("{folder}{}.yaml", dice.of(&NAMES));
-            let mut text = document(dice, &path);
-            if dice.one_in(5) {
-                text = format!("{text}---\n{}", document(dice, &format!("{path}-two")));
+            let path = format!("{folder}{}.yaml", rng.of(&NAMES));
+            let mut text = document(rng, &path);
+            if rng.one_in(5) {
+                text = format!("{text}---\n{}", document(rng, &format!("{path}-two")));
             }
             files.insert(path, text);
         }
@@ -165,11 +165,11 @@ fn context(path: &str, hosts: usize, ignore: &[&str]) -> Context {
     Context { namespace, path: path.into(), ignore, variables }
 }
 
-/// Runs one case; says how many commits were built on the one before, and how many were loaded. `fresh` walks every
-/// tree whole, and now and then forgets the files, too; making a loader takes longer.
+/// Runs one case. Returns how many commits were built on the one before, and how many were loaded. `fresh` loads every tree
+/// whole, sometimes without its cache. It is shared, because a new loader takes longer.
 fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
-    let mut dice = Dice::new(seed);
-    let path = dice.of(&["", "prod"]);
+    let mut rng = TestRng::new(seed);
+    let path = rng.of(&["", "prod"]);
     let (mut hosts, mut ignore) = (2, &[][..]);
     let mut files = Files::new();
     for folder in FOLDERS.iter().chain(&["shared/"]) {
@@ -185,44 +185,44 @@ fn case(seed: u64, fresh: &mut Loader) -> (u64, u64) {
         files.insert(format!("prod/{name}0.yaml"), text);
     }
     let mut limits = Limits::default();
-    match dice.roll(3) {
+    match rng.roll(3) {
         // The budgets of the whole are reached now and then.
-        0 => limits.total_documents = 5 + dice.roll(9),
-        1 => limits.total_bytes = 600 + 100 * dice.roll(12) as u64,
+        0 => limits.total_documents = 5 + rng.roll(9),
+        1 => limits.total_bytes = 600 + 100 * rng.roll(12) as u64,
         _ => {}
     }
-    fresh.limits = limits;
+    fresh.files.limits = limits;
     let mut loader = Loader::new(limits);
     let mut before: Option<Commit> = None;
     let mut loads = 0;
     for number in 0..STEPS {
         let last = files.clone();
-        for _ in 0..=dice.roll(3) {
-            edit(&mut files, &mut dice);
+        for _ in 0..=rng.roll(3) {
+            edit(&mut files, &mut rng);
         }
-        if dice.one_in(20) {
-            hosts = if dice.one_in(5) { dice.roll(4) } else { 2 + dice.roll(2) };
-            ignore = dice.of(&[&[][..], &["b.yaml"], &["c/"]]);
+        if rng.one_in(20) {
+            hosts = if rng.one_in(5) { rng.roll(4) } else { 2 + rng.roll(2) };
+            ignore = rng.of(&[&[][..], &["b.yaml"], &["c/"]]);
         }
         let mut commit = Commit::new(&files, path, number as u64, before.as_ref());
-        if dice.one_in(20) {
+        if rng.one_in(20) {
             let (message, hint) = ("too deep".to_owned(), None);
             let problem = TreeProblem { path: "prod/c/x".into(), message, hint };
             (commit.problems, commit.changes) = (vec![problem], None);
         }
-        // One that was fetched, and never loaded.
-        if !dice.one_in(10) {
+        // One in ten commits is fetched, but not loaded.
+        if !rng.one_in(10) {
             let context = context(path, hosts, ignore);
             let found = loader.load(&commit, &context);
             fresh.base = None;
-            if dice.one_in(4) {
+            if rng.one_in(4) {
                 fresh.cache = HashMap::new();
             }
             let anew = fresh.load(&commit, &context);
             assert_eq!(found, anew, "seed {seed}, step {number}: {last:#?} to {files:#?}");
             loads += 1;
-            if anew.has_errors() && !dice.one_in(4) {
-                // Somebody takes it back.
+            if anew.has_errors() && !rng.one_in(4) {
+                // The change is reverted.
                 files = last;
             }
         }
@@ -240,7 +240,7 @@ fn g7_what_is_built_on_the_commit_before_is_what_a_load_anew_gives() {
         let (some, all) = case(seed, &mut fresh);
         (built, loads) = (built + some, loads + all);
     }
-    // So that this test cannot come to test nothing.
+    // The test would be void if no commit was built on the one before.
     assert!(built * 8 > loads, "{built} of {loads} were built on the commit before");
 }
 
@@ -257,12 +257,12 @@ fn g7_one_changed_file_is_all_that_is_looked_at() {
     let mut loader = Loader::new(Limits::default());
     let first = Commit::new(&files, "", 1, None);
     let before = loader.load(&first, &Context::default());
-    assert_eq!((loader.walked, loader.parsed, before.problems.len()), (1, 300, 0));
+    assert_eq!((loader.walked, loader.parsed(), before.problems.len()), (1, 300, 0));
     let text = files["f1/m100.yaml"].replace("m100.example", "other.example");
     files.insert("f1/m100.yaml".into(), text);
     let second = Commit::new(&files, "", 2, Some(&first));
     let after = loader.load(&second, &Context::default());
-    assert_eq!((loader.walked, loader.parsed, after.documents), (1, 301, 300));
+    assert_eq!((loader.walked, loader.parsed(), after.documents), (1, 301, 300));
     let mut looked = Vec::new();
     before.definitions.differences(&after.definitions, |id, was, is| {
         if was != is {

@@ -1,4 +1,4 @@
-//! YAML text into documents, one test a rule.
+//! YAML text into documents: one test for each rule.
 
 use serde_json::json;
 

@@ -1,13 +1,13 @@
 use serde_json::json;
 
 use super::*;
-use crate::dice::Dice;
+use crate::test_rng::TestRng;
 
 fn told(kind: Kind, old: &Value, new: &Value) -> Vec<String> {
     changes(kind, old, new).iter().map(ToString::to_string).collect()
 }
 
-/// One number a line.
+/// Numbers, one in each line.
 fn lines(range: std::ops::Range<usize>) -> String {
     let numbers: Vec<_> = range.map(|number| number.to_string()).collect();
     numbers.join("\n") + "\n"
@@ -180,7 +180,7 @@ fn what_may_be_secret_is_never_shown() {
             }
         }
     }
-    // A reference names a Secret, and may be shown; and not everything that holds a key is one.
+    // The name of a Secret may be shown. Not every object with a `key` is a reference.
     assert!(!may_be_secret("secretKeyRef") && !may_be_secret("apiKeyFrom"));
     assert!(!may_be_secret("maxTokens") && may_be_secret("apiKey") && may_be_secret("token"));
 }
@@ -197,7 +197,7 @@ fn labels_and_annotations_are_told_by_name() {
 
 #[test]
 fn a_text_of_any_shape_is_counted_soon() {
-    // Nothing in common, and as large as a prompt may be: what makes a plain algorithm quadratic.
+    // Two texts of the largest size with nothing in common: a simple algorithm would take quadratic time.
     let change = &changes(
         Kind::Agent,
         &json!({"a": lines(0..40_000)}),
@@ -207,8 +207,8 @@ fn a_text_of_any_shape_is_counted_soon() {
     assert_eq!((added, removed), (40_000, 40_000));
 }
 
-/// Values, from dice.
-struct Random(Dice);
+/// Random values.
+struct Random(TestRng);
 
 impl Random {
     fn value(&mut self, depth: usize) -> Value {
@@ -251,7 +251,7 @@ impl Random {
 
 #[test]
 fn specs_are_equal_exactly_when_nothing_is_told() {
-    let mut random = Random(Dice(0x9e37_79b9_7f4a_7c15));
+    let mut random = Random(TestRng(0x9e37_79b9_7f4a_7c15));
     let mut equal = 0;
     for round in 0..40_000 {
         let old = random.value(3);

@@ -1,4 +1,4 @@
-//! What is put where, and what is not.
+//! Where variables are replaced, and where not.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn load_with(values: &[(&str, &str)], files: &[(&str, &str)]) -> Catalog {
     Loader::new(Limits::default()).load(&tree(files), &context(values))
 }
 
-/// An agent whose spec has these lines more.
+/// An agent with these lines added to its spec.
 fn agent(lines: &str) -> String {
     format!(
         "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\nspec:\n  modelAPI: m\n{lines}"
@@ -57,7 +57,7 @@ fn g21_values_are_put_into_texts() {
         ("-${EMPTY}-", "--"),
         ("${ENV:-x}", "prod"),
         ("${OTHER:-a:-b}", "a:-b"),
-        // What is put in is not looked at again, and is never more than a value.
+        // Variables in values are not replaced, and a value cannot add a field.
         ("${NESTED}", "${ENV} $${ENV}"),
         ("${EVIL}", "x\n  suspend: true"),
         ("größe ${ENV} 漢", "größe prod 漢"),
@@ -83,7 +83,7 @@ fn g21_an_unquoted_scalar_that_is_one_variable_takes_the_type_of_its_value() {
     let expected = json!({"modelAPI": {"name": "m"}, "replicas": 5, "suspend": true, "description": "3",
         "env": [{"name": "A", "value": "3"}, {"name": "B", "value": "33"}, {"name": "C", "value": "3"}]});
     assert_eq!(spec(&catalog), expected);
-    // Through aliases, of scalars and of what holds them.
+    // Through aliases of scalars and of collections.
     let text = agent(
         "  replicas: &n ${N}\n  config:\n    agenticLoop: {maxSteps: *n}\n  healthCheck: &h\n    intervalSeconds: ${N}\n",
     );
@@ -185,19 +185,19 @@ fn g21_a_changed_value_reads_again_only_what_uses_it() {
     let files = [("a.yaml", one.as_str()), ("b.yaml", two.as_str()), ("m.yaml", MODEL)];
     let mut loader = Loader::new(Limits::default());
     let mut parsed = |values: &[(&str, &str)]| {
-        let before = loader.parsed;
+        let before = loader.parsed();
         let catalog = loader.load(&tree(&files), &context(values));
         assert_eq!(catalog.problems, [], "{values:?}");
-        loader.parsed - before
+        loader.parsed() - before
     };
     assert_eq!(parsed(&[("ENV", "a"), ("N", "1")]), 3);
     assert_eq!(parsed(&[("ENV", "a"), ("N", "1"), ("OTHER", "x")]), 0);
     assert_eq!(parsed(&[("ENV", "b"), ("N", "1")]), 1);
     assert_eq!(parsed(&[("ENV", "b"), ("N", "1"), ("NEW", "y")]), 1);
-    // Whether a dollar means anything concerns every file.
-    let all = loader.parsed;
+    // Whether variables are replaced at all concerns every file.
+    let all = loader.parsed();
     loader.load(&tree(&files), &Context::default());
-    assert_eq!(loader.parsed - all, 3);
+    assert_eq!(loader.parsed() - all, 3);
 }
 
 #[test]
@@ -220,6 +220,6 @@ fn g21_a_digest_tells_sets_apart() {
     let digests: std::collections::BTreeSet<_> =
         sets.iter().map(|values| variables(values).digest()).collect();
     assert_eq!(digests.len(), sets.len());
-    // A key of a ConfigMap that can be no variable is none.
+    // A key of a ConfigMap that cannot be the name of a variable is left out.
     assert_eq!(variables(&[("a.b", "x"), ("A", "")]), variables(&[("A", "")]));
 }

@@ -1,10 +1,10 @@
-//! (tests) Random numbers from a seed: the same seed gives the same case, everywhere.
+//! (tests) A random number generator with a seed: the same seed gives the same test case, everywhere.
 
-/// xorshift. Never of the seed 0, which stays 0.
-pub struct Dice(pub u64);
+/// xorshift64. A seed of 0 gives only zeros: use [`TestRng::new`] for numbered cases.
+pub struct TestRng(pub u64);
 
-impl Dice {
-    /// Dice for the case of this number: neighbours have little in common.
+impl TestRng {
+    /// The generator of a numbered case. Neighbouring numbers give unlike sequences.
     pub const fn new(case: u64) -> Self {
         Self(case.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -17,7 +17,7 @@ impl Dice {
         usize::try_from(self.0 % sides as u64).expect("small")
     }
 
-    /// Whether this is one of so many.
+    /// True once in `sides` calls, on average.
     pub fn one_in(&mut self, sides: usize) -> bool {
         self.roll(sides) == 0
     }
