@@ -1,0 +1,75 @@
+use jiff::Timestamp;
+
+use super::*;
+
+fn standing(ready: &str, reason: &str, suspended: bool) -> Standing {
+    let (mut status, now) = (GitSyncStatus::default(), Timestamp::UNIX_EPOCH);
+    let all = &mut status.conditions;
+    conditions::set(all, "Ready", ready, reason, "whatever", 1, now);
+    if suspended {
+        conditions::set(all, "Suspended", "True", "Suspended", "", 1, now);
+    }
+    Standing::of(Some(&status))
+}
+
+#[test]
+fn g18_a_turn_is_told_once_and_what_is_being_found_out_is_none() {
+    let mut told = Standing::of(None);
+    for (ready, reason, suspended, turn) in [
+        ("Unknown", "Progressing", false, None),
+        ("False", "Timeout", false, Some(Turn::Ready)),
+        ("False", "Timeout", false, None),
+        ("Unknown", "Progressing", false, None),
+        ("False", "Timeout", false, None),
+        ("False", "PathMissing", false, Some(Turn::Ready)),
+        ("True", "Succeeded", false, Some(Turn::Ready)),
+        ("True", "Succeeded", true, Some(Turn::Suspended)),
+        ("True", "Succeeded", true, None),
+        ("Unknown", "Progressing", false, Some(Turn::Resumed)),
+        ("True", "Succeeded", false, None),
+        ("True", "Succeeded", true, Some(Turn::Suspended)),
+        // One event tells both.
+        ("False", "Timeout", false, Some(Turn::Ready)),
+        ("False", "Timeout", false, None),
+    ] {
+        let now = standing(ready, reason, suspended);
+        assert_eq!(told.turn(now), turn, "{ready} {reason} {suspended}");
+    }
+}
+
+#[test]
+fn g18_work_that_goes_on_is_no_warning() {
+    for reason in ["Progressing", "HandingOver", "Terminating", "Deleting"] {
+        assert!(is_good(false, reason), "{reason}");
+    }
+    assert!(is_good(true, "Succeeded"));
+    for reason in ["Timeout", "PruneHeld", "DependencyNotReady", "ProblemsFound"] {
+        assert!(!is_good(false, reason), "{reason}");
+    }
+}
+
+#[test]
+fn g18_what_a_status_does_not_list_counts_as_told() {
+    let problem = |name: &str, code: &str| Problem {
+        severity: crate::api::git_sync::Severity::Error,
+        path: None,
+        line: None,
+        column: None,
+        code: code.into(),
+        message: String::new(),
+        hint: None,
+        object: Some(format!("ModelAPI/{name}")),
+    };
+    let listed = [problem("a", CONFLICT), problem("b", "CVK0201")];
+    let all = [problem("a", CONFLICT), problem("c", REFUSED), problem("d", FORBIDDEN)];
+    let now = all.iter().filter_map(|problem| Some((trouble(problem)?, problem))).collect();
+    let names = |status: Option<&GitSyncStatus>| -> Vec<String> {
+        told_before(status, &now).into_iter().map(|(id, _)| id.name).collect()
+    };
+    let mut status = GitSyncStatus { problems: listed.to_vec(), ..GitSyncStatus::default() };
+    status.problem_count = Some(2);
+    assert_eq!(names(Some(&status)), ["a"]);
+    status.problem_count = Some(3);
+    assert_eq!(names(Some(&status)), ["a", "c", "d"]);
+    assert!(names(None).is_empty());
+}
