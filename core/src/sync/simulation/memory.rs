@@ -120,19 +120,19 @@ impl Engine {
         let space = LiveNamespace { stores: &self.stores, namespace: NAMESPACE };
         let lives = |id: &ObjectId| Namespace::get(&space, id).is_some();
         let known = |id: &ObjectId| loaded.desired.contains_key(id) || lives(id);
-        let pending = state.latch.as_ref().and_then(Option::as_ref);
+        let pending = state.held_deletes.as_ref().and_then(Option::as_ref);
         let board = state.plans.view.as_ref().map(|view| &view.board);
-        let mut told = state.telling.told.iter().flatten().map(|(id, _)| id);
+        let mut announced = state.reports.announced.iter().flatten().map(|(id, _)| id);
         [
             ("where objects were", !loaded.last_paths.is_empty()),
             ("earlier definitions", loaded.measure.len() != loaded.desired.len()),
-            ("an earlier commit", state.waits.recalled.is_some()),
+            ("an earlier commit", state.dependencies.recalled.is_some()),
             ("writes that changed nothing", !state.plans.settled.keys().all(known)),
             ("what was refused", !state.plans.refused.is_empty()),
             ("fights", !state.plans.fights.ids().all(known)),
             ("parts of a plan", !state.plans.pieces.is_empty()),
-            ("what could not be told", !state.telling.untold.is_empty()),
-            ("objects that were told of", !told.all(known)),
+            ("what could not be told", !state.reports.unreported.is_empty()),
+            ("objects that were told of", !announced.all(known)),
             ("what is held", pending.is_some_and(|pending| pending.count > 0)),
             ("objects that are no more", board.is_some_and(|board| !board.ids().all(known))),
         ]

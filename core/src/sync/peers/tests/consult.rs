@@ -50,7 +50,7 @@ fn consulted(told: Option<bool>, made: &mut Plan, shown: Option<&str>) -> Vec<St
     if let Some(failed) = told {
         let polled = Seq::next();
         let told = Announced { uid: "other".into(), generation: 1, polled, loaded: None, failed };
-        let _nobody = peers.tell(&Key::new("team", "other"), told);
+        let _nobody = peers.announce(&Key::new("team", "other"), told);
     }
     let others = peers.view(&Key::new("team", "main"), Seq::default(), Instant::now(), &store);
     assert_eq!(others.unread().is_some(), told == Some(true));
@@ -124,13 +124,13 @@ fn g22_a_look_that_ends_before_somebody_waits_for_it_is_not_missed() {
     let tells = |failed| {
         let polled = Seq::next();
         let told = Announced { uid: "other".into(), generation: 1, polled, loaded: None, failed };
-        engine.peers.hear(&other, told);
+        engine.peers.announce_unreconciled(&other, told);
     };
     for meanwhile in [false, true] {
         tells(true);
         let (start, since) = (start(), Seq::default());
         let others = engine.peers.view(&main, since, start.instant, &engine.stores.git_syncs);
-        assert_eq!(others.mute().count(), 1);
+        assert_eq!(others.unreadable().count(), 1);
         if meanwhile {
             // It can be read again, at the same commit.
             tells(false);

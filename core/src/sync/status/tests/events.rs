@@ -2,38 +2,38 @@ use jiff::Timestamp;
 
 use super::*;
 
-fn standing(ready: &str, reason: &str, suspended: bool) -> Standing {
+fn standing(ready: &str, reason: &str, suspended: bool) -> AnnouncedState {
     let (mut status, now) = (GitSyncStatus::default(), Timestamp::UNIX_EPOCH);
     let all = &mut status.conditions;
     conditions::set(all, "Ready", ready, reason, "whatever", 1, now);
     if suspended {
         conditions::set(all, "Suspended", "True", "Suspended", "", 1, now);
     }
-    Standing::of(Some(&status))
+    AnnouncedState::of(Some(&status))
 }
 
 #[test]
 fn g18_a_turn_is_told_once_and_what_is_being_found_out_is_none() {
-    let mut told = Standing::of(None);
+    let mut told = AnnouncedState::of(None);
     for (ready, reason, suspended, turn) in [
         ("Unknown", "Progressing", false, None),
-        ("False", "Timeout", false, Some(Turn::Ready)),
+        ("False", "Timeout", false, Some(StateChange::Ready)),
         ("False", "Timeout", false, None),
         ("Unknown", "Progressing", false, None),
         ("False", "Timeout", false, None),
-        ("False", "PathMissing", false, Some(Turn::Ready)),
-        ("True", "Succeeded", false, Some(Turn::Ready)),
-        ("True", "Succeeded", true, Some(Turn::Suspended)),
+        ("False", "PathMissing", false, Some(StateChange::Ready)),
+        ("True", "Succeeded", false, Some(StateChange::Ready)),
+        ("True", "Succeeded", true, Some(StateChange::Suspended)),
         ("True", "Succeeded", true, None),
-        ("Unknown", "Progressing", false, Some(Turn::Resumed)),
+        ("Unknown", "Progressing", false, Some(StateChange::Resumed)),
         ("True", "Succeeded", false, None),
-        ("True", "Succeeded", true, Some(Turn::Suspended)),
+        ("True", "Succeeded", true, Some(StateChange::Suspended)),
         // One event tells both.
-        ("False", "Timeout", false, Some(Turn::Ready)),
+        ("False", "Timeout", false, Some(StateChange::Ready)),
         ("False", "Timeout", false, None),
     ] {
         let now = standing(ready, reason, suspended);
-        assert_eq!(told.turn(now), turn, "{ready} {reason} {suspended}");
+        assert_eq!(told.change_to(now), turn, "{ready} {reason} {suspended}");
     }
 }
 
@@ -62,9 +62,9 @@ fn g18_what_a_status_does_not_list_counts_as_told() {
     };
     let listed = [problem("a", CONFLICT), problem("b", "CVK0201")];
     let all = [problem("a", CONFLICT), problem("c", REFUSED), problem("d", FORBIDDEN)];
-    let now = all.iter().filter_map(|problem| Some((trouble(problem)?, problem))).collect();
+    let now = all.iter().filter_map(|problem| Some((refused(problem)?, problem))).collect();
     let names = |status: Option<&GitSyncStatus>| -> Vec<String> {
-        told_before(status, &now).into_iter().map(|(id, _)| id.name).collect()
+        announced_before(status, &now).into_iter().map(|(id, _)| id.name).collect()
     };
     let mut status = GitSyncStatus { problems: listed.to_vec(), ..GitSyncStatus::default() };
     status.problem_count = Some(2);
