@@ -11,7 +11,8 @@ use crate::sync::plan::{Plan, brake};
 /// Before a delete and before a conflict is reported, each peer must have polled. Takes out of the plan what has to wait for
 /// that. Returns the names of the peers that have to poll.
 ///
-/// Held deletes that the status shows already, or that join those held for this commit, need no poll until they are approved.
+/// Held deletes that the status shows already, or that join those held for this commit, need no poll until they are
+/// approved.
 pub(crate) fn consult(
     others: &PeerView<'_>,
     plan: &mut Plan,
@@ -36,8 +37,8 @@ pub(crate) fn consult(
 }
 
 impl Peers {
-    /// Asks the peers that have to poll before this plan, and has this GitSync woken at the next poll of each peer that its deletes
-    /// wait for.
+    /// Asks the peers that have to poll before this plan, and has this GitSync woken at the next poll of each peer that
+    /// its deletes wait for.
     pub(crate) fn ask_before(&self, io: &Io, others: &PeerView<'_>, asked: &[String], plan: &Plan) {
         let key_of = |name: &String| Key::new(&others.me.namespace, name);
         let mut awaited: Vec<Key> = asked.iter().map(key_of).collect();
@@ -56,8 +57,8 @@ impl Peers {
         io.wake(asked.cloned().collect());
     }
 
-    /// Wakes the GitSync when one of these peers has polled: at once, if one has polled since `seen`, when this GitSync looked at
-    /// its peers.
+    /// Wakes the GitSync when one of these peers has polled: at once, if one has polled since `seen`, when this GitSync
+    /// looked at its peers.
     pub(crate) fn wait_for(&self, io: &Io, key: &Key, whom: &[Key], seen: Seq) {
         let mut has_polled = false;
         for other in whom {

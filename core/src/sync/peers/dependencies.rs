@@ -88,7 +88,8 @@ impl Dependencies<'_> {
         if !subject.entry.value.is_ready() || applied != Some(&*newest.revision.to_string()) {
             return false;
         }
-        // With other values of its variables the same commit wants other objects: only the live objects show what was applied.
+        // With other values of its variables the same commit wants other objects: only the live objects show what was
+        // applied.
         let space = LiveNamespace { stores: self.stores, namespace: &subject.key.namespace };
         subject.sync.spec.variables.is_none() || is_there(&newest.desired, &space)
     }
@@ -162,8 +163,8 @@ impl Dependencies<'_> {
         (announced.failed || stale).then_some("is not Ready with its newest commit")
     }
 
-    /// Whether all peers to which a GitSync hands objects over wait for that GitSync themselves: then waiting until they have taken
-    /// the objects would never end. `me` is woken when that may have changed.
+    /// Whether all peers to which a GitSync hands objects over wait for that GitSync themselves: then waiting until
+    /// they have taken the objects would never end. `me` is woken when that may have changed.
     fn gives_to_waiters(&self, me: &Key, giver: &Key) -> bool {
         self.peers.wait_for_takers(me);
         let takers = self.peers.takers(giver);
@@ -206,8 +207,8 @@ fn wants_the_same(old: &Loaded, new: &Loaded) -> bool {
     same && knows_all(old, new)
 }
 
-/// Whether the old commit knows as much as the new one about objects that may be in broken files. A commit between the two may
-/// have changed them without being released, and an object that is gone is a change, too. (pure)
+/// Whether the old commit knows as much as the new one about objects that may be in broken files. A commit between the
+/// two may have changed them without being released, and an object that is gone is a change, too. (pure)
 fn knows_all(old: &Loaded, new: &Loaded) -> bool {
     let mut all = true;
     old.measure.differences(&new.measure, |_, was, is| {

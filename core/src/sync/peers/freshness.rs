@@ -24,8 +24,8 @@ impl Freshness {
         changed
     }
 
-    /// The point after which the poll of a peer must have begun to count for a delete of this commit: the commit was found, the
-    /// spec changed (a resume is a change, too) and the delete was approved before it.
+    /// The point after which the poll of a peer must have begun to count for a delete of this commit: the commit was
+    /// found, the spec changed (a resume is a change, too) and the delete was approved before it.
     #[must_use]
     pub fn since(&self, loaded: &Loaded) -> Seq {
         loaded.found.max(self.spec.1).max(self.approval.1)

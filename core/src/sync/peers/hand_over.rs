@@ -1,8 +1,9 @@
 //! What the GitSyncs of one namespace know of each other, so that an object that moves from one to another is handed over in
 //! place, and never deleted and created again.
 //!
-//! Before a GitSync deletes or reports a conflict, its peers must have polled after it did: then both have seen a commit that
-//! moves a file from one folder to another. All of this is kept in memory only; a peer of which nothing is known is asked.
+//! Before a GitSync deletes or reports a conflict, its peers must have polled after it did: then both have seen a
+//! commit that moves a file from one folder to another. All of this is kept in memory only; a peer of which nothing is
+//! known is asked.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,8 +110,9 @@ impl Inner {
         self.waiters.remove(key).into_iter().flatten().collect()
     }
 
-    /// Updates which objects a GitSync and each of its peers both want, after the GitSync has announced another commit that
-    /// differs in `differing`. The cost is the number of differences for each peer. Returns the peers for which something changed.
+    /// Updates which objects a GitSync and each of its peers both want, after the GitSync has announced another commit
+    /// that differs in `differing`. The cost is the number of differences for each peer. Returns the peers for which
+    /// something changed.
     fn compare(&mut self, key: &Key, differing: &[(ObjectId, Change)]) -> Vec<Key> {
         let mut changed = Vec::new();
         let others = self.announced.iter().filter(|(other, _)| other.namespace == key.namespace);
@@ -242,8 +244,8 @@ impl Peers {
             && gives.is_valid(id, inner.announced.get(key))
     }
 
-    /// Replaces the offers of a GitSync. Returns the names of the peers to wake: those with a new offer, and, if the takers are others
-    /// than before, those that wait for that.
+    /// Replaces the offers of a GitSync. Returns the names of the peers to wake: those with a new offer, and, if the
+    /// takers are others than before, those that wait for that.
     #[must_use]
     pub fn give(
         &self,
@@ -300,8 +302,9 @@ impl Peers {
         wake
     }
 
-    /// Wakes `waiter` at the next poll of `whom`. Returns whether `whom` has polled since `seen`, when the waiter looked at its peers:
-    /// reconciles of one namespace run concurrently, and that poll did not wake a GitSync that was not waiting yet.
+    /// Wakes `waiter` at the next poll of `whom`. Returns whether `whom` has polled since `seen`, when the waiter
+    /// looked at its peers: reconciles of one namespace run concurrently, and that poll did not wake a GitSync that was
+    /// not waiting yet.
     #[must_use]
     pub fn wait(&self, whom: &Key, waiter: &Key, seen: Seq) -> bool {
         let mut inner = self.lock();
@@ -309,8 +312,8 @@ impl Peers {
         inner.gone > seen || inner.woken.get(whom).is_some_and(|woken| *woken > seen)
     }
 
-    /// Asks `whom` to poll at once, unless a poll that began after `since` has ended. Returns whether this request is new: two
-    /// GitSyncs that wait for each other must not wake each other all the time.
+    /// Asks `whom` to poll at once, unless a poll that began after `since` has ended. Returns whether this request is
+    /// new: two GitSyncs that wait for each other must not wake each other all the time.
     #[must_use]
     pub fn ask(&self, whom: &Key, since: Seq, now: Instant) -> bool {
         let mut inner = self.lock();

@@ -1,5 +1,5 @@
-//! What a GitSync offers to its peers while its newest commit waits for some of them (`dependsOn`): a peer may be not Ready just
-//! because it needs one of these objects. An offer deletes nothing.
+//! What a GitSync offers to its peers while its newest commit waits for some of them (`dependsOn`): a peer may be not
+//! Ready just because it needs one of these objects. An offer deletes nothing.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::Others;
 use crate::sync::plan::work_index::WorkIndex;
 
-/// Objects that this GitSync may have and the `newest` commit may not want, while an `earlier` commit is applied. The cost grows
-/// with the open objects of the work index and with the differences between the two commits.
+/// Objects that this GitSync may have and the `newest` commit may not want, while an `earlier` commit is applied. The
+/// cost grows with the open objects of the work index and with the differences between the two commits.
 pub(crate) fn candidates(newest: &Loaded, index: &WorkIndex, earlier: &Loaded) -> Vec<ObjectId> {
     let gone = changes(&earlier.desired, &newest.desired).into_iter();
     let gone = gone.filter(|(_, change)| *change == Change::Gone).map(|(id, _)| id);
@@ -40,8 +40,8 @@ pub(crate) fn offered(
 }
 
 impl Peers {
-    /// Replaces the offers of a GitSync: each of these objects may be taken over by the peer that is named with it. `of` is the
-    /// commit that does not want them.
+    /// Replaces the offers of a GitSync: each of these objects may be taken over by the peer that is named with it.
+    /// `of` is the commit that does not want them.
     pub(crate) fn leave_to(
         &self,
         io: &Io,

@@ -28,8 +28,8 @@ pub enum Moved {
     Folder,
 }
 
-/// How long a poll may take beyond `spec.timeout`, which is the time for one answer of the remote: hundreds of other polls may
-/// come first.
+/// How long a poll may take beyond `spec.timeout`, which is the time for one answer of the remote: hundreds of other
+/// polls may come first.
 const MOST_POLL_QUEUE_TIME: Duration = Duration::from_secs(30 * 60);
 
 /// What makes one GitSync poll, besides time and spec, and the poll that is under way.
@@ -142,8 +142,8 @@ pub(crate) struct PollResult {
 }
 
 impl Poller<'_> {
-    /// A poll has ended. Its answer stops writes that are under way, and the next reconcile takes it in. The peers learn at once
-    /// what the GitSync wants: they may be about to delete it.
+    /// A poll has ended. Its answer stops writes that are under way, and the next reconcile takes it in. The peers
+    /// learn at once what the GitSync wants: they may be about to delete it.
     pub(crate) fn ended(&self, key: &Key, at: Seq, found: Found) {
         // Locked until the answer is in its slot: a GitSync that is suspended meanwhile finds either the poll or the answer.
         let mut all = self.polls.lock();
@@ -161,8 +161,8 @@ impl Poller<'_> {
         *slot.lock() = Some(found);
     }
 
-    /// Gives up the poll that is under way; the next poll begins as soon as it may. The answer of a poll that has just ended is
-    /// taken in: the peers know it already.
+    /// Gives up the poll that is under way; the next poll begins as soon as it may. The answer of a poll that has just
+    /// ended is taken in: the peers know it already.
     pub(crate) fn stop(&self, remote: &mut Remote, subject: &Subject<'_>) -> Option<PollResult> {
         if let Some(polling) = self.polls.lock().get_mut(&subject.key.name) {
             polling.open = None;

@@ -67,7 +67,8 @@ impl Remote {
         }
     }
 
-    /// Whether a poll has found another commit or failed, and its answer is not taken in yet. For use while a plan is applied.
+    /// Whether a poll has found another commit or failed, and its answer is not taken in yet. For use while a plan is
+    /// applied.
     pub fn has_news(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let answer = self.poll.as_ref().map(|poll| poll.answer.clone());
         move || {
@@ -94,8 +95,8 @@ impl Remote {
         answer
     }
 
-    /// The answer of the poll that was under way, once it is there. A panic is a failure like any other: the commit that was read
-    /// before stays, and does not count as the newest.
+    /// The answer of the poll that was under way, once it is there. A panic is a failure like any other: the commit
+    /// that was read before stays, and does not count as the newest.
     pub fn take_answer(&mut self) -> Option<Answer> {
         let poll = self.poll.as_ref()?;
         let found = poll.answer.lock().take()?;

@@ -201,7 +201,8 @@ impl Engine {
         }
     }
 
-    /// Looks at the live objects and at the other GitSyncs of the namespace. A poll of theirs counts if it began after `since`.
+    /// Looks at the live objects and at the other GitSyncs of the namespace. A poll of theirs counts if it began after
+    /// `since`.
     fn look<'a>(&'a self, subject: &'a Subject<'a>, since: Seq) -> Deletion<'a> {
         let reference = subject.reference();
         // Read before the view: what peers announce while the view is made changes the version.
@@ -266,7 +267,8 @@ impl Engine {
         self.report_progress(state, deletion, progress).await
     }
 
-    /// Asks the other GitSyncs of the namespace to poll, as before any delete. Returns why the deletes have to wait, if they do.
+    /// Asks the other GitSyncs of the namespace to poll, as before any delete. Returns why the deletes have to wait, if
+    /// they do.
     fn ask_peers(&self, deletion: &Deletion<'_>) -> Option<String> {
         let Deletion { subject, others, .. } = deletion;
         let Subject { io, key, .. } = subject;

@@ -20,8 +20,8 @@ use crate::sync::plan::approvals::fits_nothing;
 use crate::sync::plan::refresh::{PlanView, refresh};
 use crate::sync::plan::{Inputs, Plan, Unproven, brake, plan};
 use crate::sync::reconcile::engine::Engine;
-use crate::sync::reconcile::plan_and_apply::Work;
 use crate::sync::reconcile::state::SyncState;
+use crate::sync::reconcile::work::Work;
 use crate::sync::status::verdict::Remaining;
 use crate::sync::subject::Subject;
 
@@ -223,8 +223,8 @@ fn unproven(others: &PeerView<'_>, stores: &Stores) -> Unproven {
     unproven
 }
 
-/// Takes the writes out of the plan that are not to be sent now: refused objects wait until their content changes or somebody
-/// asks, and objects in contention wait longer each time.
+/// Takes the writes out of the plan that are not to be sent now: refused objects wait until their content changes or
+/// somebody asks, and objects in contention wait longer each time.
 pub(super) fn leave_out(state: &mut SyncState, subject: &Subject<'_>, work: &mut Work<'_>) {
     let (now, wanted) = (subject.io.now(), &work.loaded.measure);
     state.plans.try_denied_again(subject.retry_after(), now);

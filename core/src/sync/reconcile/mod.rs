@@ -1,4 +1,4 @@
-//! One reconcile of a GitSync, from top to bottom. Read `Engine::reconcile` and `Engine::sync` first.
+//! One reconcile of a GitSync, from top to bottom. `Engine::reconcile` and `Engine::sync` are where to start reading.
 //!
 //! ```text
 //! reconcile: kinds not listed? ─► gone? ─► being deleted? ─► does not parse? ─► status overwritten?
@@ -14,7 +14,7 @@
 //! | `deletion`, `finalizer` | a GitSync that is being deleted |
 //! | `remote` | when the remote is polled, and the report while no commit can be applied |
 //! | [`approvals`] | approvals that are withdrawn or out of date |
-//! | `plan_and_apply`, `make_plan`, `write_plan` | from a commit and the live objects to the writes |
+//! | `plan_and_apply`, `make_plan`, `write_plan`, `work` | from a commit and the live objects to the writes |
 //! | `report` | the status and the events after that, and when the next reconcile is due |
 
 pub mod approvals;
@@ -27,6 +27,7 @@ mod remote;
 mod report;
 pub mod state;
 mod unreadable;
+mod work;
 mod write_plan;
 
 use std::time::Duration;

@@ -17,8 +17,8 @@ use crate::sync::plan::refresh::{PlanView, everything};
 use crate::sync::plan::work_index::{Count, WorkIndex};
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::reconcile::make_plan::{HeldDeletes, failing, known_unread};
-use crate::sync::reconcile::plan_and_apply::Work;
 use crate::sync::reconcile::state::SyncState;
+use crate::sync::reconcile::work::Work;
 use crate::sync::status::held_deletes::Deletes;
 use crate::sync::status::report::Approved;
 use crate::sync::status::writer::StatusWriter;
@@ -115,8 +115,8 @@ impl Engine {
         Ok(self.status().report_if_slow(subject, slow, writes).await)
     }
 
-    /// Takes in what the writes have changed. Returns the counts of the objects with the mark of this GitSync, and the approval
-    /// if some of its objects are left.
+    /// Takes in what the writes have changed. Returns the counts of the objects with the mark of this GitSync, and the
+    /// approval if some of its objects are left.
     pub(super) fn take_stock(
         &self,
         state: &mut SyncState,

@@ -40,8 +40,8 @@ impl LastWritten {
         self.0.lock()
     }
 
-    /// Notes that `sent` is about to be written over `shown`, or that the API server shows it already. Another writer's status
-    /// stays foreign until the reply: the request may fail.
+    /// Notes that `sent` is about to be written over `shown`, or that the API server shows it already. Another writer's
+    /// status stays foreign until the reply: the request may fail.
     pub fn wrote(&self, key: &Key, uid: &str, sent: &GitSyncStatus, shown: Option<&GitSyncStatus>) {
         let mut all = self.lock();
         if let Some(written) = all.get_mut(key).filter(|written| written.uid == uid) {
