@@ -12,7 +12,7 @@ use crate::sync::io::poll::Answer;
 use crate::sync::io::poll::SourceFailure;
 
 impl Sim {
-    /// A look goes on.
+    /// A poll goes on.
     pub(super) fn looks(&mut self) -> bool {
         let going = self.operator.polls.iter().filter(|(_, looking)| !looking.hangs);
         let names: Vec<_> = going.map(|(name, _)| name.clone()).collect();
@@ -64,7 +64,7 @@ impl Sim {
         true
     }
 
-    /// What a look finds, and whether nothing is known of what was before it though it has errors.
+    /// What a poll finds, and whether nothing is known of what was before it though it has errors.
     fn found(&mut self, name: &str, fails: bool) -> (Answer, bool) {
         let Looking { look, seen, .. } = &self.operator.polls[name];
         let (spec, uid) = {

@@ -54,7 +54,7 @@ fn g12_an_approval_of_an_earlier_commit_is_told_once_with_the_digest_that_counts
     let way = format!("--overwrite {}={new}", keys::APPROVE_PRUNE);
     assert!(message.contains(&old) && message.contains(&way), "{message}");
 
-    // Not once more: by another pass, for a third digest, by the next operator.
+    // Not once more: by another reconcile, for a third digest, by the next operator.
     script.annotate(&Name::Object(id("x")), "odd", "1");
     script.asks("one");
     script.finds("one", &REST, &[]);

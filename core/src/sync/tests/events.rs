@@ -1,4 +1,4 @@
-//! What is told by events: each change once, and of the object that it is about.
+//! The events that are sent: each change once, and of the object that it is about.
 
 use super::*;
 use crate::api::{API_VERSION, Kind, ObjectId};
@@ -7,7 +7,7 @@ use crate::sync::io::poll::SourceFailure;
 
 const NOTHING: [&str; 0] = [];
 
-/// What was told since this was asked last.
+/// The events since the last call.
 fn told(script: &mut Script) -> Vec<String> {
     let events = std::mem::take(&mut script.operator.events);
     let words = |Event { about, good, reason, .. }: &Event| {
@@ -28,7 +28,7 @@ fn told(script: &mut Script) -> Vec<String> {
     events.iter().map(words).collect()
 }
 
-/// One with these objects, of which all is told.
+/// One with these objects, of which all is reported.
 fn ready(wants: &[&str]) -> Script {
     let mut script = Script::new(&[], wants, 2);
     script.operator.events.clear();
@@ -178,7 +178,7 @@ fn g18_a_refused_write_is_told_of_its_object_once_and_not_by_the_next_operator()
         script.finds_contents("one", &[(id("a"), content), (id("b"), 1)]);
         let both = ["Warning ProblemsFound GitSync/one", "Warning Refused ModelAPI/a"];
         assert_eq!(told(&mut script), both);
-        // Each look tries it again.
+        // Each poll tries it again.
         script.asks("one");
         script.finds_the_same("one");
         assert_eq!(told(&mut script), NOTHING);

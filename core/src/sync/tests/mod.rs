@@ -199,7 +199,7 @@ fn g22_held_deletes_name_another_sync_and_its_broken_files() {
     script.finds("two", &[], &["two/q.yaml", "two/p.yaml"]);
     let pending = script.pending().expect("held");
     assert_eq!(pending.unread, ["GitSync two: two/p.yaml", "GitSync two: two/q.yaml"]);
-    // Another file of it breaks between the look and the yes.
+    // Another file of it breaks between the poll and the yes.
     script.asks("two");
     script.finds("two", &[], &["two/q.yaml", "two/r.yaml"]);
     script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &pending.digest);

@@ -141,7 +141,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     // Also if it had been read once: nobody knows what has come since.
     let _nobody = peers.announce(&silent, Announced { failed: true, ..told(&["a"].into(), 1) });
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
-    // It has looked after the commit was found, and was suspended then.
+    // It has polled after the commit was found, and was suspended then.
     let _nobody = peers.announce(&silent, told(&["a"].into(), 1));
     assert_eq!(unread(Seq::default()), [""; 0]);
     // The next commit may have moved anything to it.
@@ -219,7 +219,7 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
     let _ = peers.ask(&key, since, Instant::now());
     let _woken = peers.announce(&key, early);
     assert!(peers.is_asked(&key), "it looks once more");
-    // Asked again while the look is on its way.
+    // Asked again while the poll is on its way.
     let _ = peers.ask(&key, since, Instant::now());
     let _woken = peers.announce(&key, late);
     assert!(!peers.is_asked(&key));
@@ -255,14 +255,14 @@ fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     assert!(peers.ask(&other, since, start));
-    // Asked again, and by a look that began too early: it has not answered yet.
+    // Asked again, and by a poll that began too early: it has not answered yet.
     assert!(!peers.ask(&other, since, start + POLL_ANSWER_DEADLINE / 2), "it is asked already");
     let _woken = peers.announce(&other, early);
     let view =
         |seconds: u64| peers.view(&main, since, start + Duration::from_secs(seconds), &store);
     assert_eq!((view(59).not_polled.len(), view(59).failed.len()), (1, 0));
     assert_eq!((view(60).not_polled.len(), view(60).failed.len()), (0, 1));
-    // It was suspended meanwhile: its minute begins when it can look again.
+    // It was suspended meanwhile: its minute begins when it can poll again.
     let _woken = peers.take_waiters(&other);
     assert!(peers.ask(&other, since, start + Duration::from_secs(3600)));
     assert_eq!((view(3659).not_polled.len(), view(3659).failed.len()), (1, 0));
@@ -327,7 +327,7 @@ fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
     let gift = [(id.clone(), "other".to_owned())];
     assert_eq!(peers.give(&giver, &gift, without.as_ref()), ["other"]);
     assert!(gives());
-    // It has read another commit, and no pass has planned with it yet.
+    // It has read another commit, and no reconcile has planned with it yet.
     read(&["a", "b"], 2);
     assert!(!gives(), "it is wanted again");
     read(&["b"], 3);

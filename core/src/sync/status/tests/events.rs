@@ -28,7 +28,7 @@ fn g18_a_turn_is_told_once_and_what_is_being_found_out_is_none() {
         ("Unknown", "Progressing", false, Some(StateChange::Resumed)),
         ("True", "Succeeded", false, None),
         ("True", "Succeeded", true, Some(StateChange::Suspended)),
-        // One event tells both.
+        // One event announces both.
         ("False", "Timeout", false, Some(StateChange::Ready)),
         ("False", "Timeout", false, None),
     ] {
