@@ -16,7 +16,7 @@ pub(super) fn digest(script: &Script) -> String {
     script.pending().expect("held deletes").digest
 }
 
-pub(super) fn told(script: &Script) -> Vec<&str> {
+fn told(script: &Script) -> Vec<&str> {
     let events = script.operator.events.iter().filter(|event| event.reason == "ApprovalOutdated");
     events.map(|event| &*event.note).collect()
 }

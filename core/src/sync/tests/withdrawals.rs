@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::approvals::{REST, digest, held_for, three, told};
+use super::approvals::{REST, digest, held_for, three};
 use super::*;
 use crate::api::ObjectId;
 use crate::api::git_sync::ApprovedPrune;
