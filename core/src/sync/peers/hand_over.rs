@@ -58,7 +58,7 @@ impl Offers {
         valid
     }
 
-    /// Whether the commit that the giver has announced does not want the object back.
+    /// Whether an offer still stands: the commit that the giver has announced since does not want the object back.
     fn is_valid(&self, id: &ObjectId, announced: Option<&Announced>) -> bool {
         let read = announced.and_then(|announced| announced.loaded.as_ref());
         let (Some(of), Some(read)) = (&self.of, read) else {
@@ -312,8 +312,8 @@ impl Peers {
         inner.gone > seen || inner.woken.get(whom).is_some_and(|woken| *woken > seen)
     }
 
-    /// Asks `whom` to poll at once, unless a poll that began after `since` has ended. Returns whether this request is
-    /// new: two GitSyncs that wait for each other must not wake each other all the time.
+    /// Asks `whom` to poll at once: a poll that begins after `since` answers that. Returns whether the request is new: two
+    /// GitSyncs that wait for each other must not wake each other all the time.
     #[must_use]
     pub fn ask(&self, whom: &Key, since: Seq, now: Instant) -> bool {
         let mut inner = self.lock();

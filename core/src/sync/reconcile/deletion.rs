@@ -91,7 +91,7 @@ fn wait_for_finalizers(ending: usize, waited: Duration) -> Option<Duration> {
     (ending > 0 && !left.is_zero()).then_some(left)
 }
 
-/// What one step of a deletion looks at.
+/// What one step of a deletion is decided from.
 struct Deletion<'a> {
     subject: &'a Subject<'a>,
     reference: SyncRef,
@@ -173,7 +173,7 @@ impl Engine {
             return Ok(over);
         }
         let since = *state.deletion.since.get_or_insert_with(Seq::next);
-        let deletion = self.look(subject, since);
+        let deletion = self.examine(subject, since);
         let left = deletion.parting.left();
         if left == 0 {
             return self.finish(state, &deletion).await;
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Looks at the live objects and at the other GitSyncs of the namespace. A poll of theirs counts if it began after
     /// `since`.
-    fn look<'a>(&'a self, subject: &'a Subject<'a>, since: Seq) -> Deletion<'a> {
+    fn examine<'a>(&'a self, subject: &'a Subject<'a>, since: Seq) -> Deletion<'a> {
         let reference = subject.reference();
         // Read before the view: what peers announce while the view is made changes the version.
         let peers_version = self.peers_version();

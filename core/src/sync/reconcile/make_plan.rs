@@ -145,14 +145,15 @@ impl Engine {
         let paused = work.plan.paused.iter().filter_map(owner);
         let paused = paused.filter(|mark| mark.sync_namespace == key.namespace);
         let paused = paused.map(|mark| mark.sync_name);
-        let have = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.clone());
-        let have: BTreeSet<_> = paused.chain(have).map(|it| Key::new(&key.namespace, it)).collect();
-        let lives = |it: &Key| it != *key && self.stores.git_syncs.get(it).is_some();
-        let have: Vec<_> = have.into_iter().filter(lives).collect();
-        self.peers.wait_for(io, key, &have, work.others.at);
+        let contested = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.clone());
+        let owners = paused.chain(contested).map(|name| Key::new(&key.namespace, name));
+        let owners: BTreeSet<_> = owners.collect();
+        let lives = |owner: &Key| owner != *key && self.stores.git_syncs.get(owner).is_some();
+        let owners: Vec<_> = owners.into_iter().filter(lives).collect();
+        self.peers.wait_for(io, key, &owners, work.others.at);
         if !work.again {
             // A peer may keep an object that its own commit does not want: it plans again, and can hand the object over.
-            io.wake(have);
+            io.wake(owners);
         }
         work.remaining.asked = asked;
     }
