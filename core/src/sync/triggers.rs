@@ -31,7 +31,9 @@ pub fn listen(
             if old.uid == new.uid && old.value.facts.same_input(&new.value.facts) =>
         {
             let wait = match new.value.object() {
-                Some(sync) => spoken.wait_before_rewrite(change.key, &new.uid, sync.status.as_ref(), clock()),
+                Some(sync) => {
+                    spoken.wait_before_rewrite(change.key, &new.uid, sync.status.as_ref(), clock())
+                }
                 // What stands there is not seen, so it is looked up.
                 None => Some(Duration::ZERO),
             };
