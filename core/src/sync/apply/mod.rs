@@ -34,10 +34,10 @@ use crate::sync::plan::{Claim, Plan, Settled, Settling, Update, Victim, claim};
 
 /// Writes of one plan in flight at once, however many slots there are. On two cores 48 take a sixth less time than 16, and more
 /// add nothing.
-pub const CONCURRENCY: usize = 48;
+pub const MAX_WRITES_IN_FLIGHT: usize = 48;
 /// How long a plan begins writes. The rest is left to the next one: what happened until then is told first, and a plan that
 /// is stuck does not keep a GitSync from its next commit.
-pub const LONGEST: Duration = Duration::from_secs(60);
+pub const MAX_APPLY_TIME: Duration = Duration::from_secs(60);
 /// How often a delete that met a change is looked at again.
 const DELETE_TRIES: usize = 5;
 /// How often an object that is to be changed is looked at again when it changed meanwhile.
@@ -218,8 +218,9 @@ impl Writer<'_> {
         outcome: &mut Outcome,
     ) {
         for jobs in jobs.chunk_by(|a, b| pieces.together(&a.id, &b.id)) {
-            let mut writes =
-                stream::iter(jobs.to_vec()).map(|job| self.run(job)).buffer_unordered(CONCURRENCY);
+            let mut writes = stream::iter(jobs.to_vec())
+                .map(|job| self.run(job))
+                .buffer_unordered(MAX_WRITES_IN_FLIGHT);
             while let Some((job, result)) = writes.next().await {
                 match result {
                     Ok(Wrote::Stopped) => outcome.stopped = true,
@@ -261,7 +262,7 @@ impl Writer<'_> {
                     let pruned = self.prune(&victim).await;
                     (victim, pruned)
                 })
-                .buffer_unordered(CONCURRENCY);
+                .buffer_unordered(MAX_WRITES_IN_FLIGHT);
             while let Some((victim, result)) = deletes.next().await {
                 match result {
                     Ok(Pruned::Gone) => outcome.pruned += 1,
@@ -348,7 +349,7 @@ impl Writer<'_> {
                 let answer = answer.map(drop).map_err(|error| classify(&error, &job.mode));
                 (job, Some(answer))
             })
-            .buffer_unordered(CONCURRENCY);
+            .buffer_unordered(MAX_WRITES_IN_FLIGHT);
         while let Some((job, answer)) = answers.next().await {
             match answer {
                 Some(Ok(())) => pieces.accept(job.id, job.want.applied),

@@ -51,7 +51,7 @@ pub fn write_problems(
     };
     let mut problems = Vec::new();
     for conflict in &plan.conflicts {
-        let hint = match &conflict.sibling {
+        let hint = match &conflict.peer {
             // As long as that one lives, nothing but Git takes it away from it.
             Some(name) => format!(
                 "take the definition out of one of the two folders: it is handed over as soon as a commit of GitSync {name} without errors does not want it any more; if the live object says {}: {}, remove that first",

@@ -140,12 +140,12 @@ pub fn desired_after(old: (&Catalog, &DesiredSet), catalog: &Catalog) -> Desired
 /// How an object differs between two commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Only the new one wants it.
-    SyncOutcome,
-    /// Only the old one wants it.
-    Gone,
-    /// They want it differently, or at another place.
-    Differs,
+    /// Only the new commit wants the object.
+    Added,
+    /// Only the old commit wants the object.
+    Removed,
+    /// The commits define the object differently, or at another place.
+    Changed,
 }
 
 /// What differs between two commits.
@@ -159,9 +159,9 @@ pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
             {
                 return;
             }
-            (Some(_), Some(_)) => Change::Differs,
-            (None, _) => Change::SyncOutcome,
-            (_, None) => Change::Gone,
+            (Some(_), Some(_)) => Change::Changed,
+            (None, _) => Change::Added,
+            (_, None) => Change::Removed,
         };
         changes.push((id.clone(), change));
     });
@@ -222,7 +222,7 @@ mod tests {
         new.insert(came.clone(), plain);
         let mut found = changes(&old, &new);
         found.sort_by(|a, b| a.0.cmp(&b.0));
-        let differ = [(came, Change::SyncOutcome), (gone, Change::Gone), (moved, Change::Differs)]
+        let differ = [(came, Change::Added), (gone, Change::Removed), (moved, Change::Changed)]
             .map(|(id, change)| (id.clone(), change));
         assert_eq!(found, differ);
     }

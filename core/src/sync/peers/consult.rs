@@ -18,7 +18,7 @@ pub(crate) fn consult(
     pending: Option<&PendingPrune>,
     latch_key: &str,
 ) -> Vec<String> {
-    let contested = made.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    let contested = made.conflicts.iter().any(|conflict| conflict.peer.is_some());
     let shown = pending.map(|pending| pending.digest.as_str());
     let new = made.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
     let new = new && !brake::is_shown(pending, latch_key);
@@ -28,7 +28,7 @@ pub(crate) fn consult(
     let asked: Vec<_> = others.unknown.iter().map(|other| other.name.clone()).collect();
     if !asked.is_empty() {
         // It may be about to give these up.
-        made.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !asked.contains(s)));
+        made.conflicts.retain(|c| c.peer.as_ref().is_none_or(|s| !asked.contains(s)));
         // It may want some of these.
         made.unheard = made.held.take_if(|_| new);
     }
@@ -86,7 +86,7 @@ mod tests {
     use crate::sync::apply::impersonation::Rules;
     use crate::sync::io::drive::{io, start};
     use crate::sync::io::effect::Effect;
-    use crate::sync::io::{Coroutine, Step};
+    use crate::sync::io::{Coroutine, Limit, Step};
     use crate::sync::order::Seq;
     use crate::sync::peers::hand_over::{Announced, Peers};
     use crate::sync::plan::{Cause, Conflict, Held, Victim};
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn g22_what_else_is_undecided_is_asked_beside_what_is_held() {
         let id = ObjectId::new(Kind::Agent, "b");
-        let conflict = |sibling: Option<&str>| Conflict {
+        let conflict = |peer: Option<&str>| Conflict {
             id: id.clone(),
             owner: "somebody".into(),
-            sibling: sibling.map(str::to_owned),
+            peer: peer.map(str::to_owned),
         };
         let released = Plan { prune: vec![victim("b")], ..holding() };
         let given = Plan { given: vec![(id.clone(), "other".into())], ..holding() };
@@ -217,7 +217,7 @@ mod tests {
             }
             let (io, made) = (io(start), holding());
             let work = async { engine.peers.ask_before(&io, &others, &[], &made) };
-            let step = Coroutine::new(io.clone(), work).next(start, true);
+            let step = Coroutine::new(io.clone(), work).next(start, Limit::Free);
             let woken = matches!(step, Step::Do(Effect::Wake(name, _)) if name == "main");
             assert_eq!(woken, meanwhile);
         }

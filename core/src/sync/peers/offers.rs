@@ -17,7 +17,7 @@ use crate::sync::plan::work_index::WorkIndex;
 /// differs between the two.
 pub(crate) fn candidates(newest: &Loaded, board: &WorkIndex, earlier: &Loaded) -> Vec<ObjectId> {
     let gone = changes(&earlier.desired, &newest.desired).into_iter();
-    let gone = gone.filter(|(_, change)| *change == Change::Gone).map(|(id, _)| id);
+    let gone = gone.filter(|(_, change)| *change == Change::Removed).map(|(id, _)| id);
     board.open().cloned().chain(gone).collect()
 }
 

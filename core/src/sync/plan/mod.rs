@@ -163,7 +163,7 @@ pub struct Conflict {
     /// Who has it, for people.
     pub owner: String,
     /// The GitSync of this namespace that has it.
-    pub sibling: Option<String>,
+    pub peer: Option<String>,
 }
 
 /// What an object says of whose it is and to whom it is to be handed over.
@@ -471,7 +471,7 @@ fn contest(plan: &mut Plan, id: &ObjectId, rival: Rival, inputs: &Inputs<'_>) {
     if older {
         let owner = format!("GitSync {}/{name}, which is older", inputs.sync.namespace);
         plan.given.push((id.clone(), name.clone()));
-        plan.conflicts.push(Conflict { id: id.clone(), owner, sibling: Some(name) });
+        plan.conflicts.push(Conflict { id: id.clone(), owner, peer: Some(name) });
     } else {
         plan.contested.push((id.clone(), name));
     }

@@ -62,9 +62,9 @@ impl References {
         // Whoever names it and is no change itself named it before, too.
         let matters = |(id, change): &(ObjectId, Change)| match change {
             // An agent that is named is asked for no more than that it is there.
-            Change::Differs => id.kind != Kind::Agent && self.named.contains_key(id),
+            Change::Changed => id.kind != Kind::Agent && self.named.contains_key(id),
             // Its name may be, or may have been, what was meant by another one.
-            Change::SyncOutcome | Change::Gone => {
+            Change::Added | Change::Removed => {
                 !self.found.is_empty() || self.named.contains_key(id)
             }
         };

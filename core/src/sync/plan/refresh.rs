@@ -44,14 +44,14 @@ pub(crate) fn refresh(
     if missed {
         dirty.follow(&key);
     }
-    let touched = touched.unwrap_or_else(|| everything(&view.board, live));
+    let touched = touched.unwrap_or_else(|| everything(&view.index, live));
     let before = std::mem::replace(&mut view.loaded, loaded.clone());
     let differing = changes(&before.measure, &loaded.measure);
     for (id, _) in differing.iter().filter(|(id, _)| loaded.measure.get(id).is_none()) {
         settled.remove(id);
     }
     for id in touched.iter().chain(differing.iter().map(|(id, _)| id)) {
-        view.board.look(id, sync, &loaded.measure, live, settled);
+        view.index.look(id, sync, &loaded.measure, live, settled);
     }
     let differing = changes(&before.desired, &loaded.desired);
     let commits = (&before.catalog, &loaded.catalog);
@@ -66,7 +66,7 @@ pub(crate) fn refresh(
 /// Whether some object carries the mark of this GitSync.
 pub(crate) fn has_objects(view: Option<&PlanView>, sync: &SyncRef, live: &dyn Namespace) -> bool {
     if let Some(view) = view {
-        return view.board.ours().next().is_some();
+        return view.index.ours().next().is_some();
     }
     let ours = |id: &ObjectId| {
         let mark = live.get(id).and_then(|live| mark(&live, id, sync));

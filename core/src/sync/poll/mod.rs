@@ -11,8 +11,8 @@ use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
 use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT, parse_duration};
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::effect::{Effect, Found, PollRequest};
-use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
+use crate::sync::io::effect::{Effect, PollRequest};
+use crate::sync::io::poll::{Answer, AnswerSlot, Found, Question, SourceFailure};
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::poll::remote::Remote;
@@ -165,7 +165,7 @@ impl Poller<'_> {
         }
         let learned = remote.take_answer().map(|answer| self.learn(remote, subject, answer));
         if remote.polling().is_some() {
-            subject.io.tell(Effect::StopPolling);
+            subject.io.emit(Effect::StopPolling);
         }
         remote.stop_polling();
         learned
@@ -224,7 +224,7 @@ impl Poller<'_> {
         let (at, slot) = (question.at, remote.poll(question.clone()));
         self.polls.began(&key.name, Open { at, of: (entry.uid.clone(), *generation), slot });
         let Before { needless, has_objects, reads_last } = before;
-        io.tell(Effect::Poll(Box::new(PollRequest {
+        io.emit(Effect::Poll(Box::new(PollRequest {
             sync: (*sync).clone(),
             question,
             anew,

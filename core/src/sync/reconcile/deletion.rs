@@ -15,7 +15,7 @@ use crate::next::{Next, delay};
 use crate::sync::apply::impersonation::Refusal;
 use crate::sync::apply::problems::{Refused, write_problems};
 use crate::sync::apply::terminating::{finalizers, keepers};
-use crate::sync::apply::{LONGEST, Outcome, Pruned, Writer};
+use crate::sync::apply::{MAX_APPLY_TIME, Outcome, Pruned, Writer};
 use crate::sync::commit::desired::{DesiredSet, SyncRef};
 use crate::sync::io::Ended;
 use crate::sync::io::EngineError;
@@ -26,8 +26,7 @@ use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::GIVE_UP;
 use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::plan::{Others, Plan, Settled, Victim};
-use crate::sync::reasons::EngineReason;
-use crate::sync::reasons::unready;
+use crate::sync::reasons::{EngineReason, EventReason, unready};
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::Report;
@@ -101,7 +100,7 @@ fn patience(ending: usize, waited: Duration) -> Option<Duration> {
 /// How far an end has come.
 enum Step {
     /// Nothing holds it any more: for people, why, and whether that is as it was meant.
-    Over { good: bool, reason: &'static str, note: String },
+    Over { good: bool, reason: EventReason, note: String },
     /// It goes on.
     Later(Next),
 }
@@ -212,16 +211,16 @@ impl Engine {
             // Nobody knows what it wants, so nothing is deleted.
             let error = entry.value.parse_error().unwrap_or_default();
             let note = format!("it does not parse, so its objects stay: {error}");
-            Step::Over { good: false, reason: "Orphaned", note }
+            Step::Over { good: false, reason: EventReason::Orphaned, note }
         };
         drop(state);
         let (good, reason, note) = match step {
             Step::Later(next) => return Ok(next),
             Step::Over { good, reason, note } => (good, reason, note),
         };
-        tracing::info!(object = %key, reason, note, "the end of a GitSync");
-        let (about, reason) = (of_sync(key, &entry.uid), reason.to_owned());
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        tracing::info!(object = %key, reason = reason.as_str(), note, "the end of a GitSync");
+        let (about, reason) = (of_sync(key, &entry.uid), reason.to_string());
+        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
         self.hold(io, key, &entry.uid, false).await?;
         self.forget(io, key);
         Ok(Next::Forget)
@@ -238,7 +237,7 @@ impl Engine {
         if !takes_along(sync) {
             let why =
                 if sync.spec.suspend { "it is suspended" } else { "deletionPolicy is Orphan" };
-            return over(true, "Orphaned", format!("its objects stay: {why}"));
+            return over(true, EventReason::Orphaned, format!("its objects stay: {why}"));
         }
         match io.ask(None, Call::FindNamespace).await {
             Ok(Reply::Found { deleting: false }) => {}
@@ -247,7 +246,7 @@ impl Engine {
             }
             Ok(_) | Err(_) => {
                 let note = "the namespace is being deleted, and takes the objects along";
-                return over(true, "Released", note.into());
+                return over(true, EventReason::Released, note.into());
             }
         }
 
@@ -272,7 +271,7 @@ impl Engine {
                     state.end.parted,
                     keepers(&ending)
                 );
-                return over(false, "Deleted", note);
+                return over(false, EventReason::Deleted, note);
             }
             let note = match kept.as_slice() {
                 [] => format!("{} object(s) were deleted", state.end.parted),
@@ -283,7 +282,7 @@ impl Engine {
                     keys::PRUNE
                 ),
             };
-            return over(true, "Deleted", note);
+            return over(true, EventReason::Deleted, note);
         }
         state.end.parting = None;
         let count = victims.len() + given.len();
@@ -292,7 +291,7 @@ impl Engine {
             Ok(account) => account,
             Err(Refusal { reason: EngineReason::ServiceAccountNotFound, .. }) => {
                 let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
-                return over(false, "Orphaned", note);
+                return over(false, EventReason::Orphaned, note);
             }
             Err(Refusal { reason, message, .. }) => {
                 let what = format!("{count} object(s) cannot be deleted");
@@ -351,7 +350,7 @@ impl Engine {
             absent: &absent,
             // It takes nothing.
             given: &|_, _| false,
-            until: io.now() + LONGEST,
+            until: io.now() + MAX_APPLY_TIME,
         };
         let mut undeleted = BTreeMap::new();
         for victim in victims.iter().take(BATCH) {
@@ -408,7 +407,7 @@ impl Engine {
         if !more.is_empty() {
             message = format!("{message}; {more}");
         }
-        let mut verdict = unready(reason, &message, false);
+        let mut verdict = unready(reason, &message);
         verdict.reconciling = true;
         let nothing = Plan::default();
         let (sync, none) = (subject.reference(), (DesiredSet::new(), Settled::new()));

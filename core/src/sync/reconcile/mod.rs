@@ -26,7 +26,7 @@ use crate::sync::peers::dependencies::Dependencies;
 use crate::sync::peers::offers::offered;
 use crate::sync::plan::refresh::{has_objects, needless};
 use crate::sync::poll::Before;
-use crate::sync::reasons::{EngineReason, Verdict, unready};
+use crate::sync::reasons::{EngineReason, Verdict, stalled, unready};
 use crate::sync::reconcile::approvals::taken_back;
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::reconcile::report::unread;
@@ -111,7 +111,7 @@ impl Engine {
         }
         let name = sync.spec.service_account_name.as_deref();
         if let Err(refusal) = self.rules.account(&key.namespace, name) {
-            let verdict = unready(refusal.reason, &refusal.message, true);
+            let verdict = stalled(refusal.reason, &refusal.message);
             self.status().report(subject, Report::blank(subject, verdict, &state.remote)).await?;
             return Ok(Next::Settled);
         }
@@ -136,7 +136,7 @@ impl Engine {
         let Some(trigger) = poller.due(&state.remote, subject) else { return };
         let (view, live) = (state.plans.view.as_ref(), subject.live(&self.stores));
         // What nothing needs any more is not remembered beside the next commit.
-        let board = view.map(|view| &view.board);
+        let board = view.map(|view| &view.index);
         let loaded = state.remote.loaded.as_deref();
         // Whoever may have to wait for others keeps meanwhile what was applied before this operator started.
         let waits = !subject.sync.spec.depends_on.is_empty() && state.waits.released.is_none();
@@ -154,7 +154,7 @@ impl Engine {
         if let Some(learned) = self.poller().stop(&mut state.remote, subject) {
             state.learn(learned);
         }
-        let verdict = unready(EngineReason::Suspended, "", false);
+        let verdict = unready(EngineReason::Suspended, "");
         let mut report = Report::blank(subject, verdict, &state.remote);
         report.suspended = true;
         // What was found of it is not applied.
@@ -197,7 +197,7 @@ impl Engine {
                 return Ok(Next::After(FIRST_POLL));
             }
             (None, _) => {
-                let mut said = unready(EngineReason::Progressing, READING, false);
+                let mut said = unready(EngineReason::Progressing, READING);
                 said.reconciling = true;
                 said
             }

@@ -15,7 +15,7 @@ use crate::sync::apply::memory::PlanMemory;
 use crate::sync::apply::problems::{leave_refused, write_problems};
 use crate::sync::apply::resume::Resume;
 use crate::sync::apply::terminating::still_there;
-use crate::sync::apply::{Failure, LONGEST, Outcome, Writer, apply};
+use crate::sync::apply::{Failure, MAX_APPLY_TIME, Outcome, Writer, apply};
 use crate::sync::commit::desired::{SyncRef, latch_key};
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::EngineError;
@@ -130,7 +130,7 @@ impl Engine {
         let mut view = refresh(view, settled, &self.dirty, commit, &live);
         // A commit that is found already may have been written in part, before the operator started.
         if first && !state.waits.waiting && subject.was_applied_whole(&loaded.revision) {
-            view.board.trust(&loaded.desired);
+            view.index.trust(&loaded.desired);
         }
         let since = state.bar.since(loaded);
         // Asked first: whoever tells something beside this is news, whether or not the view has it.
@@ -150,7 +150,7 @@ impl Engine {
             latch_key: &latch_key,
             desired: &loaded.measure,
             live: &live,
-            board: &view.board,
+            index: &view.index,
             has_errors: loaded.catalog.has_errors(),
             broken: &loaded.catalog.broken,
             broken_paths: &loaded.catalog.broken_paths,
@@ -205,7 +205,7 @@ impl Engine {
         let paused = work.plan.paused.iter().filter_map(owner);
         let paused = paused.filter(|mark| mark.sync_namespace == key.namespace);
         let paused = paused.map(|mark| mark.sync_name);
-        let have = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.clone());
+        let have = work.plan.conflicts.iter().filter_map(|conflict| conflict.peer.clone());
         let have: BTreeSet<_> = paused.chain(have).map(|it| Key::new(&key.namespace, it)).collect();
         let lives = |it: &Key| it != *key && self.stores.git_syncs.get(it).is_some();
         let have: Vec<_> = have.into_iter().filter(lives).collect();
@@ -246,7 +246,7 @@ impl Engine {
             // An older commit gives nothing away either, but what the newest one leaves to others.
             let newest = state.waiting_commit(subject.generation).zip(state.plans.view.as_ref());
             let offered = newest.map(|(newest, view)| {
-                let candidates = candidates(newest, &view.board, loaded);
+                let candidates = candidates(newest, &view.index, loaded);
                 offered(newest, sync, &candidates, live, others)
             });
             offered.unwrap_or_default()
@@ -270,9 +270,9 @@ impl Engine {
             return Ok(());
         }
         let handled = latch.handled.clone();
-        let board = state.plans.view.as_ref().map(|view| &view.board);
-        let released = work.plan.released.as_ref().zip(board);
-        let released = released.map(|(released, board)| approved(released, work, board));
+        let index = state.plans.view.as_ref().map(|view| &view.index);
+        let released = work.plan.released.as_ref().zip(index);
+        let released = released.map(|(released, index)| approved(released, work, index));
         let (held, pending) = (work.plan.held.as_ref(), latch.pending.clone());
         self.status()
             .write(subject, |old| {
@@ -307,7 +307,7 @@ impl Engine {
             };
         self.prepare_end_of(subject, plan, work.blocked).await?;
         if plan.is_settled() {
-            state.plans.pieces = Resume::default();
+            state.plans.resume = Resume::default();
             return Ok(Outcome::default());
         }
         let newer = state.remote.has_news();
@@ -324,13 +324,13 @@ impl Engine {
         let known = known_unread(plan);
         let absent = || self.news() == *told && failing(&self.stores, known).is_none();
         let given = |mark: &Mark, id: &ObjectId| self.still_gives(mark, id, key);
-        io.tell(Effect::Writing(true));
+        io.emit(Effect::Writing(true));
         let slow = if state.waits.waiting {
             None
         } else {
             StatusWriter::slow_report(&state.remote, subject, loaded, plan)
         };
-        let PlanMemory { settled, pieces, .. } = &mut state.plans;
+        let PlanMemory { settled, resume, .. } = &mut state.plans;
         let writer = Writer {
             io,
             account: account.as_ref(),
@@ -341,9 +341,9 @@ impl Engine {
             go_on: &current,
             absent: &absent,
             given: &given,
-            until: io.now() + LONGEST,
+            until: io.now() + MAX_APPLY_TIME,
         };
-        let writes = apply(&writer, &loaded.measure, plan, settled, pieces);
+        let writes = apply(&writer, &loaded.measure, plan, settled, resume);
         Ok(self.status().beside(subject, slow, writes).await)
     }
 
@@ -358,36 +358,36 @@ impl Engine {
         let Subject { io, key, .. } = subject;
         let Work { loaded, sync, live, plan, carried, .. } = work;
         let wanted = &loaded.measure;
-        let PlanMemory { view, settled, fights, refused, .. } = &mut state.plans;
-        let Some(PlanView { board, .. }) = view else { return Err(EngineError::Stuck) };
+        let PlanMemory { view, settled, contention, refused, .. } = &mut state.plans;
+        let Some(PlanView { index, .. }) = view else { return Err(EngineError::Stuck) };
         for id in &outcome.written {
             if let Some(want) = wanted.get(id) {
-                board.wrote(id, want);
+                index.wrote(id, want);
             }
         }
         // A reply that shows nothing new touches nothing, but teaches what is settled.
         let own = plan.create.iter().chain(plan.update.iter().map(|update| &update.id));
         // What changed meanwhile counts now, and is looked at again by the next plan, which knows what that means.
         let others = self.dirty.peek(key);
-        let others = others.unwrap_or_else(|| everything(board, live));
+        let others = others.unwrap_or_else(|| everything(index, live));
         for id in own.chain(&others) {
-            board.look(id, sync, wanted, live, settled);
+            index.update(id, sync, wanted, live, settled);
         }
         let left = plan.released.as_ref().filter(|approved| {
-            let left = brake::left(sync, wanted, live, board);
+            let left = brake::left(sync, wanted, live, index);
             approved.uids.iter().any(|uid| left.contains(uid))
         });
         let approved = left.map(|prune| Approved {
             prune: prune.clone(),
-            is_due: brake::is_due(prune, sync, wanted, live, board),
+            is_due: brake::is_due(prune, sync, wanted, live, index),
         });
-        let counts = board.counts().clone();
+        let counts = index.counts().clone();
         let recreated = plan.create.iter().filter(|id| work.again && live.get(id).is_some());
         let recreated = recreated.map(|id| (id, "deleted by somebody".to_owned()));
         let changed = outcome.drifts.iter().map(|(id, drift)| (id, drift.to_string()));
         for (id, who) in changed.chain(recreated) {
             if let Some(want) = wanted.get(id) {
-                fights.reverted(id, &want.applied, who, io.now());
+                contention.reverted(id, &want.applied, who, io.now());
             }
         }
         for (id, failure) in &outcome.failures {
@@ -429,9 +429,9 @@ fn unproven(others: &PeerView<'_>, stores: &Stores) -> Unproven {
 }
 
 /// What is approved, and whether some of it is still to be deleted.
-fn approved(released: &ApprovedPrune, work: &Work<'_>, board: &WorkIndex) -> Approved {
+fn approved(released: &ApprovedPrune, work: &Work<'_>, index: &WorkIndex) -> Approved {
     let Work { loaded, sync, live, .. } = work;
-    let is_due = brake::is_due(released, sync, &loaded.measure, live, board);
+    let is_due = brake::is_due(released, sync, &loaded.measure, live, index);
     Approved { prune: released.clone(), is_due }
 }
 
@@ -458,7 +458,7 @@ fn leave_out(state: &mut SyncState, subject: &Subject<'_>, work: &mut Work<'_>) 
     if subject.sync.spec.failure_policy == FailurePolicy::Atomic && work.blocked > 0 {
         work.plan.wait();
     }
-    work.fought = state.plans.fights.hold(&mut work.plan, wanted, now);
+    work.fought = state.plans.contention.hold(&mut work.plan, wanted, now);
 }
 
 /// What is held after this plan, and what becomes of the approval that the GitSync carries.

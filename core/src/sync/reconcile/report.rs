@@ -10,7 +10,7 @@ use crate::sync::io::effect::Effect;
 use crate::sync::io::poll::SourceFailure;
 use crate::sync::io::{Ended, EngineError, Io};
 use crate::sync::peers::hand_over::GIVE_UP;
-use crate::sync::reasons::{EngineReason, Reason, Trigger, Verdict, unready};
+use crate::sync::reasons::{EngineReason, Trigger, Verdict, unready};
 use crate::sync::reconcile::FIRST_POLL;
 use crate::sync::reconcile::approvals::tell_outdated;
 use crate::sync::reconcile::engine::{Engine, LOOK_AGAIN};
@@ -70,7 +70,7 @@ impl Engine {
             let message = format!(
                 "{revision}: {writes} object(s) were written or deleted before the GitSync or its commit changed"
             );
-            let mut said = unready(EngineReason::Progressing, &message, false);
+            let mut said = unready(EngineReason::Progressing, &message);
             said.reconciling = true;
             return said;
         }
@@ -131,7 +131,7 @@ impl Engine {
         }
         let written = self.status().write_report(subject, report, event).await;
         // What waited for the commit to be applied may go on.
-        subject.io.tell(Effect::Writing(false));
+        subject.io.emit(Effect::Writing(false));
         tell_objects(&self.stores, &mut state.telling, subject, carry);
         written?;
         let given = state.telling.outdated.take();
@@ -148,7 +148,8 @@ impl Engine {
 
 /// Not Ready, because the newest commit cannot be read.
 pub(crate) fn unread(failure: &SourceFailure) -> Verdict {
-    let mut said = unready(Reason::Source(failure.reason), &failure.message, failure.terminal);
+    let mut said = unready(failure.reason, &failure.message);
+    said.stalled = failure.terminal;
     said.reconciling = !failure.terminal;
     said
 }

@@ -84,7 +84,7 @@ impl SyncState {
             self.plans.refused.clear();
         }
         if trigger == Trigger::Request {
-            self.plans.fights.forget();
+            self.plans.contention.forget();
         }
         self.waits.recalled = recalled.or(self.waits.recalled.take());
     }

@@ -13,7 +13,7 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::problems::{CONFLICT, FORBIDDEN, REFUSED};
 use crate::sync::io::effect::{Effect, Event};
-use crate::sync::reasons::EngineReason;
+use crate::sync::reasons::{EngineReason, EventReason};
 use crate::sync::status::history::ReportMemory;
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::verdict::place_and_message;
@@ -72,14 +72,17 @@ impl Standing {
 }
 
 /// Whether it is as it was meant. Work that goes on is nothing bad, and neither is an end that is awaited. (pure)
-pub(crate) fn is_good(ready: bool, reason: &str) -> bool {
-    let goes_on = [
-        EngineReason::Progressing,
-        EngineReason::HandingOver,
-        EngineReason::Terminating,
-        EngineReason::Deleting,
-    ];
-    ready || goes_on.iter().any(|said| said.as_str() == reason)
+pub(crate) fn is_good(ready: bool, reason: Option<EngineReason>) -> bool {
+    let goes_on = matches!(
+        reason,
+        Some(
+            EngineReason::Progressing
+                | EngineReason::HandingOver
+                | EngineReason::Terminating
+                | EngineReason::Deleting
+        )
+    );
+    ready || goes_on
 }
 
 /// A GitSync as what an event is about. (pure)
@@ -104,12 +107,13 @@ pub(crate) fn turned(turn: Turn, about: ObjectReference, status: &GitSyncStatus)
         Turn::Ready => "Ready",
         Turn::Suspended => "Suspended",
         Turn::Resumed => {
-            let (reason, note) = ("Resumed", "spec.suspend is false: the repository is looked at");
-            return Some(Event { about, good: true, reason: reason.into(), note: note.into() });
+            let reason = EventReason::Resumed.to_string();
+            let note = "spec.suspend is false: the repository is looked at".into();
+            return Some(Event { about, good: true, reason, note });
         }
     };
     let said = status.conditions.iter().find(|condition| condition.type_ == type_)?;
-    let good = is_good(said.status == "True", &said.reason);
+    let good = is_good(said.status == "True", EngineReason::parse(&said.reason));
     Some(Event { about, good, reason: said.reason.clone(), note: said.message.clone() })
 }
 
@@ -117,19 +121,19 @@ pub(crate) fn turned(turn: Turn, about: ObjectReference, status: &GitSyncStatus)
 struct OfObject {
     id: ObjectId,
     good: bool,
-    reason: &'static str,
+    reason: EventReason,
     note: String,
 }
 
 /// Which object cannot be written, and the reason of the event that tells of it.
-type Trouble = (ObjectId, &'static str);
+type Trouble = (ObjectId, EventReason);
 
 /// The same of a problem, if it is one that the object itself is to tell of. (pure)
 fn trouble(problem: &Problem) -> Option<Trouble> {
     let reason = match problem.code.as_str() {
-        CONFLICT => "Conflict",
-        REFUSED => "Refused",
-        FORBIDDEN => "Forbidden",
+        CONFLICT => EventReason::Conflict,
+        REFUSED => EventReason::Refused,
+        FORBIDDEN => EventReason::Forbidden,
         _ => return None,
     };
     let (kind, name) = problem.object.as_deref()?.split_once('/')?;
@@ -204,7 +208,7 @@ pub(crate) fn tell_objects(
     for (id, drift) in &carry.outcome.drifts {
         tracing::info!(namespace, %id, %drift, "undone");
         let (id, note) = (id.clone(), format!("{id}: {drift}; undone"));
-        all.push(OfObject { id, good: true, reason: "DriftCorrected", note });
+        all.push(OfObject { id, good: true, reason: EventReason::DriftCorrected, note });
     }
     let rest = all.split_off(all.len().min(MOST_OBJECTS));
     for OfObject { id, good, reason, note } in all {
@@ -212,22 +216,22 @@ pub(crate) fn tell_objects(
         // What could not be made has none.
         let live = stores.managed(id.kind).live(&key);
         let about = reference(id.kind.as_str(), &key, live.as_ref().map(|live| live.uid()));
-        let reason = reason.to_owned();
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        let reason = reason.to_string();
+        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
     }
     let Some(OfObject { reason, note: first, .. }) = rest.first() else { return };
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<EventReason, usize> = BTreeMap::new();
     for one in &rest {
         *counts.entry(one.reason).or_default() += 1;
     }
     let counts: Vec<_> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let (about, good) = (subject.about(), rest.iter().all(|one| one.good));
-    let (counts, reason) = (counts.join(", "), (*reason).to_owned());
+    let (counts, reason) = (counts.join(", "), reason.to_string());
     let note = format!(
         "{} more object(s) have no event of their own ({counts}); first: {first}",
         rest.len()
     );
-    io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+    io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
 }
 
 #[cfg(test)]
@@ -274,11 +278,11 @@ mod tests {
     #[test]
     fn g18_work_that_goes_on_is_no_warning() {
         for reason in ["Progressing", "HandingOver", "Terminating", "Deleting"] {
-            assert!(is_good(false, reason), "{reason}");
+            assert!(is_good(false, EngineReason::parse(reason)), "{reason}");
         }
-        assert!(is_good(true, "Succeeded"));
+        assert!(is_good(true, Some(EngineReason::Succeeded)));
         for reason in ["Timeout", "PruneHeld", "DependencyNotReady", "ProblemsFound"] {
-            assert!(!is_good(false, reason), "{reason}");
+            assert!(!is_good(false, EngineReason::parse(reason)), "{reason}");
         }
     }
 

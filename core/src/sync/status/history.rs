@@ -8,8 +8,7 @@ use crate::sync::apply::Outcome;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::effect::Event;
 use crate::sync::plan::Plan;
-use crate::sync::reasons::Verdict;
-use crate::sync::reasons::{EngineReason, SyncOutcome, Trigger};
+use crate::sync::reasons::{EngineReason, EventReason, SyncOutcome, Trigger, Verdict};
 use crate::sync::status::SyncRecord;
 use crate::sync::status::events::is_good;
 use crate::sync::status::plan_result::PlanResult;
@@ -31,7 +30,7 @@ pub struct ReportMemory {
     pub outdated: Option<String>,
     /// The objects that cannot be written and that events have told of, each with the event's reason; `None` before that is known
     /// from the status.
-    pub told: Option<BTreeSet<(ObjectId, &'static str)>>,
+    pub told: Option<BTreeSet<(ObjectId, EventReason)>>,
 }
 
 impl Default for ReportMemory {
@@ -114,7 +113,7 @@ pub(crate) fn event(subject: &Subject<'_>, said: &Verdict, done: &SyncRecord) ->
     let (created, updated, pruned) = done.counts;
     Event {
         about: subject.about(),
-        good: is_good(said.ready, said.reason.as_str()),
+        good: is_good(said.ready, said.reason.engine()),
         reason: said.reason.to_string(),
         note: format!("{} ({created} created, {updated} updated, {pruned} pruned)", said.message),
     }

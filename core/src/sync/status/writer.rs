@@ -42,7 +42,7 @@ impl StatusWriter<'_> {
         let turn = self.last_written.turn(key, uid, status);
         let event = news.or_else(|| turned(turn?, of_sync(key, uid), status));
         if let Some(event) = event {
-            io.tell(Effect::Event(Box::new(event)));
+            io.emit(Effect::Event(Box::new(event)));
         }
     }
 
@@ -147,7 +147,7 @@ impl StatusWriter<'_> {
         }
         let count = plan.create.len() + plan.update.len() + plan.prune.len();
         let message = format!("{}: writing or deleting {count} object(s)", loaded.revision);
-        let mut said = unready(EngineReason::Progressing, &message, false);
+        let mut said = unready(EngineReason::Progressing, &message);
         said.reconciling = true;
         // A request is handled at the end.
         Some(Report { handled: None, ..Report::blank(subject, said, remote) })

@@ -101,7 +101,7 @@ impl Story {
             go_on: &|| true,
             absent: &|| true,
             given: &|_, _| true,
-            until: io.now() + LONGEST,
+            until: io.now() + MAX_APPLY_TIME,
         };
         let mut settled = Settled::new();
         let work = apply(&writer, &self.desired, &plan, &mut settled, &mut self.pieces);
@@ -127,7 +127,7 @@ fn g18_writes_that_fail_slowly_end_in_time_and_the_next_plan_goes_on_with_the_re
     let mut tried: BTreeMap<String, usize> = BTreeMap::new();
     for piece in 0..6 {
         let (outcome, asked, seconds) = story.piece(Server { seconds: 10, code: 500 });
-        assert!(seconds <= LONGEST.as_secs() + 20, "{seconds} s");
+        assert!(seconds <= MAX_APPLY_TIME.as_secs() + 20, "{seconds} s");
         assert_eq!(outcome.failures.len() + outcome.left, OBJECTS, "piece {piece}");
         assert!(outcome.left >= OBJECTS / 3, "{} left", outcome.left);
         assert!(names(&asked, "delete").is_empty() && outcome.pruned == 0, "nothing is deleted");
@@ -162,7 +162,7 @@ fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_nothing_af
     let (mut story, mut all, mut pieces) = (Story::new(false), Vec::new(), Vec::new());
     loop {
         let (outcome, asked, seconds) = story.piece(Server { seconds: 10, code: 200 });
-        assert!(seconds <= LONGEST.as_secs() + 20 && outcome.failures.is_empty());
+        assert!(seconds <= MAX_APPLY_TIME.as_secs() + 20 && outcome.failures.is_empty());
         all.extend(asked);
         pieces.push(outcome.created);
         if outcome.left == 0 {
@@ -222,6 +222,6 @@ fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its
     // What would be refused keeps the rest from being asked for ever, and all from being written.
     let mut story = Story::new(true);
     let (outcome, asked, seconds) = story.piece(Server { seconds: 10, code: 500 });
-    assert!(outcome.rehearsed && outcome.left > 0 && seconds <= LONGEST.as_secs() + 20);
+    assert!(outcome.rehearsed && outcome.left > 0 && seconds <= MAX_APPLY_TIME.as_secs() + 20);
     assert_eq!((outcome.failures.len(), names(&asked, "patch").len()), (asked.len(), 0));
 }

@@ -145,7 +145,7 @@ pub(crate) fn with_writer<T>(
         go_on: &|| true,
         absent,
         given: &|mark, _| mark.sync_uid != "keeps",
-        until: io.now() + LONGEST,
+        until: io.now() + MAX_APPLY_TIME,
     };
     let pass = Coroutine::new(io.clone(), work(&writer));
     drive(pass, start, |request| (Duration::ZERO, server.answer(&request.call))).0

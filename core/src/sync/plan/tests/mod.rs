@@ -363,7 +363,7 @@ fn g22_what_another_sync_gives_is_taken_over_in_place() {
     let other = SyncRef { uid: "uid-2".into(), name: "other".into(), ..sync() };
     let mut w = world(&["a", "b"], &["a"]);
     w.live.extend([live("b", Some(&other.mark(&id("b")).to_string()))]);
-    assert_eq!(w.plan().conflicts[0].sibling.as_deref(), Some("other"));
+    assert_eq!(w.plan().conflicts[0].peer.as_deref(), Some("other"));
     w.others.gives.insert(id("b"));
     let plan = w.plan();
     assert!(plan.conflicts.is_empty() && plan.create.is_empty());
