@@ -41,7 +41,7 @@ use crate::sync::io::{Coroutine, Limit, Now, Step};
 use crate::sync::machine::Machine;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::Moved;
-use crate::sync::published::wanted_agents::{WantedAgents, tell_agents};
+use crate::sync::published::wanted_agents::{WantedAgents, publish_agents};
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::triggers::listen;
@@ -183,7 +183,7 @@ impl Driver {
         let errors = loaded.catalog.has_errors();
         self.builds.tell(key, uid, loaded.url(), &loaded.builds, errors, live);
         let before = before.as_ref().map(|before| &before.desired);
-        tell_agents(&self.wanted, key, before, &loaded.desired);
+        publish_agents(&self.wanted, key, before, &loaded.desired);
     }
 
     fn forget(&self, key: &Key) {

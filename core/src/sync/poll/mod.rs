@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
-use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT, parse_duration};
+use crate::sync::commit::loaded::{Loaded, MAX_SPEC_TIMEOUT, parse_duration};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::{Effect, PollRequest};
 use crate::sync::io::poll::{Answer, AnswerSlot, Found, Question, SourceFailure};
@@ -178,7 +178,7 @@ impl Poller<'_> {
             return Some(self.learn(remote, subject, answer));
         }
         let question = remote.polling()?.clone();
-        let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MOST_TIMEOUT);
+        let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MAX_SPEC_TIMEOUT);
         if io.now().saturating_duration_since(question.began) < timeout + HANGS {
             return None;
         }

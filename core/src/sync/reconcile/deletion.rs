@@ -12,8 +12,8 @@ use crate::api::{GitSync, ObjectId, keys};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key};
 use crate::next::{Next, delay};
-use crate::sync::apply::impersonation::Refusal;
-use crate::sync::apply::problems::{Refused, write_problems};
+use crate::sync::apply::impersonation::{AccountCheck, Refusal};
+use crate::sync::apply::problems::{Refused, Written, write_problems};
 use crate::sync::apply::terminating::{finalizers, keepers};
 use crate::sync::apply::{MAX_APPLY_TIME, Outcome, Pruned, Writer};
 use crate::sync::commit::desired::{DesiredSet, SyncRef};
@@ -287,7 +287,8 @@ impl Engine {
         state.end.parting = None;
         let count = victims.len() + given.len();
 
-        let account = match self.rules.writer(&mut state.plans.account, subject, false).await {
+        let check = AccountCheck::Always;
+        let account = match self.rules.writer(&mut state.plans.account, subject, check).await {
             Ok(account) => account,
             Err(Refusal { reason: EngineReason::ServiceAccountNotFound, .. }) => {
                 let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
@@ -346,17 +347,17 @@ impl Engine {
             sync: &reference,
             commit: "",
             atomic: false,
-            go_on: &current,
-            absent: &absent,
+            is_current: &current,
+            is_absence_proven: &absent,
             // It takes nothing.
-            given: &|_, _| false,
-            until: io.now() + MAX_APPLY_TIME,
+            is_handed_over: &|_, _| false,
+            deadline: io.now() + MAX_APPLY_TIME,
         };
         let mut undeleted = BTreeMap::new();
         for victim in victims.iter().take(BATCH) {
             match writer.prune(victim).await {
                 Ok(Pruned::Gone | Pruned::Ending) => state.end.parted += 1,
-                Ok(Pruned::Taken) => {}
+                Ok(Pruned::Skipped) => {}
                 // How far it is is told first.
                 Ok(Pruned::Late) => break,
                 // Somebody who suspends it or changes the policy now is obeyed now.
@@ -377,14 +378,10 @@ impl Engine {
         let reason = if denied { EngineReason::Forbidden } else { EngineReason::Deleting };
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
-        let problems = write_problems(
-            key,
-            &DesiredSet::new(),
-            &Plan::default(),
-            &outcome,
-            &Refused::new(),
-            &[],
-        );
+        let (plan, refused) = (Plan::default(), Refused::new());
+        let written =
+            Written { plan: &plan, outcome: &outcome, refused: &refused, contended: &[] };
+        let problems = write_problems(key, &DesiredSet::new(), &written);
         state.plans.attempts = state.plans.attempts.saturating_add(1);
         let wait = io.jitter(delay(state.plans.attempts)).min(subject.retry_after());
         self.say(state, subject, &live, (reason, &what, "trying again"), &problems, wait).await

@@ -11,8 +11,9 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::definition::diagnostic;
 use crate::sync::apply::contention::Contended;
+use crate::sync::apply::impersonation::AccountCheck;
 use crate::sync::apply::memory::PlanMemory;
-use crate::sync::apply::problems::{leave_refused, write_problems};
+use crate::sync::apply::problems::{Written, leave_refused, write_problems};
 use crate::sync::apply::resume::Resume;
 use crate::sync::apply::terminating::still_there;
 use crate::sync::apply::{Failure, MAX_APPLY_TIME, Outcome, Writer, apply};
@@ -297,14 +298,15 @@ impl Engine {
     ) -> Result<Outcome, EngineError> {
         let Subject { io, key, entry, sync, .. } = subject;
         let Work { loaded, plan, told, .. } = &*work;
-        let account =
-            match self.rules.writer(&mut state.plans.account, subject, plan.is_settled()).await {
-                Ok(account) => account,
-                Err(refusal) => {
-                    work.carried.refusal = Some(refusal);
-                    return Ok(Outcome::default());
-                }
-            };
+        let check =
+            if plan.is_settled() { AccountCheck::UnlessKnown } else { AccountCheck::Always };
+        let account = match self.rules.writer(&mut state.plans.account, subject, check).await {
+            Ok(account) => account,
+            Err(refusal) => {
+                work.carried.refusal = Some(refusal);
+                return Ok(Outcome::default());
+            }
+        };
         self.prepare_end_of(subject, plan, work.blocked).await?;
         if plan.is_settled() {
             state.plans.resume = Resume::default();
@@ -338,10 +340,10 @@ impl Engine {
             sync: &work.sync,
             commit: &loaded.revision.commit,
             atomic: sync.spec.failure_policy == FailurePolicy::Atomic,
-            go_on: &current,
-            absent: &absent,
-            given: &given,
-            until: io.now() + MAX_APPLY_TIME,
+            is_current: &current,
+            is_absence_proven: &absent,
+            is_handed_over: &given,
+            deadline: io.now() + MAX_APPLY_TIME,
         };
         let writes = apply(&writer, &loaded.measure, plan, settled, resume);
         Ok(self.status().beside(subject, slow, writes).await)
@@ -401,7 +403,7 @@ impl Engine {
         state.plans.try_denied_again(subject.retry_after(), io.now());
         carried.undeleted = outcome.undeleted.len();
         carried.ending = still_there(plan.ending.iter().chain(&outcome.ending), live);
-        carried.left = outcome.left + outcome.taken;
+        carried.left = outcome.unstarted + outcome.skipped;
         carried.wait = work.fought.iter().map(|fought| fought.wait).min();
         Ok((counts, approved))
     }
@@ -498,8 +500,8 @@ fn problems(
     let view = state.plans.view.as_ref();
     problems.extend(view.into_iter().flat_map(|view| view.references.problems()).cloned());
     let refused = &state.plans.refused;
-    let found = write_problems(subject.key, &loaded.measure, plan, outcome, refused, fought);
-    problems.extend(found);
+    let written = Written { plan, outcome, refused, contended: fought };
+    problems.extend(write_problems(subject.key, &loaded.measure, &written));
     diagnostic::sort(&mut problems);
     problems
 }

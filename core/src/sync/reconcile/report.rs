@@ -96,7 +96,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let PlanResult { plan, outcome, .. } = carry;
         let finished =
-            !said.reason.is(EngineReason::Progressing) || (outcome.left == 0 && !outcome.stopped);
+            !said.reason.is(EngineReason::Progressing) || (outcome.unstarted == 0 && !outcome.stopped);
         let is_news = news.is_some();
         let last = subject.status().and_then(|status| status.history.first());
         let untold = std::mem::take(&mut state.telling.untold);
@@ -181,7 +181,7 @@ fn come_back(
 ) -> Duration {
     let PlanResult { outcome, carried, .. } = carry;
     // What is not any more what was planned with is planned anew, whether or not the change alone starts a plan.
-    let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting) || outcome.taken > 0;
+    let retry = carried.transient > 0 || (carried.undeleted > 0 && !waiting) || outcome.skipped > 0;
     state.plans.attempts = if retry { state.plans.attempts.saturating_add(1) } else { 0 };
     let mut wait = state.remote.until_poll(subject.io.now());
     if let Some(fought) = carried.wait {
@@ -198,7 +198,7 @@ fn come_back(
     }
     if retry {
         wait = wait.min(subject.io.jitter(delay(state.plans.attempts)));
-    } else if outcome.left > 0 {
+    } else if outcome.unstarted > 0 {
         // The next piece.
         wait = Duration::ZERO;
     }
