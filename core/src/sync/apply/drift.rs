@@ -27,7 +27,8 @@ impl fmt::Display for Drift {
             let shown = self.fields.iter().take(MAX_NAMED_FIELDS).map(String::as_str);
             f.write_str(&shown.collect::<Vec<_>>().join(", "))?;
         }
-        if let Some(more) = self.fields.len().checked_sub(MAX_NAMED_FIELDS).filter(|more| *more > 0) {
+        if let Some(more) = self.fields.len().checked_sub(MAX_NAMED_FIELDS).filter(|more| *more > 0)
+        {
             write!(f, " and {more} more")?;
         }
         match self.managers.as_slice() {

@@ -9,7 +9,6 @@ use crate::cluster::live::{SpecHash, hash_json};
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
 use crate::shared_map::SharedMap;
-use crate::sync::commit::last_good::LastGood;
 
 /// The GitSync that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +36,15 @@ impl SyncRef {
             name: id.name.clone(),
         }
     }
+}
+
+/// The earlier commit that a last good definition comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastGood {
+    /// The last commit with the definition.
+    pub commit: String,
+    /// Whether all commits since then are known. Otherwise an unknown one may have changed the definition.
+    pub certain: bool,
 }
 
 /// [`Desired::applied`] as bytes, to be kept for each object.

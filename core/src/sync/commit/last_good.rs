@@ -7,16 +7,7 @@ use std::sync::Arc;
 
 use crate::api::ObjectId;
 use crate::definition::Catalog;
-use crate::sync::commit::desired::{Desired, DesiredSet};
-
-/// The earlier commit that a last good definition comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastGood {
-    /// The last commit with the definition.
-    pub commit: String,
-    /// Whether all commits since then are known. Otherwise an unknown one may have changed the definition.
-    pub certain: bool,
-}
+use crate::sync::commit::desired::{Desired, DesiredSet, LastGood};
 
 /// An earlier commit, and what was remembered with it.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,4 @@
-//! References to objects that are neither in the commit nor in the cluster, checked again only where something
-//! changed.
+//! References to objects that are neither in the commit nor in the cluster. Updated only where something has changed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,29 +7,30 @@ use crate::api::{Kind, ObjectId};
 use crate::definition::{Catalog, Definition, check_definition};
 use crate::sync::commit::desired::Change;
 
-/// The findings, by the object that names another one.
+/// The dangling references of a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct References {
+    /// The problems, by the object that names another one.
     found: BTreeMap<ObjectId, Vec<Problem>>,
-    /// What is named and is not in the commit, and whether it was in the cluster.
+    /// Named objects that are not in the commit, and whether they were in the cluster.
     outside: BTreeMap<ObjectId, bool>,
-    /// How often an object is named.
+    /// How many references name an object.
     named: HashMap<ObjectId, usize>,
     broken: BTreeMap<ObjectId, String>,
 }
 
 impl References {
-    /// Those of a whole catalog.
+    /// Checks all references of a catalog.
     pub fn of(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Self {
         let mut all = Self::default();
         for definition in catalog.definitions.values() {
             all.count(definition);
         }
-        all.check_again(catalog, exists);
+        all.check_all(catalog, exists);
         all
     }
 
-    fn check_again(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
+    fn check_all(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
         self.found.clear();
         self.outside.clear();
         self.broken.clone_from(&catalog.broken);
@@ -39,13 +39,13 @@ impl References {
         }
     }
 
-    /// Checks what differs between two commits, and all if something that others name has come or gone or says
-    /// more than its name. `touched` are the live objects that have changed.
+    /// Checks the objects that differ between two commits. Checks all if a named object was added, removed or changed, since
+    /// that may change the problems of others. `dirty` are the live objects that have changed.
     pub fn update<'a>(
         &mut self,
         (old, catalog): (&Catalog, &Catalog),
         changes: &[(ObjectId, Change)],
-        mut touched: impl Iterator<Item = &'a ObjectId>,
+        mut dirty: impl Iterator<Item = &'a ObjectId>,
         exists: &dyn Fn(&ObjectId) -> bool,
     ) {
         for (id, _) in changes {
@@ -56,20 +56,20 @@ impl References {
                 self.count(definition);
             }
         }
-        // What is wanted counts as there, whatever becomes of the live object.
-        let stranger =
-            touched.any(|id| self.outside.get(id).is_some_and(|known| *known != exists(id)));
-        // Whoever names it and is no change itself named it before, too.
+        // Only objects outside of the commit: a wanted object counts as existing, whatever happens to the live one.
+        let outside_changed =
+            dirty.any(|id| self.outside.get(id).is_some_and(|known| *known != exists(id)));
+        // An unchanged object named it before, too, so `named` is complete.
         let matters = |(id, change): &(ObjectId, Change)| match change {
-            // An agent that is named is asked for no more than that it is there.
+            // Of an agent a reference needs only the existence.
             Change::Changed => id.kind != Kind::Agent && self.named.contains_key(id),
-            // Its name may be, or may have been, what was meant by another one.
+            // The name may be the suggestion in the problem of another object.
             Change::Added | Change::Removed => {
                 !self.found.is_empty() || self.named.contains_key(id)
             }
         };
-        if stranger || self.broken != catalog.broken || changes.iter().any(matters) {
-            self.check_again(catalog, exists);
+        if outside_changed || self.broken != catalog.broken || changes.iter().any(matters) {
+            self.check_all(catalog, exists);
         } else {
             for (id, _) in changes {
                 self.check(id, catalog, exists);
@@ -108,7 +108,7 @@ impl References {
         };
     }
 
-    /// All of them.
+    /// All problems.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         self.found.values().flatten()
     }

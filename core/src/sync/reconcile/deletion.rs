@@ -379,8 +379,7 @@ impl Engine {
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
         let (plan, refused) = (Plan::default(), Refused::new());
-        let written =
-            Written { plan: &plan, outcome: &outcome, refused: &refused, contended: &[] };
+        let written = Written { plan: &plan, outcome: &outcome, refused: &refused, contended: &[] };
         let problems = write_problems(key, &DesiredSet::new(), &written);
         state.plans.attempts = state.plans.attempts.saturating_add(1);
         let wait = io.jitter(delay(state.plans.attempts)).min(subject.retry_after());

@@ -95,8 +95,8 @@ impl Engine {
         news: Option<SyncRecord>,
     ) -> Result<(), EngineError> {
         let PlanResult { plan, outcome, .. } = carry;
-        let finished =
-            !said.reason.is(EngineReason::Progressing) || (outcome.unstarted == 0 && !outcome.stopped);
+        let finished = !said.reason.is(EngineReason::Progressing)
+            || (outcome.unstarted == 0 && !outcome.stopped);
         let is_news = news.is_some();
         let last = subject.status().and_then(|status| status.history.first());
         let untold = std::mem::take(&mut state.telling.untold);

@@ -66,7 +66,7 @@ fn g10_what_is_kept_up_to_date_is_what_a_check_of_all_gives() {
         let (mut catalog, mut live) = (Catalog::default(), BTreeSet::new());
         let mut kept = References::of(&catalog, &|_| false);
         for step in 0..30 {
-            let (old, mut touched) = (catalog.clone(), Vec::new());
+            let (old, mut dirty) = (catalog.clone(), Vec::new());
             for _ in 0..dice.roll(3) {
                 let id = any_id(&mut dice);
                 if dice.roll(3) == 0 {
@@ -81,14 +81,14 @@ fn g10_what_is_kept_up_to_date_is_what_a_check_of_all_gives() {
                 if !live.remove(&id) {
                     live.insert(id.clone());
                 }
-                touched.push(id);
+                dirty.push(id);
             }
             if dice.roll(15) == 0 {
                 catalog.broken = [(any_id(&mut dice), "x.yaml".to_owned())].into();
             }
             let differ = changes(&desired_set(&old), &desired_set(&catalog));
             let exists = |id: &ObjectId| live.contains(id);
-            kept.update((&old, &catalog), &differ, touched.iter(), &exists);
+            kept.update((&old, &catalog), &differ, dirty.iter(), &exists);
             let anew = References::of(&catalog, &exists);
             assert_eq!(kept.found, anew.found, "seed {seed}, step {step}");
             assert_eq!(kept.named, anew.named, "seed {seed}, step {step}");

@@ -68,10 +68,8 @@ fn a3_agents_that_are_told_by_what_differs_are_those_that_are_told_anew() {
                 let (is, should) = (wanted.has("team", name), anew.has("team", name));
                 assert_eq!(is, should, "seed {seed}, step {step}: {name}");
             }
-            let changed = before
-                .symmetric_difference(&wanted_names(told[at].as_ref()))
-                .cloned()
-                .collect();
+            let changed =
+                before.symmetric_difference(&wanted_names(told[at].as_ref())).cloned().collect();
             let heard = std::mem::take(&mut *heard.lock().expect("lock"));
             assert_eq!(heard, changed, "seed {seed}, step {step}");
         }
@@ -81,7 +79,6 @@ fn a3_agents_that_are_told_by_what_differs_are_those_that_are_told_anew() {
 /// The agents of a commit that can be called.
 fn wanted_names(desired: Option<&DesiredSet>) -> BTreeSet<String> {
     let all = desired.into_iter().flat_map(DesiredSet::iter);
-    let agents =
-        all.filter(|(id, want)| id.kind == Kind::Agent && want.definition.offers.exposed);
+    let agents = all.filter(|(id, want)| id.kind == Kind::Agent && want.definition.offers.exposed);
     agents.map(|(id, _)| id.name.clone()).collect()
 }
