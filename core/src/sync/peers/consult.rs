@@ -19,7 +19,7 @@ pub(crate) fn consult(
     pending: Option<&PendingPrune>,
     latch_key: &str,
 ) -> Vec<String> {
-    let contested = plan.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    let contested = plan.conflicts.iter().any(|conflict| conflict.peer.is_some());
     let shown = pending.map(|pending| pending.digest.as_str());
     let new = plan.held.as_ref().is_some_and(|held| Some(held.digest.as_str()) != shown);
     let new = new && !brake::is_shown(pending, latch_key);
@@ -29,7 +29,7 @@ pub(crate) fn consult(
     let asked: Vec<_> = others.not_polled.iter().map(|other| other.name.clone()).collect();
     if !asked.is_empty() {
         // A peer may be about to give these objects up.
-        plan.conflicts.retain(|c| c.sibling.as_ref().is_none_or(|s| !asked.contains(s)));
+        plan.conflicts.retain(|c| c.peer.as_ref().is_none_or(|s| !asked.contains(s)));
         // A peer may want some of these objects.
         plan.unheard = plan.held.take_if(|_| new);
     }

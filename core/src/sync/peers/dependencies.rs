@@ -19,7 +19,7 @@ use crate::sync::live_namespace::LiveNamespace;
 use crate::sync::live_namespace::Namespace;
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::Peers;
-use crate::sync::reasons::{EngineReason, Verdict, unready};
+use crate::sync::reasons::{EngineReason, Verdict, stalled, unready};
 use crate::sync::subject::Subject;
 
 /// Whether the newest commit waits for other GitSyncs (`dependsOn`), and which commit is applied meanwhile.
@@ -73,7 +73,7 @@ impl Dependencies<'_> {
         if !memory.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {
             let (uid, before) = (subject.entry.uid.clone(), memory.released.clone());
             let published = Published { uid, before, loaded: newest.clone() };
-            subject.io.tell(Effect::Publish(Box::new(published)));
+            subject.io.emit(Effect::Publish(Box::new(published)));
             memory.released = Some(newest.clone());
         }
         memory.released_for = subject.generation;
@@ -102,7 +102,7 @@ impl Dependencies<'_> {
             entry.map(|entry| names(&entry)).unwrap_or_default()
         })?;
         let message = format!("dependsOn goes in a circle: {}", found.join(" → "));
-        Some(unready(EngineReason::DependencyCycle, &message, true))
+        Some(stalled(EngineReason::DependencyCycle, &message))
     }
 
     /// Which dependencies have to be waited for before a new commit is applied.
@@ -123,7 +123,7 @@ impl Dependencies<'_> {
             return None;
         }
         let message = format!("{} waits: {}", newest.revision, why.join("; "));
-        let mut waits = unready(EngineReason::DependencyNotReady, &message, false);
+        let mut waits = unready(EngineReason::DependencyNotReady, &message);
         waits.reconciling = true;
         Some(waits)
     }

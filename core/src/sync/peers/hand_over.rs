@@ -122,15 +122,15 @@ impl Inner {
             let mut has_changed = false;
             for (id, change) in differing.iter().filter(wants) {
                 has_changed |= match change {
-                    Change::SyncOutcome => {
+                    Change::Added => {
                         both(&mut self.contested, key, other).insert(id.clone());
                         both(&mut self.contested, other, key).insert(id.clone())
                     }
-                    Change::Gone => {
+                    Change::Removed => {
                         both(&mut self.contested, key, other).remove(id);
                         both(&mut self.contested, other, key).remove(id)
                     }
-                    Change::Differs => false,
+                    Change::Changed => false,
                 };
             }
             if has_changed {

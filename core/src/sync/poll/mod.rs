@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
-use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT, parse_duration};
+use crate::sync::commit::loaded::{Loaded, MAX_SPEC_TIMEOUT, parse_duration};
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::effect::{Effect, Found, PollRequest};
-use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
+use crate::sync::io::effect::{Effect, PollRequest};
+use crate::sync::io::poll::{Answer, AnswerSlot, Found, Question, SourceFailure};
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::poll::remote::Remote;
@@ -169,7 +169,7 @@ impl Poller<'_> {
         }
         let result = remote.take_answer().map(|answer| self.record_answer(remote, subject, answer));
         if remote.polling().is_some() {
-            subject.io.tell(Effect::StopPolling);
+            subject.io.emit(Effect::StopPolling);
         }
         remote.stop_polling();
         result
@@ -182,7 +182,7 @@ impl Poller<'_> {
             return Some(self.record_answer(remote, subject, answer));
         }
         let question = remote.polling()?.clone();
-        let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MOST_TIMEOUT);
+        let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MAX_SPEC_TIMEOUT);
         if io.now().saturating_duration_since(question.began) < timeout + MOST_POLL_QUEUE_TIME {
             return None;
         }
@@ -228,7 +228,7 @@ impl Poller<'_> {
         let (at, slot) = (question.at, remote.poll(question.clone()));
         self.polls.began(&key.name, OpenPoll { at, of: (entry.uid.clone(), *generation), slot });
         let PollContext { needless, has_objects, reads_last } = context;
-        io.tell(Effect::Poll(Box::new(PollRequest {
+        io.emit(Effect::Poll(Box::new(PollRequest {
             sync: (*sync).clone(),
             question,
             anew,

@@ -10,6 +10,7 @@ use crate::sync::io::effect::{Effect, Event};
 use crate::sync::plan::approvals::{is_gone, words};
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::plan::{Held, brake};
+use crate::sync::reasons::EventReason;
 use crate::sync::reconcile::engine::{Engine, RECHECK_INTERVAL};
 use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::held_deletes::without_approval;
@@ -73,6 +74,6 @@ pub(crate) fn announce_outdated(subject: &Subject<'_>, given: &str, held: Option
             "{words}, and it releases nothing: an approval counts only for what status.pendingPrune shows with its digest"
         ),
     };
-    let (about, reason) = (subject.about(), "ApprovalOutdated".to_owned());
-    subject.io.tell(Effect::Event(Box::new(Event { about, good: false, reason, note })));
+    let (about, reason) = (subject.about(), EventReason::ApprovalOutdated.to_string());
+    subject.io.emit(Effect::Event(Box::new(Event { about, good: false, reason, note })));
 }

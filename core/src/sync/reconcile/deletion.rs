@@ -12,10 +12,10 @@ use crate::cluster::account::Account;
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key};
 use crate::next::{Next, delay};
-use crate::sync::apply::impersonation::{Refusal, Rejection};
-use crate::sync::apply::problems::{Refused, write_problems};
+use crate::sync::apply::impersonation::{AccountCheck, Refusal, Rejection};
+use crate::sync::apply::problems::{Refused, Written, write_problems};
 use crate::sync::apply::terminating::{finalizers, keepers};
-use crate::sync::apply::{LONGEST, Outcome, Pruned, Writer};
+use crate::sync::apply::{MAX_APPLY_TIME, Outcome, Pruned, Writer};
 use crate::sync::commit::desired::{DesiredSet, SyncRef};
 use crate::sync::io::effect::{Call, Effect, Event, Reply};
 use crate::sync::io::{Ended, EngineError, Io};
@@ -25,7 +25,7 @@ use crate::sync::peers::hand_over::POLL_ANSWER_DEADLINE;
 use crate::sync::peers::view::PeerView;
 use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::plan::{Others, Plan, Settled, Victim};
-use crate::sync::reasons::{EngineReason, unready};
+use crate::sync::reasons::{EngineReason, EventReason, unready};
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::reconcile::finalizer::{deletes_objects, has_finalizer};
 use crate::sync::reconcile::state::SyncState;
@@ -105,7 +105,7 @@ struct Deletion<'a> {
 /// How far a deletion has come.
 enum Step {
     /// The finalizer can go: whether all ended as the spec wants it, and the reason and note of the event.
-    Over { good: bool, reason: &'static str, note: String },
+    Over { good: bool, reason: EventReason, note: String },
     /// The deletion goes on.
     Later(Next),
 }
@@ -147,16 +147,16 @@ impl Engine {
             // The deletion policy is not known, so no object is deleted.
             let error = entry.value.parse_error().unwrap_or_default();
             let note = format!("it does not parse, so its objects stay: {error}");
-            Step::Over { good: false, reason: "Orphaned", note }
+            Step::Over { good: false, reason: EventReason::Orphaned, note }
         };
         drop(state);
         let (good, reason, note) = match step {
             Step::Later(next) => return Ok(next),
             Step::Over { good, reason, note } => (good, reason, note),
         };
-        tracing::info!(object = %key, reason, note, "the end of a GitSync");
-        let (about, reason) = (of_sync(key, &entry.uid), reason.to_owned());
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        tracing::info!(object = %key, reason = reason.as_str(), note, "the end of a GitSync");
+        let (about, reason) = (of_sync(key, &entry.uid), reason.to_string());
+        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
         self.remove_finalizer(io, key, &entry.uid).await?;
         self.forget(io, key);
         Ok(Next::Forget)
@@ -179,7 +179,8 @@ impl Engine {
             return self.finish(state, &deletion).await;
         }
         state.deletion.waiting_since = None;
-        let account = match self.rules.writer(&mut state.plans.account, subject, false).await {
+        let check = AccountCheck::Always;
+        let account = match self.rules.writer(&mut state.plans.account, subject, check).await {
             Ok(account) => account,
             Err(refusal) => return self.refused(state, &deletion, refusal).await,
         };
@@ -244,7 +245,7 @@ impl Engine {
                 keys::PRUNE
             ),
         };
-        Ok(Step::Over { good: ending.is_empty(), reason: "Deleted", note })
+        Ok(Step::Over { good: ending.is_empty(), reason: EventReason::Deleted, note })
     }
 
     /// There is no account to delete with.
@@ -258,7 +259,7 @@ impl Engine {
         let Refusal { reason, message, .. } = refusal;
         if reason == EngineReason::ServiceAccountNotFound {
             let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
-            return Ok(Step::Over { good: false, reason: "Orphaned", note });
+            return Ok(Step::Over { good: false, reason: EventReason::Orphaned, note });
         }
         let what = format!("{count} object(s) cannot be deleted");
         let (what, detail) = (what.as_str(), message.as_str());
@@ -312,17 +313,17 @@ impl Engine {
             sync: reference,
             commit: "",
             atomic: false,
-            go_on: &unchanged,
-            absent: &absent,
+            is_current: &unchanged,
+            is_absence_proven: &absent,
             // A GitSync that is being deleted takes no object over.
-            given: &|_, _| false,
-            until: io.now() + LONGEST,
+            is_handed_over: &|_, _| false,
+            deadline: io.now() + MAX_APPLY_TIME,
         };
         let mut undeleted = BTreeMap::new();
         for victim in parting.victims.iter().take(DELETES_PER_REPORT) {
             match writer.prune(victim).await {
                 Ok(Pruned::Gone | Pruned::Ending) => state.deletion.deleted += 1,
-                Ok(Pruned::Taken) => {}
+                Ok(Pruned::Skipped) => {}
                 // The status is written first.
                 Ok(Pruned::Late) => break,
                 // A change of the spec takes effect at once.
@@ -355,7 +356,8 @@ impl Engine {
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
         let (nothing, plan, refused) = (DesiredSet::new(), Plan::default(), Refused::new());
-        let problems = write_problems(key, &nothing, &plan, &outcome, &refused, &[]);
+        let written = Written { plan: &plan, outcome: &outcome, refused: &refused, contended: &[] };
+        let problems = write_problems(key, &nothing, &written);
         state.plans.attempts = state.plans.attempts.saturating_add(1);
         let wait = io.jitter(delay(state.plans.attempts)).min(subject.retry_after());
         let (what, detail, problems) = (what.as_str(), "trying again", problems.as_slice());
@@ -379,7 +381,7 @@ impl Engine {
         if !detail.is_empty() {
             message = format!("{message}; {detail}");
         }
-        let mut verdict = unready(reason, &message, false);
+        let mut verdict = unready(reason, &message);
         verdict.reconciling = true;
         let index = WorkIndex::new(reference, &DesiredSet::new(), live, &Settled::new());
         let plan = Plan::default();
@@ -401,7 +403,7 @@ async fn nothing_to_delete(subject: &Subject<'_>) -> Option<Step> {
     if !deletes_objects(sync) {
         let why = if sync.spec.suspend { "it is suspended" } else { "deletionPolicy is Orphan" };
         let note = format!("its objects stay: {why}");
-        return Some(Step::Over { good: true, reason: "Orphaned", note });
+        return Some(Step::Over { good: true, reason: EventReason::Orphaned, note });
     }
     match io.ask(None, Call::FindNamespace).await {
         Ok(Reply::Found { deleting: false }) => None,
@@ -411,7 +413,7 @@ async fn nothing_to_delete(subject: &Subject<'_>) -> Option<Step> {
         }
         Ok(_) | Err(_) => {
             let note = "the namespace is being deleted, and takes the objects along".to_owned();
-            Some(Step::Over { good: true, reason: "Released", note })
+            Some(Step::Over { good: true, reason: EventReason::Released, note })
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::impersonation::Rules;
 use crate::sync::io::Io;
-use crate::sync::io::effect::{Effect, Found};
+use crate::sync::io::effect::Effect;
+use crate::sync::io::poll::Found;
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::dirty::Dirty;
@@ -85,7 +86,7 @@ impl Engine {
         self.dirty.forget(key);
         self.last_written.forget(key);
         self.states().remove(&key.name);
-        io.tell(Effect::Forget);
+        io.emit(Effect::Forget);
     }
 
     /// The one writer of the statuses of the namespace.

@@ -64,7 +64,7 @@ impl Engine {
             latch_key: &latch_key,
             desired: &loaded.measure,
             live: &live,
-            board: &view.board,
+            index: &view.index,
             has_errors: loaded.catalog.has_errors(),
             broken: &loaded.catalog.broken,
             broken_paths: &loaded.catalog.broken_paths,
@@ -124,7 +124,7 @@ impl Engine {
         // Of any other commit, an earlier operator may have written only a part.
         let whole = subject.was_applied_whole(&loaded.revision);
         if first && !state.dependencies.waiting && whole {
-            view.board.trust(&loaded.desired);
+            view.index.trust(&loaded.desired);
         }
         view
     }
@@ -145,7 +145,7 @@ impl Engine {
         let paused = work.plan.paused.iter().filter_map(owner);
         let paused = paused.filter(|mark| mark.sync_namespace == key.namespace);
         let paused = paused.map(|mark| mark.sync_name);
-        let contested = work.plan.conflicts.iter().filter_map(|conflict| conflict.sibling.clone());
+        let contested = work.plan.conflicts.iter().filter_map(|conflict| conflict.peer.clone());
         let owners = paused.chain(contested).map(|name| Key::new(&key.namespace, name));
         let owners: BTreeSet<_> = owners.collect();
         let lives = |owner: &Key| owner != *key && self.stores.git_syncs.get(owner).is_some();
@@ -188,7 +188,7 @@ impl Engine {
             // What an older commit does not want is given to nobody: only the newest commit offers objects.
             let newest = state.waiting_commit(subject.generation).zip(state.plans.view.as_ref());
             let offered = newest.map(|(newest, view)| {
-                let candidates = candidates(newest, &view.board, loaded);
+                let candidates = candidates(newest, &view.index, loaded);
                 offered(newest, sync, &candidates, live, others)
             });
             offered.unwrap_or_default()
@@ -233,7 +233,7 @@ pub(super) fn leave_out(state: &mut SyncState, subject: &Subject<'_>, work: &mut
     if subject.sync.spec.failure_policy == FailurePolicy::Atomic && work.blocked > 0 {
         work.plan.wait();
     }
-    work.contended = state.plans.fights.hold(&mut work.plan, wanted, now);
+    work.contended = state.plans.contention.hold(&mut work.plan, wanted, now);
 }
 
 /// The deletes that are held after this plan, and what becomes of the approval in the annotation.

@@ -38,7 +38,7 @@ use crate::cluster::store::Key;
 use crate::next::Next;
 use crate::sync::io::{Ended, Io};
 use crate::sync::peers::dependencies::Dependencies;
-use crate::sync::reasons::{EngineReason, unready};
+use crate::sync::reasons::{EngineReason, stalled, unready};
 use crate::sync::reconcile::approvals::withdrawn;
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::reconcile::state::SyncState;
@@ -120,7 +120,7 @@ impl Engine {
         }
         let account = sync.spec.service_account_name.as_deref();
         if let Err(refusal) = self.rules.account(&key.namespace, account) {
-            let verdict = unready(refusal.reason, &refusal.message, true);
+            let verdict = stalled(refusal.reason, &refusal.message);
             self.status().report(subject, Report::blank(subject, verdict, &state.remote)).await?;
             return Ok(Next::Settled);
         }
@@ -142,7 +142,7 @@ impl Engine {
         if let Some(result) = self.poller().stop(&mut state.remote, subject) {
             state.note_poll(result);
         }
-        let verdict = unready(EngineReason::Suspended, "", false);
+        let verdict = unready(EngineReason::Suspended, "");
         let mut report = Report::blank(subject, verdict, &state.remote);
         report.suspended = true;
         // The commit that a request (`requestedAt`) asked for is not applied.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::git_sync::{Problem, Stages};
 use crate::definition::diagnostic;
 use crate::sync::apply::Outcome;
-use crate::sync::apply::problems::write_problems;
+use crate::sync::apply::problems::{Written, write_problems};
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::EngineError;
 use crate::sync::reconcile::engine::Engine;
@@ -75,8 +75,8 @@ fn problems(
     let view = state.plans.view.as_ref();
     problems.extend(view.into_iter().flat_map(|view| view.references.problems()).cloned());
     let refused = &state.plans.refused;
-    let found = write_problems(subject.key, &loaded.measure, plan, outcome, refused, contended);
-    problems.extend(found);
+    let written = Written { plan, outcome, refused, contended };
+    problems.extend(write_problems(subject.key, &loaded.measure, &written));
     diagnostic::sort(&mut problems);
     problems
 }

@@ -28,7 +28,7 @@ impl Engine {
         }
         let Some(trigger) = poller.due(&state.remote, subject) else { return };
         let (view, live) = (state.plans.view.as_ref(), subject.live(&self.stores));
-        let index = view.map(|view| &view.board);
+        let index = view.map(|view| &view.index);
         let loaded = state.remote.loaded.as_deref();
         // While a commit waits for dependencies, the commit that was applied before the operator started is kept applied.
         let waits =
@@ -71,7 +71,7 @@ impl Engine {
                 return Ok(Next::After(POLL_REPORT_DELAY));
             }
             (None, _) => {
-                let mut verdict = unready(EngineReason::Progressing, READING_MESSAGE, false);
+                let mut verdict = unready(EngineReason::Progressing, READING_MESSAGE);
                 verdict.reconciling = true;
                 verdict
             }

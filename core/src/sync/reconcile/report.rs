@@ -67,7 +67,7 @@ impl Engine {
             let message = format!(
                 "{revision}: {writes} object(s) were written or deleted before the GitSync or its commit changed"
             );
-            let mut verdict = unready(EngineReason::Progressing, &message, false);
+            let mut verdict = unready(EngineReason::Progressing, &message);
             verdict.reconciling = true;
             return verdict;
         }
@@ -103,7 +103,7 @@ impl Engine {
         }
         let written = self.status().report_sync(subject, report, event).await;
         // Writes that gave way to this commit may go on.
-        subject.io.tell(Effect::Writing(false));
+        subject.io.emit(Effect::Writing(false));
         announce_objects(&self.stores, &mut state.reports, subject, result);
         written?;
         let outdated = state.reports.outdated_approval.take();
@@ -123,8 +123,8 @@ impl Engine {
 fn report_of<'a>(state: &SyncState, synced: &Synced<'a>, done: &[SyncRecord]) -> Report<'a> {
     let Synced { subject, loaded, result, verdict, .. } = synced;
     let PlanResult { plan, outcome, .. } = result;
-    let finished =
-        !verdict.reason.is(EngineReason::Progressing) || (outcome.left == 0 && !outcome.stopped);
+    let finished = !verdict.reason.is(EngineReason::Progressing)
+        || (outcome.unstarted == 0 && !outcome.stopped);
     Report {
         generation: subject.generation,
         verdict: (*verdict).clone(),
@@ -178,7 +178,7 @@ fn next_reconcile(
     let PlanResult { outcome, remaining, .. } = result;
     // An object that was not the planned one any more is planned again, also if its change alone starts no plan.
     let retry =
-        remaining.transient > 0 || (remaining.undeleted > 0 && !waiting) || outcome.taken > 0;
+        remaining.transient > 0 || (remaining.undeleted > 0 && !waiting) || outcome.skipped > 0;
     state.plans.attempts = if retry { state.plans.attempts.saturating_add(1) } else { 0 };
     let mut wait = state.remote.until_poll(subject.io.now());
     if let Some(contended) = remaining.wait {
@@ -195,7 +195,7 @@ fn next_reconcile(
     }
     if retry {
         wait = wait.min(subject.io.jitter(delay(state.plans.attempts)));
-    } else if outcome.left > 0 {
+    } else if outcome.unstarted > 0 {
         // The plan is resumed.
         wait = Duration::ZERO;
     }

@@ -85,7 +85,7 @@ impl SyncState {
             self.plans.refused.clear();
         }
         if trigger == Trigger::Request {
-            self.plans.fights.forget();
+            self.plans.contention.forget();
         }
         self.dependencies.recalled = recalled.or(self.dependencies.recalled.take());
     }

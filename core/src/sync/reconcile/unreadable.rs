@@ -9,7 +9,7 @@ use crate::sync::io::EngineError;
 use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Reply};
 use crate::sync::reasons::EngineReason;
-use crate::sync::reasons::unready;
+use crate::sync::reasons::{stalled, unready};
 use crate::sync::reconcile::engine::{Engine, RECHECK_INTERVAL};
 use crate::sync::status::build::status;
 use crate::sync::status::report::Report;
@@ -29,7 +29,7 @@ impl Engine {
             );
             let generation = sync.metadata.generation.unwrap_or(0);
             let subject = Subject { io, key, entry, sync: &sync, generation, own: None };
-            let mut verdict = unready(EngineReason::KindsNotListed, &message, false);
+            let mut verdict = unready(EngineReason::KindsNotListed, &message);
             verdict.reconciling = true;
             let report = Report::of(generation, verdict, io.time());
             self.status().report(&subject, report).await?;
@@ -59,7 +59,7 @@ impl Engine {
             "this GitSync cannot be read by this version of Convoke: {error}; nothing is done for it until its spec is changed"
         );
         let generation = live.metadata.generation.unwrap_or_default();
-        let verdict = unready(EngineReason::InvalidSpec, &message, true);
+        let verdict = stalled(EngineReason::InvalidSpec, &message);
         let new = status(Some(&old), Report::of(generation, verdict, io.time()));
         let written = if serde_json::to_value(&new).ok() == Some(raw) {
             Some(new)

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use crate::api::git_sync::{ApprovedPrune, FailurePolicy};
 use crate::api::{Kind, Mark, ObjectId};
 use crate::cluster::store::Key;
+use crate::sync::apply::impersonation::AccountCheck;
 use crate::sync::apply::memory::PlanMemory;
 use crate::sync::apply::resume::Resume;
 use crate::sync::apply::terminating::still_there;
-use crate::sync::apply::{Failure, LONGEST, Outcome, Writer, apply};
+use crate::sync::apply::{Failure, MAX_APPLY_TIME, Outcome, Writer, apply};
 use crate::sync::io::EngineError;
 use crate::sync::io::effect::Effect;
 use crate::sync::live_namespace::Namespace;
@@ -37,7 +38,7 @@ impl Engine {
             return Ok(());
         }
         let handled = held.handled.clone();
-        let index = state.plans.view.as_ref().map(|view| &view.board);
+        let index = state.plans.view.as_ref().map(|view| &view.index);
         let released = work.plan.released.as_ref().zip(index);
         let released = released.map(|(released, index)| approved(released, work, index));
         let pending = held.pending.clone();
@@ -64,17 +65,18 @@ impl Engine {
     ) -> Result<Outcome, EngineError> {
         let Subject { io, key, entry, sync, .. } = subject;
         let Work { loaded, plan, peers_version, .. } = &*work;
-        let account =
-            match self.rules.writer(&mut state.plans.account, subject, plan.is_settled()).await {
-                Ok(account) => account,
-                Err(refusal) => {
-                    work.remaining.refusal = Some(refusal);
-                    return Ok(Outcome::default());
-                }
-            };
+        let check =
+            if plan.is_settled() { AccountCheck::UnlessKnown } else { AccountCheck::Always };
+        let account = match self.rules.writer(&mut state.plans.account, subject, check).await {
+            Ok(account) => account,
+            Err(refusal) => {
+                work.remaining.refusal = Some(refusal);
+                return Ok(Outcome::default());
+            }
+        };
         self.update_finalizer_for_plan(subject, plan, work.blocked).await?;
         if plan.is_settled() {
-            state.plans.pieces = Resume::default();
+            state.plans.resume = Resume::default();
             return Ok(Outcome::default());
         }
         let newer = state.remote.has_news();
@@ -92,13 +94,13 @@ impl Engine {
         let absent =
             || self.peers_version() == *peers_version && failing(&self.stores, known).is_none();
         let given = |mark: &Mark, id: &ObjectId| self.still_gives(mark, id, key);
-        io.tell(Effect::Writing(true));
+        io.emit(Effect::Writing(true));
         let slow = if state.dependencies.waiting {
             None
         } else {
             StatusWriter::slow_report(&state.remote, subject, loaded, plan)
         };
-        let PlanMemory { settled, pieces, .. } = &mut state.plans;
+        let PlanMemory { settled, resume, .. } = &mut state.plans;
         let writer = Writer {
             io,
             account: account.as_ref(),
@@ -106,12 +108,12 @@ impl Engine {
             sync: &work.sync,
             commit: &loaded.revision.commit,
             atomic: sync.spec.failure_policy == FailurePolicy::Atomic,
-            go_on: &current,
-            absent: &absent,
-            given: &given,
-            until: io.now() + LONGEST,
+            is_current: &current,
+            is_absence_proven: &absent,
+            is_handed_over: &given,
+            deadline: io.now() + MAX_APPLY_TIME,
         };
-        let writes = apply(&writer, &loaded.measure, plan, settled, pieces);
+        let writes = apply(&writer, &loaded.measure, plan, settled, resume);
         Ok(self.status().report_if_slow(subject, slow, writes).await)
     }
 
@@ -127,8 +129,8 @@ impl Engine {
         let Subject { io, key, .. } = subject;
         let Work { loaded, sync, live, plan, remaining, .. } = work;
         let wanted = &loaded.measure;
-        let PlanMemory { view, settled, fights, refused, .. } = &mut state.plans;
-        let Some(PlanView { board: index, .. }) = view else { return Err(EngineError::Stuck) };
+        let PlanMemory { view, settled, contention, refused, .. } = &mut state.plans;
+        let Some(PlanView { index, .. }) = view else { return Err(EngineError::Stuck) };
         for id in &outcome.written {
             if let Some(want) = wanted.get(id) {
                 index.wrote(id, want);
@@ -140,7 +142,7 @@ impl Engine {
         let others = self.dirty.peek(key);
         let others = others.unwrap_or_else(|| everything(index, live));
         for id in own.chain(&others) {
-            index.look(id, sync, wanted, live, settled);
+            index.update(id, sync, wanted, live, settled);
         }
         let left = plan.released.as_ref().filter(|approved| {
             let left = brake::left(sync, wanted, live, index);
@@ -156,7 +158,7 @@ impl Engine {
         let changed = outcome.drifts.iter().map(|(id, drift)| (id, drift.to_string()));
         for (id, who) in changed.chain(recreated) {
             if let Some(want) = wanted.get(id) {
-                fights.reverted(id, &want.applied, who, io.now());
+                contention.reverted(id, &want.applied, who, io.now());
             }
         }
         for (id, failure) in &outcome.failures {
@@ -170,7 +172,7 @@ impl Engine {
         state.plans.try_denied_again(subject.retry_after(), io.now());
         remaining.undeleted = outcome.undeleted.len();
         remaining.ending = still_there(plan.ending.iter().chain(&outcome.ending), live);
-        remaining.left = outcome.left + outcome.taken;
+        remaining.left = outcome.unstarted + outcome.skipped;
         remaining.wait = work.contended.iter().map(|contended| contended.wait).min();
         Ok((counts, approved))
     }

@@ -26,8 +26,9 @@ use crate::next::{Next, delay};
 use crate::sync::apply::impersonation::Rules;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::Sink;
-use crate::sync::io::effect::{Effect, Event, Found, PollRequest, Replied, Request};
-use crate::sync::io::{Now, Step};
+use crate::sync::io::effect::{Effect, Event, PollRequest, Replied, Request};
+use crate::sync::io::poll::Found;
+use crate::sync::io::{Limit, Now, Step};
 use crate::sync::machine::Machine;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::Moved;
@@ -359,7 +360,8 @@ impl Operator {
     /// Asks a reconcile what is to be done, and takes note of it. Gives the request, if it is one; whether there is more.
     pub fn pull(&mut self, name: &str) -> (Option<&Flying>, bool) {
         let mine = self.flying.iter().filter(|flying| flying.sync == name).count();
-        let step = self.machine.next(name, self.now(), mine < self.slots);
+        let limit = if mine < self.slots { Limit::Free } else { Limit::Reached };
+        let step = self.machine.next(name, self.now(), limit);
         if let Some(heard) = &mut self.heard {
             heard.extend(words::of_step(name, &step));
         }

@@ -10,6 +10,7 @@ use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::poll::Answer;
 use crate::sync::io::poll::SourceFailure;
+use crate::sync::reasons::SourceReason;
 
 impl Sim {
     /// A poll goes on.
@@ -90,7 +91,7 @@ impl Sim {
         if fails {
             let message = "the remote does not answer".to_owned();
             failure = Some(SourceFailure {
-                reason: "GitUnreachable",
+                reason: SourceReason::ConnectionFailed,
                 message,
                 terminal: false,
                 distrusts: false,

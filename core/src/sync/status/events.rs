@@ -14,7 +14,7 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::problems::{CONFLICT, FORBIDDEN, REFUSED};
 use crate::sync::io::effect::{Effect, Event};
-use crate::sync::reasons::EngineReason;
+use crate::sync::reasons::{EngineReason, EventReason};
 use crate::sync::status::memory::ReportMemory;
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::verdict::place_and_message;
@@ -74,14 +74,17 @@ impl AnnouncedState {
 }
 
 /// Whether an event with this reason is Normal. Work in progress and a deletion that goes on are no Warning. (pure)
-pub(crate) fn is_good(ready: bool, reason: &str) -> bool {
-    let goes_on = [
-        EngineReason::Progressing,
-        EngineReason::HandingOver,
-        EngineReason::Terminating,
-        EngineReason::Deleting,
-    ];
-    ready || goes_on.iter().any(|known| known.as_str() == reason)
+pub(crate) fn is_good(ready: bool, reason: Option<EngineReason>) -> bool {
+    let goes_on = matches!(
+        reason,
+        Some(
+            EngineReason::Progressing
+                | EngineReason::HandingOver
+                | EngineReason::Terminating
+                | EngineReason::Deleting
+        )
+    );
+    ready || goes_on
 }
 
 /// The reference to a GitSync in an event. (pure)
@@ -110,12 +113,13 @@ pub(crate) fn event_of_change(
         StateChange::Ready => "Ready",
         StateChange::Suspended => "Suspended",
         StateChange::Resumed => {
-            let (reason, note) = ("Resumed", "spec.suspend is false: the repository is looked at");
-            return Some(Event { about, good: true, reason: reason.into(), note: note.into() });
+            let reason = EventReason::Resumed.to_string();
+            let note = "spec.suspend is false: the repository is looked at".into();
+            return Some(Event { about, good: true, reason, note });
         }
     };
     let shown = status.conditions.iter().find(|condition| condition.type_ == type_)?;
-    let good = is_good(shown.status == "True", &shown.reason);
+    let good = is_good(shown.status == "True", EngineReason::parse(&shown.reason));
     Some(Event { about, good, reason: shown.reason.clone(), note: shown.message.clone() })
 }
 
@@ -123,19 +127,19 @@ pub(crate) fn event_of_change(
 struct ObjectEvent {
     id: ObjectId,
     good: bool,
-    reason: &'static str,
+    reason: EventReason,
     note: String,
 }
 
 /// An object that cannot be written, and the reason of its event.
-type Refused = (ObjectId, &'static str);
+type Refused = (ObjectId, EventReason);
 
 /// The object of a problem, if the problem makes an event about the object. (pure)
 fn refused(problem: &Problem) -> Option<Refused> {
     let reason = match problem.code.as_str() {
-        CONFLICT => "Conflict",
-        REFUSED => "Refused",
-        FORBIDDEN => "Forbidden",
+        CONFLICT => EventReason::Conflict,
+        REFUSED => EventReason::Refused,
+        FORBIDDEN => EventReason::Forbidden,
         _ => return None,
     };
     let (kind, name) = problem.object.as_deref()?.split_once('/')?;
@@ -211,7 +215,7 @@ pub(crate) fn announce_objects(
     for (id, drift) in &result.outcome.drifts {
         tracing::info!(namespace, %id, %drift, "undone");
         let (id, note) = (id.clone(), format!("{id}: {drift}; undone"));
-        all.push(ObjectEvent { id, good: true, reason: "DriftCorrected", note });
+        all.push(ObjectEvent { id, good: true, reason: EventReason::DriftCorrected, note });
     }
     let rest = all.split_off(all.len().min(MOST_OBJECT_EVENTS));
     for ObjectEvent { id, good, reason, note } in all {
@@ -219,18 +223,18 @@ pub(crate) fn announce_objects(
         // An object that could not be created has no uid.
         let live = stores.managed(id.kind).live(&key);
         let about = reference(id.kind.as_str(), &key, live.as_ref().map(|live| live.uid()));
-        let reason = reason.to_owned();
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        let reason = reason.to_string();
+        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
     }
     if let Some(event) = event_of_rest(subject, &rest) {
-        io.tell(Effect::Event(Box::new(event)));
+        io.emit(Effect::Event(Box::new(event)));
     }
 }
 
 /// The event about the GitSync that counts the objects without an event of their own.
 fn event_of_rest(subject: &Subject<'_>, rest: &[ObjectEvent]) -> Option<Event> {
     let ObjectEvent { reason, note: first, .. } = rest.first()?;
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<EventReason, usize> = BTreeMap::new();
     for one in rest {
         *counts.entry(one.reason).or_default() += 1;
     }
@@ -241,7 +245,7 @@ fn event_of_rest(subject: &Subject<'_>, rest: &[ObjectEvent]) -> Option<Event> {
         counts.join(", ")
     );
     let (about, good) = (subject.about(), rest.iter().all(|one| one.good));
-    Some(Event { about, good, reason: (*reason).to_owned(), note })
+    Some(Event { about, good, reason: reason.to_string(), note })
 }
 
 #[cfg(test)]

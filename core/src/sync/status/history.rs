@@ -96,7 +96,7 @@ pub(crate) fn event(subject: &Subject<'_>, verdict: &Verdict, done: &SyncRecord)
     let (created, updated, pruned) = done.counts;
     Event {
         about: subject.about(),
-        good: is_good(verdict.ready, verdict.reason.as_str()),
+        good: is_good(verdict.ready, verdict.reason.engine()),
         reason: verdict.reason.to_string(),
         note: format!(
             "{} ({created} created, {updated} updated, {pruned} pruned)",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::api::ObjectId;
-use crate::sync::reasons::Trigger;
+use crate::sync::reasons::{EventReason, Trigger};
 use crate::sync::status::report::SyncRecord;
 
 /// What the next report has to know of the earlier ones.
@@ -19,7 +19,7 @@ pub struct ReportMemory {
     pub outdated_approval: Option<String>,
     /// The objects that cannot be written and that already had an event, each with the event's reason; `None` before they
     /// are read from the status.
-    pub announced: Option<BTreeSet<(ObjectId, &'static str)>>,
+    pub announced: Option<BTreeSet<(ObjectId, EventReason)>>,
 }
 
 impl Default for ReportMemory {

@@ -194,7 +194,8 @@ fn goes_on(plan: &Plan, remaining: &Remaining) -> bool {
 
 /// The verdict while the newest commit cannot be read.
 pub(crate) fn unreadable_remote(failure: &SourceFailure) -> Verdict {
-    let mut verdict = unready(Reason::Source(failure.reason), &failure.message, failure.terminal);
+    let mut verdict = unready(failure.reason, &failure.message);
+    verdict.stalled = failure.terminal;
     verdict.reconciling = !failure.terminal;
     verdict
 }

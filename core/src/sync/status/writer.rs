@@ -44,7 +44,7 @@ impl StatusWriter<'_> {
         let change = self.last_written.announce(key, uid, status);
         let event = done.or_else(|| event_of_change(change?, of_sync(key, uid), status));
         if let Some(event) = event {
-            io.tell(Effect::Event(Box::new(event)));
+            io.emit(Effect::Event(Box::new(event)));
         }
     }
 
@@ -150,7 +150,7 @@ impl StatusWriter<'_> {
         }
         let count = plan.create.len() + plan.update.len() + plan.prune.len();
         let message = format!("{}: writing or deleting {count} object(s)", loaded.revision);
-        let mut verdict = unready(EngineReason::Progressing, &message, false);
+        let mut verdict = unready(EngineReason::Progressing, &message);
         verdict.reconciling = true;
         // A request (`requestedAt`) counts as handled once the writes are done.
         Some(Report { handled: None, ..Report::blank(subject, verdict, remote) })

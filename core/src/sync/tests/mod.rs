@@ -285,7 +285,7 @@ fn g12_an_approval_waits_for_a_look_that_began_after_it_and_for_no_other() {
     let before = script.said("one");
     script.fails("one");
     assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));
-    assert_eq!(script.ready("one"), "False: GitUnreachable");
+    assert_eq!(script.ready("one"), "False: ConnectionFailed");
     assert_eq!(script.said("one") - before, 1, "why it waits");
     script.pass(Duration::from_secs(3600));
     assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));

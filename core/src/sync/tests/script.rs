@@ -19,6 +19,7 @@ use crate::sync::io::poll::Answer;
 use crate::sync::io::poll::SourceFailure;
 use crate::sync::properties::definition;
 use crate::sync::properties::repository::Definitions;
+use crate::sync::reasons::SourceReason;
 use crate::sync::simulation::operator::Operator;
 use crate::sync::simulation::server::{Name, Server};
 use crate::sync::transcripts::words;
@@ -269,7 +270,7 @@ impl Script {
 
     pub fn fails(&mut self, name: &str) {
         let failure = SourceFailure {
-            reason: "GitUnreachable",
+            reason: SourceReason::ConnectionFailed,
             message: "the remote does not answer".into(),
             terminal: false,
             distrusts: false,

@@ -14,7 +14,7 @@ use crate::cluster::view;
 use crate::sync::apply::impersonation::Rules;
 use crate::sync::io::drive::{io, start};
 use crate::sync::io::effect::Effect;
-use crate::sync::io::{Coroutine, Step};
+use crate::sync::io::{Coroutine, Limit, Step};
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::plan::{Cause, Conflict, Held, Victim};
@@ -93,10 +93,10 @@ fn g12_what_is_held_and_shown_stays_shown_and_asks_nobody() {
 #[test]
 fn g22_what_else_is_undecided_is_asked_beside_what_is_held() {
     let id = ObjectId::new(Kind::Agent, "b");
-    let conflict = |sibling: Option<&str>| Conflict {
+    let conflict = |peer: Option<&str>| Conflict {
         id: id.clone(),
         owner: "somebody".into(),
-        sibling: sibling.map(str::to_owned),
+        peer: peer.map(str::to_owned),
     };
     let released = Plan { prune: vec![victim("b")], ..holding() };
     let given = Plan { given: vec![(id.clone(), "other".into())], ..holding() };
@@ -137,7 +137,7 @@ fn g22_a_look_that_ends_before_somebody_waits_for_it_is_not_missed() {
         }
         let (io, made) = (io(start), holding());
         let work = async { engine.peers.ask_before(&io, &others, &[], &made) };
-        let step = Coroutine::new(io.clone(), work).next(start, true);
+        let step = Coroutine::new(io.clone(), work).next(start, Limit::Free);
         let woken = matches!(step, Step::Do(Effect::Wake(name, _)) if name == "main");
         assert_eq!(woken, meanwhile);
     }

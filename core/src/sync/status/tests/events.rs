@@ -40,11 +40,11 @@ fn g18_a_turn_is_told_once_and_what_is_being_found_out_is_none() {
 #[test]
 fn g18_work_that_goes_on_is_no_warning() {
     for reason in ["Progressing", "HandingOver", "Terminating", "Deleting"] {
-        assert!(is_good(false, reason), "{reason}");
+        assert!(is_good(false, EngineReason::parse(reason)), "{reason}");
     }
-    assert!(is_good(true, "Succeeded"));
+    assert!(is_good(true, Some(EngineReason::Succeeded)));
     for reason in ["Timeout", "PruneHeld", "DependencyNotReady", "ProblemsFound"] {
-        assert!(!is_good(false, reason), "{reason}");
+        assert!(!is_good(false, EngineReason::parse(reason)), "{reason}");
     }
 }
 
