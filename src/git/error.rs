@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::net::{NetError, NotAllowed};
 use convoke_core::sync::commit::source_error::SourceError;
 use convoke_core::text::is_invisible;
+use convoke_core::sync::reasons::SourceReason;
 
 /// Why a repository cannot be asked, fetched or read.
 ///
@@ -185,37 +186,43 @@ pub enum GitError {
 }
 
 impl GitError {
-    /// CamelCase, for conditions and events. Stable.
+    /// The name of [`Self::source_reason`].
     #[must_use]
     pub fn reason(&self) -> &'static str {
+        self.source_reason().as_str()
+    }
+
+    /// The reason for conditions and events.
+    #[must_use]
+    pub fn source_reason(&self) -> SourceReason {
         match self {
-            Self::InvalidUrl { .. } => "InvalidURL",
-            Self::InsecureConnection { .. } => "InsecureConnectionsDisallowed",
-            Self::AddressRefused(_) => "AddressRefused",
-            Self::InvalidRoots { .. } => "InvalidRoots",
-            Self::InvalidRef { .. } => "InvalidRef",
-            Self::InvalidPath { .. } => "InvalidPath",
-            Self::RefNotFound { .. } => "RefNotFound",
-            Self::EmptyRepository => "EmptyRepository",
-            Self::CommitGone { .. } => "CommitGone",
-            Self::CommitRefused { .. } => "CommitRefused",
-            Self::NotACommit { .. } => "NotACommit",
-            Self::PathMissing { .. } => "PathMissing",
-            Self::PathNotAFolder { .. } => "PathNotAFolder",
-            Self::AuthenticationFailed { .. } => "AuthenticationFailed",
-            Self::RepositoryNotFound { .. } => "RepositoryNotFound",
-            Self::Redirected { .. } => "RedirectRefused",
-            Self::NotAGitServer { .. } => "NotAGitServer",
-            Self::ServerFailed { .. } => "ServerFailed",
-            Self::CertificateNotTrusted { .. } => "CertificateNotTrusted",
-            Self::ConnectionFailed { .. } => "ConnectionFailed",
-            Self::Timeout { .. } => "Timeout",
-            Self::Silent { .. } => "ServerSilent",
-            Self::Busy => "Busy",
-            Self::PackTooLarge { .. } => "PackTooLarge",
-            Self::AnswerTooLarge { .. } => "AnswerTooLarge",
-            Self::CorruptData { .. } => "CorruptData",
-            Self::StorageFailed { .. } => "StorageFailed",
+            Self::InvalidUrl { .. } => SourceReason::InvalidURL,
+            Self::InsecureConnection { .. } => SourceReason::InsecureConnectionsDisallowed,
+            Self::AddressRefused(_) => SourceReason::AddressRefused,
+            Self::InvalidRoots { .. } => SourceReason::InvalidRoots,
+            Self::InvalidRef { .. } => SourceReason::InvalidRef,
+            Self::InvalidPath { .. } => SourceReason::InvalidPath,
+            Self::RefNotFound { .. } => SourceReason::RefNotFound,
+            Self::EmptyRepository => SourceReason::EmptyRepository,
+            Self::CommitGone { .. } => SourceReason::CommitGone,
+            Self::CommitRefused { .. } => SourceReason::CommitRefused,
+            Self::NotACommit { .. } => SourceReason::NotACommit,
+            Self::PathMissing { .. } => SourceReason::PathMissing,
+            Self::PathNotAFolder { .. } => SourceReason::PathNotAFolder,
+            Self::AuthenticationFailed { .. } => SourceReason::AuthenticationFailed,
+            Self::RepositoryNotFound { .. } => SourceReason::RepositoryNotFound,
+            Self::Redirected { .. } => SourceReason::RedirectRefused,
+            Self::NotAGitServer { .. } => SourceReason::NotAGitServer,
+            Self::ServerFailed { .. } => SourceReason::ServerFailed,
+            Self::CertificateNotTrusted { .. } => SourceReason::CertificateNotTrusted,
+            Self::ConnectionFailed { .. } => SourceReason::ConnectionFailed,
+            Self::Timeout { .. } => SourceReason::Timeout,
+            Self::Silent { .. } => SourceReason::ServerSilent,
+            Self::Busy => SourceReason::Busy,
+            Self::PackTooLarge { .. } => SourceReason::PackTooLarge,
+            Self::AnswerTooLarge { .. } => SourceReason::AnswerTooLarge,
+            Self::CorruptData { .. } => SourceReason::CorruptData,
+            Self::StorageFailed { .. } => SourceReason::StorageFailed,
         }
     }
 
@@ -304,7 +311,7 @@ impl GitError {
 
 impl From<GitError> for SourceError {
     fn from(error: GitError) -> Self {
-        let (reason, message, hint) = (error.reason(), error.to_string(), error.hint());
+        let (reason, message, hint) = (error.source_reason(), error.to_string(), error.hint());
         Self::Git { reason, message, hint, terminal: error.is_terminal() }
     }
 }

@@ -22,6 +22,7 @@ use crate::cluster::store::{Entry, Key, Store};
 use crate::definition::variables::Variables;
 use crate::runtime::queue::Queue;
 use crate::sync::commit::source_error::SourceError;
+use crate::sync::reasons::SourceReason;
 
 /// What is followed.
 const LABEL: (&str, &str) = ("convoke.dev/agents", "allow");
@@ -53,18 +54,18 @@ pub async fn read(
             Ok(Some(map)) => map,
             Ok(None) => {
                 let message = format!("the ConfigMap {name} of spec.variables does not exist");
-                return Err(failure("VariablesMissing", message, None));
+                return Err(failure(SourceReason::VariablesMissing, message, None));
             }
             Err(error) => {
                 let message = format!("cannot read the ConfigMap {name}: {error}");
-                return Err(failure("VariablesUnreadable", message, None));
+                return Err(failure(SourceReason::VariablesUnreadable, message, None));
             }
         };
         let (key, value) = LABEL;
         if map.labels().get(key).is_none_or(|found| found != value) {
             let message = format!("the ConfigMap {name} of spec.variables lacks a label");
             let hint = format!("kubectl label configmap {name} {key}={value}");
-            return Err(failure("VariablesNotAllowed", message, Some(hint)));
+            return Err(failure(SourceReason::VariablesNotAllowed, message, Some(hint)));
         }
         values.extend(map.data.unwrap_or_default());
     }

@@ -1,4 +1,4 @@
-//! The live objects of one namespace, as the stores show them.
+//! The live objects of one namespace, as the watch stores have them.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::cluster::live::{Live, Stores};
 use crate::cluster::store::Key;
 use crate::sync::commit::desired::SyncRef;
 
-/// The live objects of our kinds in the namespace of a sync, ours or not.
+/// The live objects in the namespace of a GitSync, of all kinds that Convoke writes, whoever owns them.
 pub trait Namespace {
-    /// One object.
+    /// Returns one object.
     fn get(&self, id: &ObjectId) -> Option<Live>;
-    /// All of them.
+    /// Lists all objects.
     fn ids(&self) -> Vec<ObjectId>;
 }
 
-/// Live objects at one moment.
+/// The live objects at one moment.
 pub type LiveSet = BTreeMap<ObjectId, Live>;
 
 impl Namespace for LiveSet {
@@ -28,25 +28,25 @@ impl Namespace for LiveSet {
     }
 }
 
-/// The mark of a live object, if it names the object that carries it: a copied object is not ours.
+/// The ownership mark of a live object. `None` if it names another object: the mark of a copied object does not count.
 #[must_use]
 pub fn mark(live: &Live, id: &ObjectId, sync: &SyncRef) -> Option<Mark> {
     let mark = live.facts().annotations.get(keys::OWNER).and_then(Mark::parse)?;
     mark.names(id.kind, &sync.namespace, &id.name).then_some(mark)
 }
 
-/// Whether a live object is to be left as it is.
+/// Whether the annotation `convoke.dev/reconcile: disabled` pauses a live object.
 #[must_use]
 pub fn is_paused(live: &Live) -> bool {
     live.facts().annotations.get(keys::RECONCILE) == Some(keys::DISABLED)
 }
 
-/// Whether an object carries the mark of exactly this GitSync.
+/// Whether a live object carries the mark of exactly this GitSync.
 pub(crate) fn is_ours(live: &Live, id: &ObjectId, sync: &SyncRef) -> bool {
     mark(live, id, sync) == Some(sync.mark(id))
 }
 
-/// The live objects of a namespace in the stores.
+/// A namespace of the watch stores.
 #[derive(Clone, Copy)]
 pub struct LiveNamespace<'a> {
     /// The stores.
@@ -56,7 +56,7 @@ pub struct LiveNamespace<'a> {
 }
 
 impl LiveNamespace<'_> {
-    /// All of them at one moment.
+    /// All live objects at this moment.
     #[must_use]
     pub fn all(&self) -> LiveSet {
         self.ids().into_iter().filter_map(|id| Some((id.clone(), self.get(&id)?))).collect()
@@ -68,7 +68,7 @@ thread_local! {
     static EXAMINED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How many objects were looked at in this thread, for tests.
+/// (tests) How often this thread has read a live object.
 #[cfg(test)]
 #[must_use]
 pub fn examined() -> usize {

@@ -1,8 +1,8 @@
-//! The order in which the operator came to know things: what counts as newer is counted, not timed.
+//! The order in which the operator learns of events. Places are counted, so the order does not depend on a clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A place in that order. Each call of [`Seq::next`] gives a later one.
+/// A place in the order of events. Each call of [`Seq::next`] returns a later one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seq(u64);
 

@@ -1,5 +1,7 @@
-//! What the operator would decide, from objects that somebody else has read. It writes nothing and remembers
-//! nothing: what the operator keeps in memory between two plans (writes that changed nothing) is worked out anew.
+//! The plan that the operator would make, from objects that the command line has read.
+//!
+//! A preview writes nothing and remembers nothing. The settled objects, which the operator remembers from one plan to the
+//! next, are computed from the live objects.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +17,17 @@ use crate::sync::plan::approvals::is_gone;
 use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::plan::{Inputs, Others, Plan, Settled, Settling, Unproven, brake, plan};
 
-/// A live object.
+/// A live object, as read by the command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveManifest {
-    /// The object as the API server gives it.
+    /// The object as the API server returns it.
     pub object: Value,
-    /// Its spec in canonical form; `None` when it does not parse.
+    /// The spec in canonical form; `None` when it does not parse.
     pub spec: Option<Value>,
 }
 
 impl LiveManifest {
-    /// Takes an object of that kind.
+    /// Reads an object of a kind.
     #[must_use]
     pub fn new(kind: Kind, object: Value) -> Self {
         let spec = match kind {
@@ -37,14 +39,14 @@ impl LiveManifest {
         Self { object, spec }
     }
 
-    /// Its labels or annotations that a repository may have set.
+    /// The labels or annotations of the object, by the name of the field.
     #[must_use]
     pub fn metadata(&self, field: &str) -> BTreeMap<String, String> {
         let map = self.object["metadata"][field].as_object().into_iter().flatten();
         map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
-    /// An annotation.
+    /// The value of an annotation.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.object["metadata"]["annotations"][key].as_str()
@@ -55,7 +57,7 @@ fn spec<K: Ours>(object: &Value) -> Option<Value> {
     serde_json::from_value::<K>(object.clone()).ok().map(|object| object.spec_json())
 }
 
-/// The spec that an apply would leave: `kubectl scale` and autoscalers stand where Git sets no replicas.
+/// The spec after an apply. Where Git sets no replicas, those of the live object stay: autoscalers and `kubectl scale` set them.
 #[must_use]
 pub fn spec_after(desired: &Desired, live: Option<&Value>) -> Value {
     let mut spec = desired.definition.canonical_spec.json();
@@ -66,26 +68,26 @@ pub fn spec_after(desired: &Desired, live: Option<&Value>) -> Value {
     spec
 }
 
-/// Everything that a decision depends on.
+/// Everything that a previewed plan depends on.
 pub struct Preview<'a> {
-    /// For whom.
+    /// The GitSync.
     pub sync: &'a GitSync,
-    /// The commit that holds these definitions. `None`: no commit does, and the digest of a held plan means nothing.
+    /// The commit of the definitions. `None` for definitions that are not committed: then the digest of held deletes has no meaning.
     pub commit: Option<&'a str>,
     /// The definitions and their problems.
     pub catalog: &'a Catalog,
-    /// What they want.
+    /// The desired set.
     pub desired: &'a DesiredSet,
-    /// While they have errors: objects that the commit before wanted and these do not, with the file that wanted them.
+    /// If the definitions have errors: the objects that the commit before wanted and these do not, each with its file.
     pub last_paths: &'a BTreeMap<ObjectId, String>,
-    /// The live objects of our kinds in the namespace of the sync.
+    /// The live objects in the namespace of the GitSync.
     pub live: &'a BTreeMap<ObjectId, LiveManifest>,
-    /// The other GitSyncs.
+    /// The other GitSyncs of the namespace.
     pub others: &'a dyn Others,
 }
 
 impl Preview<'_> {
-    /// The plan that the operator would make, by the same function.
+    /// Makes the plan, with the function that the operator uses.
     #[must_use]
     pub fn plan(&self) -> Plan {
         let Self { sync, commit, catalog, desired, last_paths, live, others } = self;
@@ -101,7 +103,7 @@ impl Preview<'_> {
         let mut approved = status.and_then(|status| status.approved_prune.as_ref());
         let mut pending = status.and_then(|status| status.pending_prune.clone());
         if let Some(unapproved) = approved.take_if(|_| is_gone(approval)) {
-            // The operator does that first.
+            // The operator does the same before it plans.
             pending = Some(brake::taken_back(pending.as_ref(), unapproved, handled));
         }
         let settled = settled(desired, live);
@@ -116,7 +118,7 @@ impl Preview<'_> {
             latch_key: &latch_key,
             desired,
             live: &set,
-            board: &WorkIndex::new(&reference, desired, &set, &settled),
+            index: &WorkIndex::new(&reference, desired, &set, &settled),
             has_errors: catalog.has_errors(),
             broken: &catalog.broken,
             broken_paths: &catalog.broken_paths,
@@ -131,7 +133,7 @@ impl Preview<'_> {
             last_digest: status.and_then(|status| status.last_prune_digest.as_deref()),
             approved,
             pending: pending.as_ref(),
-            // The operator asks the other GitSyncs before it deletes.
+            // Only the operator asks the other GitSyncs before it deletes.
             unproven: &Unproven::default(),
             prune_base: status.and_then(GitSyncStatus::prune_base),
             others: *others,
@@ -140,7 +142,7 @@ impl Preview<'_> {
     }
 }
 
-/// The live objects as the engine sees them, by way of the same stores.
+/// The live objects as the engine has them, read by the same stores.
 fn live_set(namespace: &str, live: &BTreeMap<ObjectId, LiveManifest>) -> BTreeMap<ObjectId, Live> {
     let stores = Stores::new();
     live.iter()
@@ -152,7 +154,7 @@ fn live_set(namespace: &str, live: &BTreeMap<ObjectId, LiveManifest>) -> BTreeMa
         .collect()
 }
 
-/// Objects that differ only where an apply would leave them as they are.
+/// The objects that differ from Git, but that an apply would not change.
 fn settled(desired: &DesiredSet, live: &BTreeMap<ObjectId, LiveManifest>) -> Settled {
     desired
         .iter()

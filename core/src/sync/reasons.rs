@@ -1,22 +1,30 @@
-//! The words of a GitSync's status: conditions' reasons, outcomes and triggers of the history. They are part of the API.
+//! The fixed words of the API: reasons of conditions and events, outcomes and triggers of the history.
+//!
+//! Users see each word as it is written here. A word is never renamed.
 
 use std::fmt;
 
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident,)* }) => {
         $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$doc])* $variant,)*
         }
 
         impl $name {
-            /// As the status says it.
+            /// The word as users see it.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => stringify!($variant),)*
                 }
+            }
+
+            /// Reads a word as users see it.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                [$(Self::$variant,)*].into_iter().find(|word| word.as_str() == text)
             }
         }
 
@@ -29,25 +37,25 @@ macro_rules! words {
 }
 
 words! {
-    /// What started a look at a remote, or a plan.
+    /// What started a poll of a remote, or a plan.
     Trigger {
         /// The operator has started, or the GitSync is new.
         Start,
         /// The spec has changed.
         Spec,
-        /// Somebody has asked for it (`convoke.dev/requestedAt`).
+        /// A user has requested it (`convoke.dev/requestedAt`).
         Request,
-        /// It is time, after a look that failed.
+        /// The last poll failed, and the retry interval is over.
         Retry,
-        /// It is time.
+        /// The poll interval is over.
         Interval,
-        /// Another GitSync of the namespace waits for it.
+        /// Another GitSync of the namespace waits for the answer.
         Sibling,
-        /// Somebody has approved deletes (`convoke.dev/approve-prune`).
+        /// A user has approved deletes (`convoke.dev/approve-prune`).
         Approval,
         /// The values that `spec.variables` names have changed.
         Variables,
-        /// The folder that takes the place of the repository has changed.
+        /// The local folder that is used instead of the repository has changed.
         Folder,
         /// An object of the cluster has changed.
         Cluster,
@@ -55,98 +63,209 @@ words! {
 }
 
 words! {
-    /// What came of a sync.
+    /// The outcome of a sync.
     SyncOutcome {
         /// The commit is applied whole.
         Applied,
-        /// Some of it is.
+        /// Some of the commit is applied.
         Partial,
         /// Deletes are held.
         Held,
-        /// Something could not be written.
+        /// A write failed.
         Failed,
-        /// It goes on: others are asked, or it was stopped in the middle.
+        /// The sync goes on: it waits for other GitSyncs, or it was stopped before its end.
         Progressing,
     }
 }
 
 words! {
-    /// Why a sync is not Ready, or that it is, as far as the engine itself says it.
+    /// Why a GitSync is Ready or not, as far as the reason is not one of its source.
     EngineReason {
         /// The newest commit is applied whole.
         Succeeded,
-        /// Work goes on, and nothing is known to be wrong.
+        /// The sync goes on, and no error is known.
         Progressing,
-        /// `spec.suspend`.
+        /// `spec.suspend` is set.
         Suspended,
-        /// It does not parse.
+        /// The spec does not parse.
         InvalidSpec,
-        /// The API server does not list all of our kinds.
+        /// The API server does not list all kinds that Convoke writes.
         KindsNotListed,
-        /// It is not seen what others change.
+        /// A kind that Convoke writes is not watched, so changes of its objects are not seen.
         KindsNotWatched,
-        /// `dependsOn` goes in a circle.
+        /// `dependsOn` forms a cycle.
         DependencyCycle,
-        /// What it depends on is not there yet.
+        /// A dependency is not ready.
         DependencyNotReady,
         /// The commit has errors.
         ProblemsFound,
-        /// Writes failed and are tried again.
+        /// Writes failed and are retried.
         ApplyFailed,
-        /// Rights are missing.
+        /// The account that writes lacks rights.
         Forbidden,
         /// Deletes wait for an approval.
         PruneHeld,
-        /// Deletes wait until it is proven that nobody wants their objects.
+        /// Deletes wait until it is proven that no other GitSync wants the objects.
         PruneWaiting,
-        /// Deletes failed and are tried again.
+        /// Deletes failed and are retried.
         PruneFailed,
-        /// Objects that are deleted have not ended.
+        /// Deleted objects still exist, because finalizers keep them.
         Terminating,
-        /// Other GitSyncs take what it leaves.
+        /// Objects are handed over to other GitSyncs.
         HandingOver,
-        /// The GitSync ends, and deletes what it owns.
+        /// The GitSync is being deleted, and deletes its objects.
         Deleting,
-        /// There is nobody to write as.
+        /// No ServiceAccount is named to write with.
         ServiceAccountRequired,
-        /// What is named cannot be a ServiceAccount.
+        /// The name is no valid name of a ServiceAccount.
         InvalidServiceAccount,
         /// The ServiceAccount does not exist.
         ServiceAccountNotFound,
-        /// The operator may not act as the ServiceAccount.
+        /// The operator may not impersonate the ServiceAccount.
         ImpersonationForbidden,
     }
 }
 
-/// Why a sync is not Ready, or that it is.
+words! {
+    /// Why the newest commit, or a source of `spec.variables`, cannot be read.
+    SourceReason {
+        /// The repository URL is malformed, or of a kind that is not allowed.
+        InvalidURL,
+        /// The URL uses plain HTTP, which the operator does not allow.
+        InsecureConnectionsDisallowed,
+        /// The operator may not connect to the address of the host.
+        AddressRefused,
+        /// The additional certificate authorities are invalid.
+        InvalidRoots,
+        /// The branch, tag or commit is no valid name.
+        InvalidRef,
+        /// The path is no valid path of a repository.
+        InvalidPath,
+        /// The remote has no such branch, tag or revision.
+        RefNotFound,
+        /// The repository has no commit.
+        EmptyRepository,
+        /// The remote no longer serves the commit.
+        CommitGone,
+        /// The server refuses to serve the commit that the spec pins.
+        CommitRefused,
+        /// The ref leads to an object that is no commit.
+        NotACommit,
+        /// The commit has no such folder.
+        PathMissing,
+        /// The path is a file, a link or a submodule.
+        PathNotAFolder,
+        /// The server requires other credentials.
+        AuthenticationFailed,
+        /// The server has no such repository.
+        RepositoryNotFound,
+        /// The server answered with a redirect, which is not followed.
+        RedirectRefused,
+        /// The server does not speak Git's smart protocol.
+        NotAGitServer,
+        /// The server answered with an error.
+        ServerFailed,
+        /// The certificate of the server is not trusted.
+        CertificateNotTrusted,
+        /// No connection was made, or it broke.
+        ConnectionFailed,
+        /// The deadline of one attempt has passed.
+        Timeout,
+        /// The server stopped sending during an attempt.
+        ServerSilent,
+        /// An earlier attempt has not ended yet.
+        Busy,
+        /// The commit exceeds a size limit.
+        PackTooLarge,
+        /// The list of refs exceeds its size limit.
+        AnswerTooLarge,
+        /// The received or stored Git data is damaged.
+        CorruptData,
+        /// The local disk failed.
+        StorageFailed,
+        /// A pattern of `spec.ignore` is invalid.
+        InvalidIgnore,
+        /// A ConfigMap of `spec.variables` does not exist.
+        VariablesMissing,
+        /// A ConfigMap of `spec.variables` cannot be read.
+        VariablesUnreadable,
+        /// A ConfigMap of `spec.variables` lacks the label that allows its use.
+        VariablesNotAllowed,
+        /// Reading the commit failed because of a bug of Convoke.
+        InternalError,
+    }
+}
+
+words! {
+    /// The reasons of events that do not repeat the reason of a condition.
+    ///
+    /// In alphabetical order: an event that sums up others lists their reasons in the order of this enum.
+    EventReason {
+        /// An approval of deletes releases nothing.
+        ApprovalOutdated,
+        /// An object exists, and belongs to somebody else.
+        Conflict,
+        /// The GitSync was deleted, and so were its objects.
+        Deleted,
+        /// A manual change of an object was reverted.
+        DriftCorrected,
+        /// An object cannot be written, because rights are missing.
+        Forbidden,
+        /// The GitSync was deleted, and its objects stay.
+        Orphaned,
+        /// The API server refused the content of an object.
+        Refused,
+        /// The GitSync was deleted, and its objects are deleted with the namespace.
+        Released,
+        /// `spec.suspend` was removed.
+        Resumed,
+    }
+}
+
+/// Why a GitSync is Ready or not: the reason of its `Ready` condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The engine says so.
+    /// A reason of the sync itself.
     Engine(EngineReason),
-    /// The repository, or what is read beside it, cannot be read: a reason of its source.
-    Source(&'static str),
+    /// A reason of the source: the repository or the variables cannot be read.
+    Source(SourceReason),
 }
 
 impl Reason {
-    /// As the condition says it.
+    /// The word as the condition has it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Engine(said) => said.as_str(),
-            Self::Source(reason) => reason,
+            Self::Engine(reason) => reason.as_str(),
+            Self::Source(reason) => reason.as_str(),
         }
     }
 
-    /// Whether the engine says just this.
+    /// The reason, if it is one of the sync itself.
     #[must_use]
-    pub fn is(self, said: EngineReason) -> bool {
-        self == Self::Engine(said)
+    pub const fn engine(self) -> Option<EngineReason> {
+        match self {
+            Self::Engine(reason) => Some(reason),
+            Self::Source(_) => None,
+        }
+    }
+
+    /// Whether it is this reason.
+    #[must_use]
+    pub fn is(self, reason: EngineReason) -> bool {
+        self == Self::Engine(reason)
     }
 }
 
 impl From<EngineReason> for Reason {
-    fn from(said: EngineReason) -> Self {
-        Self::Engine(said)
+    fn from(reason: EngineReason) -> Self {
+        Self::Engine(reason)
+    }
+}
+
+impl From<SourceReason> for Reason {
+    fn from(reason: SourceReason) -> Self {
+        Self::Source(reason)
     }
 }
 
@@ -156,28 +275,47 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a sync is not Ready, or that it is.
+/// What the conditions of a GitSync say after a reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The condition's reason.
+    /// The reason of the `Ready` condition.
     pub reason: Reason,
-    /// The condition's message.
+    /// The message of the `Ready` condition.
     pub message: String,
     /// Whether the newest commit is applied whole.
     pub ready: bool,
-    /// Whether only a change of the spec helps.
+    /// Whether the GitSync stays not Ready until the spec (or a flag of the operator) changes.
     pub stalled: bool,
-    /// Whether work goes on by itself (a retry).
+    /// Whether the operator retries or continues without a change of the spec.
     pub reconciling: bool,
 }
 
-/// Not Ready, for this reason.
-pub(crate) fn unready(reason: impl Into<Reason>, message: &str, stalled: bool) -> Verdict {
+/// The verdict of a GitSync that is not Ready. It is not stalled.
+pub(crate) fn unready(reason: impl Into<Reason>, message: &str) -> Verdict {
     Verdict {
         reason: reason.into(),
         message: message.into(),
         ready: false,
-        stalled,
+        stalled: false,
         reconciling: false,
+    }
+}
+
+/// The verdict of a GitSync that is not Ready until its spec (or a flag of the operator) changes.
+pub(crate) fn stalled(reason: impl Into<Reason>, message: &str) -> Verdict {
+    Verdict { stalled: true, ..unready(reason, message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g18_a_word_is_read_as_it_is_written() {
+        for reason in [SourceReason::InvalidURL, SourceReason::InternalError] {
+            assert_eq!(SourceReason::parse(reason.as_str()), Some(reason));
+        }
+        assert_eq!(EngineReason::parse("PruneHeld"), Some(EngineReason::PruneHeld));
+        assert_eq!(EngineReason::parse("Timeout"), None, "a reason of the source");
     }
 }

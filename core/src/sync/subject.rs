@@ -1,4 +1,4 @@
-//! One GitSync as a reconcile looks at it.
+//! The GitSync that a reconcile works on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,42 +13,45 @@ use crate::sync::io::Io;
 use crate::sync::live_namespace::LiveNamespace;
 use crate::time::parse_duration;
 
-/// The GitSync, its live object, and what its status says.
+/// The GitSync that a reconcile works on, as it was at the begin.
 pub(crate) struct Subject<'a> {
     pub io: &'a Io,
     pub key: &'a Key,
     pub entry: &'a Entry<Managed<GitSync>>,
     pub sync: &'a Arc<GitSync>,
     pub generation: i64,
-    /// What counts instead of its status, if somebody else has written over what this operator has said.
+    /// The status that this operator has written last, if another writer has overwritten it since.
     pub own: Option<&'a GitSyncStatus>,
 }
 
 impl<'a> Subject<'a> {
+    /// The value of an annotation.
     pub fn annotation(&self, name: &str) -> Option<&'a str> {
         self.sync.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
+    /// The status that the reconcile starts from.
     pub fn status(&self) -> Option<&'a GitSyncStatus> {
         self.own.or(self.sync.status.as_ref())
     }
 
-    /// The commit that was applied whole for this very spec, as the status says.
+    /// The commit that was applied whole last, if that was for this spec. Read from the status.
     pub fn applied_before(&self) -> Option<Revision> {
         self.last_applied().filter(|_| self.entry.value.is_ready())
     }
 
-    /// The commit that was applied whole last, for this spec or for another one.
+    /// The commit that was applied whole last, for any spec. Read from the status.
     pub fn last_applied(&self) -> Option<Revision> {
         Revision::parse(self.status()?.last_applied_revision.as_deref()?)
     }
 
-    /// Whether an operator before this one has applied the commit whole, for this spec. With variables the same commit may
-    /// mean something else by now.
+    /// Whether the status says that this commit is applied whole for this spec. Never true with variables: their values may
+    /// have changed since.
     pub fn was_applied_whole(&self, commit: &Revision) -> bool {
         self.sync.spec.variables.is_none() && self.applied_before().as_ref() == Some(commit)
     }
 
+    /// The identity of the GitSync, for plans.
     pub fn reference(&self) -> SyncRef {
         SyncRef {
             uid: self.entry.uid.clone(),
@@ -58,12 +61,12 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Rights that are missing may be given at any time, and nothing says so: when to try again.
+    /// When to retry after an error that no watch reports as fixed, such as missing rights: `spec.retryInterval`.
     pub fn retry_after(&self) -> Duration {
         parse_duration(&self.sync.spec.retry_interval).unwrap_or(Duration::from_secs(30))
     }
 
-    /// The live objects of our kinds in its namespace.
+    /// The live objects of its namespace.
     pub fn live(&self, stores: &'a Stores) -> LiveNamespace<'a> {
         LiveNamespace { stores, namespace: &self.key.namespace }
     }

@@ -386,7 +386,7 @@ fn notes(loaded: &Loaded, cluster: &Cluster, siblings: &Siblings<'_>, plan: &Pla
     if !sync.spec.prune.enabled {
         notes.push("spec.prune.enabled is false: nothing is deleted".into());
     }
-    let contested = plan.conflicts.iter().any(|conflict| conflict.sibling.is_some());
+    let contested = plan.conflicts.iter().any(|conflict| conflict.peer.is_some());
     if !siblings.unknown.is_empty() && (!plan.prune.is_empty() || plan.held.is_some() || contested)
     {
         notes.push(format!(

@@ -17,7 +17,7 @@ use kube::Client;
 use tokio::task::AbortHandle;
 
 use self::perform::Clients;
-use super::apply::CONCURRENCY;
+use super::apply::MAX_WRITES_IN_FLIGHT;
 use super::budgets::Budgets;
 use super::local::LocalFolders;
 use super::published::build_sources::BuildSources;
@@ -37,11 +37,11 @@ use crate::sync::io::Ended;
 use crate::sync::io::EngineError;
 use crate::sync::io::Sink;
 use crate::sync::io::effect::{Effect, Published, Replied};
-use crate::sync::io::{Coroutine, Now, Step};
+use crate::sync::io::{Coroutine, Limit, Now, Step};
 use crate::sync::machine::Machine;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::Moved;
-use crate::sync::published::wanted_agents::{WantedAgents, tell_agents};
+use crate::sync::published::wanted_agents::{WantedAgents, publish_agents};
 use crate::sync::reconcile::engine::Engine;
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::triggers::listen;
@@ -183,7 +183,7 @@ impl Driver {
         let errors = loaded.catalog.has_errors();
         self.builds.tell(key, uid, loaded.url(), &loaded.builds, errors, live);
         let before = before.as_ref().map(|before| &before.desired);
-        tell_agents(&self.wanted, key, before, &loaded.desired);
+        publish_agents(&self.wanted, key, before, &loaded.desired);
     }
 
     fn forget(&self, key: &Key) {
@@ -268,7 +268,7 @@ impl Driver {
 impl Reconciler for Driver {
     type Error = EngineError;
     const KIND: &'static str = "GitSync";
-    /// A minute of writes (`apply::LONGEST`), and what stands before and after them, each call as slow as it may be.
+    /// A minute of writes (`apply::MAX_APPLY_TIME`), and what stands before and after them, each call as slow as it may be.
     const DEADLINE: Duration = Duration::from_secs(5 * 60);
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
@@ -305,12 +305,12 @@ async fn run<'a, T>(
     let mut flying: FuturesUnordered<Flight<'a>> = FuturesUnordered::new();
     let (mut slots, mut queued) = (Vec::<Ticket>::new(), FuturesUnordered::new());
     loop {
-        let step = lock(pass).next(now(), !slots.is_empty());
+        let limit = if slots.is_empty() { Limit::Reached } else { Limit::Free };
+        let step = lock(pass).next(now(), limit);
         let until = match step {
             Step::Do(effect) => {
                 // What needs none leaves it to the next one.
-                let takes =
-                    matches!(&effect, Effect::Request(_, request) if request.call.takes_slot());
+                let takes = matches!(&effect, Effect::Request(_, request) if request.call.counts_toward_limit());
                 let slot = if takes { slots.pop() } else { None };
                 flying.extend(does(effect).map(|flight| {
                     let landed = async move {
@@ -327,10 +327,11 @@ async fn run<'a, T>(
                 while flying.next().await.is_some() {}
                 return Some(over);
             }
-            Step::Wait { until, wants } => {
+            Step::Wait { until, requests } => {
                 // Nobody wanted them after all.
                 slots.clear();
-                let most = wants.min(CONCURRENCY.saturating_sub(flying.len())).min(QUEUED);
+                let most =
+                    requests.min(MAX_WRITES_IN_FLIGHT.saturating_sub(flying.len())).min(QUEUED);
                 if most == 0 {
                     queued = FuturesUnordered::new();
                 }

@@ -87,7 +87,7 @@ impl Driver {
         let (mut changed, failure) = match result {
             Ok(changed) => (changed, None),
             Err(error) => {
-                tracing::warn!(object = %key, reason = error.reason(), %error, "cannot read the repository");
+                tracing::warn!(object = %key, reason = error.reason().as_str(), %error, "cannot read the repository");
                 if error == SourceError::Panicked {
                     source.start_anew(budgets);
                 }

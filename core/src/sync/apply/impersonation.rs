@@ -1,48 +1,55 @@
-//! With whose rights a GitSync writes, and what is said when there are none or when they do not suffice.
+//! The account that the objects of a GitSync are written with, and the errors when it is missing or lacks rights.
 //!
-//! Statuses, events and the finalizer are the operator's own affair; this is about the objects that come from Git.
+//! Statuses, events and the finalizer of the GitSync are always written by the operator itself.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use regex::Regex;
 
 use crate::api::Kind;
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
-use crate::sync::apply::memory::PlanMemory;
 use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Reply};
 use crate::sync::reasons::EngineReason;
 use crate::sync::subject::Subject;
 
-/// Why nothing at all may be written for a GitSync.
+/// Why no object of a GitSync can be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The condition's reason.
     pub reason: EngineReason,
-    /// For people: what is missing, and how to give it.
+    /// The message of the condition: what is missing, and how to add it.
     pub message: String,
-    /// Whether only a change of the spec (or of the operator's flags) helps.
+    /// Whether only a change of the spec (or of the operator's flags) can help.
     pub stalled: bool,
 }
 
-/// How the operator was started, as far as writes are concerned.
+/// The flags of the operator that decide on the account of writes.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// The operator's own rights are used for writes where no ServiceAccount is named.
+    /// Where no ServiceAccount is named, the operator writes with its own rights.
     pub single_tenant: bool,
-    /// ServiceAccount of each GitSync's namespace that is used where it names none.
+    /// The ServiceAccount of GitSyncs that name none, in the namespace of the GitSync.
     pub default_service_account: Option<String>,
-    /// Where the operator runs, for hints.
+    /// The namespace of the operator, for hints.
     pub operator_namespace: String,
 }
 
+/// When the account of a GitSync is checked at the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccountCheck {
+    /// Before writes: always.
+    Always,
+    /// Without writes: only if it was not checked before.
+    UnlessKnown,
+}
+
 impl Rules {
-    /// As whom the objects of a GitSync are written; `None` is the operator itself.
+    /// The account that writes the objects of a GitSync; `None` for the operator itself.
     ///
     /// # Errors
-    /// When nobody is named, or somebody who cannot be: then nothing is written.
+    /// No account is named, or the name is invalid. Then nothing is written.
     pub fn account(&self, namespace: &str, name: Option<&str>) -> Result<Option<Account>, Refusal> {
         let Some(name) = name.or(self.default_service_account.as_deref()) else {
             let message = "no ServiceAccount to write with: set spec.serviceAccountName, or start the operator with \
@@ -60,25 +67,23 @@ impl Rules {
             }),
         }
     }
-}
 
-impl Rules {
-    /// As whom a GitSync is written; `None` is the operator itself. Without anything to write it is only looked at once. `known` is
-    /// the account that was found last, if that was no trouble.
+    /// The account that writes the objects of a GitSync, if it can be used; `None` for the operator itself. `known` is the
+    /// account that was checked last without an error.
     ///
-    /// The API server does not care whether a ServiceAccount exists that somebody acts as, so it is looked at before
-    /// every plan that writes: deleting it ends what is done in its name, whatever its name is still bound to.
+    /// The API server allows impersonation of a ServiceAccount that does not exist. So its existence is checked before each
+    /// plan that writes: who deletes a ServiceAccount ends the writes of its GitSyncs, even if role bindings still name it.
     pub(crate) async fn writer(
         &self,
         known: &mut Option<Account>,
         subject: &Subject<'_>,
-        idle: bool,
+        check: AccountCheck,
     ) -> Result<Option<Account>, Refusal> {
         let name = subject.sync.spec.service_account_name.as_deref();
         let account = self.account(&subject.key.namespace, name)?;
         let Some(account) = account else { return Ok(None) };
         let is_known = known.as_ref() == Some(&account);
-        if is_known && idle {
+        if is_known && check == AccountCheck::UnlessKnown {
             return Ok(Some(account));
         }
         *known = None;
@@ -110,11 +115,11 @@ impl Rules {
         }
     }
 
-    /// Asks the server as the account who that is: one clear answer before the first of many writes.
+    /// Sends one request as the account, so that a missing right is reported before the first write.
     async fn try_out(&self, io: &Io, account: &Account) -> Result<(), Refusal> {
         match io.ask(Some(account), Call::TryAccount).await {
-            Err(error) if is_about_acting(&error) => Err(self.may_not_act(account, &error)),
-            // Where not everybody may ask that, the writes will tell.
+            Err(error) if is_about_impersonation(&error) => Err(self.may_not_act(account, &error)),
+            // The account may lack the right to ask this. Then the writes show whether impersonation works.
             _ => Ok(()),
         }
     }
@@ -134,43 +139,22 @@ impl Rules {
     }
 }
 
-/// Whether a right is missing to act as somebody, and not for what was asked in their name.
-fn is_about_acting(error: &CallError) -> bool {
-    Rejection::of(error).denial.is_some_and(|denial| denial.is_about_acting())
+/// Whether the operator lacks the right to impersonate, rather than the account a right.
+fn is_about_impersonation(error: &CallError) -> bool {
+    Rejection::of(error).denial.is_some_and(|denial| denial.is_about_impersonation())
 }
 
-impl PlanMemory {
-    /// Forgets what was refused for a missing right, when it is time to try again.
-    pub(crate) fn try_denied_again(&mut self, after: Duration, now: Instant) {
-        if self.denied_until.is_some_and(|until| until <= now) {
-            self.denied_until = None;
-            self.refused.retain(|_, (_, rejection)| rejection.denial.is_none());
-        }
-        let denials =
-            || self.refused.values().filter_map(|(_, rejection)| rejection.denial.as_ref());
-        let denied = denials().next().is_some();
-        if denials().any(Denial::is_about_acting) {
-            self.account = None;
-        }
-        match (denied, self.denied_until) {
-            (true, None) => self.denied_until = Some(now + after),
-            (false, Some(_)) => self.denied_until = None,
-            _ => {}
-        }
-    }
-}
-
-/// What the server said to a request that it did not carry out.
+/// The answer of the API server to a request that it refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// Its words.
+    /// The message.
     pub words: String,
-    /// The right that is missing, if that is why.
+    /// The missing right, if that is the reason.
     pub denial: Option<Denial>,
 }
 
 impl Rejection {
-    /// What this error says.
+    /// Reads the error of a request.
     #[must_use]
     pub fn of(error: &CallError) -> Self {
         let denial = error.refusal().and_then(Denial::of);
@@ -178,19 +162,19 @@ impl Rejection {
     }
 }
 
-/// A right that the API server misses, in its own words.
+/// A missing right, as named by the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Who was refused, like `system:serviceaccount:team:sync`.
+    /// The user that was refused, such as `system:serviceaccount:team:sync`.
     pub user: String,
-    /// What they tried, like `patch`.
+    /// The verb, such as `patch`.
     pub verb: String,
-    /// On what, like `agents.convoke.dev`.
+    /// The resource, such as `agents.convoke.dev`.
     pub resource: String,
 }
 
 impl Denial {
-    /// Reads an API server's refusal; a status says all of this in its message only.
+    /// Reads a message of the API server. Its status has these fields only in the message.
     fn of(message: &str) -> Option<Self> {
         static SHAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r#"User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)""#)
@@ -205,17 +189,17 @@ impl Denial {
         Some(Self { user, verb, resource })
     }
 
-    /// Whether the right to act as somebody is missing, and none of theirs.
-    fn is_about_acting(&self) -> bool {
+    /// Whether the operator lacks the right to impersonate.
+    pub(super) fn is_about_impersonation(&self) -> bool {
         self.verb.starts_with("impersonate")
     }
 
-    /// `namespace:name` of a ServiceAccount, as kubectl takes it.
+    /// `namespace:name` of a ServiceAccount, as kubectl expects it.
     fn account(&self) -> Option<String> {
         self.user.strip_prefix("system:serviceaccount:").map(str::to_owned)
     }
 
-    /// What is missing, in one sentence.
+    /// The missing right in one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let who = self.account().map_or_else(
@@ -225,8 +209,8 @@ impl Denial {
         format!("{who} may not {} {}", self.verb, self.resource)
     }
 
-    /// The commands that give what a GitSync's account needs in its namespace; something else when the one who was
-    /// refused is no account of that namespace, but the operator.
+    /// How to fix it: the commands that grant the account of a GitSync its rights in the namespace. If the refused user is no
+    /// account of that namespace, it is the operator, and the hint names its manifest.
     #[must_use]
     pub fn hint(&self, namespace: &str) -> String {
         let account = self.account().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What could not be written, as problems with the place of the definition.
+//! Failed writes as problems of the status, each at the place of its definition.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,37 +7,73 @@ use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
 use crate::sync::apply::contention::Contended;
 use crate::sync::apply::impersonation::Rejection;
-use crate::sync::apply::{Failure, Outcome};
+use crate::sync::apply::outcome::{Failure, Outcome};
 use crate::sync::commit::desired::DesiredSet;
-use crate::sync::plan::Plan;
+use crate::sync::plan::{Conflict, Plan};
 
-/// Content that the server refused: object → hash of what was sent, and what the server said.
+/// Content that the API server refused: the applied hash of the content, and the answer.
 pub type Refused = BTreeMap<ObjectId, (String, Rejection)>;
 
-/// The code of a problem whose cause is that somebody else has the object.
+/// The object exists and belongs to somebody else.
 pub const CONFLICT: &str = "CVK0901";
 
-/// The code of a problem whose cause is that the server says no to the content.
+/// The API server refused the content.
 pub const REFUSED: &str = "CVK0902";
 
-/// The code of a problem whose cause is a missing right.
-pub const FORBIDDEN: &str = "CVK0905";
-
-/// The code of a problem that may pass by itself.
+/// A write failed, and may succeed later.
 pub const FAILED: &str = "CVK0903";
 
-/// Conflicts, refusals and failed writes as problems, with the place of the definition.
+/// A delete failed.
+const DELETE_FAILED: &str = "CVK0904";
+
+/// A right is missing.
+pub const FORBIDDEN: &str = "CVK0905";
+
+/// A younger GitSync wants the same object.
+const CONTESTED: &str = "CVK0906";
+
+/// Another writer changes the object again and again.
+const CONTENDED: &str = "CVK0907";
+
+/// What a plan became, as far as problems are made of it.
+pub struct Written<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its outcome.
+    pub outcome: &'a Outcome,
+    /// Content that the API server refused, now or earlier.
+    pub refused: &'a Refused,
+    /// Objects whose revert waits.
+    pub contended: &'a [Contended],
+}
+
+/// Conflicts, refusals and failed writes as problems.
 #[must_use]
-pub fn write_problems(
-    key: &Key,
-    desired: &DesiredSet,
-    plan: &Plan,
-    outcome: &Outcome,
-    refused: &Refused,
-    fought: &[Contended],
-) -> Vec<Problem> {
-    let problem = |id: &ObjectId, code: &str, message: String, hint: Option<String>| {
-        let definition = desired.get(id).map(|want| &want.definition);
+pub fn write_problems(key: &Key, desired: &DesiredSet, written: &Written<'_>) -> Vec<Problem> {
+    let Written { plan, outcome, refused, contended } = written;
+    let place = Place { key, desired };
+    let mut problems: Vec<_> =
+        plan.conflicts.iter().map(|conflict| place.conflict(conflict)).collect();
+    problems.extend(plan.contested.iter().map(|(id, other)| place.contested(id, other)));
+    let failures = outcome.failures.iter();
+    problems.extend(failures.filter_map(|(id, failure)| place.failure(id, failure)));
+    problems.extend(contended.iter().map(|contended| place.contended(contended)));
+    problems.extend(refused.iter().map(|(id, (_, rejection))| place.refused(id, rejection)));
+    let undeleted = outcome.undeleted.iter();
+    problems.extend(undeleted.map(|(id, rejection)| place.undeleted(id, rejection)));
+    problems
+}
+
+/// Where the definitions of the objects are.
+struct Place<'a> {
+    /// The GitSync.
+    key: &'a Key,
+    desired: &'a DesiredSet,
+}
+
+impl Place<'_> {
+    fn problem(&self, id: &ObjectId, code: &str, message: String, hint: Option<String>) -> Problem {
+        let definition = self.desired.get(id).map(|want| &want.definition);
         Problem {
             severity: Severity::Error,
             path: definition.map(|d| d.path.clone()),
@@ -48,11 +84,11 @@ pub fn write_problems(
             hint,
             object: Some(id.to_string()),
         }
-    };
-    let mut problems = Vec::new();
-    for conflict in &plan.conflicts {
-        let hint = match &conflict.sibling {
-            // As long as that one lives, nothing but Git takes it away from it.
+    }
+
+    fn conflict(&self, Conflict { id, owner, peer }: &Conflict) -> Problem {
+        let hint = match peer {
+            // As long as that GitSync exists, only a change in Git takes the object away from it.
             Some(name) => format!(
                 "take the definition out of one of the two folders: it is handed over as soon as a commit of GitSync {name} without errors does not want it any more; if the live object says {}: {}, remove that first",
                 keys::RECONCILE,
@@ -60,47 +96,39 @@ pub fn write_problems(
             ),
             None => format!(
                 "delete or rename one of the two; to hand the live object over: kubectl -n {} annotate {} {} {}={}",
-                key.namespace,
-                conflict.id.kind.plural(),
-                conflict.id.name,
+                self.key.namespace,
+                id.kind.plural(),
+                id.name,
                 keys::ADOPT_BY,
-                key.name
+                self.key.name
             ),
         };
-        problems.push(problem(
-            &conflict.id,
-            CONFLICT,
-            format!("{} exists and belongs to {}", conflict.id, conflict.owner),
-            Some(hint),
-        ));
+        self.problem(id, CONFLICT, format!("{id} exists and belongs to {owner}"), Some(hint))
     }
-    for (id, other) in &plan.contested {
+
+    fn contested(&self, id: &ObjectId, other: &str) -> Problem {
         let message = format!("{id} is also wanted by GitSync {other}, which is younger and waits");
         let hint = "take the definition out of one of the two".to_owned();
-        let warning = problem(id, "CVK0906", message, Some(hint));
-        problems.push(Problem { severity: Severity::Warning, ..warning });
+        let warning = self.problem(id, CONTESTED, message, Some(hint));
+        Problem { severity: Severity::Warning, ..warning }
     }
-    for (id, failure) in &outcome.failures {
-        match failure {
-            Failure::Conflict => {
-                problems.push(problem(id, CONFLICT, format!("{id} exists and is not ours"), None));
-            }
+
+    /// `None` for a refusal: all refusals are listed separately, with those of earlier plans.
+    fn failure(&self, id: &ObjectId, failure: &Failure) -> Option<Problem> {
+        let (code, message) = match failure {
+            Failure::Conflict => (CONFLICT, format!("{id} exists and is not ours")),
             Failure::Transient(message) => {
-                problems.push(problem(
-                    id,
-                    FAILED,
-                    format!("{id} could not be written: {message}"),
-                    None,
-                ));
+                (FAILED, format!("{id} could not be written: {message}"))
             }
-            // Listed below, with those of earlier plans.
-            Failure::Refused(_) => {}
-        }
+            Failure::Refused(_) => return None,
+        };
+        Some(self.problem(id, code, message, None))
     }
-    for Contended { id, who, wait: _ } in fought {
+
+    fn contended(&self, Contended { id, who, wait: _ }: &Contended) -> Problem {
         let hint = format!(
             "stop the other writer, or pause the object: kubectl -n {} annotate {} {} {}={}",
-            key.namespace,
+            self.key.namespace,
             id.kind.plural(),
             id.name,
             keys::RECONCILE,
@@ -108,25 +136,33 @@ pub fn write_problems(
         );
         let message =
             format!("{id} is changed again and again ({who}); it is brought back ever less often");
-        problems.push(problem(id, "CVK0907", message, Some(hint)));
+        self.problem(id, CONTENDED, message, Some(hint))
     }
-    let refusals = refused.iter().map(|(id, (_, rejection))| (id, rejection, "written"));
-    let undeleted = outcome.undeleted.iter().map(|(id, rejection)| (id, rejection, "deleted"));
-    for (id, Rejection { words, denial }, what) in refusals.chain(undeleted) {
-        problems.push(if let Some(denial) = denial {
-            let text = format!("{id} could not be {what}: {}", denial.sentence());
-            problem(id, FORBIDDEN, text, Some(denial.hint(&key.namespace)))
-        } else if what == "written" {
-            problem(id, REFUSED, format!("the API server refused {id}: {words}"), None)
-        } else {
-            problem(id, "CVK0904", format!("{id} could not be deleted: {words}"), None)
-        });
+
+    fn refused(&self, id: &ObjectId, rejection: &Rejection) -> Problem {
+        let Rejection { words, .. } = rejection;
+        self.forbidden(id, rejection, "written").unwrap_or_else(|| {
+            self.problem(id, REFUSED, format!("the API server refused {id}: {words}"), None)
+        })
     }
-    problems
+
+    fn undeleted(&self, id: &ObjectId, rejection: &Rejection) -> Problem {
+        let Rejection { words, .. } = rejection;
+        self.forbidden(id, rejection, "deleted").unwrap_or_else(|| {
+            self.problem(id, DELETE_FAILED, format!("{id} could not be deleted: {words}"), None)
+        })
+    }
+
+    /// The problem of a missing right, if that is the reason.
+    fn forbidden(&self, id: &ObjectId, rejection: &Rejection, verb: &str) -> Option<Problem> {
+        let denial = rejection.denial.as_ref()?;
+        let message = format!("{id} could not be {verb}: {}", denial.sentence());
+        Some(self.problem(id, FORBIDDEN, message, Some(denial.hint(&self.key.namespace))))
+    }
 }
 
-/// Takes the writes out of a plan that the server refused before, and counts them. What is no longer to be written is
-/// forgotten.
+/// Removes the writes from a plan that the API server refused before. Returns how many. Forgets refusals that the plan does not
+/// repeat.
 pub fn leave_refused(plan: &mut Plan, desired: &DesiredSet, refused: &mut Refused) -> usize {
     if refused.is_empty() {
         return 0;

@@ -1,4 +1,4 @@
-//! Objects that are deleted and still there, because finalizers of others keep them.
+//! Deleted objects that still exist, because finalizers keep them.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use crate::cluster::live::Live;
 use crate::sync::live_namespace::Namespace;
 use crate::sync::plan::Victim;
 
-/// The finalizers of an object, for people.
+/// The finalizers of an object, for messages.
 pub(crate) fn finalizers(live: &Live) -> String {
     live.facts().finalizers.join(", ")
 }
 
-/// Those of these that are still there, each with the finalizers that keep it. What the store shows counts: the watch tells
-/// when one of them is gone, and then there is nothing left to wait for.
+/// The deleted objects that still exist in the stores, each with its finalizers. The watch starts a reconcile when one of them
+/// is gone.
 pub(crate) fn still_there<'a>(
     ending: impl IntoIterator<Item = &'a Victim>,
     live: &dyn Namespace,
@@ -25,7 +25,7 @@ pub(crate) fn still_there<'a>(
     there.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
-/// The objects that others keep, for people. (pure)
+/// A message about deleted objects that still exist.
 pub(crate) fn keepers(ending: &[(ObjectId, String)]) -> String {
     let first = ending.first().map(|(id, finalizers)| format!("{id} ({finalizers})"));
     let count = ending.len();

@@ -1,4 +1,4 @@
-//! What a commit wants: each definition with the hashes that decide whether it must be written.
+//! The desired set of a commit: each definition with the hashes that decide whether it must be written.
 
 use std::sync::Arc;
 
@@ -9,15 +9,13 @@ use crate::cluster::live::{SpecHash, hash_json};
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
 use crate::shared_map::SharedMap;
-use crate::sync::commit::last_good::LastGood;
-use crate::text::hex;
 
 /// The GitSync that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncRef {
     /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.namespace`; also the namespace of everything that it writes.
+    /// `metadata.namespace`, which is also the namespace of its objects.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
@@ -26,7 +24,7 @@ pub struct SyncRef {
 }
 
 impl SyncRef {
-    /// The mark that an object of this sync carries.
+    /// The ownership mark of an object of this GitSync.
     #[must_use]
     pub fn mark(&self, id: &ObjectId) -> Mark {
         Mark {
@@ -40,19 +38,28 @@ impl SyncRef {
     }
 }
 
-/// [`Desired::applied`] in bytes: short enough to be kept for each object.
+/// The earlier commit that a last good definition comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastGood {
+    /// The last commit with the definition.
+    pub commit: String,
+    /// Whether all commits since then are known. Otherwise an unknown one may have changed the definition.
+    pub certain: bool,
+}
+
+/// [`Desired::applied`] as bytes, to be kept for each object.
 pub type Fingerprint = [u8; 16];
 
-/// One wanted object.
+/// An object that a commit wants.
 #[derive(Debug, Clone)]
 pub struct Desired {
-    /// What Git says.
+    /// The definition in Git.
     pub definition: Arc<Definition>,
-    /// Hash of spec, labels and annotations as Git says them: the value of `convoke.dev/applied`.
+    /// The hash of spec, labels and annotations as they are in Git: the value of `convoke.dev/applied`.
     pub applied: String,
-    /// Hash of the spec with the schema's defaults, comparable with a live object's.
+    /// The hash of the spec with the defaults of the schema, to compare with live objects.
     pub spec_hash: SpecHash,
-    /// Set when the newest commit does not show it: it is the last good definition of what may be in a broken file.
+    /// Set for a definition of an earlier commit. The newest commit may have the object in a file that cannot be read.
     pub kept: Option<Arc<LastGood>>,
 }
 
@@ -70,13 +77,14 @@ impl Desired {
         Self { definition, applied, spec_hash, kept: None }
     }
 
-    /// See [`Fingerprint`].
+    /// [`Self::applied`] as bytes.
     #[must_use]
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         u128::from_str_radix(&self.applied, 16).ok().map(u128::to_be_bytes)
     }
 
-    /// The manifest to apply: Git's content, the mark, and the provenance as of `commit`, or of the commit that showed it last.
+    /// The manifest to apply: the content of Git, the ownership mark, and the commit. That is `commit`, or for a definition of an
+    /// earlier commit that one.
     #[must_use]
     pub fn manifest(&self, sync: &SyncRef, commit: &str) -> Value {
         let Definition { id, labels, annotations, spec, path, line, .. } = self.definition.as_ref();
@@ -94,7 +102,7 @@ impl Desired {
     }
 }
 
-/// What a desired set was made from, as far as an approval depends on it.
+/// Identifies what a desired set was made from: commit, path and values of variables.
 #[must_use]
 pub fn input_key(commit: &str, path: &str, variables: Option<&Variables>) -> String {
     match variables {
@@ -103,20 +111,21 @@ pub fn input_key(commit: &str, path: &str, variables: Option<&Variables>) -> Str
     }
 }
 
-/// For what a held delete stays held: values of variables change what is wanted, but never which objects are.
+/// Identifies for what held deletes stay held: commit, path and spec. Values of variables are left out, because they change
+/// the content of objects, but never which objects are wanted.
 #[must_use]
 pub fn latch_key(commit: &str, path: &str, generation: i64) -> String {
     format!("{commit} {path} {generation}")
 }
 
-/// Whether that is of another spec than the one of this generation.
+/// Whether a latch key is of another generation of the spec.
 #[must_use]
 pub fn is_of_other_spec(latch_key: &str, generation: i64) -> bool {
     let of = latch_key.rsplit_once(' ').map(|(_, of)| of);
     of.is_some_and(|of| of != generation.to_string())
 }
 
-/// Everything that a commit wants.
+/// All objects that a commit wants.
 pub type DesiredSet = SharedMap<ObjectId, Desired>;
 
 /// The desired set of a catalog.
@@ -126,7 +135,7 @@ pub fn desired_set(catalog: &Catalog) -> DesiredSet {
     catalog.definitions.iter().map(fresh).collect()
 }
 
-/// The same, made from the desired set of an older catalog: what did not change is not hashed again.
+/// The desired set of a catalog, made from an older catalog and its desired set. Only changed definitions are hashed.
 #[must_use]
 pub fn desired_after(old: (&Catalog, &DesiredSet), catalog: &Catalog) -> DesiredSet {
     let (old, mut desired) = (old.0, old.1.clone());
@@ -141,15 +150,15 @@ pub fn desired_after(old: (&Catalog, &DesiredSet), catalog: &Catalog) -> Desired
 /// How an object differs between two commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Only the new one wants it.
-    SyncOutcome,
-    /// Only the old one wants it.
-    Gone,
-    /// They want it differently, or at another place.
-    Differs,
+    /// Only the new commit wants the object.
+    Added,
+    /// Only the old commit wants the object.
+    Removed,
+    /// The commits define the object differently, or at another place.
+    Changed,
 }
 
-/// What differs between two commits.
+/// The objects that differ between two commits.
 #[must_use]
 pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
     let mut changes = Vec::new();
@@ -160,9 +169,9 @@ pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
             {
                 return;
             }
-            (Some(_), Some(_)) => Change::Differs,
-            (None, _) => Change::SyncOutcome,
-            (_, None) => Change::Gone,
+            (Some(_), Some(_)) => Change::Changed,
+            (None, _) => Change::Added,
+            (_, None) => Change::Removed,
         };
         changes.push((id.clone(), change));
     });
@@ -170,50 +179,5 @@ pub fn changes(old: &DesiredSet, new: &DesiredSet) -> Vec<(ObjectId, Change)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::Kind;
-    use crate::sync::properties::definition;
-
-    fn want(change: impl FnOnce(&mut Definition)) -> Desired {
-        let mut one = (*definition(&ObjectId::new(Kind::ModelAPI, "a"), 2)).clone();
-        change(&mut one);
-        Desired::new(Arc::new(one))
-    }
-
-    #[test]
-    fn g14_what_is_applied_is_spec_labels_and_annotations_wherever_they_stand() {
-        let pair = || ("team".to_owned(), "red".to_owned());
-        let plain = want(|_| {});
-        let moved = want(|one| (one.path, one.line) = ("b.yaml".into(), 7));
-        assert_eq!(moved.applied, plain.applied, "nothing is written for a file that moved");
-        let labelled = want(|one| one.labels.extend([pair()]));
-        let annotated = want(|one| one.annotations.extend([pair()]));
-        let other = Desired::new(definition(&ObjectId::new(Kind::ModelAPI, "a"), 4));
-        let hashes = [&plain, &labelled, &annotated, &other].map(|want| want.applied.clone());
-        let different: std::collections::BTreeSet<_> = hashes.iter().collect();
-        assert_eq!(different.len(), 4, "{hashes:?}");
-        // The live spec is compared without them.
-        assert_eq!((labelled.spec_hash, annotated.spec_hash), (plain.spec_hash, plain.spec_hash));
-        assert_ne!(other.spec_hash, plain.spec_hash);
-    }
-
-    #[test]
-    fn g10_a_definition_that_moved_differs_and_one_that_was_kept_does_not() {
-        let ids = ["kept", "moved", "gone", "came"].map(|name| ObjectId::new(Kind::ModelAPI, name));
-        let [kept, moved, gone, came] = &ids;
-        let plain = want(|_| {});
-        let old: DesiredSet =
-            [kept, moved, gone].map(|id| (id.clone(), plain.clone())).into_iter().collect();
-        let mut new = old.clone();
-        // Its problems are told at their new place.
-        new.insert(moved.clone(), want(|one| one.line = 9));
-        new.remove(gone);
-        new.insert(came.clone(), plain);
-        let mut found = changes(&old, &new);
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        let differ = [(came, Change::SyncOutcome), (gone, Change::Gone), (moved, Change::Differs)]
-            .map(|(id, change)| (id.clone(), change));
-        assert_eq!(found, differ);
-    }
-}
+#[path = "tests/desired.rs"]
+mod tests;

@@ -1,47 +1,41 @@
-//! What is remembered of earlier commits while the newest one has errors: where each object was wanted last, and the last
-//! good definition of each that may be in a file that cannot be read. Such a definition stays the measure of what there is to be.
+//! What is remembered of earlier commits while the newest one has errors.
+//!
+//! An object that may be in a file which cannot be read is kept at its last good definition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::ObjectId;
 use crate::definition::Catalog;
-use crate::sync::commit::desired::{Desired, DesiredSet};
+use crate::sync::commit::desired::{Desired, DesiredSet, LastGood};
 
-/// Where a definition comes from that the newest commit does not show, though it may still mean it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastGood {
-    /// The last commit that showed it.
-    pub commit: String,
-    /// Whether each commit since then is known: else a later one may have changed it.
-    pub certain: bool,
-}
-
-/// An earlier commit, and what was remembered at it.
+/// An earlier commit, and what was remembered with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Past<'a> {
-    /// Which commit.
+    /// The commit id.
     pub commit: &'a str,
-    /// Whether no other commit lies between it and the next one that is known.
+    /// Whether no unknown commit lies between this one and the next one that is known.
     pub certain: bool,
-    /// See [`Memory::measure`].
+    /// [`Memory::measure`] of the commit.
     pub measure: &'a DesiredSet,
-    /// See [`Memory::last_paths`].
+    /// [`Memory::last_paths`] of the commit.
     pub last_paths: &'a BTreeMap<ObjectId, String>,
 }
 
-/// See the module.
+/// What is remembered with a commit, for plans and for the next commit.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    /// While the commit has errors: objects that earlier commits wanted and this one does not, with the file that wanted
-    /// them last.
+    /// While the commit has errors: the objects that earlier commits wanted and this one does not, each with the file that
+    /// defined it last.
     pub last_paths: BTreeMap<ObjectId, String>,
-    /// What the commit wants, and what is kept of earlier ones: those definitions have [`Desired::kept`].
+    /// What live objects are compared with: the desired set of the commit, and last good definitions of earlier commits. The
+    /// latter have [`Desired::kept`].
     pub measure: DesiredSet,
 }
 
 impl Memory {
-    /// What is to be remembered at a commit, after these, the newest last; of what they remember themselves not the `needless`.
+    /// What is remembered with a commit after the commits in `past`, whose newest is the last. Objects in `needless` are
+    /// dropped.
     #[must_use]
     pub fn of(
         past: &[Past<'_>],
@@ -51,7 +45,7 @@ impl Memory {
     ) -> Self {
         let mut memory = Self { last_paths: BTreeMap::new(), measure: desired.clone() };
         if !catalog.has_errors() {
-            // Absence is proven.
+            // A commit without errors proves absence: nothing of earlier commits is needed.
             return memory;
         }
         let mut last: BTreeMap<&ObjectId, (&str, Option<Desired>)> = BTreeMap::new();
@@ -72,7 +66,7 @@ impl Memory {
         let known: BTreeSet<&str> = last.values().map(|(path, _)| *path).collect();
         let strangers = catalog.broken_paths.iter().any(|path| !known.contains(path.as_str()));
         for (id, (path, want)) in last {
-            // What a good commit, or a file that can be read, does not show any more is not kept, whatever breaks later.
+            // A definition that is missing from a readable file was removed. It is not kept, whatever breaks later.
             let hidden = catalog.broken.contains_key(id)
                 || catalog.broken_paths.contains(path)
                 || (strangers && !catalog.paths.contains(path));
@@ -85,9 +79,10 @@ impl Memory {
     }
 }
 
-/// The names that nothing needs any more: no commit wants them, no object has them, and none is to be made again. So what is
-/// remembered is bounded by what is wanted and what there is, however many commits with errors follow each other. `was_applied` says
-/// whether a definition of the object was ever applied.
+/// The remembered objects that can be dropped: no live object has the name, and none was applied that would be created again.
+///
+/// So memory is bounded by the wanted and the live objects, however many commits with errors follow each other. `was_applied`
+/// tells whether a definition of the object was ever applied.
 #[must_use]
 pub fn needless(
     last_paths: &BTreeMap<ObjectId, String>,

@@ -1,4 +1,4 @@
-//! A commit that was read whole, and what is remembered of those before it.
+//! A commit that was read completely, and what is remembered of earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,59 +14,60 @@ use crate::sync::commit::source_at::SourceAt;
 use crate::sync::order::Seq;
 use crate::time::parse_duration;
 
-/// The newest commit that was read whole.
+/// A commit that was read completely.
 #[derive(Clone)]
 pub struct Loaded {
-    /// Which commit.
+    /// The commit id.
     pub revision: Revision,
     /// Its author and subject.
     pub info: CommitInfo,
     /// Its definitions and problems.
     pub catalog: Catalog,
-    /// What it wants.
+    /// Its desired set.
     pub desired: DesiredSet,
-    /// See [`Memory::measure`].
+    /// [`Memory::measure`] of the commit.
     pub measure: DesiredSet,
-    /// Commit, path and hash of the variables: what the desired set was made from.
+    /// Identifies what the desired set was made from: commit, path and values of variables.
     pub input_key: String,
-    /// Name of each AgentBuild with its source at that commit.
+    /// The name of each AgentBuild, with its source at the commit.
     pub builds: Vec<(String, SourceAt)>,
-    /// When the commit was found, for the first time if it is read again: what others knew of their remotes before may be older.
+    /// When the commit was found first. The other GitSyncs must have polled their remotes after this before it deletes.
     pub found: Seq,
-    /// See [`Memory::last_paths`].
+    /// [`Memory::last_paths`] of the commit.
     pub last_paths: BTreeMap<ObjectId, String>,
-    /// Whether it has errors, and what was wanted before it is not known: then no absence proves anything.
+    /// Whether the commit has errors, and the commit before it is not known. Then no absence from the commit proves anything.
     pub lost: bool,
-    /// Whether it was read again, because it had been applied: then other commits may lie between it and the next one.
+    /// Whether the commit was read because it is the last applied one, and not by a poll of the remote. Then unknown commits
+    /// may lie between it and the next one.
     pub recalled: bool,
-    /// What it was read for.
+    /// The part of the spec that it was read for.
     pub coordinates: Coordinates,
-    /// The values that it was read with.
+    /// The values of variables that it was read with.
     pub variables: Option<Variables>,
 }
 
-/// What was read of a commit, as it stands there.
+/// The content of a commit, before it is combined with earlier ones.
 pub struct Reading {
-    /// Which commit.
+    /// The commit id.
     pub revision: Revision,
     /// Its author and subject.
     pub info: CommitInfo,
     /// Its definitions and problems.
     pub catalog: Catalog,
-    /// Name of each AgentBuild with its source at that commit.
+    /// The name of each AgentBuild, with its source at the commit.
     pub builds: Vec<(String, SourceAt)>,
-    /// See [`Loaded::found`].
+    /// When the commit was found.
     pub found: Seq,
-    /// See [`Loaded::recalled`].
+    /// Whether it was read because it is the last applied commit.
     pub recalled: bool,
-    /// What it was read for.
+    /// The part of the spec that it was read for.
     pub coordinates: Coordinates,
-    /// The values that it was read with.
+    /// The values of variables that it was read with.
     pub variables: Option<Variables>,
 }
 
 impl Loaded {
-    /// What a commit wants, after the one that was read before it.
+    /// The desired set of a catalog, made from the commit that was read before if there is one.
     #[must_use]
     pub fn desired(before: Option<&Self>, catalog: &Catalog) -> DesiredSet {
         match before {
@@ -75,8 +76,8 @@ impl Loaded {
         }
     }
 
-    /// What a reading comes to, after the commit that was read before it and without the names of that which are of no
-    /// use any more. What it wants is that of [`Self::desired`].
+    /// Combines a commit with the one that was read before. Of that, the objects in `needless` are not remembered any more.
+    /// `desired` comes from [`Self::desired`].
     #[must_use]
     pub fn new(
         before: Option<&Self>,
@@ -90,7 +91,7 @@ impl Loaded {
         let Memory { last_paths, measure } = Memory::of(&past, needless, &desired, &catalog);
         let lost = catalog.has_errors() && before.is_none_or(|old| old.lost);
         let input_key = input_key(&revision.commit, &coordinates.path, variables.as_ref());
-        // What is only read again asks nobody to look once more. When one that was applied was found nobody knows.
+        // The same commit again keeps the time at which it was found. For a recalled commit that time is not known.
         let same =
             |old: &&Self| old.input_key == input_key && old.coordinates.same_place(&coordinates);
         let known = before.filter(same).filter(|old| !old.recalled);
@@ -118,13 +119,13 @@ impl Loaded {
         self.coordinates.same_place(&Coordinates::of(spec))
     }
 
-    /// The repository that it was read from.
+    /// The URL of the repository.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.coordinates.url
     }
 
-    /// The same after a commit that was read later; what that had errors in itself stays unknown.
+    /// This commit, combined with an earlier one that was read later. Where that one has errors, its wishes stay unknown.
     #[must_use]
     pub fn after(&self, before: &Self) -> Self {
         let past = [before.past(), self.past()];
@@ -134,7 +135,7 @@ impl Loaded {
         Self { measure, last_paths, lost, ..self.clone() }
     }
 
-    /// What it remembers and nothing needs any more.
+    /// The remembered objects that can be dropped.
     #[must_use]
     pub fn needless(
         &self,
@@ -144,7 +145,7 @@ impl Loaded {
         needless(&self.last_paths, &self.measure, is_live, was_applied)
     }
 
-    /// What the next commit has to know of this one.
+    /// What the next commit needs of this one.
     fn past(&self) -> Past<'_> {
         let Self { revision, measure, last_paths, recalled, .. } = self;
         Past { commit: &revision.commit, certain: !recalled, measure, last_paths }
@@ -169,19 +170,19 @@ pub struct Coordinates {
 }
 
 impl Coordinates {
-    /// What a spec names.
+    /// The coordinates of a spec.
     #[must_use]
     pub fn of(spec: &GitSyncSpec) -> Self {
         let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
-        let timeout = timeout.min(MOST_TIMEOUT);
+        let timeout = timeout.min(MAX_SPEC_TIMEOUT);
         let GitSyncSpec { url, path, ignore, variables, .. } = spec;
         let (url, path, ignore) = (url.clone(), path.clone(), ignore.clone());
         Self { url, reference, path, ignore, variables: variables.clone(), timeout }
     }
 
-    /// Whether both name the same files; how long a fetch may take does not matter.
+    /// Whether both name the same files. The timeout does not matter.
     #[must_use]
     pub fn same_place(&self, other: &Self) -> bool {
         let Self { url, reference, path, ignore, variables, timeout: _ } = self;
@@ -190,8 +191,15 @@ impl Coordinates {
     }
 }
 
-/// Longest `spec.timeout`: the schema says so, but keeps what was stored before it did.
-pub const MOST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// The longest `spec.timeout`. The schema enforces it, but not for objects that are older than this rule.
+pub const MAX_SPEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// Parses a Go duration of whole units, such as `1m30s`.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let duration: kube::core::Duration = text.parse().ok()?;
+    (!duration.is_negative()).then(|| duration.into())
+}
 
 #[cfg(test)]
 #[path = "tests/loaded.rs"]

@@ -1,4 +1,4 @@
-//! What a commit wants, as far as the engine needs to know.
+//! Commits as the engine knows them: the desired set of each, and what is remembered of earlier ones.
 
 pub mod desired;
 pub mod last_good;

@@ -1,21 +1,21 @@
-//! What the builds of a commit are made from.
+//! The sources of the AgentBuilds of a commit.
 
 use std::collections::BTreeMap;
 
-/// The source of one build at one commit.
+/// The source of one AgentBuild at one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceAt {
     /// Name of the GitSync.
     pub sync: String,
     /// URL of the repository, without credentials.
     pub url: String,
-    /// Commit (40 or 64 hex digits).
+    /// The commit, 40 or 64 hexadecimal digits.
     pub commit: String,
     /// Id of the tree of `source.subfolder`; `None` when the commit has no such folder.
     pub subfolder_tree: Option<String>,
     /// Id of the tree or blob of each of `trigger.paths`; `None` when the commit has no such path.
     pub paths: BTreeMap<String, Option<String>>,
-    /// What [`crate::api::keys::APPLIED`] says on the object once the definition of this commit is applied. Until
-    /// then spec and source belong to different commits, and nothing is built. `None`: don't wait for it.
+    /// The value of the annotation [`crate::api::keys::APPLIED`] once the definition of this commit is applied. Until the object
+    /// has it, its spec and this source are of different commits, and nothing is built. `None`: do not wait.
     pub applied: Option<String>,
 }

@@ -1,37 +1,39 @@
-//! Why the newest commit cannot be read, or what it means cannot be known.
+//! Errors of reading the newest commit, and the variables that it uses.
 
-/// Why the newest commit cannot be read, or what it means cannot be known. Nothing is written or deleted for it.
+use crate::sync::reasons::SourceReason;
+
+/// Why the newest commit, or the variables that it uses, cannot be read. Nothing of the commit is written or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The repository.
+    /// The repository cannot be read.
     #[error("{message}")]
     Git {
         /// The condition's reason.
-        reason: &'static str,
-        /// What.
+        reason: SourceReason,
+        /// The error.
         message: String,
-        /// What to do.
+        /// How to fix it.
         hint: Option<String>,
         /// Whether only a change of the spec (or of the operator's flags) can help.
         terminal: bool,
     },
-    /// `spec.ignore`.
+    /// A pattern of `spec.ignore` is invalid.
     #[error("spec.ignore: {0}")]
     Ignore(String),
-    /// A source of `spec.variables`.
+    /// A ConfigMap of `spec.variables` cannot be used.
     #[error("{message}")]
     Variables {
         /// The condition's reason.
-        reason: &'static str,
-        /// What.
+        reason: SourceReason,
+        /// The error.
         message: String,
-        /// What to do.
+        /// How to fix it.
         hint: Option<String>,
     },
-    /// A panic. What it says is in the log only: it may quote what was read.
+    /// The reading panicked. The panic message is only logged, because it may quote file contents.
     #[error("reading the commit failed unexpectedly: this is a bug of Convoke")]
     Panicked,
-    /// A look that does not end, although each of its parts has a deadline.
+    /// The poll did not end, although each of its parts has a deadline.
     #[error("reading the commit does not end, and was given up: this is a bug of Convoke")]
     Hangs,
 }
@@ -39,16 +41,15 @@ pub enum SourceError {
 impl SourceError {
     /// The condition's reason.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> SourceReason {
         match self {
-            Self::Git { reason, .. } => reason,
-            Self::Ignore(_) => "InvalidIgnore",
-            Self::Variables { reason, .. } => reason,
-            Self::Panicked | Self::Hangs => "InternalError",
+            Self::Git { reason, .. } | Self::Variables { reason, .. } => *reason,
+            Self::Ignore(_) => SourceReason::InvalidIgnore,
+            Self::Panicked | Self::Hangs => SourceReason::InternalError,
         }
     }
 
-    /// What to do.
+    /// How to fix it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -66,7 +67,7 @@ impl SourceError {
         }
     }
 
-    /// Whether only a change of the spec helps.
+    /// Whether only a change of the spec (or of the operator's flags) can help.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What a machine wants to have done, and what came of it.
+//! What reconciles ask of their driver, and the replies.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,82 +15,82 @@ use crate::cluster::call_error::CallError;
 use crate::cluster::write::{Deleted, Mode};
 use crate::git::Revision;
 use crate::sync::commit::loaded::Loaded;
-use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::poll::{Answer, Question};
+use crate::sync::io::poll::Question;
 
-/// What is to be done for a GitSync. A driver does it in the order in which it is given.
+/// What a reconcile asks of its driver. The driver carries out the effects in their order.
 pub enum Effect {
-    /// Send one request to the API server. Its [`Reply`] is given back with the same number, also when there is none.
+    /// Send one request to the API server. The driver hands back the [`Reply`], or the error, with the same number.
     Request(u64, Request),
-    /// Poll the remote. The answer is given to [`crate::sync::machine::Machine::polled`].
+    /// Poll the remote. The driver gives the answer to [`crate::sync::machine::Machine::polled`].
     Poll(Box<PollRequest>),
-    /// Nobody waits for the poll any more.
+    /// Cancel the poll.
     StopPolling,
-    /// Work on this GitSync of the namespace, too, after this time.
+    /// Reconcile this other GitSync of the namespace after this delay.
     Wake(String, Duration),
-    /// Tell of something that happened.
+    /// Record a Kubernetes event.
     Event(Box<Event>),
-    /// Tell the controllers what a commit wants, which is applied from now on.
+    /// Publish to the controllers what a commit wants. From now on the reconcile applies it.
     Publish(Box<Published>),
-    /// Writes begin, or end with what there is to say of them.
+    /// `true` before the first write of a plan, `false` once its result is in the status. In between the writes of GitSyncs have
+    /// priority over those of controllers.
     Writing(bool),
-    /// Nothing but the time is asked for: a pass goes on with the `now` that it is given next.
+    /// Supply the time: the reconcile goes on with the time of the next call.
     Tick,
-    /// The GitSync is gone: what is kept for it is of no use any more.
+    /// The GitSync does not exist any more: drop all that is kept for it.
     Forget,
 }
 
 /// One request to the API server, about an object in the namespace of the machine.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// With whose rights; `None` for the operator's own.
+    /// The account to impersonate; `None` for the operator itself.
     pub account: Option<Account>,
-    /// What is asked.
+    /// The request.
     pub call: Call,
 }
 
-/// See [`Request`].
+/// The kinds of requests.
 #[derive(Debug, Clone)]
 pub enum Call {
-    /// What the server would say to this apply.
+    /// Server-side apply as a dry run.
     Rehearse {
-        /// Which object.
+        /// The object.
         id: ObjectId,
-        /// All of it that comes from Git.
+        /// All fields that come from Git.
         manifest: Value,
-        /// Whether it may exist.
+        /// Whether the object is created or updated.
         mode: Mode,
     },
-    /// Server-side apply; the reply is what the server holds then.
+    /// Server-side apply. The reply is the object as stored.
     Apply {
-        /// Which object.
+        /// The object.
         id: ObjectId,
-        /// All of it that comes from Git.
+        /// All fields that come from Git.
         manifest: Value,
-        /// Whether it may exist.
+        /// Whether the object is created or updated.
         mode: Mode,
     },
-    /// Replace the whole spec of the object at this version.
+    /// Replace the whole spec of an object.
     ReplaceSpec {
-        /// Which object.
+        /// The object.
         id: ObjectId,
-        /// `metadata.resourceVersion` that it must still have.
+        /// The `metadata.resourceVersion` that it must still have.
         version: u64,
-        /// The spec.
+        /// The new spec.
         spec: Value,
     },
     /// Read an object.
     Get {
-        /// Which object.
+        /// The object.
         id: ObjectId,
     },
-    /// Delete exactly this object at this version.
+    /// Delete an object, if its uid and version are still these.
     Delete {
-        /// Which object.
+        /// The object.
         id: ObjectId,
         /// Its uid.
         uid: String,
-        /// `metadata.resourceVersion` that it must still have.
+        /// The `metadata.resourceVersion` that it must still have.
         version: u64,
     },
     /// Read the GitSync.
@@ -104,39 +104,39 @@ pub enum Call {
         name: String,
         /// Its uid.
         uid: String,
-        /// The status.
+        /// The new status.
         status: Box<GitSyncStatus>,
     },
-    /// Remove fields from the status of the GitSync at this version, whoever has written them.
+    /// Remove fields from the status of the GitSync, whichever writer has set them.
     ClearStatus {
         /// Its name.
         name: String,
-        /// `metadata.resourceVersion` that it must still have.
+        /// The `metadata.resourceVersion` that it must still have.
         version: u64,
-        /// All of them are there.
+        /// The fields. All of them are set.
         fields: Vec<&'static str>,
     },
-    /// Replace the finalizers of the GitSync at this version.
+    /// Replace the finalizers of the GitSync.
     Finalizers {
         /// Its name.
         name: String,
-        /// `metadata.resourceVersion` that it must still have.
+        /// The `metadata.resourceVersion` that it must still have.
         version: u64,
-        /// All of them.
+        /// The new list.
         finalizers: Vec<String>,
     },
-    /// Whether this ServiceAccount is there.
+    /// Whether this ServiceAccount exists.
     FindAccount(Account),
-    /// Whether the account of the request can be acted as.
+    /// Whether the operator can impersonate the account of the request.
     TryAccount,
-    /// Whether the namespace is there.
+    /// Whether the namespace exists.
     FindNamespace,
 }
 
 impl Call {
-    /// Whether it takes one of the slots that the writes of all namespaces share.
+    /// Whether the request counts toward the concurrency limit that all namespaces share.
     #[must_use]
-    pub fn takes_slot(&self) -> bool {
+    pub fn counts_toward_limit(&self) -> bool {
         match self {
             Self::Rehearse { .. }
             | Self::Apply { .. }
@@ -154,65 +154,62 @@ impl Call {
     }
 }
 
-/// What the API server has answered.
+/// The reply of the API server to a request that succeeded.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// An object as the server holds it.
+    /// An object as stored.
     Object(Box<DynamicObject>),
-    /// What became of a delete.
+    /// The outcome of a delete.
     Deleted(Deleted),
-    /// It is there; whether it is being deleted.
+    /// The ServiceAccount or namespace exists.
     Found {
         /// Whether it is being deleted.
         deleting: bool,
     },
-    /// It is as asked for.
+    /// The request was carried out.
     Done,
 }
 
-/// A reply, or why there is none: then the write may have happened, unless the server itself refused it.
+/// A reply, or why there is none. After an error the write may have happened all the same, unless the API server refused it.
 pub type Replied = Result<Reply, CallError>;
 
 /// A poll of a remote.
 pub struct PollRequest {
-    /// The GitSync as it was when the poll began.
+    /// The GitSync at the begin of the poll.
     pub sync: Arc<GitSync>,
-    /// What is asked.
+    /// The question.
     pub question: Question,
-    /// Whether what is kept of the repository may have been left half done.
+    /// Whether the local copy of the repository may be damaged. Then the poll starts without it.
     pub anew: bool,
-    /// What was remembered of earlier commits and is of no use any more.
+    /// Objects of earlier commits that need not be remembered any more.
     pub needless: BTreeSet<ObjectId>,
-    /// What was applied whole last: it says what was wanted before, when the newest commit has errors.
+    /// The commit that was applied whole last, for any spec. If the newest commit has errors, it shows what was wanted before.
     pub before: Option<Revision>,
-    /// Whether there are objects of the GitSync: then something was wanted before, whether or not it is known what.
+    /// Whether the GitSync has objects. If so, an earlier commit wanted some, even if that commit is not known.
     pub has_objects: bool,
-    /// What was applied before, which is read when the newest commit cannot be.
+    /// The commit that was applied whole last for this spec. It is read if the newest commit cannot be.
     pub applied: Option<Revision>,
-    /// What was applied before, which is read beside the newest commit if it is another one.
+    /// The commit that is read besides the newest one, if they differ: while dependencies are not ready, it is kept applied.
     pub last: Option<Revision>,
 }
 
-/// What a poll has found, or a panic.
-pub type Found = Result<Answer, SourceError>;
-
-/// Something that happened, for people.
+/// A Kubernetes event.
 pub struct Event {
-    /// The object that it is about.
+    /// The object that the event is about.
     pub about: ObjectReference,
-    /// Whether it is as it was meant.
+    /// Whether the event is of type `Normal`. Otherwise it is a `Warning`.
     pub good: bool,
-    /// One word.
+    /// The reason, in one word.
     pub reason: String,
-    /// The rest.
+    /// The message.
     pub note: String,
 }
 
-/// What controllers are told of a commit.
+/// The commit of a GitSync, as published to the controllers.
 pub struct Published {
     /// UID of the GitSync.
     pub uid: String,
-    /// The commit that they were told of before.
+    /// The commit that was published before.
     pub before: Option<Arc<Loaded>>,
     /// The commit.
     pub loaded: Arc<Loaded>,

@@ -1,12 +1,13 @@
-//! How a pass of the engine asks for what it cannot do itself: it says what it wants and waits. Whoever drives it does
-//! it, and says what came of it and what time it is.
+//! The input and output of a reconcile: it emits [effects](effect::Effect), and waits for replies, permits and times.
+//!
+//! The driver of a reconcile carries out the effects, hands the replies back, and supplies the time. So a reconcile
+//! itself uses no socket, clock or executor.
 
 #[cfg(test)]
 pub(in crate::sync) mod drive;
 pub mod effect;
 pub mod poll;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
@@ -23,69 +25,71 @@ use crate::cluster::store::Key;
 use crate::next::Next;
 use crate::sync::io::effect::{Call, Effect, Replied, Request};
 
-/// Called with a GitSync that is to be looked at again, and after which time.
+/// Called with a GitSync that is to be reconciled, and after which delay.
 pub type Sink = Arc<dyn Fn(Key, Duration) + Send + Sync>;
 
-/// The time, as a driver says it.
+/// The time, as the driver supplies it.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// For what lasts.
+    /// To measure durations.
     pub instant: Instant,
-    /// For people, in whole seconds.
+    /// The date and time for statuses and events, in whole seconds.
     pub time: Timestamp,
 }
 
-/// Why a pass has to be tried again as a whole.
+/// Why a reconcile failed and has to be retried as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] CallError),
-    /// The finalizer could not be set or taken away.
+    /// The finalizer could not be added or removed.
     #[error("cannot write the finalizer: {0}")]
     Finalizer(#[source] CallError),
-    /// A pass waits for nothing.
+    /// The reconcile waits, but for no reply and no time. That is a bug.
     #[error("internal error: a pass waits for nothing")]
     Stuck,
 }
 
-/// How a pass ended: when to begin the next one.
+/// The result of a reconcile: when to begin the next one.
 pub type Ended = Result<Next, EngineError>;
 
 struct Inner {
     now: Now,
-    /// What is to be done.
+    /// Effects that the driver has not taken yet.
     effects: VecDeque<Effect>,
-    /// Who waits for a free slot, in their order.
-    slots: VecDeque<oneshot::Sender<()>>,
-    /// Who waits for the reply to a request.
+    /// Requests that wait for a permit, in their order.
+    permits: VecDeque<oneshot::Sender<()>>,
+    /// Requests that wait for their reply, by number.
     replies: BTreeMap<u64, oneshot::Sender<Replied>>,
-    /// Who waits for a time.
+    /// Sleepers, by the time at which they go on, and by number.
     timers: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
-    last: u64,
-    chance: u64,
+    /// The last number of a request or a sleeper.
+    last_number: u64,
+    /// The state of the random numbers for jitter.
+    random: u64,
 }
 
-/// See the module. `Clone` shares it.
+/// A handle to the input and output of one reconcile. Clones share it.
 #[derive(Clone)]
 pub struct Io(Arc<Mutex<Inner>>);
 
-/// Leave to send one request now. Dropped unused, it goes to the next one who waits.
+/// The permission to send one request within the concurrency limit. Dropped unused, it goes to the next request.
 #[must_use]
 pub struct Permit(());
 
 impl Io {
-    /// Nothing is to be done. Requests get numbers after `last`, and `seed` decides how delays are spread.
+    /// Without effects. Requests get numbers after `last_number`. `seed` determines the jitter.
     #[must_use]
-    pub fn new(now: Now, last: u64, seed: u64) -> Self {
+    pub fn new(now: Now, last_number: u64, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             now,
             effects: VecDeque::new(),
-            slots: VecDeque::new(),
+            permits: VecDeque::new(),
             replies: BTreeMap::new(),
             timers: BTreeMap::new(),
-            last,
-            chance: seed | 1,
+            last_number,
+            random: seed | 1,
         })))
     }
 
@@ -93,13 +97,13 @@ impl Io {
         self.0.lock()
     }
 
-    /// What time it is.
+    /// The current time, to measure durations.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.lock().now.instant
     }
 
-    /// The same for people.
+    /// The current date and time, for statuses and events.
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.lock().now.time
@@ -112,51 +116,52 @@ impl Io {
         i64::try_from(spent.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// `duration` ±10%, so that many objects do not wake at once.
+    /// `duration` ±10%, so that the GitSyncs are not all reconciled at the same moment.
     #[must_use]
     pub fn jitter(&self, duration: Duration) -> Duration {
         let mut inner = self.lock();
-        let mut chance = inner.chance;
-        chance ^= chance << 13;
-        chance ^= chance >> 7;
-        chance ^= chance << 17;
-        inner.chance = chance;
-        let thousandths = u32::try_from(chance % 201).unwrap_or(100);
+        let mut random = inner.random;
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        inner.random = random;
+        let thousandths = u32::try_from(random % 201).unwrap_or(100);
         duration.mul_f64(0.9 + f64::from(thousandths) / 1000.0)
     }
 
-    /// Something is to be done that nobody waits for.
-    pub fn tell(&self, effect: Effect) {
+    /// Hands an effect to the driver. The reconcile does not wait for it.
+    pub fn emit(&self, effect: Effect) {
         self.lock().effects.push_back(effect);
     }
 
-    /// These GitSyncs of the namespace are to be worked on at once.
+    /// Starts a reconcile of these GitSyncs of the namespace at once.
     pub fn wake(&self, keys: Vec<Key>) {
         for key in keys {
-            self.tell(Effect::Wake(key.name, Duration::ZERO));
+            self.emit(Effect::Wake(key.name, Duration::ZERO));
         }
     }
 
-    /// DependencyState until a request may be sent. What is judged after this and before [`Self::send`] is judged at the moment of sending.
+    /// Waits until the concurrency limit allows a request. Checks between this call and [`Self::send`] are made at the moment of
+    /// sending.
     pub async fn permit(&self) -> Permit {
         let (grant, granted) = oneshot::channel();
-        self.lock().slots.push_back(grant);
-        // Whoever drops this pass drops both ends.
+        self.lock().permits.push_back(grant);
+        // An error is impossible here: whoever drops the reconcile drops both ends.
         let _ = granted.await;
         Permit(())
     }
 
-    /// Sends a request, and waits for its reply.
+    /// Sends a request that counts toward the concurrency limit, and waits for its reply.
     ///
     /// # Errors
-    /// The server's, or that there is no reply.
-    pub async fn send(&self, slot: Permit, account: Option<&Account>, call: Call) -> Replied {
-        let Permit(()) = slot;
+    /// The error of the API server, or why there is no reply.
+    pub async fn send(&self, permit: Permit, account: Option<&Account>, call: Call) -> Replied {
+        let Permit(()) = permit;
         self.ask(account, call).await
     }
 
-    /// The same for what needs no slot, because it is small and there is one of it at a time: what is asked before a plan is
-    /// carried out, and what is told of it.
+    /// Sends a request that does not count toward the concurrency limit, and waits for its reply. Such requests are small, and
+    /// a reconcile sends one at a time: checks before the writes, and the status after them.
     ///
     /// # Errors
     /// Those of [`Self::send`].
@@ -164,8 +169,8 @@ impl Io {
         let replied = {
             let (reply, replied) = oneshot::channel();
             let mut inner = self.lock();
-            inner.last += 1;
-            let number = inner.last;
+            inner.last_number += 1;
+            let number = inner.last_number;
             inner.replies.insert(number, reply);
             let request = Request { account: account.cloned(), call };
             inner.effects.push_back(Effect::Request(number, request));
@@ -174,22 +179,22 @@ impl Io {
         replied.await.unwrap_or(Err(CallError::Deadline(Duration::ZERO)))
     }
 
-    /// DependencyState until that time.
+    /// Waits until that time.
     pub async fn sleep_until(&self, at: Instant) {
         let over = {
             let (end, over) = oneshot::channel();
             let mut inner = self.lock();
-            inner.last += 1;
-            let number = inner.last;
+            inner.last_number += 1;
+            let number = inner.last_number;
             inner.timers.insert((at, number), end);
             over
         };
         let _ = over.await;
     }
 
-    /// Asks what time it is: while something is computed, [`Self::now`] stays what it was.
+    /// Asks the driver for the time. Without that, [`Self::now`] stays the same while the reconcile computes.
     pub async fn tick(&self) {
-        self.tell(Effect::Tick);
+        self.emit(Effect::Tick);
         let mut asked = false;
         std::future::poll_fn(|context| {
             if std::mem::replace(&mut asked, true) {
@@ -201,8 +206,8 @@ impl Io {
         .await;
     }
 
-    /// It is that time now.
-    fn is(&self, now: Now) {
+    /// Sets the time, and ends the sleep of those whose time has come.
+    fn set_now(&self, now: Now) {
         let mut inner = self.lock();
         inner.now = now;
         while let Some(first) = inner.timers.first_entry() {
@@ -217,252 +222,132 @@ impl Io {
         self.lock().effects.pop_front()
     }
 
-    /// Lets the first one who still waits for a slot go on.
-    fn grant(&self) -> bool {
+    /// Gives a permit to the first request that still waits for one. `false` when none waits.
+    fn grant_permit(&self) -> bool {
         let mut inner = self.lock();
-        while let Some(waits) = inner.slots.pop_front() {
-            if waits.send(()).is_ok() {
+        while let Some(waiting) = inner.permits.pop_front() {
+            if waiting.send(()).is_ok() {
                 return true;
             }
         }
         false
     }
 
-    fn wants(&self) -> usize {
+    fn waiting_requests(&self) -> usize {
         let mut inner = self.lock();
-        inner.slots.retain(|waits| !waits.is_canceled());
-        inner.slots.len()
+        inner.permits.retain(|waiting| !waiting.is_canceled());
+        inner.permits.len()
     }
 
     fn next_timer(&self) -> Option<Instant> {
         let mut inner = self.lock();
-        inner.timers.retain(|_, waits| !waits.is_canceled());
+        inner.timers.retain(|_, sleeper| !sleeper.is_canceled());
         inner.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
     fn reply(&self, number: u64, reply: Replied) {
-        let waits = self.lock().replies.remove(&number);
-        if let Some(waits) = waits {
-            let _ = waits.send(reply);
+        let waiting = self.lock().replies.remove(&number);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(reply);
         }
     }
 }
 
-/// Whether a pass can go on.
-struct Flag(AtomicBool);
+/// Whether a coroutine can go on.
+struct ReadyFlag(AtomicBool);
 
-impl Wake for Flag {
+impl Wake for ReadyFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// Work that asks for what it cannot do itself.
+/// An asynchronous function that a driver runs step by step, such as a reconcile.
 pub struct Coroutine<'a, T> {
     io: Io,
     work: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
-    ready: Arc<Flag>,
+    ready: Arc<ReadyFlag>,
     waker: Waker,
-    over: Option<T>,
+    result: Option<T>,
 }
 
-/// What is to be done for a pass.
+/// What the driver of a coroutine has to do next.
 pub enum Step<T> {
-    /// This.
+    /// Carry out this effect.
     Do(Effect),
-    /// Nothing, until there is a reply or it is this time; or a free slot, if it wants some.
+    /// Wait: for a reply, for a time, or until the concurrency limit allows another request.
     Wait {
-        /// When it goes on by itself.
+        /// When the coroutine goes on without a reply.
         until: Option<Instant>,
-        /// How many requests wait for a slot.
-        wants: usize,
+        /// How many requests wait for a permit.
+        requests: usize,
     },
-    /// The pass has ended.
+    /// The coroutine has ended with this result.
     Over(T),
 }
 
+/// Whether the concurrency limit allows one more request now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// One more request may be sent.
+    Free,
+    /// No request may be sent now.
+    Reached,
+}
+
 impl<'a, T> Coroutine<'a, T> {
-    /// Work over this.
+    /// Runs `work`, whose input and output is `io`.
     pub fn new(io: Io, work: impl Future<Output = T> + Send + 'a) -> Self {
-        let ready = Arc::new(Flag(AtomicBool::new(true)));
+        let ready = Arc::new(ReadyFlag(AtomicBool::new(true)));
         let waker = Waker::from(ready.clone());
-        Self { io, work: Box::pin(work), ready, waker, over: None }
+        Self { io, work: Box::pin(work), ready, waker, result: None }
     }
 
-    /// What is to be done next, when it is this time, and with a slot for one request or without. Once it is over, nothing
-    /// is to be asked any more.
-    pub fn next(&mut self, now: Now, free: bool) -> Step<T> {
-        self.io.is(now);
+    /// Runs the coroutine as far as it gets, and returns what the driver has to do next. Not to be called again after
+    /// [`Step::Over`].
+    pub fn next(&mut self, now: Now, limit: Limit) -> Step<T> {
+        self.io.set_now(now);
         loop {
-            // What was asked for comes before what follows from it.
+            // Effects come before the steps that follow from them.
             if let Some(effect) = self.io.next_effect() {
                 return Step::Do(effect);
             }
-            if let Some(over) = self.over.take() {
-                return Step::Over(over);
+            if let Some(result) = self.result.take() {
+                return Step::Over(result);
             }
             if self.ready.0.swap(false, Ordering::SeqCst) {
                 let mut context = Context::from_waker(&self.waker);
-                if let Poll::Ready(over) = self.work.as_mut().poll(&mut context) {
-                    self.over = Some(over);
+                if let Poll::Ready(result) = self.work.as_mut().poll(&mut context) {
+                    self.result = Some(result);
                 }
                 continue;
             }
-            // Whoever gets the slot and sends nothing leaves it to the next one.
-            if !(free && self.io.grant()) {
-                let (until, wants) = (self.io.next_timer(), self.io.wants());
-                return Step::Wait { until, wants };
+            // A request that is not sent after all drops its permit, and the loop gives it to the next one.
+            let granted = limit == Limit::Free && self.io.grant_permit();
+            if !granted {
+                let (until, requests) = (self.io.next_timer(), self.io.waiting_requests());
+                return Step::Wait { until, requests };
             }
         }
     }
 
-    /// What came of a request.
+    /// Hands over the reply to a request.
     pub fn reply(&mut self, number: u64, reply: Replied) {
         self.io.reply(number, reply);
     }
 
-    /// What is still to be done besides requests, when nobody goes on with it.
-    pub(crate) fn left(&mut self) -> Vec<Effect> {
-        let mut left = Vec::new();
+    /// Takes the effects of a coroutine that does not go on, such as one that panicked. Without requests.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
         while let Some(effect) = self.io.next_effect() {
             if !matches!(effect, Effect::Request(..) | Effect::Writing(_) | Effect::Tick) {
-                left.push(effect);
+                effects.push(effect);
             }
         }
-        left
+        effects
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::StreamExt;
-
-    use super::*;
-    use crate::api::{Kind, ObjectId};
-    use crate::sync::io::effect::Reply;
-
-    fn now(start: Instant, seconds: u64) -> Now {
-        Now { instant: start + Duration::from_secs(seconds), time: Timestamp::UNIX_EPOCH }
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g8_delays_are_spread_evenly_over_a_fifth() {
-        let time = Timestamp::from_second(1_700_000_000).expect("a time");
-        let io = Io::new(Now { instant: Instant::now(), time }, 0, 1);
-        assert_eq!(io.time(), time);
-        let all: Vec<_> =
-            (0..2_000).map(|_| io.jitter(Duration::from_secs(1000)).as_secs()).collect();
-        let of = |from: u64, to: u64| all.iter().filter(|it| (from..=to).contains(it)).count();
-        assert_eq!(of(900, 1100), 2_000);
-        for from in (900..1100).step_by(25) {
-            // A twelfth to a sixth, where an eighth is expected.
-            let count = of(from, from + 24);
-            assert!((167..334).contains(&count), "{count} from {from} on");
-        }
-        // The seed alone decides.
-        let again = Io::new(Now { instant: Instant::now(), time }, 0, 1);
-        assert_eq!(again.jitter(Duration::from_secs(1000)).as_secs(), all[0]);
-    }
-
-    fn get(name: &str) -> Call {
-        Call::Get { id: ObjectId::new(Kind::Agent, name) }
-    }
-
-    fn asked<T>(step: Step<T>) -> Option<(u64, String)> {
-        match step {
-            Step::Do(Effect::Request(number, Request { call: Call::Get { id }, .. })) => {
-                Some((number, id.name))
-            }
-            _ => None,
-        }
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g8_a_request_is_judged_when_there_is_a_slot_for_it_and_not_before() {
-        let start = Instant::now();
-        let io = Io::new(now(start, 0), 0, 1);
-        let allowed = AtomicBool::new(true);
-        let (io, allowed) = (&io, &allowed);
-        let one = async |name: String| {
-            let slot = io.permit().await;
-            if !allowed.load(Ordering::SeqCst) {
-                return false;
-            }
-            io.send(slot, None, get(&name)).await.is_ok()
-        };
-        let work = async move {
-            let names = ["a", "b", "c"].map(str::to_owned);
-            futures::stream::iter(names).map(&one).buffer_unordered(9).collect().await
-        };
-        let mut pass: Coroutine<'_, Vec<bool>> = Coroutine::new(io.clone(), work);
-        let waits = pass.next(now(start, 0), false);
-        assert!(matches!(waits, Step::Wait { until: None, wants: 3 }));
-        let (first, name) = asked(pass.next(now(start, 0), true)).expect("a request");
-        assert_eq!(name, "a");
-        let (second, name) = asked(pass.next(now(start, 0), true)).expect("a request");
-        assert_eq!(name, "b");
-        allowed.store(false, Ordering::SeqCst);
-        pass.reply(second, Ok(Reply::Done));
-        let waits = pass.next(now(start, 0), true);
-        assert!(matches!(waits, Step::Wait { wants: 0, .. }), "c is not sent");
-        pass.reply(first, Err(CallError::Deadline(Duration::ZERO)));
-        let Step::Over(sent) = pass.next(now(start, 0), true) else { panic!("not over") };
-        assert_eq!(sent, [true, false, false], "in the order of the replies, not of the names");
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g8_a_pass_sleeps_until_it_is_told_that_it_is_time() {
-        let start = Instant::now();
-        let io = Io::new(now(start, 0), 0, 1);
-        let work = async {
-            io.sleep_until(start + Duration::from_secs(5)).await;
-            io.now()
-        };
-        let mut pass = Coroutine::new(io.clone(), work);
-        for second in [0, 4] {
-            let Step::Wait { until: at, .. } = pass.next(now(start, second), true) else {
-                panic!("no wait")
-            };
-            assert_eq!(at, Some(start + Duration::from_secs(5)));
-        }
-        let Step::Over(at) = pass.next(now(start, 7), true) else { panic!("not over") };
-        assert_eq!(at, start + Duration::from_secs(7));
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g18_a_pass_that_computed_is_told_how_long_that_took() {
-        let start = Instant::now();
-        let io = Io::new(now(start, 0), 0, 1);
-        let work = async {
-            let began = io.now();
-            io.tick().await;
-            io.millis_since(began)
-        };
-        let mut pass = Coroutine::new(io.clone(), work);
-        let Step::Do(Effect::Tick) = pass.next(now(start, 0), true) else { panic!("no tick") };
-        let Step::Over(spent) = pass.next(now(start, 3), true) else { panic!("not over") };
-        assert_eq!(spent, 3000);
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g18_what_a_pass_asked_for_before_it_panicked_is_not_lost() {
-        let start = Instant::now();
-        let io = Io::new(now(start, 0), 0, 1);
-        let asks = io.clone();
-        let work = async move {
-            asks.tell(Effect::Wake("other".into(), Duration::ZERO));
-            asks.tell(Effect::Writing(true));
-            panic!("on purpose");
-        };
-        let mut pass: Coroutine<'_, ()> = Coroutine::new(io, work);
-        let next = std::panic::AssertUnwindSafe(|| drop(pass.next(now(start, 0), true)));
-        assert!(std::panic::catch_unwind(next).is_err());
-        let left = pass.left();
-        assert!(matches!(left.as_slice(), [Effect::Wake(name, _)] if name == "other"));
-    }
-}
+#[path = "tests/io.rs"]
+mod tests;

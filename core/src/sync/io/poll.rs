@@ -1,28 +1,27 @@
-//! A poll of the remote as it is asked for, and its answer.
+//! The question and the answer of a poll of a remote.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
-use std::time::Instant;
 
 use crate::api::git_sync::Stages;
 use crate::git::Revision;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::effect::Found;
 use crate::sync::order::Seq;
-use crate::sync::reasons::Trigger;
+use crate::sync::reasons::{SourceReason, Trigger};
 
 /// Why the newest commit could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFailure {
     /// The condition's reason.
-    pub reason: &'static str,
-    /// Error and hint, for people.
+    pub reason: SourceReason,
+    /// Error and hint, for the condition's message.
     pub message: String,
-    /// Whether only a change of the spec helps.
+    /// Whether only a change of the spec (or of the operator's flags) can help.
     pub terminal: bool,
-    /// Whether what was read before may be at fault: the next look reads all of it anew.
+    /// Whether the local copy of the repository may be the cause. Then the next poll discards it.
     pub distrusts: bool,
 }
 
@@ -37,41 +36,41 @@ impl From<SourceError> for SourceFailure {
     }
 }
 
-/// Why and for what the remote is looked at.
+/// Why a remote is polled, and for which spec.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// What started it.
+    /// What started the poll.
     pub trigger: Trigger,
-    /// Generation of the spec.
+    /// `metadata.generation` of the polled spec.
     pub generation: i64,
-    /// Value of `requestedAt`.
+    /// Value of the annotation `convoke.dev/requestedAt`.
     pub request: Option<String>,
-    /// When it began.
+    /// When the poll began.
     pub began: Instant,
-    /// The same in the order of what the operator came to know.
+    /// The place of the poll in the order of events.
     pub at: Seq,
 }
 
-/// What a look at the remote found.
+/// The answer of a poll.
 pub struct Answer {
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// Newest commit that was tried.
+    /// The newest commit of the remote that was tried.
     pub attempted: Option<Revision>,
-    /// Timings.
+    /// How long each stage took.
     pub stages: Stages,
-    /// Whether something new was read.
+    /// Whether a commit was read that was not known before.
     pub changed: bool,
-    /// Why not.
+    /// Why the newest commit could not be read.
     pub failure: Option<SourceFailure>,
     /// The newest commit that was read whole, if it answers this spec.
     pub loaded: Option<Arc<Loaded>>,
-    /// The commit that was applied before, if it had to be recalled beside that.
+    /// The commit that was applied last, if it was read besides the newest one.
     pub recalled: Option<Arc<Loaded>>,
 }
 
 impl Answer {
-    /// Nothing was found; what was read before stays.
+    /// The answer of a poll that failed. `loaded` is the commit that was read before.
     #[must_use]
     pub fn failed(question: Question, failure: SourceFailure, loaded: Option<Arc<Loaded>>) -> Self {
         Self {
@@ -86,5 +85,8 @@ impl Answer {
     }
 }
 
-/// Where the answer of a look is put, which runs beside the passes: a slow remote never delays the undoing of drift.
+/// The answer of a poll, or why there is none.
+pub type Found = Result<Answer, SourceError>;
+
+/// Where a poll leaves its answer. A poll runs beside the reconciles, so that a slow remote does not delay drift correction.
 pub type AnswerSlot = Arc<Mutex<Option<Found>>>;

@@ -1,8 +1,9 @@
-//! What the GitSyncs of one namespace know of each other, so that an object that moves from one to another is handed
-//! over in place and never deleted and made anew.
+//! What the GitSyncs of one namespace know of each other, so that an object that moves from one to another is handed over in
+//! place, and never deleted and created again.
 //!
-//! Before one deletes or complains, the others must have looked at their remotes after this one did: a commit that
-//! moves a file from one folder to another is seen by both. Kept in memory only; whoever is unknown is asked.
+//! Before a GitSync deletes or reports a conflict, its peers must have polled after it did: then both have seen a
+//! commit that moves a file from one folder to another. All of this is kept in memory only; a peer of which nothing is
+//! known is asked.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,33 +16,33 @@ use crate::sync::commit::desired::{Change, DesiredSet, changes};
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::order::Seq;
 
-/// After this long without an answer, a GitSync that was asked to look at its remote cannot be read.
-pub const GIVE_UP: Duration = Duration::from_secs(60);
+/// After this long without an answer, a GitSync that was asked to poll counts as unreadable.
+pub const POLL_ANSWER_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a GitSync has told of itself.
+/// What a GitSync has announced after its last poll.
 #[derive(Clone)]
 pub struct Announced {
     /// Its uid.
     pub uid: String,
-    /// Generation of the spec that was read with.
+    /// Generation of the spec that the poll was made for.
     pub generation: i64,
-    /// When its newest look at the remote began.
+    /// When its newest poll began.
     pub polled: Seq,
     /// The newest commit that it has read whole, for this spec.
     pub loaded: Option<Arc<Loaded>>,
-    /// Whether that look failed: then it is not known what it wants now.
+    /// Whether that poll failed: then it is not known what the GitSync wants now.
     pub failed: bool,
 }
 
-/// Objects that a GitSync and another one both want, by their keys; held from both sides.
+/// The objects that two GitSyncs both want, by the keys of both, in both directions.
 type Contested = BTreeMap<Key, BTreeMap<Key, BTreeSet<ObjectId>>>;
 
-/// Objects that a GitSync leaves to others.
+/// The objects that a GitSync offers to its peers.
 #[derive(Default)]
 pub(crate) struct Offers {
     /// The names of the takers.
     pub(crate) to: BTreeMap<ObjectId, String>,
-    /// The commit that does not need them; `None` for a GitSync that comes to its end.
+    /// The commit that does not want them; `None` for a GitSync that is being deleted.
     of: Option<Arc<Loaded>>,
 }
 
@@ -50,16 +51,17 @@ impl Offers {
         self.to.values().cloned().collect()
     }
 
-    /// Those that stand, though the giver has read another commit since then.
-    pub(crate) fn standing(&self, told: Option<&Announced>) -> BTreeMap<ObjectId, String> {
-        let mut standing = self.to.clone();
-        standing.retain(|id, _| self.stands(id, told));
-        standing
+    /// The offers that are still valid after what the giver has announced.
+    pub(crate) fn valid(&self, announced: Option<&Announced>) -> BTreeMap<ObjectId, String> {
+        let mut valid = self.to.clone();
+        valid.retain(|id, _| self.is_valid(id, announced));
+        valid
     }
 
-    /// Whether what the giver has read since then does not want the object back.
-    fn stands(&self, id: &ObjectId, told: Option<&Announced>) -> bool {
-        let (Some(of), Some(read)) = (&self.of, told.and_then(|told| told.loaded.as_ref())) else {
+    /// Whether an offer still stands: the commit that the giver has announced since does not want the object back.
+    fn is_valid(&self, id: &ObjectId, announced: Option<&Announced>) -> bool {
+        let read = announced.and_then(|announced| announced.loaded.as_ref());
+        let (Some(of), Some(read)) = (&self.of, read) else {
             return true;
         };
         let wants = |loaded: &Loaded| {
@@ -69,32 +71,32 @@ impl Offers {
     }
 }
 
-/// A question that is not answered yet.
+/// A request to poll that is not answered yet.
 pub(crate) struct Asked {
-    /// After which place in the order of things the look has to begin.
+    /// The point after which the poll has to begin.
     since: Seq,
-    /// When it was asked first; `None` while it will not look.
+    /// When the GitSync was asked first; `None` while it does not poll.
     pub(crate) at: Option<Instant>,
 }
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    pub(crate) told: BTreeMap<Key, Announced>,
+    pub(crate) announced: BTreeMap<Key, Announced>,
     pub(crate) gives: BTreeMap<Key, Offers>,
-    /// What each and each other one of its namespace both want: changed when either has read another commit.
+    /// Updated whenever a GitSync announces another commit.
     pub(crate) contested: Contested,
-    /// How often a GitSync of a namespace has told of another commit.
-    news: BTreeMap<String, u64>,
-    /// When each was heard of last by those who waited for it: also that it has looked and found nothing new.
-    heard: BTreeMap<Key, Seq>,
-    /// When one has gone last.
+    /// By namespace, how often a GitSync has announced another commit.
+    versions: BTreeMap<String, u64>,
+    /// When the waiters of each GitSync were woken last, also after a poll that found no other commit.
+    woken: BTreeMap<Key, Seq>,
+    /// When the waiters of the GitSync that was forgotten last were woken.
     gone: Seq,
-    /// Who is asked to look at its remote at once.
+    /// The GitSyncs that are asked to poll at once.
     pub(crate) asked: BTreeMap<Key, Asked>,
-    /// Who waits for a look of another one.
+    /// By GitSync, those that wait for its next poll.
     waiters: BTreeMap<Key, BTreeSet<Key>>,
-    /// Who waits for a change of those to whom objects are left.
-    by_takers: BTreeSet<Key>,
+    /// Those that wait until any GitSync offers objects to other peers than before.
+    wait_for_takers: BTreeSet<Key>,
 }
 
 impl Inner {
@@ -102,35 +104,36 @@ impl Inner {
         self.waiters.entry(whom.clone()).or_default().insert(waiter.clone());
     }
 
-    /// Those who wait for this one: they are to hear something of it.
+    /// Takes those that wait for this GitSync, to wake them.
     fn take_waiters(&mut self, key: &Key) -> Vec<Key> {
-        self.heard.insert(key.clone(), Seq::next());
+        self.woken.insert(key.clone(), Seq::next());
         self.waiters.remove(key).into_iter().flatten().collect()
     }
 
-    /// Brings up to date what a GitSync and each other one of its namespace both want: `differing` is where what it wants
-    /// differs from what it wanted before. Costs what changed, for each other one. Returns those for whom something changed.
+    /// Updates which objects a GitSync and each of its peers both want, after the GitSync has announced another commit
+    /// that differs in `differing`. The cost is the number of differences for each peer. Returns the peers for which
+    /// something changed.
     fn compare(&mut self, key: &Key, differing: &[(ObjectId, Change)]) -> Vec<Key> {
         let mut changed = Vec::new();
-        let others = self.told.iter().filter(|(other, _)| other.namespace == key.namespace);
+        let others = self.announced.iter().filter(|(other, _)| other.namespace == key.namespace);
         for (other, theirs) in others.filter(|(other, _)| *other != key) {
             let Some(theirs) = &theirs.loaded else { continue };
             let wants = |(id, _): &&(ObjectId, Change)| theirs.desired.contains_key(id);
-            let mut news = false;
+            let mut has_changed = false;
             for (id, change) in differing.iter().filter(wants) {
-                news |= match change {
-                    Change::SyncOutcome => {
+                has_changed |= match change {
+                    Change::Added => {
                         both(&mut self.contested, key, other).insert(id.clone());
                         both(&mut self.contested, other, key).insert(id.clone())
                     }
-                    Change::Gone => {
+                    Change::Removed => {
                         both(&mut self.contested, key, other).remove(id);
                         both(&mut self.contested, other, key).remove(id)
                     }
-                    Change::Differs => false,
+                    Change::Changed => false,
                 };
             }
-            if news {
+            if has_changed {
                 changed.push(other.clone());
             }
         }
@@ -138,12 +141,12 @@ impl Inner {
     }
 }
 
-/// What two of them want, as the first one sees it.
+/// The objects that both GitSyncs want, as the first of them sees them.
 fn both<'a>(contested: &'a mut Contested, of: &Key, with: &Key) -> &'a mut BTreeSet<ObjectId> {
     contested.entry(of.clone()).or_default().entry(with.clone()).or_default()
 }
 
-/// What differs between two commits; either may be none.
+/// The objects in which two commits differ; either may be none.
 fn differing(old: Option<&Arc<Loaded>>, new: Option<&Arc<Loaded>>) -> Vec<(ObjectId, Change)> {
     let nothing = DesiredSet::new();
     match (old, new) {
@@ -155,7 +158,7 @@ fn differing(old: Option<&Arc<Loaded>>, new: Option<&Arc<Loaded>>) -> Vec<(Objec
     }
 }
 
-/// See the module.
+/// What the GitSyncs of all namespaces have announced, offer and ask of each other.
 #[derive(Default)]
 pub struct Peers(Mutex<Inner>);
 
@@ -164,55 +167,56 @@ impl Peers {
         self.0.lock()
     }
 
-    /// A GitSync has looked at its remote. Returns those that waited for it.
+    /// A GitSync has polled. Returns those that waited for it.
     #[must_use]
-    pub fn tell(&self, key: &Key, told: Announced) -> Vec<Key> {
-        let commit = |told: Option<&Announced>| told.and_then(|told| told.loaded.clone());
-        let mut before = commit(self.told(key).as_ref());
-        let new = told.loaded.clone();
-        // Two commits are long to compare: that is done without the lock.
+    pub fn announce(&self, key: &Key, announced: Announced) -> Vec<Key> {
+        let commit = |of: Option<&Announced>| of.and_then(|announced| announced.loaded.clone());
+        let mut before = commit(self.announced(key).as_ref());
+        let new = announced.loaded.clone();
+        // Compared without the lock: that takes long for two large commits.
         let mut change = differing(before.as_ref(), new.as_ref());
         let mut inner = self.lock();
-        if inner.asked.get(key).is_some_and(|asked| told.polled > asked.since) {
+        if inner.asked.get(key).is_some_and(|asked| announced.polled > asked.since) {
             inner.asked.remove(key);
         }
-        let known = inner.told.insert(key.clone(), told);
+        let known = inner.announced.insert(key.clone(), announced);
         let old = commit(known.as_ref());
         if old.as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
-            // It has told something else meanwhile.
+            // The GitSync has announced another commit meanwhile.
             change = differing(old.as_ref(), new.as_ref());
             before = old;
         }
         let mut wake = inner.take_waiters(key);
         if known.is_none() || before.as_ref().map(Arc::as_ptr) != new.as_ref().map(Arc::as_ptr) {
-            *inner.news.entry(key.namespace.clone()).or_default() += 1;
+            *inner.versions.entry(key.namespace.clone()).or_default() += 1;
             wake.extend(inner.compare(key, &change));
         }
         wake
     }
 
-    /// The same, before a pass has taken it in: whoever waits for it is woken by that one.
-    pub fn hear(&self, key: &Key, told: Announced) {
-        let waiters = self.tell(key, told);
+    /// A GitSync has polled, and its reconcile has not taken the answer in yet. Those that wait for it are woken by that
+    /// reconcile.
+    pub fn announce_unreconciled(&self, key: &Key, announced: Announced) {
+        let waiters = self.announce(key, announced);
         let mut inner = self.lock();
         for waiter in waiters {
             inner.wait(key, &waiter);
         }
     }
 
-    /// What a GitSync told last.
+    /// What a GitSync announced last.
     #[must_use]
-    pub fn told(&self, key: &Key) -> Option<Announced> {
-        self.lock().told.get(key).cloned()
+    pub fn announced(&self, key: &Key) -> Option<Announced> {
+        self.lock().announced.get(key).cloned()
     }
 
-    /// A number that grows when a GitSync of the namespace tells of another commit.
+    /// A number that grows when a GitSync of the namespace announces another commit.
     #[must_use]
-    pub fn news(&self, namespace: &str) -> u64 {
-        self.lock().news.get(namespace).copied().unwrap_or_default()
+    pub fn version(&self, namespace: &str) -> u64 {
+        self.lock().versions.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Those that want something that this one wants, too.
+    /// The peers that want an object that this GitSync wants, too.
     #[must_use]
     pub fn rivals(&self, key: &Key) -> Vec<Key> {
         let inner = self.lock();
@@ -220,27 +224,28 @@ impl Peers {
         contested.filter(|(_, both)| !both.is_empty()).map(|(other, _)| other.clone()).collect()
     }
 
-    /// To whom a GitSync leaves objects.
+    /// The names of the peers to which a GitSync offers objects.
     #[must_use]
     pub fn takers(&self, key: &Key) -> BTreeSet<String> {
         self.lock().gives.get(key).map(Offers::takers).unwrap_or_default()
     }
 
-    /// Wakes `waiter` when it is others to whom one of the GitSyncs leaves objects.
+    /// Wakes `waiter` when any GitSync offers objects to other peers than before.
     pub fn wait_for_takers(&self, waiter: &Key) {
-        self.lock().by_takers.insert(waiter.clone());
+        self.lock().wait_for_takers.insert(waiter.clone());
     }
 
-    /// Whether a GitSync leaves an object to this one.
+    /// Whether a GitSync offers an object to `taker`.
     #[must_use]
     pub fn gives(&self, key: &Key, id: &ObjectId, taker: &str) -> bool {
         let inner = self.lock();
         let Some(gives) = inner.gives.get(key) else { return false };
-        gives.to.get(id).is_some_and(|to| to == taker) && gives.stands(id, inner.told.get(key))
+        gives.to.get(id).is_some_and(|to| to == taker)
+            && gives.is_valid(id, inner.announced.get(key))
     }
 
-    /// What a GitSync leaves to others now, because this commit does not need it. Returns the names of those that hear of
-    /// something new: who may take something, and when it is others than before also who waits for that.
+    /// Replaces the offers of a GitSync. Returns the names of the peers to wake: those with a new offer, and, if the
+    /// takers are others than before, those that wait for that.
     #[must_use]
     pub fn give(
         &self,
@@ -248,44 +253,44 @@ impl Peers {
         gives: &[(ObjectId, String)],
         of: Option<&Arc<Loaded>>,
     ) -> Vec<String> {
-        let gifts = Offers { to: gives.iter().cloned().collect(), of: of.cloned() };
-        let takers = gifts.takers();
+        let offers = Offers { to: gives.iter().cloned().collect(), of: of.cloned() };
+        let takers = offers.takers();
         let mut inner = self.lock();
-        let old = if gifts.to.is_empty() {
+        let old = if offers.to.is_empty() {
             inner.gives.remove(key)
         } else {
-            inner.gives.insert(key.clone(), gifts)
+            inner.gives.insert(key.clone(), offers)
         }
         .unwrap_or_default();
         let new = gives.iter().filter(|(id, to)| old.to.get(id) != Some(to));
-        let mut hear: BTreeSet<_> = new.map(|(_, to)| to.clone()).collect();
+        let mut wake: BTreeSet<_> = new.map(|(_, to)| to.clone()).collect();
         if old.takers() != takers {
-            hear.extend(std::mem::take(&mut inner.by_takers).into_iter().map(|key| key.name));
+            wake.extend(std::mem::take(&mut inner.wait_for_takers).into_iter().map(|key| key.name));
         }
-        hear.into_iter().collect()
+        wake.into_iter().collect()
     }
 
-    /// A GitSync does not look at its remote now, whoever asks. Returns those that waited for it: they see why.
+    /// A GitSync does not poll, because it is suspended, deleted or does not parse. Returns those that waited for its poll.
     #[must_use]
     pub fn take_waiters(&self, key: &Key) -> Vec<Key> {
         let mut inner = self.lock();
         if let Some(asked) = inner.asked.get_mut(key) {
-            // Its time to answer begins anew when it looks again.
+            // Its time to answer starts again when it polls again.
             asked.at = None;
         }
         inner.take_waiters(key)
     }
 
-    /// A GitSync is gone. Returns those that waited for it.
+    /// Forgets a GitSync that is gone. Returns those that waited for it.
     #[must_use]
     pub fn forget(&self, key: &Key) -> Vec<Key> {
         let mut inner = self.lock();
-        inner.told.remove(key);
+        inner.announced.remove(key);
         inner.gives.remove(key);
         inner.asked.remove(key);
-        inner.by_takers.remove(key);
+        inner.wait_for_takers.remove(key);
         let mut wake = inner.take_waiters(key);
-        inner.gone = inner.heard.remove(key).unwrap_or_default();
+        inner.gone = inner.woken.remove(key).unwrap_or_default();
         for (other, both) in inner.contested.remove(key).unwrap_or_default() {
             if let Some(theirs) = inner.contested.get_mut(&other) {
                 theirs.remove(key);
@@ -297,17 +302,18 @@ impl Peers {
         wake
     }
 
-    /// Wakes `waiter` at the next look of `whom`. Returns whether that one was heard of after `asked`, when it was looked up what is
-    /// known: of that nobody was told who did not wait yet, and passes of one namespace run beside each other.
+    /// Wakes `waiter` at the next poll of `whom`. Returns whether `whom` has polled since `seen`, when the waiter
+    /// looked at its peers: reconciles of one namespace run concurrently, and that poll did not wake a GitSync that was
+    /// not waiting yet.
     #[must_use]
-    pub fn wait(&self, whom: &Key, waiter: &Key, asked: Seq) -> bool {
+    pub fn wait(&self, whom: &Key, waiter: &Key, seen: Seq) -> bool {
         let mut inner = self.lock();
         inner.wait(whom, waiter);
-        inner.gone > asked || inner.heard.get(whom).is_some_and(|heard| *heard > asked)
+        inner.gone > seen || inner.woken.get(whom).is_some_and(|woken| *woken > seen)
     }
 
-    /// A look of `whom` is to be at once, unless one that began after `since` is on its way. Returns whether that is news for it: two
-    /// that wait for each other must not wake each other all the time.
+    /// Asks `whom` to poll at once: a poll that begins after `since` answers that. Returns whether the request is new: two
+    /// GitSyncs that wait for each other must not wake each other all the time.
     #[must_use]
     pub fn ask(&self, whom: &Key, since: Seq, now: Instant) -> bool {
         let mut inner = self.lock();
@@ -319,13 +325,13 @@ impl Peers {
         !known
     }
 
-    /// Whether somebody waits for a look of this one. The question stands until a look has answered it.
+    /// Whether a peer has asked this GitSync to poll, and no poll has answered that yet.
     #[must_use]
     pub fn is_asked(&self, key: &Key) -> bool {
         self.lock().asked.contains_key(key)
     }
 
-    /// Of whom something is kept, for tests.
+    /// The GitSyncs that have an entry, for tests.
     #[cfg(test)]
     pub fn names(&self) -> Vec<(&'static str, Vec<String>)> {
         let inner = self.lock();
@@ -333,11 +339,11 @@ impl Peers {
         let waiters = inner.waiters.iter().flat_map(|(whom, all)| all.iter().chain([whom]));
         let contested = inner.contested.values().flat_map(BTreeMap::keys);
         vec![
-            ("what is told", of(inner.told.keys().collect())),
+            ("what is announced", of(inner.announced.keys().collect())),
             ("what is given", of(inner.gives.keys().collect())),
             ("what is asked", of(inner.asked.keys().collect())),
-            ("what was heard", of(inner.heard.keys().collect())),
-            ("who waits", of(waiters.chain(&inner.by_takers).collect())),
+            ("who was woken", of(inner.woken.keys().collect())),
+            ("who waits", of(waiters.chain(&inner.wait_for_takers).collect())),
             ("what is contested", of(inner.contested.keys().chain(contested).collect())),
         ]
     }

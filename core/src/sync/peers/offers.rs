@@ -1,5 +1,5 @@
-//! What a GitSync offers to others while its newest commit waits for some of them (`dependsOn`): it may be just that for which one
-//! of them is not Ready. Nothing is deleted by that.
+//! What a GitSync offers to its peers while its newest commit waits for some of them (`dependsOn`): a peer may be not
+//! Ready just because it needs one of these objects. An offer deletes nothing.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::Others;
 use crate::sync::plan::work_index::WorkIndex;
 
-/// What may be ours and not be wanted by the `newest` commit, while an `earlier` one is brought about. Costs what is open, and what
-/// differs between the two.
-pub(crate) fn candidates(newest: &Loaded, board: &WorkIndex, earlier: &Loaded) -> Vec<ObjectId> {
+/// Objects that this GitSync may have and the `newest` commit may not want, while an `earlier` commit is applied. The
+/// cost grows with the open objects of the work index and with the differences between the two commits.
+pub(crate) fn candidates(newest: &Loaded, index: &WorkIndex, earlier: &Loaded) -> Vec<ObjectId> {
     let gone = changes(&earlier.desired, &newest.desired).into_iter();
     let gone = gone.filter(|(_, change)| *change == Change::Gone).map(|(id, _)| id);
-    board.open().cloned().chain(gone).collect()
+    index.open().cloned().chain(gone).collect()
 }
 
-/// Those of these live objects that are ours, that the newest commit does not want, and that another GitSync wants, with its name.
+/// The candidates that this GitSync has, the newest commit does not want and a peer wants, each with the name of the peer.
 pub(crate) fn offered(
     newest: &Loaded,
     sync: &SyncRef,
@@ -40,7 +40,8 @@ pub(crate) fn offered(
 }
 
 impl Peers {
-    /// From now on these objects are left to these others, and nothing else is. `of` is the commit that does not need them.
+    /// Replaces the offers of a GitSync: each of these objects may be taken over by the peer that is named with it.
+    /// `of` is the commit that does not want them.
     pub(crate) fn leave_to(
         &self,
         io: &Io,
@@ -48,7 +49,7 @@ impl Peers {
         gives: &[(ObjectId, String)],
         of: Option<&Arc<Loaded>>,
     ) {
-        let hear = self.give(key, gives, of);
-        io.wake(hear.into_iter().map(|other| Key::new(&key.namespace, other)).collect());
+        let concerned = self.give(key, gives, of);
+        io.wake(concerned.into_iter().map(|other| Key::new(&key.namespace, other)).collect());
     }
 }

@@ -1,4 +1,4 @@
-//! The other GitSyncs of a namespace, as one of them sees them at one moment: what they want, and of whom that is not known.
+//! The peers of one GitSync at one moment: what they want, and of which peers that is not known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,60 +11,59 @@ use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key, Store};
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::{Announced, Asked, GIVE_UP, Inner, Peers};
+use crate::sync::peers::hand_over::{Announced, Asked, Inner, POLL_ANSWER_DEADLINE, Peers};
 use crate::sync::plan::{Others, Rival, Unproven};
 use crate::text::printable;
 
-/// How many are named in one sentence, and how many files of one GitSync.
+/// How many GitSyncs one message names, and how many files of one GitSync.
 const MOST_NAMED: usize = 5;
-/// Longest path that is named.
-const MOST_PATH: usize = 512;
+/// Bytes of the longest path that a message names.
+const MOST_NAMED_PATH: usize = 512;
 
-/// When a GitSync was made, and its uid: the older of two that want the same has it.
+/// When a GitSync was created, and its uid: of two GitSyncs that want the same object, the older one has it.
 type Age = (Timestamp, String);
 
-/// Whether it is known what another GitSync wants now.
+/// Whether it is known what a peer wants now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// It has looked at its remote since, and read a commit.
-    Well,
-    /// It has looked and could not read its remote, it does not answer, or it does not parse.
+    /// The peer has polled since, and read a commit.
+    Read,
+    /// The peer could not read its remote, does not answer, or does not parse.
     Failed,
-    /// It has not looked, and will not until it is resumed: a commit since then may have given it anything.
+    /// The peer is suspended and has not polled since: its newest commit may want any object.
     Suspended,
-    /// It has not looked yet.
-    Not,
+    /// The peer has not polled yet.
+    NotPolled,
 }
 
-/// See [`Known`]: from what it has told in a look that counts and whether that failed, whether it is suspended, and whether it gave no
-/// answer for so long, or cannot give one, that nobody waits for it. (pure)
-const fn known(failed: Option<bool>, suspended: bool, mute: bool) -> Known {
-    match failed {
-        Some(false) => Known::Well,
-        Some(true) => Known::Failed,
+/// Whether it is known what a peer wants: from its last poll, whether it is suspended, and whether it cannot answer. (pure)
+fn known(fresh: Option<&Announced>, suspended: bool, cannot_answer: bool) -> Known {
+    match fresh {
+        Some(poll) if poll.failed => Known::Failed,
+        Some(_) => Known::Read,
         None if suspended => Known::Suspended,
-        None if mute => Known::Failed,
-        None => Known::Not,
+        None if cannot_answer => Known::Failed,
+        None => Known::NotPolled,
     }
 }
 
-/// Whether what a GitSync has told is what it wants, as far as a delete is concerned that became due at `since`. (pure)
-fn is_fresh(told: &Announced, live: &Managed<GitSync>, since: Seq) -> bool {
+/// Whether the last poll of a peer counts for a delete that became due at `since`. (pure)
+fn is_fresh(announced: &Announced, live: &Managed<GitSync>, since: Seq) -> bool {
     let same_spec = || {
         let sync = live.object();
-        // Suspending it has changed its spec, but not what it is to read.
-        let asleep = sync.as_ref().filter(|sync| sync.spec.suspend);
-        let read = told.loaded.as_ref();
-        Some(told.generation) == live.facts.generation
-            || asleep.is_some_and(|sync| read.is_some_and(|read| read.answers(&sync.spec)))
+        // A suspension changes the spec, but not what is read.
+        let suspended = sync.as_ref().filter(|sync| sync.spec.suspend);
+        let read = announced.loaded.as_ref();
+        Some(announced.generation) == live.facts.generation
+            || suspended.is_some_and(|sync| read.is_some_and(|read| read.answers(&sync.spec)))
     };
-    told.polled > since && same_spec()
+    announced.polled > since && same_spec()
 }
 
-/// Whether one that was asked does not answer. (pure)
+/// Whether a peer that was asked to poll has not answered in time. (pure)
 fn hangs(asked: Option<&Asked>, now: Instant) -> bool {
     let at = asked.and_then(|asked| asked.at);
-    at.is_some_and(|at| now.saturating_duration_since(at) >= GIVE_UP)
+    at.is_some_and(|at| now.saturating_duration_since(at) >= POLL_ANSWER_DEADLINE)
 }
 
 fn age(entry: &Entry<Managed<GitSync>>) -> Option<Age> {
@@ -73,7 +72,7 @@ fn age(entry: &Entry<Managed<GitSync>>) -> Option<Age> {
 }
 
 impl Peers {
-    /// The others of the namespace, as seen by `key` at this moment. A look of theirs counts if it began after `since`.
+    /// The peers of the GitSync `key` now. A poll of theirs counts if it began after `since`.
     #[must_use]
     pub fn view<'a>(
         &self,
@@ -90,31 +89,32 @@ impl Peers {
                 continue;
             }
             if entry.value.facts.deleting {
-                // It wants nothing any more, but may still be giving away.
+                // It wants no object any more, but may hand objects over.
                 if let Some(gives) = inner.gives.get(&other) {
                     view.gives.insert(other.name.clone(), gives.to.clone());
                 }
                 continue;
             }
-            let told = inner.told.get(&other).filter(|told| told.uid == entry.uid);
+            let announced =
+                inner.announced.get(&other).filter(|announced| announced.uid == entry.uid);
             let sync = entry.value.object();
             let suspended = sync.as_ref().is_some_and(|sync| sync.spec.suspend);
-            let fresh = told.filter(|told| is_fresh(told, &entry.value, since));
-            let mute = hangs(inner.asked.get(&other), now) || sync.is_none();
-            let known = known(fresh.map(|told| told.failed), suspended, mute);
+            let fresh = announced.filter(|announced| is_fresh(announced, &entry.value, since));
+            let cannot_answer = hangs(inner.asked.get(&other), now) || sync.is_none();
+            let known = known(fresh, suspended, cannot_answer);
             view.add(&other, known);
-            if let (Known::Well | Known::Suspended, Some(told)) = (known, told) {
-                view.add_gifts(&inner, &other, told);
+            if let (Known::Read | Known::Suspended, Some(announced)) = (known, announced) {
+                view.add_offers(&inner, &other, announced);
             }
             if let Some(fresh) = fresh {
-                view.add_hidden(&other, fresh);
+                view.add_broken(&other, fresh);
             }
             if !suspended {
                 view.add_contested(&inner, &other, age(&entry), mine.as_ref());
             }
-            // What is not fresh still counts as wanted: that keeps objects, and deletes wait anyway.
-            if let Some(loaded) = told.and_then(|told| told.loaded.clone()) {
-                view.known.insert(other.name.clone(), loaded);
+            // Also what an older poll found counts as wanted: that keeps objects, and deletes wait anyway.
+            if let Some(loaded) = announced.and_then(|announced| announced.loaded.clone()) {
+                view.loaded.insert(other.name.clone(), loaded);
             }
         }
         view.sort();
@@ -122,35 +122,35 @@ impl Peers {
     }
 }
 
-/// The other GitSyncs of a namespace at one moment.
+/// The peers of a GitSync at one moment.
 pub struct PeerView<'a> {
-    /// Who sees them.
+    /// The GitSync whose peers they are.
     pub me: Key,
-    /// A poll of theirs counts if it began after this.
+    /// A poll of a peer counts if it began after this.
     pub since: Seq,
     syncs: &'a Store<Managed<GitSync>>,
-    known: BTreeMap<String, Arc<Loaded>>,
+    loaded: BTreeMap<String, Arc<Loaded>>,
     gives: BTreeMap<String, BTreeMap<ObjectId, String>>,
     contested: BTreeMap<ObjectId, (Rival, Option<Age>)>,
-    /// Those that have not looked at their remotes yet.
-    pub unknown: Vec<Key>,
-    /// Those whose last look failed.
+    /// The peers that have not polled yet.
+    pub not_polled: Vec<Key>,
+    /// The peers that cannot be read.
     pub failed: Vec<Key>,
-    /// Those that have not looked, and will not until they are resumed.
+    /// The suspended peers that have not polled.
     suspended: Vec<Key>,
-    /// Those that have looked and cannot read all of their files.
+    /// The peers that have polled and cannot read all of their files.
     broken: Vec<Broken>,
-    /// When this view was taken.
+    /// When the view was made.
     pub at: Seq,
 }
 
-/// A GitSync that cannot read some of its files.
+/// A peer that cannot read some of its files.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Broken {
     sync: Key,
-    /// These, or the first of them.
+    /// The files; only the first one if the whole GitSync is named.
     files: Vec<String>,
-    /// Whether there are more than are worth naming.
+    /// Whether the message names the whole GitSync, because the files are too many or their paths too long.
     all: bool,
 }
 
@@ -160,10 +160,10 @@ impl<'a> PeerView<'a> {
             me: key.clone(),
             since,
             syncs,
-            known: BTreeMap::new(),
+            loaded: BTreeMap::new(),
             gives: BTreeMap::new(),
             contested: BTreeMap::new(),
-            unknown: Vec::new(),
+            not_polled: Vec::new(),
             failed: Vec::new(),
             suspended: Vec::new(),
             broken: Vec::new(),
@@ -173,30 +173,30 @@ impl<'a> PeerView<'a> {
 
     fn add(&mut self, other: &Key, known: Known) {
         match known {
-            Known::Well => {}
+            Known::Read => {}
             Known::Failed => self.failed.push(other.clone()),
             Known::Suspended => self.suspended.push(other.clone()),
-            Known::Not => self.unknown.push(other.clone()),
+            Known::NotPolled => self.not_polled.push(other.clone()),
         }
     }
 
-    /// Adds what it leaves to others.
-    fn add_gifts(&mut self, inner: &Inner, other: &Key, told: &Announced) {
+    /// Adds the offers of a peer that are still valid.
+    fn add_offers(&mut self, inner: &Inner, other: &Key, announced: &Announced) {
         if let Some(gives) = inner.gives.get(other) {
-            self.gives.insert(other.name.clone(), gives.standing(Some(told)));
+            self.gives.insert(other.name.clone(), gives.valid(Some(announced)));
         }
     }
 
-    /// Adds the files that it cannot read: what stands in them may be anything, an object that has just moved there among them.
-    fn add_hidden(&mut self, other: &Key, told: &Announced) {
-        let files = told.loaded.as_ref().map(|read| &read.catalog.broken_paths);
+    /// Adds the files that a peer cannot read: they may define any object, also one that has just moved there.
+    fn add_broken(&mut self, other: &Key, announced: &Announced) {
+        let files = announced.loaded.as_ref().map(|read| &read.catalog.broken_paths);
         let Some(files) = files.filter(|files| !files.is_empty()) else { return };
-        let all = files.len() > MOST_NAMED || files.iter().any(|file| file.len() > MOST_PATH);
+        let all = files.len() > MOST_NAMED || files.iter().any(|file| file.len() > MOST_NAMED_PATH);
         let files = files.iter().take(if all { 1 } else { MOST_NAMED }).cloned().collect();
         self.broken.push(Broken { sync: other.clone(), files, all });
     }
 
-    /// Adds what both want. The oldest of several rivals counts.
+    /// Adds the objects that both this GitSync and the peer want. Of several peers, the oldest counts.
     fn add_contested(&mut self, inner: &Inner, other: &Key, its: Option<Age>, mine: Option<&Age>) {
         let me = &self.me;
         let both = inner.contested.get(me).and_then(|all| all.get(other));
@@ -210,15 +210,15 @@ impl<'a> PeerView<'a> {
         }
     }
 
-    /// They come in no order, and statuses name them.
+    /// Sorts the peers by name: the store lists them in no order, and messages must not change with each view.
     fn sort(&mut self) {
-        self.unknown.sort_unstable();
+        self.not_polled.sort_unstable();
         self.failed.sort_unstable();
         self.suspended.sort_unstable();
         self.broken.sort_unstable();
     }
 
-    /// Those of which it is not known what they want, although each was asked: their names, and why, for people.
+    /// The peers of which it is not known what they want, although each was asked: their names, and the reason.
     #[must_use]
     pub fn unproven(&self) -> Unproven {
         let silent = self.failed.iter().chain(&self.suspended);
@@ -236,7 +236,7 @@ impl<'a> PeerView<'a> {
         Unproven { unread, reason: self.unread().unwrap_or_default() }
     }
 
-    /// The reason alone.
+    /// The reason of [`Self::unproven`], as a sentence for the status.
     #[must_use]
     pub fn unread(&self) -> Option<String> {
         let failed =
@@ -256,8 +256,8 @@ impl<'a> PeerView<'a> {
         })
     }
 
-    /// Those that cannot tell what they want.
-    pub fn mute(&self) -> impl Iterator<Item = &Key> {
+    /// The peers of which it is not known what they want, and that were not asked just now.
+    pub fn unreadable(&self) -> impl Iterator<Item = &Key> {
         let broken = self.broken.iter().map(|broken| &broken.sync);
         self.failed.iter().chain(&self.suspended).chain(broken)
     }
@@ -272,10 +272,10 @@ impl Others for PeerView<'_> {
         let wants = |loaded: &Loaded| {
             loaded.desired.contains_key(id)
                 || loaded.catalog.broken.contains_key(id)
-                // Its last good commit wanted it, and the one with errors proves nothing.
+                // The last good commit wanted the object, and a commit with errors proves no absence.
                 || loaded.last_paths.contains_key(id)
         };
-        self.known.iter().find(|(_, loaded)| wants(loaded)).map(|(name, _)| name.clone())
+        self.loaded.iter().find(|(_, loaded)| wants(loaded)).map(|(name, _)| name.clone())
     }
 
     fn gives(&self, name: &str, id: &ObjectId) -> bool {

@@ -1,14 +1,14 @@
-//! (pure) What the annotation that approves deletes says about a plan.
+//! The annotation that approves deletes.
 
 use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
-use crate::sync::plan::Plan;
-use crate::text::printable;
+use crate::definition::diagnostic::printable;
+use crate::sync::plan::actions::Plan;
 
-/// Characters of an approval that are repeated: a digest has 16, and anything may stand in an annotation.
-const MOST: usize = 40;
+/// How many characters of an approval a message repeats. A digest has 16, but an annotation may have any value.
+const MAX_REPEATED_CHARS: usize = 40;
 
-/// The approval that a GitSync carries, if it is neither of what is held now, by its digest, nor of what is released. (pure)
+/// The approval of a GitSync, if it approves neither the deletes that are held now, with the digest `held`, nor the released ones.
 #[must_use]
 pub fn outdated<'a>(
     approval: Option<&'a str>,
@@ -19,10 +19,10 @@ pub fn outdated<'a>(
     released.is_none_or(|released| released.digest != given).then_some(given)
 }
 
-/// What is said of it where the deletes are told that are held. (pure)
+/// The message about an outdated approval, for the report of held deletes.
 #[must_use]
 pub fn words(given: &str) -> String {
-    let given: String = given.chars().take(MOST).collect();
+    let given: String = given.chars().take(MAX_REPEATED_CHARS).collect();
     format!(
         "the annotation {} says {}, which is not the digest of what is held now",
         keys::APPROVE_PRUNE,
@@ -30,8 +30,10 @@ pub fn words(given: &str) -> String {
     )
 }
 
-/// The approval that a GitSync carries, if this plan is the first to find that it releases nothing: it is `handled` now and was
-/// not before, or a commit has come before all that it was given for was gone. `before` is the status until now. (pure)
+/// The approval of a GitSync, if this plan is the first one to find that it releases nothing.
+///
+/// That is: it is `handled` now and was not before, or there is another commit before all approved objects are gone. `before` is
+/// the status before this plan.
 #[must_use]
 pub fn fits_nothing<'a>(
     approval: Option<&'a str>,
@@ -51,7 +53,7 @@ pub fn fits_nothing<'a>(
     (is_new || is_lost).then_some(given)
 }
 
-/// Whether an annotation approves nothing. (pure)
+/// Whether an annotation is missing or empty, and so approves nothing.
 #[must_use]
 pub fn is_gone(approval: Option<&str>) -> bool {
     approval.is_none_or(str::is_empty)

@@ -1,33 +1,34 @@
-//! The brake: whether deletes go now, or wait for an approval.
+//! The prune brake: whether deletes run now, or are held until a user approves them.
 
 use std::collections::{BTreeSet, HashSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
-use super::{Cause, Held, Inputs, Plan, Unproven, Victim};
 use crate::api::git_sync::{ApprovedPrune, PendingPrune};
 use crate::api::keys;
 use crate::cluster::live::Live;
 use crate::sync::commit::desired::{DesiredSet, SyncRef};
 use crate::sync::live_namespace::{Namespace, is_paused, mark};
+use crate::sync::plan::actions::{Cause, Held, Plan, Victim};
 use crate::sync::plan::approvals::{outdated, words};
+use crate::sync::plan::inputs::{Inputs, Unproven};
 use crate::sync::plan::work_index::WorkIndex;
 use crate::text::hex;
 
-/// Objects that one approval releases: each is remembered in the status, which must stay small.
+/// The most objects that one approval releases. Each is remembered in the status, whose size is limited.
 pub const MOST_APPROVED: usize = 8000;
-/// Objects that are listed by name.
-const MOST_LISTED: usize = 100;
-/// What is said of deletes whose approval is taken back, until they are planned again.
+/// The most objects that the status lists by name.
+const MAX_LISTED_OBJECTS: usize = 100;
+/// The reason of held deletes whose approval was taken back, until the next plan.
 pub const TAKEN_BACK: &str = "the approval of deletes was taken back: they wait for another one, and are listed with a digest as soon as \
      the commit is read and compared again";
-/// Those that could not be read and are named in a sentence; all of them are in `status.pendingPrune.unread`.
-const MOST_NAMED: usize = 5;
+/// The most unread GitSyncs and kinds that a message names. `status.pendingPrune.unread` has all of them.
+const MAX_NAMED_UNREAD: usize = 5;
 
-/// Decides whether the victims go now or wait.
+/// Decides which deletes run now, and which are held.
 pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_>) {
-    // Deletes run in reverse apply order: first what refers, then what is referred to.
+    // Reverse apply order: an object is deleted before the objects that it refers to.
     victims.sort_by(|a, b| b.id.cmp(&a.id));
     let Released { gone, approved, mut rest, cut } = release(victims, &plan.left, inputs);
     plan.released = approved;
@@ -49,22 +50,22 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
         let uids = uids(&shown.uids);
         let fewer = i64::try_from(rest.len()).is_ok_and(|count| count <= shown.count);
         let named = |victim: &Victim| uids.contains(short(&victim.uid).as_str());
-        // No more than these are released by one approval, and remembered.
+        // One approval releases no more than these.
         fewer
             && rest.iter().take(MOST_APPROVED).all(named)
             && covers(&shown.unread, inputs.unproven)
     });
     let (digest, unread) = if let Some(shown) = shown {
-        // Some of those that were shown are left, and no other has joined.
+        // All deletes are among the shown ones, so the digest stays.
         (shown.digest.clone(), shown.unread.clone())
     } else {
         let unread = unread(before, inputs.unproven);
         (digest(inputs, &rest, &unread, before), unread)
     };
     let others = unread.iter().filter(|name| !inputs.unproven.unread.contains(name));
-    let others: Vec<_> = others.map(String::as_str).take(MOST_NAMED).collect();
+    let others: Vec<_> = others.map(String::as_str).take(MAX_NAMED_UNREAD).collect();
     if !others.is_empty() {
-        // Whoever says yes is to know in spite of whom.
+        // Who approves has to know which GitSyncs and kinds cannot be read.
         let others = others.join(", ");
         reason.push_str(&format!("; an approval also counts while this cannot be read: {others}"));
     }
@@ -80,24 +81,24 @@ pub(super) fn hold(plan: &mut Plan, mut victims: Vec<Victim>, inputs: &Inputs<'_
     plan.held = Some(Held { digest, cause, reason, command, victims: rest });
 }
 
-/// What an approval makes of the victims.
+/// The deletes, divided by approvals.
 struct Released {
-    /// Those that it was given for.
+    /// Approved deletes.
     gone: Vec<Victim>,
-    /// To be remembered until what it was given for is gone, whether or not it counts now.
+    /// The approval that is remembered until its objects are gone, whether or not it counts now.
     approved: Option<ApprovedPrune>,
-    /// All others.
+    /// Deletes that are not approved.
     rest: Vec<Victim>,
-    /// Whether some of them were approved, too, and are too many for one approval.
+    /// Whether the approval reached [`MOST_APPROVED`], so that `rest` has objects which the digest stood for, too.
     cut: bool,
 }
 
-/// Whether somebody who said yes in spite of these knew all that cannot be read now.
+/// Whether an approval that was given while `unread` could not be read counts now.
 fn covers(unread: &[String], unproven: &Unproven) -> bool {
     all_known(&unproven.unread, unread)
 }
 
-/// Who is known not to be read at all is known not to read one of its files.
+/// Whether all of `unread` are in `known`. A GitSync in `known` includes its files.
 fn all_known(unread: &[String], known: &[String]) -> bool {
     unread.iter().all(|name| {
         let whole = name.split_once(": ").map(|(whole, _)| whole);
@@ -105,12 +106,12 @@ fn all_known(unread: &[String], known: &[String]) -> bool {
     })
 }
 
-/// What cannot be read, and what could not while these deletes were held: those who fail in turn make no digest after the other. Of many,
-/// the GitSyncs and not their files.
+/// All that cannot be read, or could not be read before while these deletes were held. So GitSyncs that fail in turn do not change
+/// the digest each time. If there are many, GitSyncs are listed without their files.
 fn unread(before: Option<&PendingPrune>, unproven: &Unproven) -> Vec<String> {
     let before = before.iter().flat_map(|before| &before.unread);
     let mut all: BTreeSet<_> = before.chain(&unproven.unread).cloned().collect();
-    if all.len() > MOST_LISTED {
+    if all.len() > MAX_LISTED_OBJECTS {
         let whole =
             |name: String| name.split_once(": ").map(|(whole, _)| whole.to_owned()).unwrap_or(name);
         all = all.into_iter().map(whole).collect();
@@ -118,26 +119,26 @@ fn unread(before: Option<&PendingPrune>, unproven: &Unproven) -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// The parts of the uids of all objects of this sync that are there, not wanted and not being deleted: what was said of others
-/// is of no use any more.
+/// The shortened uids of the objects of this GitSync that exist, are not wanted and are not being deleted. Approvals of other objects
+/// are not needed any more.
 #[must_use]
 pub fn left(
     sync: &SyncRef,
     desired: &DesiredSet,
     live: &dyn Namespace,
-    board: &WorkIndex,
+    index: &WorkIndex,
 ) -> BTreeSet<String> {
-    unwanted(sync, desired, live, board).map(|live| short(live.uid())).collect()
+    unwanted(sync, desired, live, index).map(|live| short(live.uid())).collect()
 }
 
-/// The objects of this sync that are there, not wanted and not being deleted.
+/// The objects of this GitSync that exist, are not wanted and are not being deleted.
 fn unwanted(
     sync: &SyncRef,
     desired: &DesiredSet,
     live: &dyn Namespace,
-    board: &WorkIndex,
+    index: &WorkIndex,
 ) -> impl Iterator<Item = Live> {
-    let unwanted = board.open().filter(|id| desired.get(id).is_none_or(|want| want.kept.is_some()));
+    let unwanted = index.open().filter(|id| desired.get(id).is_none_or(|want| want.kept.is_some()));
     unwanted.filter_map(|id| {
         let live = live.get(id).filter(|live| !live.facts().deleting)?;
         let ours = mark(&live, id, sync).is_some_and(|mark| mark.sync_uid == sync.uid);
@@ -145,39 +146,41 @@ fn unwanted(
     })
 }
 
-/// Whether something that was approved is still to be deleted: not what is protected or paused.
+/// Whether an approved object is still to be deleted, and neither protected nor paused.
 #[must_use]
 pub fn is_due(
     approved: &ApprovedPrune,
     sync: &SyncRef,
     desired: &DesiredSet,
     live: &dyn Namespace,
-    board: &WorkIndex,
+    index: &WorkIndex,
 ) -> bool {
     let named = uids(&approved.uids);
-    unwanted(sync, desired, live, board).any(|live| {
+    unwanted(sync, desired, live, index).any(|live| {
         let protected = live.facts().annotations.get(keys::PRUNE) == Some(keys::DISABLED);
         named.contains(short(live.uid()).as_str()) && !protected && !is_paused(&live)
     })
 }
 
-/// Whether all of these were approved.
+/// Whether an approval names all of these objects.
 #[must_use]
 pub fn names_all(approved: &ApprovedPrune, victims: &[Victim]) -> bool {
     let uids = uids(&approved.uids);
     victims.iter().all(|victim| uids.contains(short(&victim.uid).as_str()))
 }
 
-/// Takes out the victims that somebody has approved: earlier, or by the digest that the annotation says now. That counts only for
-/// what is shown with it, and only once: what was approved is remembered, and an approval that fits nothing never will.
+/// Separates the deletes that are approved: earlier, or by the digest in the annotation now.
+///
+/// A digest approves only the objects that the status shows with it, and counts only once. The approval is remembered. A digest
+/// that fits nothing when it is seen first never counts later.
 fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -> Released {
     let remembered = inputs.approved.filter(|approved| {
         approved.input_key == inputs.latch_key && approved.uids.iter().any(|uid| left.contains(uid))
     });
-    // It counts while all that cannot be read was known when it was given.
+    // It counts only while all that cannot be read was known when it was given.
     let earlier = remembered.filter(|earlier| covers(&earlier.unread, inputs.unproven));
     let said = inputs.approval.filter(|said| Some(*said) != inputs.handled);
-    // A digest that was shown stands for its objects, whichever of them remain.
+    // A shown digest stands for the shown objects, even if some do not exist any more.
     let shown = shown(inputs).filter(|shown| {
         said == Some(shown.digest.as_str()) && covers(&shown.unread, inputs.unproven)
     });
@@ -187,7 +190,7 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
         let uid = short(&victim.uid);
         known.contains(uid.as_str()) || named.contains(uid.as_str())
     });
-    // What is too much for one approval is held again, with a digest of its own.
+    // More objects than one approval may release are held again, with another digest.
     let cut = !rest.is_empty() && named.len() == MOST_APPROVED;
     gone.sort_by(|a, b| b.id.cmp(&a.id));
     let all: Vec<_> = gone.iter().map(|victim| short(&victim.uid)).collect();
@@ -195,13 +198,13 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
     let Some(shown) = shown.filter(|_| all.iter().any(|uid| is_new(uid))) else {
         return Released { gone, approved: remembered.cloned(), rest, cut };
     };
-    // Those that the digest was shown with may be asked once more meanwhile, and be heard of again only then.
+    // The unread ones of the shown digest: they may be unread again later, for example after another poll.
     let unread = shown.unread.clone();
-    // What was approved before stays so, but not in spite of others.
+    // An earlier approval stays, unless the new one knew of fewer unread ones.
     let before = remembered.filter(|before| all_known(&unread, &before.unread));
     let before = before.map(|before| before.uids.as_slice()).unwrap_or_default();
     let stays = |uid: &&String| is_new(uid) || before.contains(*uid);
-    // Those that are gone need none.
+    // Objects that do not exist any more need no approval.
     let others = before.iter().filter(|uid| !all.contains(*uid) && left.contains(*uid));
     let approved = ApprovedPrune {
         digest: shown.digest.clone(),
@@ -212,9 +215,9 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
     Released { gone, approved: Some(approved), rest, cut }
 }
 
-/// Why so many victims wait, if they do.
+/// Why deletes are held, if they are.
 fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)> {
-    // Else the objects that a commit creates would raise, by the next plan, what it may delete.
+    // The smaller number: the objects that a commit creates must not raise the limit of the next plan.
     let base = inputs.prune_base.map_or(plan.marked, |base| base.min(plan.marked));
     let limit = limit(&inputs.prune.max_deletions, base);
     let braked = if plan.prune.len() + count + plan.going >= base {
@@ -235,7 +238,7 @@ fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)
     });
     let unread = &inputs.unproven.reason;
     let unread = (!unread.is_empty()).then(|| unread.clone());
-    // What is too much as well stays held when the rest is mended.
+    // The brake comes first: deletes that are too many stay held when the other causes are gone.
     let cause = match (&braked, &errors, &unread) {
         (Some(_), _, _) => Cause::Brake,
         (None, Some(_), _) => Cause::Errors,
@@ -246,18 +249,18 @@ fn why(plan: &Plan, count: usize, inputs: &Inputs<'_>) -> Option<(Cause, String)
     Some((cause, all.join("; also, ")))
 }
 
-/// Whether this was held for that commit and spec. What an older version has written does not say for what: then it counts
-/// until it is written anew.
+/// Whether deletes are held for this commit and spec. Older versions have not written a key: their entry counts until it is written
+/// again.
 fn is_for(pending: &PendingPrune, latch_key: &str) -> bool {
     pending.input_key == latch_key || pending.input_key.is_empty()
 }
 
-/// What is shown, if it was held for these inputs.
+/// The held deletes that the status shows, if they are for this commit and spec.
 fn shown<'a>(inputs: &Inputs<'a>) -> Option<&'a PendingPrune> {
     inputs.pending.filter(|p| is_for(p, inputs.latch_key) && !p.digest.is_empty())
 }
 
-/// Whether something is held for this commit and spec that nobody has approved.
+/// Whether deletes are held for this commit and spec that need an approval.
 #[must_use]
 pub fn is_latched(pending: Option<&PendingPrune>, latch_key: &str) -> bool {
     pending.is_some_and(|pending| {
@@ -266,7 +269,7 @@ pub fn is_latched(pending: Option<&PendingPrune>, latch_key: &str) -> bool {
     })
 }
 
-/// The same, and somebody could have approved it.
+/// Whether deletes are held for this commit and spec that need an approval, and the status shows a digest to approve.
 #[must_use]
 pub fn is_shown(pending: Option<&PendingPrune>, latch_key: &str) -> bool {
     is_latched(pending, latch_key) && pending.is_some_and(|pending| !pending.digest.is_empty())
@@ -276,10 +279,10 @@ fn uids<'a>(all: impl IntoIterator<Item = &'a String>) -> HashSet<&'a str> {
     all.into_iter().map(String::as_str).collect()
 }
 
-/// What is to be shown and remembered after this plan, when `before` is what was shown until then.
+/// The held deletes to show and remember after a plan. `before` are those that were shown until then.
 ///
-/// What needs an approval needs it as long as commit and spec are the same, also when nothing of it is left for a while:
-/// protected objects may be let go again.
+/// Deletes that need an approval need it as long as commit and spec stay the same, even if none of them is due for a while:
+/// objects that are protected now may be due later.
 #[must_use]
 pub fn pending(
     before: Option<&PendingPrune>,
@@ -288,75 +291,101 @@ pub fn pending(
     unproven: &Unproven,
 ) -> Option<PendingPrune> {
     let before = before.filter(|before| is_for(before, latch_key));
-    // All that was ever held, without what somebody has approved.
+    let open = still_open(before, plan);
+    if let Some(held) = &plan.held {
+        let unread = match before {
+            Some(same) if same.digest == held.digest && !same.uids.is_empty() => {
+                same.unread.clone()
+            }
+            _ => unread(before.filter(|before| !before.digest.is_empty()), unproven),
+        };
+        return Some(pending_held(held, open, latch_key, unread));
+    }
+    match plan.unheard.as_ref().filter(|held| held.cause == Cause::Brake) {
+        Some(unheard) => Some(pending_unheard(unheard, open, latch_key)),
+        None => pending_later(before?, open, plan),
+    }
+}
+
+/// The shortened uids of all objects whose deletes were held before and are neither approved nor done.
+fn still_open(before: Option<&PendingPrune>, plan: &Plan) -> Vec<String> {
     let released = plan.released.as_ref();
     let approved = uids(released.iter().flat_map(|released| &released.uids));
-    let digest = released.map(|released| released.digest.as_str());
-    // What a digest named and was not shown any more when somebody said yes to it is not approved.
+    // An object that a digest named, but the status did not show any more at the approval, is not approved.
     let open = before.iter().flat_map(|before| &before.uids);
     let open = open.chain(before.iter().flat_map(|before| &before.held_before));
     let open = open.filter(|uid| !approved.contains(uid.as_str()) && plan.left.contains(*uid));
-    let mut open: Vec<_> = open.cloned().collect();
-    let Some(held) = &plan.held else {
-        if let Some(unheard) = plan.unheard.as_ref().filter(|held| held.cause == Cause::Brake) {
-            // Whoever is asked may want some of them: so they are not shown yet, but they stay held.
-            let known: HashSet<_> = open.iter().cloned().collect();
-            let new = unheard.victims.iter().map(|victim| short(&victim.uid));
-            open.extend(new.filter(|uid| !known.contains(uid)));
-            open.truncate(MOST_APPROVED);
-            return Some(PendingPrune {
-                reason: unheard.reason.clone(),
-                input_key: latch_key.to_owned(),
-                requires_approval: true,
-                held_before: open,
-                ..PendingPrune::default()
-            });
-        }
-        let before = before.filter(|before| before.requires_approval && !open.is_empty())?;
-        let reason = format!(
-            "nothing is left to delete of what was held: {} object(s) of it are kept for now, and wait for an approval once \
-             nothing else keeps them",
-            open.len()
-        );
-        // What comes back makes a digest of its own. One that somebody has approved stands for nothing any more.
-        let digest = if Some(before.digest.as_str()) == digest { "" } else { &before.digest };
-        return Some(PendingPrune {
-            count: 0,
-            objects: Vec::new(),
-            digest: digest.to_owned(),
-            reason,
-            uids: Vec::new(),
-            held_before: open,
-            ..before.clone()
-        });
-    };
-    let same = before.filter(|before| before.digest == held.digest && !before.uids.is_empty());
-    // What is not shown any more is not approved with the rest, also when it comes back.
+    open.cloned().collect()
+}
+
+/// The held deletes of a plan.
+fn pending_held(
+    held: &Held,
+    open: Vec<String>,
+    latch_key: &str,
+    unread: Vec<String>,
+) -> PendingPrune {
+    // An object that is not shown is not approved with the others, even if its delete is due again later.
     let named: Vec<_> = held.victims.iter().take(MOST_APPROVED).map(|v| short(&v.uid)).collect();
     let requires_approval = held.cause == Cause::Brake;
     let known = uids(&named);
     let mut held_before: Vec<_> =
         open.into_iter().filter(|uid| requires_approval && !known.contains(uid.as_str())).collect();
     held_before.truncate(MOST_APPROVED);
-    let unread = match same {
-        Some(same) => same.unread.clone(),
-        None => unread(before.filter(|before| !before.digest.is_empty()), unproven),
-    };
-    Some(PendingPrune {
+    PendingPrune {
         digest: held.digest.clone(),
         count: i64::try_from(held.victims.len()).unwrap_or(i64::MAX),
-        objects: held.victims.iter().take(MOST_LISTED).map(|v| v.id.to_string()).collect(),
+        objects: held.victims.iter().take(MAX_LISTED_OBJECTS).map(|v| v.id.to_string()).collect(),
         reason: held.reason.clone(),
         input_key: latch_key.to_owned(),
         requires_approval,
         held_before,
         unread,
         uids: named,
+    }
+}
+
+/// Deletes that are too many, while other GitSyncs are asked whether they want the objects: not shown yet, but held from now on.
+fn pending_unheard(unheard: &Held, mut open: Vec<String>, latch_key: &str) -> PendingPrune {
+    let known: HashSet<_> = open.iter().cloned().collect();
+    let new = unheard.victims.iter().map(|victim| short(&victim.uid));
+    open.extend(new.filter(|uid| !known.contains(uid)));
+    open.truncate(MOST_APPROVED);
+    PendingPrune {
+        reason: unheard.reason.clone(),
+        input_key: latch_key.to_owned(),
+        requires_approval: true,
+        held_before: open,
+        ..PendingPrune::default()
+    }
+}
+
+/// Deletes that needed an approval before, when none of them is due now.
+fn pending_later(before: &PendingPrune, open: Vec<String>, plan: &Plan) -> Option<PendingPrune> {
+    if !before.requires_approval || open.is_empty() {
+        return None;
+    }
+    let reason = format!(
+        "nothing is left to delete of what was held: {} object(s) of it are kept for now, and wait for an approval once \
+         nothing else keeps them",
+        open.len()
+    );
+    // Objects whose deletes are due again get another digest. An approved digest stands for nothing any more.
+    let approved = plan.released.as_ref().map(|released| released.digest.as_str());
+    let digest = if Some(before.digest.as_str()) == approved { "" } else { &before.digest };
+    Some(PendingPrune {
+        count: 0,
+        objects: Vec::new(),
+        digest: digest.to_owned(),
+        reason,
+        uids: Vec::new(),
+        held_before: open,
+        ..before.clone()
     })
 }
 
-/// What is held when an approval is taken back: all that is left of what it was given for needs another one, also what is protected
-/// or hidden just now. A digest that was acted on before (`handled`) would never count again: what it names gets another one.
+/// The held deletes after an approval was taken back: all its objects that are left need another approval, even those that are
+/// protected for now. A digest that was acted on before (`handled`) would never count again, so its objects get another one.
 #[must_use]
 pub fn taken_back(
     pending: Option<&PendingPrune>,
@@ -365,7 +394,7 @@ pub fn taken_back(
 ) -> PendingPrune {
     let mut held = pending.cloned().unwrap_or_default();
     if !is_for(&held, &approved.input_key) {
-        // The approval was of another commit or spec, and counts for nothing of this one.
+        // The approval was for another commit or spec.
         return held;
     }
     if held.digest == approved.digest || Some(held.digest.as_str()) == handled {
@@ -383,8 +412,8 @@ pub fn taken_back(
     PendingPrune { input_key: approved.input_key.clone(), requires_approval: true, ..held }
 }
 
-/// What is held, when its status shows fewer objects with the same digest: a killed operator knew of fewer, and has said so late. Then
-/// the digest stands for those alone, and all of them make another one.
+/// The held deletes, when the status shows fewer objects with the same digest: a late write of a killed operator, which knew of
+/// fewer. Then the digest stands for the shown objects only, and the next plan makes another digest for all.
 #[must_use]
 pub fn narrowed(ours: &PendingPrune, live: Option<&PendingPrune>) -> Option<PendingPrune> {
     let live = live.filter(|live| live.digest == ours.digest && !live.digest.is_empty())?;
@@ -399,8 +428,8 @@ pub fn narrowed(ours: &PendingPrune, live: Option<&PendingPrune>) -> Option<Pend
     Some(PendingPrune { requires_approval, held_before, ..live.clone() })
 }
 
-/// The approval that a GitSync carries, once it was acted on: that what it approves is remembered, or that it fits nothing that is
-/// `pending`. Then it counts for nothing that is held later. At most 64 characters of it, which are more than any digest has.
+/// The approval of a GitSync, once it was acted on: either the approval is remembered, or it fits nothing that is `pending`. Then it
+/// does not count for deletes that are held later. Cut to 64 characters, which are more than a digest has.
 #[must_use]
 pub fn acted_on(
     approval: Option<&str>,
@@ -413,12 +442,12 @@ pub fn acted_on(
     Some(done.chars().take(64).collect())
 }
 
-/// The part of a uid that is remembered of an approved object: 48 random bits, so that ten thousand fit a status.
+/// The part of a uid that is remembered of an approved object: 48 random bits, so that ten thousand fit into a status.
 pub(super) fn short(uid: &str) -> String {
     uid.chars().filter(|c| *c != '-').take(12).collect()
 }
 
-/// How many deletes of so many objects pass without an approval.
+/// How many deletes need no approval, of so many objects.
 pub(super) fn limit(max: &IntOrString, base: usize) -> usize {
     match max {
         IntOrString::Int(count) => usize::try_from(*count).unwrap_or(0),
@@ -431,8 +460,8 @@ pub(super) fn limit(max: &IntOrString, base: usize) -> usize {
     }
 }
 
-/// Names a set of deletes: sync, generation, input, what cannot be read, and each object with its uid. The same set makes another
-/// one when some was shown in between, for whatever commit, or when an approval of it was acted on.
+/// The digest of a set of deletes: of GitSync, generation, latch key, unread ones, and each object with its uid. The same set gets
+/// another digest if another one was shown in between, for any commit, or if an approval of it was acted on.
 fn digest(
     inputs: &Inputs<'_>,
     victims: &[Victim],

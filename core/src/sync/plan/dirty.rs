@@ -1,21 +1,22 @@
-//! What has changed in the stores since a GitSync last looked.
+//! Dirty objects: what has changed in the watch stores since the last plan of a GitSync.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::ObjectId;
 use crate::cluster::store::Key;
 
-/// Changes that are kept for one GitSync: one that does not plan takes none of them. Whoever misses some looks at everything.
-const MOST: usize = 1000;
+/// The most dirty objects that are kept for one GitSync. A GitSync with more checks all objects.
+const MAX_DIRTY_OBJECTS: usize = 1000;
 
-/// See the module. Bounded by [`MOST`], for each GitSync of a namespace.
+/// The dirty objects of each GitSync, and other changes that plans ask for. At most [`MAX_DIRTY_OBJECTS`] for each.
 #[derive(Default)]
 pub struct Dirty {
     objects: Mutex<BTreeMap<Key, BTreeSet<ObjectId>>>,
-    /// How often a GitSync of a namespace has come, gone or got another spec.
+    /// How often a GitSync of a namespace was created, was deleted or got another spec.
     syncs: Mutex<BTreeMap<String, u64>>,
-    /// GitSyncs whose approval of deletes was removed, whatever they say by now.
+    /// GitSyncs whose approval of deletes was removed. They may have another one by now.
     unapproved: Mutex<BTreeSet<Key>>,
 }
 
@@ -24,70 +25,70 @@ impl Dirty {
         self.objects.lock()
     }
 
-    /// A GitSync of the namespace has come, gone or got another spec.
+    /// Records that a GitSync of the namespace was created, was deleted or got another spec.
     pub fn sync_changed(&self, namespace: &str) {
         let mut all = self.syncs.lock();
         *all.entry(namespace.to_owned()).or_default() += 1;
     }
 
-    /// Nobody counts any more.
+    /// Drops the count of a namespace without GitSyncs.
     pub fn forget_namespace(&self, namespace: &str) {
         self.syncs.lock().remove(namespace);
     }
 
-    /// How often that has happened.
+    /// How often [`Self::sync_changed`] was called for the namespace.
     #[must_use]
     pub fn syncs_changed(&self, namespace: &str) -> u64 {
         let all = self.syncs.lock();
         all.get(namespace).copied().unwrap_or_default()
     }
 
-    /// From now on changes are kept for this GitSync. What it looks at after this call is not missed.
+    /// Starts to keep dirty objects for a GitSync. Changes after this call are not missed.
     pub fn follow(&self, sync: &Key) {
         self.lock().entry(sync.clone()).or_default();
     }
 
-    /// This GitSync looks no more.
+    /// Drops all that is kept for a GitSync.
     pub fn forget(&self, sync: &Key) {
         self.lock().remove(sync);
         self.take_unapproved(sync);
     }
 
-    /// Its annotation that approves deletes was removed.
+    /// Records that the annotation was removed that approves deletes.
     pub fn unapproved(&self, sync: &Key) {
         let mut all = self.unapproved.lock();
         all.insert(sync.clone());
     }
 
-    /// Whether that has happened since this was asked before.
+    /// Whether the annotation was removed since the last call.
     pub fn take_unapproved(&self, sync: &Key) -> bool {
         self.unapproved.lock().remove(sync)
     }
 
-    /// An object changed; whoever does not follow looks at everything when it begins.
-    pub fn touch(&self, sync: &Key, id: &ObjectId) {
+    /// Marks an object as dirty. Ignored for a GitSync whose dirty objects are not kept: it checks all objects anyway.
+    pub fn mark(&self, sync: &Key, id: &ObjectId) {
         let mut all = self.lock();
         if let Some(ids) = all.get_mut(sync) {
             ids.insert(id.clone());
-            if ids.len() > MOST {
+            if ids.len() > MAX_DIRTY_OBJECTS {
                 all.remove(sync);
             }
         }
     }
 
-    /// The same as [`Self::take`], and the next call gives it again.
+    /// The dirty objects. They stay dirty.
     #[must_use]
     pub fn peek(&self, sync: &Key) -> Option<BTreeSet<ObjectId>> {
         self.lock().get(sync).cloned()
     }
 
-    /// For whom changes are kept, for tests.
+    /// (tests) The GitSyncs whose dirty objects are kept.
     #[cfg(test)]
     pub fn names(&self) -> Vec<String> {
         self.lock().keys().map(|key| key.name.clone()).collect()
     }
 
-    /// What has changed since this was asked before; `None` when changes are not kept, or were too many.
+    /// Takes the dirty objects. `None` when they are not kept, or were too many.
     #[must_use]
     pub fn take(&self, sync: &Key) -> Option<BTreeSet<ObjectId>> {
         self.lock().get_mut(sync).map(std::mem::take)
@@ -101,17 +102,17 @@ mod tests {
 
     #[test]
     fn changes_are_kept_for_those_who_follow() {
-        let (touched, sync) = (Dirty::default(), Key::new("team", "main"));
+        let (dirty, sync) = (Dirty::default(), Key::new("team", "main"));
         let id = ObjectId::new(Kind::Agent, "a");
-        touched.touch(&sync, &id);
-        touched.follow(&sync);
-        assert_eq!(touched.take(&sync), Some(BTreeSet::new()));
-        touched.touch(&sync, &id);
-        touched.follow(&sync);
-        assert_eq!(touched.take(&sync), Some(BTreeSet::from([id.clone()])));
-        assert_eq!(touched.take(&sync), Some(BTreeSet::new()));
-        touched.forget(&sync);
-        touched.touch(&sync, &id);
-        assert_eq!(touched.take(&sync), None);
+        dirty.mark(&sync, &id);
+        dirty.follow(&sync);
+        assert_eq!(dirty.take(&sync), Some(BTreeSet::new()));
+        dirty.mark(&sync, &id);
+        dirty.follow(&sync);
+        assert_eq!(dirty.take(&sync), Some(BTreeSet::from([id.clone()])));
+        assert_eq!(dirty.take(&sync), Some(BTreeSet::new()));
+        dirty.forget(&sync);
+        dirty.mark(&sync, &id);
+        assert_eq!(dirty.take(&sync), None);
     }
 }

@@ -1,14 +1,18 @@
-//! Objects that may be in a file that cannot be read: kept at their last good state.
+//! Quarantine: objects that may be in a file which cannot be read are kept at their last good state.
 
 use std::collections::BTreeSet;
 
-use super::{FailurePolicy, Inputs, Plan, change, is_drift, is_equal};
 use crate::api::ObjectId;
+use crate::api::git_sync::FailurePolicy;
 use crate::cluster::live::Live;
 use crate::sync::commit::desired::Desired;
 use crate::sync::live_namespace::is_paused;
+use crate::sync::plan::actions::{Origin, Plan};
+use crate::sync::plan::compare::is_equal;
+use crate::sync::plan::inputs::Inputs;
+use crate::sync::plan::owner::is_drift;
 
-/// PlanMemory an object of ours that is quarantined by its last good definition: what was changed by hand is brought back.
+/// Plans a live object that is quarantined: a manual change is reverted to the last good definition.
 pub(super) fn keep(
     plan: &mut Plan,
     id: &ObjectId,
@@ -19,14 +23,15 @@ pub(super) fn keep(
     if is_paused(live) || is_equal(want, live, inputs.settled, id) {
         return;
     }
-    let drifted = is_drift(id, want, live, inputs);
-    // A later definition may have been applied before this operator started.
-    if drifted || is_certain(want) {
-        change(plan, id, live, inputs, (false, drifted));
+    // Without certainty a later definition may have been applied before this operator started.
+    if is_drift(id, want, live, inputs) {
+        plan.change(id, live, inputs.drift, Origin::Drifted);
+    } else if is_certain(want) {
+        plan.change(id, live, inputs.drift, Origin::Changed);
     }
 }
 
-/// PlanMemory an object that is kept and does not exist: what was there and may be in a file that cannot be read is made again.
+/// Plans a quarantined object that does not exist: if it existed before, it is created again.
 pub(super) fn revive(
     plan: &mut Plan,
     id: &ObjectId,
@@ -35,9 +40,9 @@ pub(super) fn revive(
     strangers: impl FnOnce() -> bool,
 ) {
     let atomic = inputs.failure_policy == FailurePolicy::Atomic;
-    let was_there = match inputs.board.was_applied(id, want) {
+    let was_there = match inputs.index.was_applied(id, want) {
         Some(true) => true,
-        // It is known, and another definition of it was applied last.
+        // The object existed with another definition.
         Some(false) => is_certain(want) && !atomic,
         None => false,
     };
@@ -50,23 +55,24 @@ pub(super) fn revive(
     }
 }
 
+/// Whether no unknown commit may have changed the last good definition.
 fn is_certain(want: &Desired) -> bool {
     want.kept.as_ref().is_some_and(|kept| kept.certain)
 }
 
-/// Whether there is a broken file of which no object is known to come. Any object whose own file is no longer there
-/// may have been renamed into it and broken in the same commit.
+/// Whether there is a broken file that no known object comes from. If so, any object whose file was removed may have moved into
+/// that file.
 pub(super) fn has_strangers(inputs: &Inputs<'_>) -> bool {
     let mut strangers: BTreeSet<&str> = inputs.broken_paths.iter().map(String::as_str).collect();
     for path in inputs.last_paths.values() {
         strangers.remove(path.as_str());
     }
     if !strangers.is_empty() {
-        // What is wanted comes from where it is wanted, whatever its annotation says of its last change.
+        // For these objects the current or last file is known, so the annotation of the live object does not count.
         let elsewhere = |id: &&ObjectId| {
             inputs.desired.contains_key(*id) || inputs.last_paths.contains_key(*id)
         };
-        for id in inputs.board.ours().filter(|id| !elsewhere(id)) {
+        for id in inputs.index.ours().filter(|id| !elsewhere(id)) {
             if let Some(path) = inputs.live.get(id).as_ref().and_then(|l| l.facts().source_path()) {
                 strangers.remove(path);
             }
@@ -75,8 +81,8 @@ pub(super) fn has_strangers(inputs: &Inputs<'_>) -> bool {
     !strangers.is_empty()
 }
 
-/// Whether an object that is not wanted may come from a broken file, and from which if that is known.
-#[allow(clippy::option_option)] // said in the line above
+/// The broken file that an object which is not wanted may be in. `None` if it is in none, `Some(None)` if the file is not known.
+#[allow(clippy::option_option)] // the two levels are documented above
 pub(super) fn broken_file(
     id: &ObjectId,
     live: Option<&Live>,

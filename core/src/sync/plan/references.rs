@@ -1,5 +1,4 @@
-//! References to objects that are neither in the commit nor in the cluster, checked again only where something
-//! changed.
+//! References to objects that are neither in the commit nor in the cluster. Updated only where something has changed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,29 +7,30 @@ use crate::api::{Kind, ObjectId};
 use crate::definition::{Catalog, Definition, check_definition};
 use crate::sync::commit::desired::Change;
 
-/// The findings, by the object that names another one.
+/// The dangling references of a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct References {
+    /// The problems, by the object that names another one.
     found: BTreeMap<ObjectId, Vec<Problem>>,
-    /// What is named and is not in the commit, and whether it was in the cluster.
+    /// Named objects that are not in the commit, and whether they were in the cluster.
     outside: BTreeMap<ObjectId, bool>,
-    /// How often an object is named.
+    /// How many references name an object.
     named: HashMap<ObjectId, usize>,
     broken: BTreeMap<ObjectId, String>,
 }
 
 impl References {
-    /// Those of a whole catalog.
+    /// Checks all references of a catalog.
     pub fn of(catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) -> Self {
         let mut all = Self::default();
         for definition in catalog.definitions.values() {
             all.count(definition);
         }
-        all.check_again(catalog, exists);
+        all.check_all(catalog, exists);
         all
     }
 
-    fn check_again(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
+    fn check_all(&mut self, catalog: &Catalog, exists: &dyn Fn(&ObjectId) -> bool) {
         self.found.clear();
         self.outside.clear();
         self.broken.clone_from(&catalog.broken);
@@ -39,13 +39,13 @@ impl References {
         }
     }
 
-    /// Checks what differs between two commits, and all if something that others name has come or gone or says
-    /// more than its name. `touched` are the live objects that have changed.
+    /// Checks the objects that differ between two commits. Checks all if a named object was added, removed or changed, since
+    /// that may change the problems of others. `dirty` are the live objects that have changed.
     pub fn update<'a>(
         &mut self,
         (old, catalog): (&Catalog, &Catalog),
         changes: &[(ObjectId, Change)],
-        mut touched: impl Iterator<Item = &'a ObjectId>,
+        mut dirty: impl Iterator<Item = &'a ObjectId>,
         exists: &dyn Fn(&ObjectId) -> bool,
     ) {
         for (id, _) in changes {
@@ -56,20 +56,20 @@ impl References {
                 self.count(definition);
             }
         }
-        // What is wanted counts as there, whatever becomes of the live object.
-        let stranger =
-            touched.any(|id| self.outside.get(id).is_some_and(|known| *known != exists(id)));
-        // Whoever names it and is no change itself named it before, too.
+        // Only objects outside of the commit: a wanted object counts as existing, whatever happens to the live one.
+        let outside_changed =
+            dirty.any(|id| self.outside.get(id).is_some_and(|known| *known != exists(id)));
+        // An unchanged object named it before, too, so `named` is complete.
         let matters = |(id, change): &(ObjectId, Change)| match change {
-            // An agent that is named is asked for no more than that it is there.
-            Change::Differs => id.kind != Kind::Agent && self.named.contains_key(id),
-            // Its name may be, or may have been, what was meant by another one.
-            Change::SyncOutcome | Change::Gone => {
+            // Of an agent a reference needs only the existence.
+            Change::Changed => id.kind != Kind::Agent && self.named.contains_key(id),
+            // The name may be the suggestion in the problem of another object.
+            Change::Added | Change::Removed => {
                 !self.found.is_empty() || self.named.contains_key(id)
             }
         };
-        if stranger || self.broken != catalog.broken || changes.iter().any(matters) {
-            self.check_again(catalog, exists);
+        if outside_changed || self.broken != catalog.broken || changes.iter().any(matters) {
+            self.check_all(catalog, exists);
         } else {
             for (id, _) in changes {
                 self.check(id, catalog, exists);
@@ -108,135 +108,12 @@ impl References {
         };
     }
 
-    /// All of them.
+    /// All problems.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         self.found.values().flatten()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Arc;
-
-    use serde_json::Value;
-
-    use super::*;
-    use crate::definition::Place;
-    use crate::definition::references::{Reference, UsedModel};
-    use crate::definition::tests::tree;
-    use crate::definition::{Context, Limits, Loader, Offers};
-    use crate::packed::Family;
-    use crate::sync::commit::desired::{changes, desired_set};
-    use crate::test_rng::TestRng;
-
-    fn catalog(models: &[&str]) -> Catalog {
-        let head = "apiVersion: convoke.dev/v1alpha1\n";
-        let agent = format!("{head}kind: Agent\nmetadata: {{name: x}}\nspec: {{modelAPI: m}}\n");
-        let mut files = vec![("x.yaml".to_owned(), agent)];
-        for name in models {
-            let text = format!(
-                "{head}kind: ModelAPI\nmetadata: {{name: {name}}}\nspec:\n  mode: External\n  external: {{url: 'https://m.example'}}\n"
-            );
-            files.push((format!("{name}.yaml"), text));
-        }
-        let files: Vec<_> = files.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
-        let catalog = Loader::new(Limits::default()).load(&tree(&files), &Context::default());
-        assert!(!catalog.has_errors(), "{:?}", catalog.problems);
-        catalog
-    }
-
-    fn any_id(dice: &mut TestRng) -> ObjectId {
-        let kind = if dice.roll(3) == 0 { Kind::ModelAPI } else { Kind::Agent };
-        ObjectId::new(kind, ["alpha", "alphb", "beta", "gamma", "gammb"][dice.roll(5)])
-    }
-
-    fn definition(id: ObjectId, dice: &mut TestRng) -> Definition {
-        let models: Vec<_> = ["one", "two"].into_iter().take(dice.roll(3)).collect();
-        let reference = |dice: &mut TestRng| {
-            let model = UsedModel { name: "two".into(), place: Place { line: 3, column: 1 } };
-            let to = any_id(dice);
-            // Agents are asked for no model.
-            let model = (to.kind == Kind::ModelAPI && dice.roll(2) == 0).then_some(model);
-            Reference { to, field: "any", line: 2, column: 1, model }
-        };
-        Definition {
-            path: format!("{id}.yaml"),
-            line: 1,
-            column: 1,
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
-            spec: Family::new().pack(&Value::Null),
-            canonical_spec: Family::new().pack(&Value::Null),
-            offers: Offers {
-                models: models.into_iter().map(str::to_owned).collect(),
-                exposed: id.kind == Kind::Agent,
-            },
-            references: (0..dice.roll(3)).map(|_| reference(dice)).collect(),
-            id,
-        }
-    }
-
-    #[test]
-    fn g10_what_is_kept_up_to_date_is_what_a_check_of_all_gives() {
-        for seed in 1..300_u64 {
-            let mut dice = TestRng::new(seed);
-            let (mut catalog, mut live) = (Catalog::default(), BTreeSet::new());
-            let mut kept = References::of(&catalog, &|_| false);
-            for step in 0..30 {
-                let (old, mut touched) = (catalog.clone(), Vec::new());
-                for _ in 0..dice.roll(3) {
-                    let id = any_id(&mut dice);
-                    if dice.roll(3) == 0 {
-                        catalog.definitions.remove(&id);
-                    } else {
-                        let one = Arc::new(definition(id.clone(), &mut dice));
-                        catalog.definitions.insert(id, one);
-                    }
-                }
-                if dice.roll(3) == 0 {
-                    let id = any_id(&mut dice);
-                    if !live.remove(&id) {
-                        live.insert(id.clone());
-                    }
-                    touched.push(id);
-                }
-                if dice.roll(15) == 0 {
-                    catalog.broken = [(any_id(&mut dice), "x.yaml".to_owned())].into();
-                }
-                let differ = changes(&desired_set(&old), &desired_set(&catalog));
-                let exists = |id: &ObjectId| live.contains(id);
-                kept.update((&old, &catalog), &differ, touched.iter(), &exists);
-                let anew = References::of(&catalog, &exists);
-                assert_eq!(kept.found, anew.found, "seed {seed}, step {step}");
-                assert_eq!(kept.named, anew.named, "seed {seed}, step {step}");
-            }
-        }
-    }
-
-    #[test]
-    fn g10_what_comes_and_goes_on_either_side_is_noticed() {
-        let model = ObjectId::new(Kind::ModelAPI, "m");
-        let (with, without) = (catalog(&["m", "n"]), catalog(&["n"]));
-        let set = |catalog: &Catalog| desired_set(catalog);
-        let (wants, wants_not) = (set(&with), set(&without));
-        let mut live = BTreeSet::new();
-        let mut references = References::of(&with, &|id| live.contains(id));
-        assert_eq!(references.problems().count(), 0);
-        // It leaves Git, and is not in the cluster.
-        let gone = changes(&wants, &wants_not);
-        references.update((&with, &without), &gone, [].iter(), &|id| live.contains(id));
-        assert_eq!(references.problems().count(), 1);
-        // Somebody makes it, and deletes it again.
-        live.insert(model.clone());
-        references.update((&without, &without), &[], [&model].into_iter(), &|id| live.contains(id));
-        assert_eq!(references.problems().count(), 0);
-        live.clear();
-        references.update((&without, &without), &[], [&model].into_iter(), &|id| live.contains(id));
-        assert_eq!(references.problems().count(), 1);
-        // It comes back to Git.
-        let came = changes(&wants_not, &wants);
-        references.update((&without, &with), &came, [].iter(), &|id| live.contains(id));
-        assert_eq!(references.problems().count(), 0);
-    }
-}
+#[path = "tests/references.rs"]
+mod tests;

@@ -1,38 +1,39 @@
-//! Which objects a plan has to look at. Kept up to date object by object, so that a plan costs what changed,
-//! however many objects there are.
+//! The work index: which objects a plan has to check. It is updated object by object, so the cost of a plan depends on the
+//! number of changes, and not on the number of objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::api::{Kind, ObjectId};
 use crate::sync::commit::desired::{Desired, DesiredSet, Fingerprint, SyncRef};
 use crate::sync::live_namespace::{Namespace, is_paused, mark};
-use crate::sync::plan::{Settled, is_equal};
+use crate::sync::plan::compare::{Settled, is_equal};
 
-/// What is remembered of one object.
+/// What the index has of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Seen {
-    /// It carries the mark of this sync.
+    /// It carries the mark of this GitSync.
     ours: bool,
     /// It is Ready.
     ready: bool,
     /// It is wanted, ours, and as Git wants it.
     equal: bool,
-    /// A plan has to look at it.
+    /// A plan has to check it.
     open: bool,
-    /// The definition that was written last, or that it last agreed with: whatever the object says of that itself.
+    /// The definition that was written last, or that the object was equal to last. The annotation of the object does not
+    /// count, because anybody can change it.
     applied: Option<Fingerprint>,
 }
 
-/// Objects with the mark of a sync.
+/// The number of objects with the mark of a GitSync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// All.
+    /// All objects.
     pub total: usize,
-    /// Those that are Ready.
+    /// Objects that are Ready.
     pub ready: usize,
 }
 
-/// See the module.
+/// The work index of a GitSync.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkIndex {
     seen: HashMap<ObjectId, Seen>,
@@ -42,7 +43,7 @@ pub struct WorkIndex {
 }
 
 impl WorkIndex {
-    /// A board of everything there is and everything that is wanted.
+    /// An index of all live and all wanted objects.
     #[must_use]
     pub fn new(
         sync: &SyncRef,
@@ -50,15 +51,15 @@ impl WorkIndex {
         live: &dyn Namespace,
         settled: &Settled,
     ) -> Self {
-        let mut board = Self::default();
+        let mut index = Self::default();
         for id in live.ids().iter().chain(desired.keys()) {
-            board.look(id, sync, desired, live, settled);
+            index.update(id, sync, desired, live, settled);
         }
-        board
+        index
     }
 
-    /// Looks at one object again: it changed, on one side or the other.
-    pub fn look(
+    /// Updates one object whose live state or definition has changed.
+    pub fn update(
         &mut self,
         id: &ObjectId,
         sync: &SyncRef,
@@ -74,13 +75,13 @@ impl WorkIndex {
             (want, Some(live)) => {
                 let mark = mark(live, id, sync);
                 let ours = mark.as_ref().is_some_and(|mark| mark.sync_uid == sync.uid);
-                // The mark of a vanished sync of this name.
+                // The mark of a GitSync of this name, which may be a vanished one.
                 let namesake = mark.is_some_and(|mark| {
                     mark.sync_namespace == sync.namespace && mark.sync_name == sync.name
                 });
                 let facts = live.facts();
                 let agrees = want.filter(|want| ours && is_equal(want, live, settled, id));
-                // What is kept is looked at by each plan.
+                // Each plan checks the kept objects.
                 let equal = agrees.is_some_and(|want| want.kept.is_none())
                     && !facts.deleting
                     && !is_paused(live);
@@ -92,14 +93,14 @@ impl WorkIndex {
         self.set(id, seen);
     }
 
-    /// A definition was written.
+    /// Records that a definition was written.
     pub fn wrote(&mut self, id: &ObjectId, want: &Desired) {
         if let Some(seen) = self.seen.get_mut(id) {
             seen.applied = want.fingerprint();
         }
     }
 
-    /// Takes it as known that this was applied whole, before this board began.
+    /// Records that a desired set was applied whole before this index was made, unless more is known of an object.
     pub fn trust(&mut self, desired: &DesiredSet) {
         for (id, want) in desired.iter() {
             if let Some(seen) = self.seen.get_mut(id).filter(|seen| seen.ours) {
@@ -108,19 +109,19 @@ impl WorkIndex {
         }
     }
 
-    /// Whether what is wanted was applied; `None` when nothing is known of what was.
+    /// Whether this definition was applied last; `None` when that is not known.
     #[must_use]
     pub fn was_applied(&self, id: &ObjectId, want: &Desired) -> Option<bool> {
         let known = self.seen.get(id)?.applied?;
         Some(Some(known) == want.fingerprint())
     }
 
-    /// All of which something is remembered.
+    /// All objects of the index.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &ObjectId> {
         self.seen.keys()
     }
 
-    /// The same without what was applied before this moment.
+    /// (tests) The index without what was applied earlier.
     #[cfg(test)]
     pub(crate) fn of_now(&self) -> Self {
         let mut now = self.clone();
@@ -150,23 +151,23 @@ impl WorkIndex {
         }
     }
 
-    /// The objects that a plan has to look at.
+    /// The objects that a plan has to check.
     pub fn open(&self) -> impl Iterator<Item = &ObjectId> {
         self.open.iter()
     }
 
-    /// How many wanted objects are as they should be.
+    /// The number of objects that are as wanted.
     #[must_use]
     pub fn equal(&self) -> usize {
         self.equal
     }
 
-    /// The objects with our mark.
+    /// The objects with the mark of this GitSync.
     pub fn ours(&self) -> impl Iterator<Item = &ObjectId> {
         self.seen.iter().filter(|(_, seen)| seen.ours).map(|(id, _)| id)
     }
 
-    /// The objects with our mark, by kind.
+    /// The numbers of objects with the mark of this GitSync, by kind.
     #[must_use]
     pub fn counts(&self) -> &BTreeMap<Kind, Count> {
         &self.counts

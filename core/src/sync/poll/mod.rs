@@ -1,4 +1,4 @@
-//! When a remote is polled, and what is made of the answer. The poll itself runs beside the reconciles.
+//! When a remote is polled, and what its answer changes. The poll itself runs concurrently with the reconciles.
 
 pub mod remote;
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
-use crate::sync::commit::loaded::{Loaded, MOST_TIMEOUT};
+use crate::sync::commit::loaded::{Loaded, MAX_SPEC_TIMEOUT, parse_duration};
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::effect::{Effect, Found, PollRequest};
-use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
+use crate::sync::io::effect::{Effect, PollRequest};
+use crate::sync::io::poll::{Answer, AnswerSlot, Found, Question, SourceFailure};
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::poll::remote::Remote;
@@ -20,7 +20,7 @@ use crate::sync::reasons::Trigger;
 use crate::sync::subject::Subject;
 use crate::time::parse_duration;
 
-/// What has changed besides objects of the cluster.
+/// A change besides objects of the cluster that makes a GitSync poll its remote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     /// The values that `spec.variables` names.
@@ -29,38 +29,41 @@ pub enum Moved {
     Folder,
 }
 
-/// How long a look may take beyond what the spec gives to one answer of the remote: hundreds of others may have their turn first.
-const HANGS: Duration = Duration::from_secs(30 * 60);
+/// How long a poll may take beyond `spec.timeout`, which is the time for one answer of the remote: hundreds of other
+/// polls may come first.
+const MOST_POLL_QUEUE_TIME: Duration = Duration::from_secs(30 * 60);
 
-/// What of a GitSync makes it look at its remote, besides time and spec, and where the answer of a look is put.
+/// What makes one GitSync poll, besides time and spec, and the poll that is under way.
 #[derive(Default)]
-struct Polling {
-    /// Since when something has changed that only a look can tell of. It stands until a poll that began later has ended.
+struct PollState {
+    /// Since when the variables have changed, until a poll that began later has ended.
     variables: Option<Seq>,
+    /// The same for the folder.
     folder: Option<Seq>,
     /// The poll that is under way.
-    slot: Option<Open>,
+    open: Option<OpenPoll>,
 }
 
 /// A poll that is under way.
-struct Open {
-    /// Its place in the order of things.
+struct OpenPoll {
+    /// When it began.
     at: Seq,
-    /// UID and generation of the GitSync that it is for.
+    /// UID and generation of its GitSync.
     of: (String, i64),
     /// Where its answer is put.
     slot: AnswerSlot,
 }
 
-/// The same for all GitSyncs of a namespace, by their names.
+/// The polls of a namespace, by the names of the GitSyncs.
 #[derive(Default)]
-pub(crate) struct Polls(Mutex<BTreeMap<String, Polling>>);
+pub(crate) struct Polls(Mutex<BTreeMap<String, PollState>>);
 
 impl Polls {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Polling>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PollState>> {
         self.0.lock()
     }
 
+    /// Notes a change that needs a poll.
     pub(crate) fn moved(&self, name: &str, what: Moved) {
         let mut all = self.lock();
         let polling = all.entry(name.to_owned()).or_default();
@@ -70,7 +73,7 @@ impl Polls {
         }
     }
 
-    /// What makes it look now.
+    /// Which change needs a poll, if any.
     fn trigger(&self, name: &str) -> Option<Trigger> {
         let all = self.lock();
         let polling = all.get(name)?;
@@ -78,29 +81,29 @@ impl Polls {
         polling.variables.map(|_| Trigger::Variables).or(folder)
     }
 
-    fn began(&self, name: &str, look: Open) {
-        self.lock().entry(name.to_owned()).or_default().slot = Some(look);
+    fn began(&self, name: &str, poll: OpenPoll) {
+        self.lock().entry(name.to_owned()).or_default().open = Some(poll);
     }
 
-    /// A poll that began there has read what had changed until then.
+    /// A poll that began at `at` has ended: it has read all changes before that.
     fn ended(&self, name: &str, at: Seq) {
         let mut all = self.lock();
         let Some(polling) = all.get_mut(name) else { return };
         polling.variables.take_if(|since| *since < at);
         polling.folder.take_if(|since| *since < at);
-        if polling.variables.is_none() && polling.folder.is_none() && polling.slot.is_none() {
+        if polling.variables.is_none() && polling.folder.is_none() && polling.open.is_none() {
             all.remove(name);
         }
     }
 
-    /// Whether the answer of the poll that began there is still waited for, for tests.
+    /// Whether the poll that began at `at` is still under way, for tests.
     #[cfg(test)]
     pub(crate) fn awaits(&self, name: &str, at: Seq) -> bool {
         let all = self.lock();
-        all.get(name).and_then(|polling| polling.slot.as_ref()).is_some_and(|open| open.at == at)
+        all.get(name).and_then(|polling| polling.open.as_ref()).is_some_and(|open| open.at == at)
     }
 
-    /// Of whom something is kept, for tests.
+    /// The GitSyncs that have an entry, for tests.
     #[cfg(test)]
     pub(crate) fn names(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
@@ -111,84 +114,85 @@ impl Polls {
     }
 }
 
-/// Polls of the GitSyncs of a namespace, and whom their answers are passed on to.
+/// Begins and ends the polls of a namespace, and announces their answers to the peers.
 pub(crate) struct Poller<'a> {
     pub polls: &'a Polls,
     pub peers: &'a Peers,
 }
 
-/// What a poll needs to know of the objects that there are.
-pub(crate) struct Before {
-    /// What is remembered of earlier commits and is of no use any more.
+/// What a poll needs to know of the live objects.
+pub(crate) struct PollContext {
+    /// Objects whose earlier definitions are kept and are of no use any more.
     pub needless: BTreeSet<ObjectId>,
     /// Whether some object carries the mark of the GitSync.
     pub has_objects: bool,
-    /// Whether the commit that was applied last is to be read beside the newest one.
+    /// Whether the commit that was applied last is to be read besides the newest one.
     pub reads_last: bool,
 }
 
-/// What an answer of the remote changes besides what is known of the remote.
-pub(crate) struct Learned {
+/// What the answer of a poll changes besides [`Remote`].
+pub(crate) struct PollResult {
     /// What started the poll.
     pub trigger: Trigger,
     /// When it began.
     pub began: Instant,
-    /// Whether something new was read.
+    /// Whether another commit was read.
     pub changed: bool,
     /// The commit that was applied before, if it had to be read again.
     pub recalled: Option<Arc<Loaded>>,
 }
 
 impl Poller<'_> {
-    /// A poll has ended. Its answer is taken in by the next reconcile, and stops what is being written. The others know at
-    /// once what it wants: they may be about to delete just that.
+    /// A poll has ended. Its answer stops writes that are under way, and the next reconcile takes it in. The peers
+    /// learn at once what the GitSync wants: they may be about to delete it.
     pub(crate) fn ended(&self, key: &Key, at: Seq, found: Found) {
-        // Until its answer is there: one that is suspended meanwhile finds the poll under way, or its answer.
+        // Locked until the answer is in its slot: a GitSync that is suspended meanwhile finds either the poll or the answer.
         let mut all = self.polls.lock();
         let open =
-            all.get_mut(&key.name).and_then(|polling| polling.slot.take_if(|open| open.at == at));
-        let Some(Open { of: (uid, generation), slot, .. }) = open else { return };
+            all.get_mut(&key.name).and_then(|polling| polling.open.take_if(|open| open.at == at));
+        let Some(OpenPoll { of: (uid, generation), slot, .. }) = open else { return };
         let (loaded, failed) = if let Ok(answer) = &found {
             (answer.loaded.clone(), answer.failure.is_some())
         } else {
-            let told = self.peers.told(key).filter(|told| told.uid == uid);
-            (told.and_then(|told| told.loaded), true)
+            let before = self.peers.announced(key).filter(|before| before.uid == uid);
+            (before.and_then(|before| before.loaded), true)
         };
-        self.peers.hear(key, Announced { uid, generation, polled: at, loaded, failed });
+        self.peers
+            .announce_unreconciled(key, Announced { uid, generation, polled: at, loaded, failed });
         *slot.lock() = Some(found);
     }
 
-    /// Gives up the poll that is under way; the next one begins as soon as it may. What one that has ended has found is taken in: the
-    /// others know it already.
-    pub(crate) fn stop(&self, remote: &mut Remote, subject: &Subject<'_>) -> Option<Learned> {
+    /// Gives up the poll that is under way; the next poll begins as soon as it may. The answer of a poll that has just
+    /// ended is taken in: the peers know it already.
+    pub(crate) fn stop(&self, remote: &mut Remote, subject: &Subject<'_>) -> Option<PollResult> {
         if let Some(polling) = self.polls.lock().get_mut(&subject.key.name) {
-            polling.slot = None;
+            polling.open = None;
         }
-        let learned = remote.take_answer().map(|answer| self.learn(remote, subject, answer));
+        let result = remote.take_answer().map(|answer| self.record_answer(remote, subject, answer));
         if remote.polling().is_some() {
-            subject.io.tell(Effect::StopPolling);
+            subject.io.emit(Effect::StopPolling);
         }
         remote.stop_polling();
-        learned
+        result
     }
 
     /// Takes in the answer of a poll that has ended, or that does not end.
-    pub(crate) fn take_in(&self, remote: &mut Remote, subject: &Subject<'_>) -> Option<Learned> {
+    pub(crate) fn take_in(&self, remote: &mut Remote, subject: &Subject<'_>) -> Option<PollResult> {
         let Subject { io, key, sync, .. } = subject;
         if let Some(answer) = remote.take_answer() {
-            return Some(self.learn(remote, subject, answer));
+            return Some(self.record_answer(remote, subject, answer));
         }
         let question = remote.polling()?.clone();
-        let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MOST_TIMEOUT);
-        if io.now().saturating_duration_since(question.began) < timeout + HANGS {
+        let timeout = parse_duration(&sync.spec.timeout).unwrap_or_default().min(MAX_SPEC_TIMEOUT);
+        if io.now().saturating_duration_since(question.began) < timeout + MOST_POLL_QUEUE_TIME {
             return None;
         }
-        // It ends by itself long before: something is wrong, and nobody is to wait for it in silence.
+        // A poll ends long before this: something is wrong, and the status has to say so.
         tracing::warn!(object = %key, "a poll of the remote does not end: it is given up");
         let _ended_just_now = self.stop(remote, subject);
         let failure = SourceFailure::from(SourceError::Hangs);
         let answer = Answer::failed(question, failure, remote.loaded.clone());
-        Some(self.learn(remote, subject, answer))
+        Some(self.record_answer(remote, subject, answer))
     }
 
     /// Why the remote is to be polled now, if it is.
@@ -208,7 +212,7 @@ impl Poller<'_> {
         remote: &mut Remote,
         subject: &Subject<'_>,
         trigger: Trigger,
-        before: Before,
+        context: PollContext,
     ) {
         let Subject { io, key, entry, sync, generation, .. } = subject;
         let question = Question {
@@ -223,9 +227,9 @@ impl Poller<'_> {
         let anew = remote.source_error.as_ref().is_some_and(|failure| failure.distrusts);
         tracing::debug!(object = %key, uid = entry.uid, trigger = trigger.as_str(), "polling the remote");
         let (at, slot) = (question.at, remote.poll(question.clone()));
-        self.polls.began(&key.name, Open { at, of: (entry.uid.clone(), *generation), slot });
-        let Before { needless, has_objects, reads_last } = before;
-        io.tell(Effect::Poll(Box::new(PollRequest {
+        self.polls.began(&key.name, OpenPoll { at, of: (entry.uid.clone(), *generation), slot });
+        let PollContext { needless, has_objects, reads_last } = context;
+        io.emit(Effect::Poll(Box::new(PollRequest {
             sync: (*sync).clone(),
             question,
             anew,
@@ -237,13 +241,19 @@ impl Poller<'_> {
         })));
     }
 
-    fn learn(&self, remote: &mut Remote, subject: &Subject<'_>, answer: Answer) -> Learned {
+    /// Takes the answer of a poll into `remote`, and announces it to the peers.
+    fn record_answer(
+        &self,
+        remote: &mut Remote,
+        subject: &Subject<'_>,
+        answer: Answer,
+    ) -> PollResult {
         let Subject { io, key, entry, sync, .. } = subject;
         self.polls.ended(&key.name, answer.question.at);
         let Answer { question, attempted, stages, changed, failure, loaded, recalled } = answer;
         remote.generation = question.generation;
-        // Whether another one is owed is for the next plan to say.
-        (remote.looked, remote.owed) = (question.at, false);
+        // The next plan decides whether an approval needs another poll.
+        (remote.last_polled, remote.owes_approval_poll) = (question.at, false);
         if attempted.is_some() {
             remote.attempted = attempted;
         }
@@ -257,14 +267,14 @@ impl Poller<'_> {
         remote.request = question.request;
         remote.loaded = loaded;
         remote.source_error = failure;
-        let told = Announced {
+        let announced = Announced {
             uid: entry.uid.clone(),
             generation: question.generation,
             polled: question.at,
             loaded: remote.loaded.clone(),
             failed: remote.source_error.is_some(),
         };
-        io.wake(self.peers.tell(key, told));
-        Learned { trigger: question.trigger, began: question.began, changed, recalled }
+        io.wake(self.peers.announce(key, announced));
+        PollResult { trigger: question.trigger, began: question.began, changed, recalled }
     }
 }

@@ -11,38 +11,38 @@ use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
 use crate::sync::order::Seq;
 use crate::sync::reasons::Trigger;
 
-/// A look at the remote that is under way.
+/// A poll that is under way.
 struct Poll {
     question: Question,
     answer: AnswerSlot,
 }
 
-/// What is known of the remote, and when it is looked at.
+/// What is known of the remote of a GitSync, and when it is polled next.
 #[derive(Default)]
 pub struct Remote {
     poll: Option<Poll>,
     /// The newest commit that was read whole.
     pub loaded: Option<Arc<Loaded>>,
-    /// When the remote is asked next; `None` before the first time.
+    /// When the remote is polled next; `None` before the first poll.
     pub next_poll: Option<Instant>,
-    /// Generation that the source was last asked for.
+    /// Generation of the spec that the last poll was made for.
     pub generation: i64,
-    /// Value of `requestedAt` that was last acted on.
+    /// Value of `requestedAt` that the last poll handled.
     pub request: Option<String>,
-    /// When the look began that has ended last.
-    pub looked: Seq,
-    /// Whether approved deletes wait for a look that begins after the approval.
-    pub owed: bool,
+    /// When the poll began that has ended last.
+    pub last_polled: Seq,
+    /// Whether approved deletes wait for a poll that begins after the approval.
+    pub owes_approval_poll: bool,
     /// Why the newest commit could not be read.
     pub source_error: Option<SourceFailure>,
-    /// Newest commit that was tried.
+    /// The newest commit that was tried.
     pub attempted: Option<Revision>,
     /// Timings of the last commit that was read.
     pub stages: Stages,
 }
 
 impl Remote {
-    /// Why the remote is to be looked at now, if it is.
+    /// Why the remote is to be polled now, if it is. `asked` is a reason outside of the spec.
     #[must_use]
     pub fn due(
         &self,
@@ -58,7 +58,7 @@ impl Remote {
             Some(Trigger::Request)
         } else if asked.is_some() {
             asked
-        } else if self.owed {
+        } else if self.owes_approval_poll {
             Some(Trigger::Approval)
         } else if next <= now {
             Some(if self.source_error.is_some() { Trigger::Retry } else { Trigger::Interval })
@@ -67,7 +67,8 @@ impl Remote {
         }
     }
 
-    /// Whether a look has found something new that is not taken in yet: for asking while a plan is carried out.
+    /// Whether a poll has found another commit or failed, and its answer is not taken in yet. For use while a plan is
+    /// applied.
     pub fn has_news(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let answer = self.poll.as_ref().map(|poll| poll.answer.clone());
         move || {
@@ -81,21 +82,21 @@ impl Remote {
         }
     }
 
-    /// The look that is under way.
+    /// The poll that is under way.
     #[must_use]
     pub fn polling(&self) -> Option<&Question> {
         self.poll.as_ref().map(|poll| &poll.question)
     }
 
-    /// A look at the remote begins; gives where its answer is to be put.
+    /// Begins a poll. Returns the slot for its answer.
     pub(crate) fn poll(&mut self, question: Question) -> AnswerSlot {
         let answer = AnswerSlot::default();
         self.poll = Some(Poll { question, answer: answer.clone() });
         answer
     }
 
-    /// The answer of the look that was under way, once it is there. One that panicked is a failure like any other: what was
-    /// read before stays, and nobody believes it to be the newest.
+    /// The answer of the poll that was under way, once it is there. A panic is a failure like any other: the commit
+    /// that was read before stays, and does not count as the newest.
     pub fn take_answer(&mut self) -> Option<Answer> {
         let poll = self.poll.as_ref()?;
         let found = poll.answer.lock().take()?;
@@ -106,19 +107,19 @@ impl Remote {
         Some(found.unwrap_or_else(failed))
     }
 
-    /// Gives up the look that is under way; the next one begins as soon as it may.
+    /// Gives up the poll that is under way; the next poll begins as soon as it may.
     pub fn stop_polling(&mut self) {
         (self.poll, self.next_poll) = (None, None);
     }
 
-    /// Time until the remote is asked next.
+    /// Time until the remote is polled next.
     #[must_use]
     pub fn until_poll(&self, now: Instant) -> Duration {
         if self.poll.is_some() {
-            // Its answer wakes.
+            // The answer wakes the GitSync.
             return Duration::from_secs(10);
         }
-        if self.owed {
+        if self.owes_approval_poll {
             return Duration::ZERO;
         }
         self.next_poll.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(now))

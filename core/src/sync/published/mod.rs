@@ -1,3 +1,3 @@
-//! What the engine says to controllers.
+//! What the engine publishes to the controllers.
 
 pub mod wanted_agents;

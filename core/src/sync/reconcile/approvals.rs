@@ -1,4 +1,4 @@
-//! Approvals that are taken back, and approvals that release nothing because they are not of what is held now.
+//! Approvals that are withdrawn, and approvals that release nothing because other deletes are held now.
 
 use std::time::Duration;
 
@@ -10,39 +10,39 @@ use crate::sync::io::effect::{Effect, Event};
 use crate::sync::plan::approvals::{is_gone, words};
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::plan::{Held, brake};
-use crate::sync::reconcile::engine::{Engine, LOOK_AGAIN};
+use crate::sync::reasons::EventReason;
+use crate::sync::reconcile::engine::{Engine, RECHECK_INTERVAL};
 use crate::sync::reconcile::state::SyncState;
-use crate::sync::status::without_approval;
+use crate::sync::status::held_deletes::without_approval;
 use crate::sync::subject::Subject;
 
-/// What was approved, when the annotation that said so is gone, or was seen to be gone: whatever it says by the time that this can be
-/// written down.
-pub(crate) fn taken_back<'a>(
+/// The approval in the status, if its annotation is gone or was gone in between, whatever the annotation says by now.
+pub(crate) fn withdrawn<'a>(
     state: &mut SyncState,
     dirty: &Dirty,
     subject: &Subject<'a>,
 ) -> Option<&'a ApprovedPrune> {
-    // Taken in any case: of what is approved later it says nothing.
+    // Taken in any case: it says nothing about a later approval.
     let was_gone = dirty.take_unapproved(subject.key);
     let approved = subject.status()?.approved_prune.as_ref()?;
     if was_gone || is_gone(subject.annotation(keys::APPROVE_PRUNE)) {
-        state.unapproved = Some(approved.digest.clone());
+        state.withdrawn = Some(approved.digest.clone());
     }
-    (state.unapproved.as_ref() == Some(&approved.digest)).then_some(approved)
+    (state.withdrawn.as_ref() == Some(&approved.digest)).then_some(approved)
 }
 
 impl Engine {
-    /// Forgets an approval, and remembers that what it was given for needs another one.
-    pub(crate) async fn take_back(
+    /// Removes a withdrawn approval from the status. Its deletes need a new approval.
+    pub(crate) async fn withdraw_approval(
         &self,
         state: &mut SyncState,
         subject: &Subject<'_>,
         approved: &ApprovedPrune,
     ) -> Ended {
         let handled = subject.status().and_then(|status| status.last_handled_approval.as_deref());
-        if let Some(latch) = &mut state.latch {
-            // Also when the reply to the write is lost.
-            *latch = Some(brake::taken_back(latch.as_ref(), approved, handled));
+        if let Some(held) = &mut state.held_deletes {
+            // Before the write, whose reply may be lost.
+            *held = Some(brake::taken_back(held.as_ref(), approved, handled));
         }
         let (generation, now) = (subject.generation, subject.io.time());
         let make = |old: Option<&GitSyncStatus>| {
@@ -54,14 +54,14 @@ impl Engine {
         let status = newest.as_ref().and_then(|sync| sync.status.as_ref());
         if status.is_some_and(|status| status.approved_prune.as_ref() == Some(approved)) {
             tracing::warn!(object = %subject.key, "the status goes on saying that deletes are approved");
-            return Ok(Next::After(LOOK_AGAIN));
+            return Ok(Next::After(RECHECK_INTERVAL));
         }
         Ok(Next::After(Duration::ZERO))
     }
 }
 
-/// Says of an approval that it releases nothing.
-pub(crate) fn tell_outdated(subject: &Subject<'_>, given: &str, held: Option<&Held>) {
+/// Sends the event that an approval releases nothing.
+pub(crate) fn announce_outdated(subject: &Subject<'_>, given: &str, held: Option<&Held>) {
     let words = words(given);
     let note = match held {
         Some(held) => format!(
@@ -74,6 +74,6 @@ pub(crate) fn tell_outdated(subject: &Subject<'_>, given: &str, held: Option<&He
             "{words}, and it releases nothing: an approval counts only for what status.pendingPrune shows with its digest"
         ),
     };
-    let (about, reason) = (subject.about(), "ApprovalOutdated".to_owned());
-    subject.io.tell(Effect::Event(Box::new(Event { about, good: false, reason, note })));
+    let (about, reason) = (subject.about(), EventReason::ApprovalOutdated.to_string());
+    subject.io.emit(Effect::Event(Box::new(Event { about, good: false, reason, note })));
 }

@@ -1,72 +1,60 @@
-//! The end of a GitSync: what becomes of its objects when it is deleted, and the finalizer that holds it until then.
+//! The deletion of a GitSync: its objects are deleted, handed over or kept, and then its finalizer is removed.
 //!
-//! The finalizer is there only while the end must delete something: `deletionPolicy: Delete`, not suspended, and there
-//! are objects or there are about to be. Nothing that is gone holds an end up: neither the namespace nor the
-//! ServiceAccount. A right that is missing does; then `deletionPolicy: Orphan` lets the objects stay.
+//! A missing namespace or ServiceAccount never blocks the deletion. A missing right does; then `deletionPolicy: Orphan`
+//! keeps the objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::git_sync::DeletionPolicy;
+use crate::api::git_sync::Problem;
 use crate::api::{GitSync, ObjectId, keys};
+use crate::cluster::account::Account;
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Entry, Key};
 use crate::next::{Next, delay};
-use crate::sync::apply::impersonation::Refusal;
-use crate::sync::apply::problems::{Refused, write_problems};
+use crate::sync::apply::impersonation::{AccountCheck, Refusal, Rejection};
+use crate::sync::apply::problems::{Refused, Written, write_problems};
 use crate::sync::apply::terminating::{finalizers, keepers};
-use crate::sync::apply::{LONGEST, Outcome, Pruned, Writer};
+use crate::sync::apply::{MAX_APPLY_TIME, Outcome, Pruned, Writer};
 use crate::sync::commit::desired::{DesiredSet, SyncRef};
-use crate::sync::io::Ended;
-use crate::sync::io::EngineError;
-use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Effect, Event, Reply};
-use crate::sync::live_namespace::{LiveSet, Namespace, is_ours, is_paused};
+use crate::sync::io::{Ended, EngineError, Io};
+use crate::sync::live_namespace::{LiveSet, is_ours, is_paused};
 use crate::sync::order::Seq;
-use crate::sync::peers::hand_over::GIVE_UP;
+use crate::sync::peers::hand_over::POLL_ANSWER_DEADLINE;
+use crate::sync::peers::view::PeerView;
 use crate::sync::plan::work_index::WorkIndex;
 use crate::sync::plan::{Others, Plan, Settled, Victim};
-use crate::sync::reasons::EngineReason;
-use crate::sync::reasons::unready;
+use crate::sync::reasons::{EngineReason, EventReason, unready};
 use crate::sync::reconcile::engine::Engine;
+use crate::sync::reconcile::finalizer::{deletes_objects, has_finalizer};
 use crate::sync::reconcile::state::SyncState;
-use crate::sync::status::Report;
 use crate::sync::status::events::of_sync;
+use crate::sync::status::report::Report;
 use crate::sync::subject::Subject;
 
-/// Objects that are deleted before the status is told again.
-const BATCH: usize = 200;
-/// How long the watch may take to show what was deleted.
-const ECHO: Duration = Duration::from_millis(100);
-/// How long objects that finalizers of others keep are waited for, once nothing else is left.
+/// Objects that are deleted before the status is written again.
+const DELETES_PER_REPORT: usize = 200;
+/// Time for the watch to show what was deleted.
+const WATCH_DELAY: Duration = Duration::from_millis(100);
+/// How long objects that finalizers of others keep are waited for, once no object is left to delete.
 const MOST_WAIT_FOR_FINALIZERS: Duration = Duration::from_secs(120);
-/// How often the finalizer is tried again when the GitSync changed meanwhile.
-const TRIES: usize = 5;
 
-/// Whether the end of this GitSync takes its objects along.
-fn takes_along(sync: &GitSync) -> bool {
-    sync.spec.deletion_policy == DeletionPolicy::Delete && !sync.spec.suspend
-}
-
-fn is_held(entry: &Entry<Managed<GitSync>>) -> bool {
-    entry.value.facts.finalizers.iter().any(|name| name == keys::FINALIZER)
-}
-
-/// The live objects of a GitSync that ends.
+/// What becomes of the live objects of a GitSync that is being deleted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parting {
     /// To be deleted, in reverse apply order.
     victims: Vec<Victim>,
-    /// Wanted by another GitSync of the namespace: handed over first.
+    /// Wanted by another GitSync of the namespace: handed over.
     given: Vec<(ObjectId, String)>,
-    /// Protected by `convoke.dev/prune: disabled`.
+    /// Protected by `convoke.dev/prune: disabled`, or paused.
     kept: Vec<ObjectId>,
-    /// Being deleted already, and the finalizers that keep it.
+    /// Being deleted already, each with its finalizers.
     ending: Vec<(ObjectId, String)>,
 }
 
 impl Parting {
-    /// Only what carries the mark of exactly this GitSync, naming its bearer.
+    /// Sorts the live objects. Only objects whose mark names exactly this GitSync and the object itself count.
     fn of(live: &LiveSet, sync: &SyncRef, others: &dyn Others) -> Self {
         let mut parting = Self::default();
         for (id, object) in live {
@@ -90,109 +78,56 @@ impl Parting {
         parting.victims.sort_by(|a, b| b.id.cmp(&a.id));
         parting
     }
+
+    /// How many objects this GitSync still has to delete or to hand over.
+    fn left(&self) -> usize {
+        self.victims.len() + self.given.len()
+    }
 }
 
-/// How much longer what is being deleted is waited for. (pure)
-fn patience(ending: usize, waited: Duration) -> Option<Duration> {
+/// How much longer terminating objects are waited for. (pure)
+fn wait_for_finalizers(ending: usize, waited: Duration) -> Option<Duration> {
     let left = MOST_WAIT_FOR_FINALIZERS.saturating_sub(waited);
     (ending > 0 && !left.is_zero()).then_some(left)
 }
 
-/// How far an end has come.
+/// What one step of a deletion is decided from.
+struct Deletion<'a> {
+    subject: &'a Subject<'a>,
+    reference: SyncRef,
+    live: LiveSet,
+    others: PeerView<'a>,
+    /// The version of the peers, read before `others`.
+    peers_version: u64,
+    parting: Parting,
+}
+
+/// How far a deletion has come.
 enum Step {
-    /// Nothing holds it any more: for people, why, and whether that is as it was meant.
-    Over { good: bool, reason: &'static str, note: String },
-    /// It goes on.
+    /// The finalizer can go: whether all ended as the spec wants it, and the reason and note of the event.
+    Over { good: bool, reason: EventReason, note: String },
+    /// The deletion goes on.
     Later(Next),
 }
 
+/// What the status says of a deletion that goes on, and when the next step is due.
+struct Progress<'a> {
+    reason: EngineReason,
+    what: &'a str,
+    detail: &'a str,
+    problems: &'a [Problem],
+    wait: Duration,
+}
+
 impl Engine {
-    /// Before anything else is done for a GitSync: the finalizer is where it belongs as far as that is known without
-    /// looking at the remote.
-    pub(crate) async fn prepare_end(&self, subject: &Subject<'_>) -> Result<(), EngineError> {
-        let held = is_held(subject.entry);
-        if !takes_along(subject.sync) {
-            return if held {
-                self.hold(subject.io, subject.key, &subject.entry.uid, false).await
-            } else {
-                Ok(())
-            };
-        }
-        let (sync, space) = (subject.reference(), subject.live(&self.stores));
-        let ours = |id: &ObjectId| space.get(id).is_some_and(|live| is_ours(&live, id, &sync));
-        if !held && space.ids().iter().any(ours) {
-            return self.hold(subject.io, subject.key, &subject.entry.uid, true).await;
-        }
-        Ok(())
-    }
-
-    /// Before the writes of a plan: no object is made that the end would not find.
-    pub(crate) async fn prepare_end_of(
+    /// Reconciles a GitSync that is being deleted.
+    pub(super) async fn reconcile_deletion(
         &self,
-        subject: &Subject<'_>,
-        plan: &Plan,
-        blocked: usize,
-    ) -> Result<(), EngineError> {
-        let writes = !plan.create.is_empty() || !plan.update.is_empty();
-        // What the server refused is tried again: the finalizer would come and go with each try.
-        if blocked > 0 && !writes {
-            return Ok(());
-        }
-        if !takes_along(subject.sync) || (!writes && plan.marked > 0) {
-            return Ok(());
-        }
-        self.hold(subject.io, subject.key, &subject.entry.uid, writes).await
-    }
-
-    /// Sets or takes away the finalizer of exactly this GitSync, and leaves those of others alone.
-    async fn hold(&self, io: &Io, key: &Key, uid: &str, hold: bool) -> Result<(), EngineError> {
-        let store = &self.stores.git_syncs;
-        let Some(mut newest) = store.get(key).filter(|newest| newest.uid == uid) else {
-            return Ok(());
-        };
-        for attempt in 1..=TRIES {
-            let mut finalizers = newest.value.facts.finalizers.to_vec();
-            if finalizers.iter().any(|name| name == keys::FINALIZER) == hold {
-                return Ok(());
-            }
-            finalizers.retain(|name| name != keys::FINALIZER);
-            if hold {
-                finalizers.push(keys::FINALIZER.into());
-            }
-            let (name, version) = (key.name.clone(), newest.version);
-            let reply = match io.ask(None, Call::Finalizers { name, version, finalizers }).await {
-                Err(error) if error.is_conflict() && attempt < TRIES => {
-                    io.ask(None, Call::GetSync { name: key.name.clone() }).await
-                }
-                other => other.inspect(|_| tracing::debug!(object = %key, hold, "finalizer")),
-            };
-            let reply = match reply {
-                Err(error) if error.is_gone() => None,
-                Ok(Reply::Object(object)) if object.metadata.uid.as_deref() == Some(uid) => {
-                    Some(object)
-                }
-                Ok(_) => None,
-                Err(error) => return Err(EngineError::Finalizer(error)),
-            };
-            let Some(reply) = reply else {
-                store.deleted(key, uid);
-                return Ok(());
-            };
-            let (_, seen) = Managed::<GitSync>::answered(*reply);
-            let facts = &seen.value.facts;
-            if facts.deleting && facts.finalizers.is_empty() {
-                // That was the last one: the server has deleted it with this write.
-                store.deleted(key, uid);
-                return Ok(());
-            }
-            newest = store.wrote(key.clone(), seen);
-        }
-        Ok(())
-    }
-
-    /// A GitSync that somebody has deleted.
-    pub(crate) async fn end(&self, io: &Io, key: &Key, entry: &Entry<Managed<GitSync>>) -> Ended {
-        if !is_held(entry) {
+        io: &Io,
+        key: &Key,
+        entry: &Entry<Managed<GitSync>>,
+    ) -> Ended {
+        if !has_finalizer(entry) {
             self.forget(io, key);
             return Ok(Next::Forget);
         }
@@ -207,221 +142,291 @@ impl Engine {
         let step = if let Some(sync) = &sync {
             let generation = sync.metadata.generation.unwrap_or(0);
             let subject = Subject { io, key, entry, sync, generation, own: None };
-            self.part(&mut state, &subject).await?
+            self.next_step(&mut state, &subject).await?
         } else {
-            // Nobody knows what it wants, so nothing is deleted.
+            // The deletion policy is not known, so no object is deleted.
             let error = entry.value.parse_error().unwrap_or_default();
             let note = format!("it does not parse, so its objects stay: {error}");
-            Step::Over { good: false, reason: "Orphaned", note }
+            Step::Over { good: false, reason: EventReason::Orphaned, note }
         };
         drop(state);
         let (good, reason, note) = match step {
             Step::Later(next) => return Ok(next),
             Step::Over { good, reason, note } => (good, reason, note),
         };
-        tracing::info!(object = %key, reason, note, "the end of a GitSync");
-        let (about, reason) = (of_sync(key, &entry.uid), reason.to_owned());
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
-        self.hold(io, key, &entry.uid, false).await?;
+        tracing::info!(object = %key, reason = reason.as_str(), note, "the end of a GitSync");
+        let (about, reason) = (of_sync(key, &entry.uid), reason.to_string());
+        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
+        self.remove_finalizer(io, key, &entry.uid).await?;
         self.forget(io, key);
         Ok(Next::Forget)
     }
 
-    /// Deletes what the GitSync leaves, some objects at a time.
-    async fn part(
+    /// One step of the deletion: hands objects over, and deletes up to [`DELETES_PER_REPORT`] others.
+    async fn next_step(
         &self,
         state: &mut SyncState,
         subject: &Subject<'_>,
     ) -> Result<Step, EngineError> {
-        let Subject { io, key, entry, sync, .. } = subject;
-        let over = |good, reason, note| Ok(Step::Over { good, reason, note });
-        if !takes_along(sync) {
-            let why =
-                if sync.spec.suspend { "it is suspended" } else { "deletionPolicy is Orphan" };
-            return over(true, "Orphaned", format!("its objects stay: {why}"));
+        let io = subject.io;
+        if let Some(over) = nothing_to_delete(subject).await {
+            return Ok(over);
         }
-        match io.ask(None, Call::FindNamespace).await {
-            Ok(Reply::Found { deleting: false }) => {}
-            Err(error) if !error.is_gone() => {
-                tracing::debug!(object = %key, %error, "cannot look at the namespace");
-            }
-            Ok(_) | Err(_) => {
-                let note = "the namespace is being deleted, and takes the objects along";
-                return over(true, "Released", note.into());
-            }
+        let since = *state.deletion.since.get_or_insert_with(Seq::next);
+        let deletion = self.examine(subject, since);
+        let left = deletion.parting.left();
+        if left == 0 {
+            return self.finish(state, &deletion).await;
         }
-
-        let reference = subject.reference();
-        let since = *state.end.ended.get_or_insert_with(Seq::next);
-        // Asked first: whoever tells something beside this is news, whether or not the view has it.
-        let told = self.news();
-        let others = self.peers.view(key, since, io.now(), &self.stores.git_syncs);
-        let live = subject.live(&self.stores).all();
-        let Parting { victims, given, kept, ending } = Parting::of(&live, &reference, &others);
-        if victims.is_empty() && given.is_empty() {
-            let since = *state.end.parting.get_or_insert_with(|| io.now());
-            let waited = io.now().saturating_duration_since(since);
-            if let Some(left) = patience(ending.len(), waited) {
-                let what = format!("being deleted: {}", keepers(&ending));
-                let words = (EngineReason::Deleting, what.as_str(), "waiting for their end");
-                return self.say(state, subject, &live, words, &[], left).await;
-            }
-            if !ending.is_empty() {
-                let note = format!(
-                    "{} object(s) were deleted; {}, and are not waited for any longer",
-                    state.end.parted,
-                    keepers(&ending)
-                );
-                return over(false, "Deleted", note);
-            }
-            let note = match kept.as_slice() {
-                [] => format!("{} object(s) were deleted", state.end.parted),
-                [first, ..] => format!(
-                    "{} object(s) were deleted; {} stay, because they say {}: disabled; first: {first}",
-                    state.end.parted,
-                    kept.len(),
-                    keys::PRUNE
-                ),
-            };
-            return over(true, "Deleted", note);
-        }
-        state.end.parting = None;
-        let count = victims.len() + given.len();
-
-        let account = match self.rules.writer(&mut state.plans.account, subject, false).await {
+        state.deletion.waiting_since = None;
+        let check = AccountCheck::Always;
+        let account = match self.rules.writer(&mut state.plans.account, subject, check).await {
             Ok(account) => account,
-            Err(Refusal { reason: EngineReason::ServiceAccountNotFound, .. }) => {
-                let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
-                return over(false, "Orphaned", note);
-            }
-            Err(Refusal { reason, message, .. }) => {
-                let what = format!("{count} object(s) cannot be deleted");
-                let words = (reason, what.as_str(), message.as_str());
-                return self.say(state, subject, &live, words, &[], subject.retry_after()).await;
-            }
+            Err(refusal) => return self.refused(state, &deletion, refusal).await,
         };
-        // As before any delete: nobody else of this namespace may want it.
-        self.peers.ask_to_poll(io, &others.unknown, since);
-        let awaited: Vec<Key> = others.unknown.iter().chain(others.mute()).cloned().collect();
+        if let Some(waits) = self.ask_peers(&deletion) {
+            let what = format!("{left} object(s) are to be deleted");
+            let wait = subject.retry_after().min(POLL_ANSWER_DEADLINE);
+            let (reason, what, detail) = (EngineReason::Deleting, what.as_str(), waits.as_str());
+            let progress = Progress { reason, what, detail, problems: &[], wait };
+            return self.report_progress(state, &deletion, progress).await;
+        }
+        self.peers.leave_to(io, subject.key, &deletion.parting.given, None);
+        let what = left_message(&deletion.parting);
+        let (reason, what, wait) = (EngineReason::Deleting, what.as_str(), Duration::ZERO);
+        let progress = Progress { reason, what, detail: "", problems: &[], wait };
+        self.report_progress(state, &deletion, progress).await?;
+        match self.delete(state, &deletion, account.as_ref()).await {
+            Some(undeleted) => self.after_deletes(state, &deletion, undeleted).await,
+            None => Ok(Step::Later(Next::After(Duration::ZERO))),
+        }
+    }
+
+    /// Looks at the live objects and at the other GitSyncs of the namespace. A poll of theirs counts if it began after
+    /// `since`.
+    fn examine<'a>(&'a self, subject: &'a Subject<'a>, since: Seq) -> Deletion<'a> {
+        let reference = subject.reference();
+        // Read before the view: what peers announce while the view is made changes the version.
+        let peers_version = self.peers_version();
+        let now = subject.io.now();
+        let others = self.peers.view(subject.key, since, now, &self.stores.git_syncs);
+        let live = subject.live(&self.stores).all();
+        let parting = Parting::of(&live, &reference, &others);
+        Deletion { subject, reference, live, others, peers_version, parting }
+    }
+
+    /// No object is left to delete: waits for terminating objects, and ends.
+    async fn finish(
+        &self,
+        state: &mut SyncState,
+        deletion: &Deletion<'_>,
+    ) -> Result<Step, EngineError> {
+        let io = deletion.subject.io;
+        let Parting { kept, ending, .. } = &deletion.parting;
+        let since = *state.deletion.waiting_since.get_or_insert_with(|| io.now());
+        let waited = io.now().saturating_duration_since(since);
+        if let Some(wait) = wait_for_finalizers(ending.len(), waited) {
+            let what = format!("being deleted: {}", keepers(ending));
+            let (reason, what, detail) =
+                (EngineReason::Deleting, what.as_str(), "waiting for their end");
+            let progress = Progress { reason, what, detail, problems: &[], wait };
+            return self.report_progress(state, deletion, progress).await;
+        }
+        let deleted = state.deletion.deleted;
+        let note = match (ending.as_slice(), kept.as_slice()) {
+            ([_, ..], _) => format!(
+                "{deleted} object(s) were deleted; {}, and are not waited for any longer",
+                keepers(ending)
+            ),
+            ([], []) => format!("{deleted} object(s) were deleted"),
+            ([], [first, ..]) => format!(
+                "{deleted} object(s) were deleted; {} stay, because they say {}: disabled; first: {first}",
+                kept.len(),
+                keys::PRUNE
+            ),
+        };
+        Ok(Step::Over { good: ending.is_empty(), reason: EventReason::Deleted, note })
+    }
+
+    /// There is no account to delete with.
+    async fn refused(
+        &self,
+        state: &SyncState,
+        deletion: &Deletion<'_>,
+        refusal: Refusal,
+    ) -> Result<Step, EngineError> {
+        let count = deletion.parting.left();
+        let Refusal { reason, message, .. } = refusal;
+        if reason == EngineReason::ServiceAccountNotFound {
+            let note = format!("its ServiceAccount is gone, so {count} object(s) stay");
+            return Ok(Step::Over { good: false, reason: EventReason::Orphaned, note });
+        }
+        let what = format!("{count} object(s) cannot be deleted");
+        let (what, detail) = (what.as_str(), message.as_str());
+        let wait = deletion.subject.retry_after();
+        let progress = Progress { reason, what, detail, problems: &[], wait };
+        self.report_progress(state, deletion, progress).await
+    }
+
+    /// Asks the other GitSyncs of the namespace to poll, as before any delete. Returns why the deletes have to wait, if
+    /// they do.
+    fn ask_peers(&self, deletion: &Deletion<'_>) -> Option<String> {
+        let Deletion { subject, others, .. } = deletion;
+        let Subject { io, key, .. } = subject;
+        self.peers.ask_to_poll(io, &others.not_polled, others.since);
+        let unreadable = others.unreadable();
+        let awaited: Vec<Key> = others.not_polled.iter().chain(unreadable).cloned().collect();
         self.peers.wait_for(io, key, &awaited, others.at);
-        let asked: Vec<_> = others.unknown.iter().map(|other| &*other.name).collect();
+        let asked: Vec<_> = others.not_polled.iter().map(|other| &*other.name).collect();
+        if !asked.is_empty() {
+            return Some(format!(
+                "waiting until GitSync {} has looked at its remote",
+                asked.join(", ")
+            ));
+        }
         let failing = self.stores.failing().join(", ");
         let failing =
             (!failing.is_empty()).then(|| format!("waiting until the API server shows {failing}"));
-        let waits = match asked.as_slice() {
-            [] => others.unread().or(failing),
-            names => {
-                Some(format!("waiting until GitSync {} has looked at its remote", names.join(", ")))
-            }
-        };
-        if let Some(waits) = waits {
-            let what = format!("{count} object(s) are to be deleted");
-            let words = (EngineReason::Deleting, what.as_str(), waits.as_str());
-            let wait = subject.retry_after().min(GIVE_UP);
-            return self.say(state, subject, &live, words, &[], wait).await;
-        }
-        self.peers.leave_to(io, key, &given, None);
+        others.unread().or(failing)
+    }
 
-        let what = match given.first() {
-            None => format!("{count} object(s) are left to delete"),
-            Some((id, taker)) => format!(
-                "{} object(s) are left to delete, {} are handed over; first: {id} to GitSync {taker}",
-                victims.len(),
-                given.len()
-            ),
-        };
-        self.say(state, subject, &live, (EngineReason::Deleting, &what, ""), &[], Duration::ZERO)
-            .await?;
-
-        let current = || {
+    /// Deletes the next objects. Returns those that could not be deleted; `None` when the GitSync changed meanwhile.
+    async fn delete(
+        &self,
+        state: &mut SyncState,
+        deletion: &Deletion<'_>,
+        account: Option<&Account>,
+    ) -> Option<BTreeMap<ObjectId, Rejection>> {
+        let Deletion { subject, reference, peers_version, parting, .. } = deletion;
+        let Subject { io, key, entry, .. } = subject;
+        let unchanged = || {
             let newest = self.stores.git_syncs.get(key);
             newest.is_some_and(|newest| {
                 newest.uid == entry.uid && newest.value.facts.same_input(&entry.value.facts)
             })
         };
-        let absent = || self.news() == told && self.stores.failing().is_empty();
+        let absent = || self.peers_version() == *peers_version && self.stores.failing().is_empty();
         let writer = Writer {
             io,
-            account: account.as_ref(),
+            account,
             stores: &self.stores,
-            sync: &reference,
+            sync: reference,
             commit: "",
             atomic: false,
-            go_on: &current,
-            absent: &absent,
-            // It takes nothing.
-            given: &|_, _| false,
-            until: io.now() + LONGEST,
+            is_current: &unchanged,
+            is_absence_proven: &absent,
+            // A GitSync that is being deleted takes no object over.
+            is_handed_over: &|_, _| false,
+            deadline: io.now() + MAX_APPLY_TIME,
         };
         let mut undeleted = BTreeMap::new();
-        for victim in victims.iter().take(BATCH) {
+        for victim in parting.victims.iter().take(DELETES_PER_REPORT) {
             match writer.prune(victim).await {
-                Ok(Pruned::Gone | Pruned::Ending) => state.end.parted += 1,
-                Ok(Pruned::Taken) => {}
-                // How far it is is told first.
+                Ok(Pruned::Gone | Pruned::Ending) => state.deletion.deleted += 1,
+                Ok(Pruned::Skipped) => {}
+                // The status is written first.
                 Ok(Pruned::Late) => break,
-                // Somebody who suspends it or changes the policy now is obeyed now.
-                Ok(Pruned::Stopped) => return Ok(Step::Later(Next::After(Duration::ZERO))),
-                Err(words) => {
-                    undeleted.insert(victim.id.clone(), words);
+                // A change of the spec takes effect at once.
+                Ok(Pruned::Stopped) => return None,
+                Err(rejection) => {
+                    undeleted.insert(victim.id.clone(), rejection);
                 }
             }
         }
+        Some(undeleted)
+    }
+
+    /// Reports the objects that could not be deleted, and decides when the next step is due.
+    async fn after_deletes(
+        &self,
+        state: &mut SyncState,
+        deletion: &Deletion<'_>,
+        undeleted: BTreeMap<ObjectId, Rejection>,
+    ) -> Result<Step, EngineError> {
+        let Deletion { subject, parting, .. } = deletion;
+        let Subject { io, key, .. } = subject;
         if undeleted.is_empty() {
             state.plans.attempts = 0;
-            // What is handed over comes back by the watch.
-            // The watch shows in a moment what is on its way.
-            let wait = if victims.is_empty() { subject.retry_after() } else { ECHO };
+            // The watch shows in a moment what was deleted, and later what was handed over.
+            let wait = if parting.victims.is_empty() { subject.retry_after() } else { WATCH_DELAY };
             return Ok(Step::Later(Next::After(wait)));
         }
         let denied = undeleted.values().any(|rejection| rejection.denial.is_some());
         let reason = if denied { EngineReason::Forbidden } else { EngineReason::Deleting };
         let what = format!("{} object(s) could not be deleted", undeleted.len());
         let outcome = Outcome { undeleted, ..Outcome::default() };
-        let problems = write_problems(
-            key,
-            &DesiredSet::new(),
-            &Plan::default(),
-            &outcome,
-            &Refused::new(),
-            &[],
-        );
+        let (nothing, plan, refused) = (DesiredSet::new(), Plan::default(), Refused::new());
+        let written = Written { plan: &plan, outcome: &outcome, refused: &refused, contended: &[] };
+        let problems = write_problems(key, &nothing, &written);
         state.plans.attempts = state.plans.attempts.saturating_add(1);
         let wait = io.jitter(delay(state.plans.attempts)).min(subject.retry_after());
-        self.say(state, subject, &live, (reason, &what, "trying again"), &problems, wait).await
+        let (what, detail, problems) = (what.as_str(), "trying again", problems.as_slice());
+        let progress = Progress { reason, what, detail, problems, wait };
+        self.report_progress(state, deletion, progress).await
     }
 
-    /// Tells how the end goes on, and when.
-    async fn say(
+    /// Writes into the status how the deletion goes on.
+    async fn report_progress(
         &self,
         state: &SyncState,
-        subject: &Subject<'_>,
-        live: &LiveSet,
-        (reason, what, more): (EngineReason, &str, &str),
-        problems: &[crate::api::git_sync::Problem],
-        wait: Duration,
+        deletion: &Deletion<'_>,
+        progress: Progress<'_>,
     ) -> Result<Step, EngineError> {
+        let Deletion { subject, reference, live, .. } = deletion;
+        let Progress { reason, what, detail, problems, wait } = progress;
         let mut message = format!(
             "{what}; to let go of them: kubectl -n {} patch gitsync {} --type=merge -p '{{\"spec\":{{\"deletionPolicy\":\"Orphan\"}}}}'",
             subject.key.namespace, subject.key.name
         );
-        if !more.is_empty() {
-            message = format!("{message}; {more}");
+        if !detail.is_empty() {
+            message = format!("{message}; {detail}");
         }
-        let mut verdict = unready(reason, &message, false);
+        let mut verdict = unready(reason, &message);
         verdict.reconciling = true;
-        let nothing = Plan::default();
-        let (sync, none) = (subject.reference(), (DesiredSet::new(), Settled::new()));
-        let board = WorkIndex::new(&sync, &none.0, live, &none.1);
+        let index = WorkIndex::new(reference, &DesiredSet::new(), live, &Settled::new());
+        let plan = Plan::default();
         let report = Report {
-            plan: Some(&nothing),
+            plan: Some(&plan),
             problems: Some(problems),
-            counts: Some(board.counts()),
+            counts: Some(index.counts()),
             failed: problems.len(),
             ..Report::blank(subject, verdict, &state.remote)
         };
         self.status().report(subject, report).await?;
         Ok(Step::Later(Next::After(wait)))
+    }
+}
+
+/// Ends the deletion at once when no object is to be deleted: the spec says so, or the namespace is being deleted, too.
+async fn nothing_to_delete(subject: &Subject<'_>) -> Option<Step> {
+    let Subject { io, key, sync, .. } = subject;
+    if !deletes_objects(sync) {
+        let why = if sync.spec.suspend { "it is suspended" } else { "deletionPolicy is Orphan" };
+        let note = format!("its objects stay: {why}");
+        return Some(Step::Over { good: true, reason: EventReason::Orphaned, note });
+    }
+    match io.ask(None, Call::FindNamespace).await {
+        Ok(Reply::Found { deleting: false }) => None,
+        Err(error) if !error.is_gone() => {
+            tracing::debug!(object = %key, %error, "cannot look at the namespace");
+            None
+        }
+        Ok(_) | Err(_) => {
+            let note = "the namespace is being deleted, and takes the objects along".to_owned();
+            Some(Step::Over { good: true, reason: EventReason::Released, note })
+        }
+    }
+}
+
+/// What is left to delete and to hand over.
+fn left_message(parting: &Parting) -> String {
+    match parting.given.first() {
+        None => format!("{} object(s) are left to delete", parting.left()),
+        Some((id, taker)) => format!(
+            "{} object(s) are left to delete, {} are handed over; first: {id} to GitSync {taker}",
+            parting.victims.len(),
+            parting.given.len()
+        ),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What decides for the GitSyncs of one namespace, and what it keeps.
+//! The engine of one namespace, and what it keeps.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::impersonation::Rules;
 use crate::sync::io::Io;
-use crate::sync::io::effect::{Effect, Found};
+use crate::sync::io::effect::Effect;
+use crate::sync::io::poll::Found;
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::dirty::Dirty;
@@ -18,10 +19,10 @@ use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::status::writer::StatusWriter;
 
-/// How often kinds that the cluster does not list are looked for.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// When to look again at what no event announces: kinds that are not listed or watched, and a status that still approves.
+pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What decides for the GitSyncs of one namespace. All that it keeps can be made anew.
+/// Decides for the GitSyncs of one namespace. All that it keeps can be made anew.
 pub struct Engine {
     pub(crate) namespace: String,
     pub(crate) stores: Stores,
@@ -34,7 +35,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine for one namespace, over these stores. What has changed in them is told by `dirty` and `last_written`.
+    /// An engine for one namespace, over these stores. `dirty` collects the objects that change in them.
     #[must_use]
     pub fn new(
         namespace: &str,
@@ -67,24 +68,25 @@ impl Engine {
         self.states().entry(key.name.clone()).or_insert_with(fresh).clone()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no GitSync has a state.
     pub(crate) fn is_empty(&self) -> bool {
         self.states().is_empty()
     }
 
-    /// Something besides objects of the cluster has changed for a GitSync: its remote is polled.
+    /// Something besides objects of the cluster has changed for a GitSync: its next reconcile polls the remote.
     pub(crate) fn changed(&self, name: &str, what: Moved) {
         self.polls.moved(name, what);
     }
 
+    /// Forgets a GitSync that is gone.
     pub(crate) fn forget(&self, io: &Io, key: &Key) {
-        // First: nobody hears of what a poll finds from now on.
+        // First, so that the answer of a poll that ends now is dropped.
         self.polls.forget(&key.name);
         io.wake(self.peers.forget(key));
         self.dirty.forget(key);
         self.last_written.forget(key);
         self.states().remove(&key.name);
-        io.tell(Effect::Forget);
+        io.emit(Effect::Forget);
     }
 
     /// The one writer of the statuses of the namespace.
@@ -102,9 +104,9 @@ impl Engine {
         self.poller().ended(&Key::new(&*self.namespace, name), at, found);
     }
 
-    /// What the others of the namespace want, and which of them there are, may have changed when this number has. Passes of
-    /// one namespace run beside each other, so it is asked for before what it is to guard is looked at.
-    pub(crate) fn news(&self) -> u64 {
-        self.peers.news(&self.namespace) + self.dirty.syncs_changed(&self.namespace)
+    /// A number that grows when a GitSync of the namespace comes, goes or wants something else. Reconciles of one namespace
+    /// run concurrently, so it is read before the view of the peers that it guards is made.
+    pub(crate) fn peers_version(&self) -> u64 {
+        self.peers.version(&self.namespace) + self.dirty.syncs_changed(&self.namespace)
     }
 }

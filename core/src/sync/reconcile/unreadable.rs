@@ -1,4 +1,4 @@
-//! GitSyncs for which nothing can be done: not all objects are known, or they do not parse themselves.
+//! GitSyncs that cannot be synced: they do not parse, or the API server does not list all kinds of objects.
 
 use crate::api::GitSync;
 use crate::cluster::live::Managed;
@@ -9,14 +9,16 @@ use crate::sync::io::EngineError;
 use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Reply};
 use crate::sync::reasons::EngineReason;
-use crate::sync::reasons::unready;
-use crate::sync::reconcile::engine::{Engine, LOOK_AGAIN};
-use crate::sync::status::{Report, status};
+use crate::sync::reasons::{stalled, unready};
+use crate::sync::reconcile::engine::{Engine, RECHECK_INTERVAL};
+use crate::sync::status::build::status;
+use crate::sync::status::report::Report;
 use crate::sync::subject::Subject;
 
 impl Engine {
-    /// Says of which kinds there is no complete list: then nothing proves anything, and nothing is done.
-    pub(crate) async fn unlisted(&self, io: &Io, key: &Key) -> Ended {
+    /// Reports the kinds that are not completely listed. Without complete lists nothing proves that an object is absent, so
+    /// nothing is done.
+    pub(super) async fn report_unlisted_kinds(&self, io: &Io, key: &Key) -> Ended {
         let kinds = self.stores.pending().join(", ");
         let entry = self.stores.git_syncs.get(key).filter(|entry| !entry.value.facts.deleting);
         let sync = entry.as_ref().and_then(|entry| entry.value.object());
@@ -27,16 +29,16 @@ impl Engine {
             );
             let generation = sync.metadata.generation.unwrap_or(0);
             let subject = Subject { io, key, entry, sync: &sync, generation, own: None };
-            let mut verdict = unready(EngineReason::KindsNotListed, &message, false);
+            let mut verdict = unready(EngineReason::KindsNotListed, &message);
             verdict.reconciling = true;
             let report = Report::of(generation, verdict, io.time());
             self.status().report(&subject, report).await?;
         }
-        Ok(Next::After(LOOK_AGAIN))
+        Ok(Next::After(RECHECK_INTERVAL))
     }
 
-    /// A GitSync of which not all can be read: nothing is done for it, and it says so.
-    pub(crate) async fn unreadable(
+    /// Reports that a GitSync does not parse. Nothing is done for it.
+    pub(super) async fn report_unreadable(
         &self,
         io: &Io,
         key: &Key,
@@ -51,21 +53,21 @@ impl Engine {
             Ok(_) => return Ok(Next::Settled),
         };
         let raw = live.data.get("status").cloned().unwrap_or_default();
-        // It may be just this part that is wrong.
+        // The status itself may be the part that does not parse.
         let old = serde_json::from_value(raw.clone()).unwrap_or_default();
         let message = format!(
             "this GitSync cannot be read by this version of Convoke: {error}; nothing is done for it until its spec is changed"
         );
         let generation = live.metadata.generation.unwrap_or_default();
-        let verdict = unready(EngineReason::InvalidSpec, &message, true);
+        let verdict = stalled(EngineReason::InvalidSpec, &message);
         let new = status(Some(&old), Report::of(generation, verdict, io.time()));
-        let said = if serde_json::to_value(&new).ok() == Some(raw) {
+        let written = if serde_json::to_value(&new).ok() == Some(raw) {
             Some(new)
         } else {
             self.status().send(io, (key, &entry.uid), new, Some(&old)).await?
         };
-        if let Some(said) = said {
-            self.status().announce(io, (key, &entry.uid), &said, None);
+        if let Some(written) = written {
+            self.status().announce(io, (key, &entry.uid), &written, None);
         }
         Ok(Next::Settled)
     }

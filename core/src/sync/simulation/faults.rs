@@ -144,7 +144,7 @@ impl Sim {
         }
     }
 
-    /// Whoever drives the machine gives a pass up in the middle: it has taken too long.
+    /// Whoever drives the machine gives a reconcile up in the middle: it has taken too long.
     fn drop_pass(&mut self, name: &str) {
         self.count("pass dropped");
         self.say(|| format!("the pass of {name} is dropped"));

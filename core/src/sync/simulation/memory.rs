@@ -120,21 +120,21 @@ impl Engine {
         let space = LiveNamespace { stores: &self.stores, namespace: NAMESPACE };
         let lives = |id: &ObjectId| Namespace::get(&space, id).is_some();
         let known = |id: &ObjectId| loaded.desired.contains_key(id) || lives(id);
-        let pending = state.latch.as_ref().and_then(Option::as_ref);
-        let board = state.plans.view.as_ref().map(|view| &view.board);
-        let mut told = state.telling.told.iter().flatten().map(|(id, _)| id);
+        let pending = state.held_deletes.as_ref().and_then(Option::as_ref);
+        let index = state.plans.view.as_ref().map(|view| &view.index);
+        let mut announced = state.reports.announced.iter().flatten().map(|(id, _)| id);
         [
             ("where objects were", !loaded.last_paths.is_empty()),
             ("earlier definitions", loaded.measure.len() != loaded.desired.len()),
-            ("an earlier commit", state.waits.recalled.is_some()),
+            ("an earlier commit", state.dependencies.recalled.is_some()),
             ("writes that changed nothing", !state.plans.settled.keys().all(known)),
             ("what was refused", !state.plans.refused.is_empty()),
-            ("fights", !state.plans.fights.ids().all(known)),
-            ("parts of a plan", !state.plans.pieces.is_empty()),
-            ("what could not be told", !state.telling.untold.is_empty()),
-            ("objects that were told of", !told.all(known)),
+            ("fights", !state.plans.contention.ids().all(known)),
+            ("parts of a plan", !state.plans.resume.is_empty()),
+            ("what could not be told", !state.reports.unreported.is_empty()),
+            ("objects that were told of", !announced.all(known)),
             ("what is held", pending.is_some_and(|pending| pending.count > 0)),
-            ("objects that are no more", board.is_some_and(|board| !board.ids().all(known))),
+            ("objects that are no more", index.is_some_and(|index| !index.ids().all(known))),
         ]
         .into_iter()
         .filter_map(|(what, is)| is.then_some(what))
@@ -145,7 +145,7 @@ impl Engine {
     pub(in crate::sync) fn is_as_rebuilt(&self, name: &str) -> Option<bool> {
         let state = self.states().get(name).cloned()?;
         let state = state.try_lock()?;
-        let (PlanView { board, references, loaded }, key) =
+        let (PlanView { index, references, loaded }, key) =
             (state.plans.view.as_ref()?, Key::new(NAMESPACE, name));
         let entry = self.stores.git_syncs.get(&key)?;
         let (uid, namespace, name) = (state.uid.clone(), key.namespace.clone(), key.name.clone());
@@ -155,16 +155,16 @@ impl Engine {
             LiveNamespace { stores: &self.stores, namespace: NAMESPACE },
         );
         let fresh = WorkIndex::new(&sync, &loaded.measure, &live, &state.plans.settled);
-        let (mut board, touched) = (board.clone(), self.dirty.peek(&key));
+        let (mut index, touched) = (index.clone(), self.dirty.peek(&key));
         let missed = touched.is_none();
-        let touched = touched.unwrap_or_else(|| everything(&board, &live));
+        let touched = touched.unwrap_or_else(|| everything(&index, &live));
         for id in &touched {
-            board.look(id, &sync, &loaded.measure, &live, &state.plans.settled);
+            index.update(id, &sync, &loaded.measure, &live, &state.plans.settled);
         }
         let exists = |id: &ObjectId| Namespace::get(&live, id).is_some();
         let naive = References::of(&loaded.catalog, &exists);
         // What has just changed is looked at by the next plan.
         let same = missed || !touched.is_empty() || naive.problems().eq(references.problems());
-        Some(board.of_now() == fresh.of_now() && same)
+        Some(index.of_now() == fresh.of_now() && same)
     }
 }

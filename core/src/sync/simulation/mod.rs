@@ -9,8 +9,8 @@
 //! |---|---|
 //! | [`campaign`] | many scenarios, what must occur in them, and the shortest way to a failure |
 //! | [`people`], [`stories`], [`faults`] | what people do, what belongs together of it, what breaks |
-//! | [`traffic`], [`remote`], [`server`] | requests and replies, looks at the remote, the API server |
-//! | [`operator`] | the machine with its stores, watches, requests and looks |
+//! | [`traffic`], [`remote`], [`server`] | requests and replies, polls of the remote, the API server |
+//! | [`operator`] | the machine with its stores, watches, requests and polls |
 //! | [`rest`], [`memory`] | what must hold when nothing is going on, and what may be kept then |
 //! | [`scripted`] | scenarios that are written out |
 

@@ -1,4 +1,4 @@
-//! An operator: the machine of one namespace over the production stores, the requests that are on their way, the looks at the
+//! An operator: the machine of one namespace over the production stores, the requests that are on their way, the polls at the
 //! remote, and what watches have shown it so far. Dropping it kills it.
 
 use std::collections::BTreeMap;
@@ -26,8 +26,9 @@ use crate::next::{Next, delay};
 use crate::sync::apply::impersonation::Rules;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::Sink;
-use crate::sync::io::effect::{Effect, Event, Found, PollRequest, Replied, Request};
-use crate::sync::io::{Now, Step};
+use crate::sync::io::effect::{Effect, Event, PollRequest, Replied, Request};
+use crate::sync::io::poll::Found;
+use crate::sync::io::{Limit, Now, Step};
 use crate::sync::machine::Machine;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::Moved;
@@ -43,7 +44,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 pub struct Flying {
     pub sync: String,
     pub number: u64,
-    /// By which pass of all.
+    /// By which reconcile of all.
     pub pass: u64,
     pub asked: Rc<Request>,
     /// What the server has answered, once it has.
@@ -56,7 +57,7 @@ pub struct Orphaned {
     pub asked: Rc<Request>,
 }
 
-/// A look on its way.
+/// A poll on its way.
 pub struct Looking {
     pub look: PollRequest,
     /// The commit that the remote has shown, once it has.
@@ -87,7 +88,7 @@ pub struct Operator {
     clock: Arc<Mutex<Instant>>,
     /// How long it takes to compute a plan.
     pub computing: Duration,
-    /// The passes that are under way, and which of all passes each is.
+    /// The reconciles that are under way, and which of all reconciles each is.
     pub active: BTreeMap<String, u64>,
     /// How many have begun.
     pub passes: u64,
@@ -97,17 +98,17 @@ pub struct Operator {
     /// What the source of each GitSync keeps: its uid, and the commit that it has read last.
     pub read: BTreeMap<String, (String, Option<Arc<Loaded>>)>,
     pub watches: [Watch; 3],
-    /// How many looks have begun.
+    /// How many polls have begun.
     pub looked: BTreeMap<String, usize>,
-    /// How many looks that hang were given up.
+    /// How many polls that hang were given up.
     pub given_up: usize,
     /// Requests in flight at once, for each GitSync.
     pub slots: usize,
-    /// What it has told by events.
+    /// The events that it has sent.
     pub events: Vec<Event>,
     /// How often something in the stores has changed.
     changes: Arc<AtomicU64>,
-    /// What passes have wanted besides requests, in words, if somebody listens.
+    /// What reconciles have wanted besides requests, in words, if somebody listens.
     pub heard: Option<Vec<String>>,
 }
 
@@ -298,7 +299,7 @@ impl Operator {
         falls
     }
 
-    /// Begins the passes that are due; gives their names.
+    /// Begins the reconciles that are due; gives their names.
     pub fn begin(&mut self) -> Vec<String> {
         let now = self.now();
         let mut ready = Vec::new();
@@ -317,7 +318,7 @@ impl Operator {
         ready
     }
 
-    /// A pass is dropped: nobody waits any more for what it has asked for. Gives what has not arrived yet.
+    /// A reconcile is dropped: nobody waits any more for what it has asked for. Gives what has not arrived yet.
     pub fn drop_pass(&mut self, name: &str) -> Vec<Orphaned> {
         self.machine.ended(name);
         self.active.remove(name);
@@ -329,7 +330,7 @@ impl Operator {
         open.map(|Flying { sync, asked, .. }| Orphaned { sync, asked }).collect()
     }
 
-    /// A pass has failed: it is tried again.
+    /// A reconcile has failed: it is tried again.
     fn fails(&mut self, name: &str) {
         let failures = self.failures.entry(name.to_owned()).or_default();
         let after = delay(*failures);
@@ -356,10 +357,11 @@ impl Operator {
         *known = at.min(*known);
     }
 
-    /// Asks a pass what is to be done, and takes note of it. Gives the request, if it is one; whether there is more.
+    /// Asks a reconcile what is to be done, and takes note of it. Gives the request, if it is one; whether there is more.
     pub fn pull(&mut self, name: &str) -> (Option<&Flying>, bool) {
         let mine = self.flying.iter().filter(|flying| flying.sync == name).count();
-        let step = self.machine.next(name, self.now(), mine < self.slots);
+        let limit = if mine < self.slots { Limit::Free } else { Limit::Reached };
+        let step = self.machine.next(name, self.now(), limit);
         if let Some(heard) = &mut self.heard {
             heard.extend(words::of_step(name, &step));
         }
@@ -416,13 +418,13 @@ impl Operator {
         self.stores.git_syncs.get(&Key::new(NAMESPACE, name))
     }
 
-    /// Whether the look of a GitSync is still waited for: that it was given up may not be told yet.
+    /// Whether the poll of a GitSync is still waited for: that it was given up may not be told yet.
     pub fn awaits(&self, name: &str) -> bool {
         let at = self.polls.get(name).map(|looking| looking.look.question.at);
         at.is_some_and(|at| self.machine.engine().polls.awaits(name, at))
     }
 
-    /// The look of a GitSync has ended.
+    /// The poll of a GitSync has ended.
     pub fn polled(&mut self, name: &str, found: Found) {
         let Some(Looking { look, .. }) = self.polls.remove(name) else { return };
         self.machine.polled(name, look.question.at, found);

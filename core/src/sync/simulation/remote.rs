@@ -10,9 +10,10 @@ use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::poll::Answer;
 use crate::sync::io::poll::SourceFailure;
+use crate::sync::reasons::SourceReason;
 
 impl Sim {
-    /// A look goes on.
+    /// A poll goes on.
     pub(super) fn looks(&mut self) -> bool {
         let going = self.operator.polls.iter().filter(|(_, looking)| !looking.hangs);
         let names: Vec<_> = going.map(|(name, _)| name.clone()).collect();
@@ -64,7 +65,7 @@ impl Sim {
         true
     }
 
-    /// What a look finds, and whether nothing is known of what was before it though it has errors.
+    /// What a poll finds, and whether nothing is known of what was before it though it has errors.
     fn found(&mut self, name: &str, fails: bool) -> (Answer, bool) {
         let Looking { look, seen, .. } = &self.operator.polls[name];
         let (spec, uid) = {
@@ -90,7 +91,7 @@ impl Sim {
         if fails {
             let message = "the remote does not answer".to_owned();
             failure = Some(SourceFailure {
-                reason: "GitUnreachable",
+                reason: SourceReason::ConnectionFailed,
                 message,
                 terminal: false,
                 distrusts: false,

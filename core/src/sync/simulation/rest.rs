@@ -88,7 +88,7 @@ impl Sim {
 
     /// Goes on until everything is as Git says; then it stays so.
     pub(super) fn rest(&mut self) {
-        // A fight with somebody who changed an object pauses for a quarter of an hour at most.
+        // Contention over an object pauses for a quarter of an hour at most.
         let limit = self.now + Duration::from_secs(3600);
         loop {
             self.drain();
@@ -101,7 +101,7 @@ impl Sim {
             let goes_on = self.now < limit && self.pass_time(Duration::from_secs(700));
             assert!(goes_on, "no rest: {unrest}{}", self.statuses());
         }
-        // From now on nobody writes, and looks happen at the interval only.
+        // From now on nobody writes, and polls happen at the interval only.
         let (version, looked) = (self.server.version, self.operator.looked.clone());
         let until = self.now + Duration::from_secs(150);
         while self.now < until && self.pass_time(Duration::from_secs(700)) {

@@ -14,7 +14,7 @@ use crate::sync::io::effect::{Call, Replied, Request};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Sim {
-    /// A pass says what it wants to have done.
+    /// A reconcile says what it wants to have done.
     pub(super) fn asks(&mut self) -> bool {
         if self.hungry.is_empty() {
             return false;

@@ -1,6 +1,7 @@
-//! What is told by events: whether a GitSync is Ready, and what becomes of single objects.
+//! Events: about a GitSync, when `Ready` or `Suspended` changes, and about single objects.
 //!
-//! An event is of a change. What stood there already when the operator started makes none, and neither does another message.
+//! An event is about a change. What a status said before the operator started makes no event, and neither does a new
+//! message with the same reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,36 +14,37 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::problems::{CONFLICT, FORBIDDEN, REFUSED};
 use crate::sync::io::effect::{Effect, Event};
-use crate::sync::reasons::EngineReason;
-use crate::sync::status::history::ReportMemory;
+use crate::sync::reasons::{EngineReason, EventReason};
+use crate::sync::status::memory::ReportMemory;
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::verdict::place_and_message;
 use crate::sync::subject::Subject;
 
-/// Most objects that one pass tells of by events of their own: a policy may refuse ten thousand. One event of the GitSync tells of
-/// the others.
-const MOST_OBJECTS: usize = 10;
+/// Most objects that get events of their own in one reconcile: a policy may refuse ten thousand. One event about the GitSync
+/// counts the others.
+const MOST_OBJECT_EVENTS: usize = 10;
 
-/// What people want to hear of when it changes.
+/// What of a status makes an event when it changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct AnnouncedState {
     suspended: bool,
     /// Status and reason of `Ready`.
     ready: Option<(String, String)>,
 }
 
-/// What has changed.
+/// A change of a status that makes an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum StateChange {
     /// The status or the reason of `Ready`.
     Ready,
-    /// It is suspended.
+    /// The GitSync was suspended.
     Suspended,
-    /// It is not suspended any more, and nothing else is new yet.
+    /// The GitSync was resumed, and `Ready` has not changed yet.
     Resumed,
 }
 
-impl Standing {
+impl AnnouncedState {
+    /// What this status says.
     pub fn of(status: Option<&GitSyncStatus>) -> Self {
         let all = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
         let ready = all.iter().find(|condition| condition.type_ == "Ready");
@@ -52,37 +54,40 @@ impl Standing {
         }
     }
 
-    /// What is to be told when it is so `now`. That counts as told then.
-    pub fn turn(&mut self, now: Self) -> Option<Turn> {
+    /// The change from what was announced last to what the status says `now`. It counts as announced from then on.
+    pub fn change_to(&mut self, now: Self) -> Option<StateChange> {
         if now.suspended && !self.suspended {
-            // What it says besides is what was true when it last acted.
+            // `Ready` still says what was true before the suspension.
             self.suspended = true;
-            return Some(Turn::Suspended);
+            return Some(StateChange::Suspended);
         }
-        // While that is being found out, what was told last stands.
+        // While `Ready` is Unknown, the last announcement stays valid.
         let is_known = now.ready.as_ref().is_some_and(|(status, _)| status != "Unknown");
         if is_known && now.ready != self.ready {
             *self = now;
-            return Some(Turn::Ready);
+            return Some(StateChange::Ready);
         }
         let resumed = self.suspended && !now.suspended;
         self.suspended = now.suspended;
-        resumed.then_some(Turn::Resumed)
+        resumed.then_some(StateChange::Resumed)
     }
 }
 
-/// Whether it is as it was meant. Work that goes on is nothing bad, and neither is an end that is awaited. (pure)
-pub(crate) fn is_good(ready: bool, reason: &str) -> bool {
-    let goes_on = [
-        EngineReason::Progressing,
-        EngineReason::HandingOver,
-        EngineReason::Terminating,
-        EngineReason::Deleting,
-    ];
-    ready || goes_on.iter().any(|said| said.as_str() == reason)
+/// Whether an event with this reason is Normal. Work in progress and a deletion that goes on are no Warning. (pure)
+pub(crate) fn is_good(ready: bool, reason: Option<EngineReason>) -> bool {
+    let goes_on = matches!(
+        reason,
+        Some(
+            EngineReason::Progressing
+                | EngineReason::HandingOver
+                | EngineReason::Terminating
+                | EngineReason::Deleting
+        )
+    );
+    ready || goes_on
 }
 
-/// A GitSync as what an event is about. (pure)
+/// The reference to a GitSync in an event. (pure)
 pub(crate) fn of_sync(key: &Key, uid: &str) -> ObjectReference {
     reference("GitSync", key, Some(uid))
 }
@@ -98,213 +103,151 @@ fn reference(kind: &str, key: &Key, uid: Option<&str>) -> ObjectReference {
     }
 }
 
-/// The event of what has changed in a status. (pure)
-pub(crate) fn turned(turn: Turn, about: ObjectReference, status: &GitSyncStatus) -> Option<Event> {
-    let type_ = match turn {
-        Turn::Ready => "Ready",
-        Turn::Suspended => "Suspended",
-        Turn::Resumed => {
-            let (reason, note) = ("Resumed", "spec.suspend is false: the repository is looked at");
-            return Some(Event { about, good: true, reason: reason.into(), note: note.into() });
+/// The event for a change of a status. (pure)
+pub(crate) fn event_of_change(
+    change: StateChange,
+    about: ObjectReference,
+    status: &GitSyncStatus,
+) -> Option<Event> {
+    let type_ = match change {
+        StateChange::Ready => "Ready",
+        StateChange::Suspended => "Suspended",
+        StateChange::Resumed => {
+            let reason = EventReason::Resumed.to_string();
+            let note = "spec.suspend is false: the repository is looked at".into();
+            return Some(Event { about, good: true, reason, note });
         }
     };
-    let said = status.conditions.iter().find(|condition| condition.type_ == type_)?;
-    let good = is_good(said.status == "True", &said.reason);
-    Some(Event { about, good, reason: said.reason.clone(), note: said.message.clone() })
+    let shown = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+    let good = is_good(shown.status == "True", EngineReason::parse(&shown.reason));
+    Some(Event { about, good, reason: shown.reason.clone(), note: shown.message.clone() })
 }
 
-/// What there is to tell of an object.
-struct OfObject {
+/// An event about one object of a GitSync.
+struct ObjectEvent {
     id: ObjectId,
     good: bool,
-    reason: &'static str,
+    reason: EventReason,
     note: String,
 }
 
-/// Which object cannot be written, and the reason of the event that tells of it.
-type Trouble = (ObjectId, &'static str);
+/// An object that cannot be written, and the reason of its event.
+type Refused = (ObjectId, EventReason);
 
-/// The same of a problem, if it is one that the object itself is to tell of. (pure)
-fn trouble(problem: &Problem) -> Option<Trouble> {
+/// The object of a problem, if the problem makes an event about the object. (pure)
+fn refused(problem: &Problem) -> Option<Refused> {
     let reason = match problem.code.as_str() {
-        CONFLICT => "Conflict",
-        REFUSED => "Refused",
-        FORBIDDEN => "Forbidden",
+        CONFLICT => EventReason::Conflict,
+        REFUSED => EventReason::Refused,
+        FORBIDDEN => EventReason::Forbidden,
         _ => return None,
     };
     let (kind, name) = problem.object.as_deref()?.split_once('/')?;
     Some((ObjectId::new(Kind::parse(kind)?, name), reason))
 }
 
-/// What an operator before this one has told: the status lists it. If it does not list all of it, all that there is `now` counts
-/// as told. (pure)
-fn told_before(
+/// The objects that had their events before this operator started: those with a problem in the status. If the status does
+/// not list all of its problems, all objects that are refused `now` count as announced. (pure)
+fn announced_before(
     status: Option<&GitSyncStatus>,
-    now: &BTreeMap<Trouble, &Problem>,
-) -> BTreeSet<Trouble> {
+    now: &BTreeMap<Refused, &Problem>,
+) -> BTreeSet<Refused> {
     let Some(status) = status else { return BTreeSet::new() };
     let all = status.problem_count.and_then(|count| usize::try_from(count).ok());
     if all.is_some_and(|all| all > status.problems.len()) {
         return now.keys().cloned().collect();
     }
-    status.problems.iter().filter_map(trouble).collect()
+    status.problems.iter().filter_map(refused).collect()
 }
 
-/// Whether all was tried that was to be written: what is no problem now is none any more. (pure)
-fn is_whole(carry: &PlanResult) -> bool {
-    let PlanResult { outcome, carried, .. } = carry;
-    !outcome.stopped && carried.left + carried.transient == 0 && carried.refusal.is_none()
+/// Whether every write of the plan was tried: then an object without a problem has none any more. (pure)
+fn tried_all(result: &PlanResult) -> bool {
+    let PlanResult { outcome, remaining, .. } = result;
+    !outcome.stopped && remaining.left + remaining.transient == 0 && remaining.refusal.is_none()
 }
 
-/// The objects that cannot be written, and of which no event has told yet.
-fn refusals(
-    telling: &mut ReportMemory,
+/// Events about the objects that cannot be written and that had no event yet.
+fn new_refusals(
+    reports: &mut ReportMemory,
     subject: &Subject<'_>,
-    carry: &PlanResult,
-) -> Vec<OfObject> {
-    let all = carry.problems.iter();
-    let now: BTreeMap<Trouble, &Problem> =
-        all.filter_map(|problem| Some((trouble(problem)?, problem))).collect();
-    let told = telling.told.get_or_insert_with(|| told_before(subject.status(), &now));
+    result: &PlanResult,
+) -> Vec<ObjectEvent> {
+    let all = result.problems.iter();
+    let now: BTreeMap<Refused, &Problem> =
+        all.filter_map(|problem| Some((refused(problem)?, problem))).collect();
+    let announced =
+        reports.announced.get_or_insert_with(|| announced_before(subject.status(), &now));
     let mut new = Vec::new();
-    for (trouble, problem) in &now {
-        if told.contains(trouble) {
+    for (refused, problem) in &now {
+        if announced.contains(refused) {
             continue;
         }
-        let (id, reason) = trouble.clone();
+        let (id, reason) = refused.clone();
         let mut note = format!("GitSync {}: {}", subject.key.name, place_and_message(problem));
         if let Some(hint) = &problem.hint {
             note.push_str(&format!("; hint: {hint}"));
         }
-        new.push(OfObject { id, good: false, reason, note });
+        new.push(ObjectEvent { id, good: false, reason, note });
     }
-    if is_whole(carry) {
-        told.clear();
+    if tried_all(result) {
+        announced.clear();
     }
-    told.extend(now.into_keys());
+    announced.extend(now.into_keys());
     new
 }
 
 impl Subject<'_> {
-    /// The GitSync as what an event is about.
+    /// The reference to the GitSync in an event.
     pub(crate) fn about(&self) -> ObjectReference {
         of_sync(self.key, &self.entry.uid)
     }
 }
 
-/// Tells of objects, by events about them: which of them cannot be written, and what was changed by hand and is undone.
-pub(crate) fn tell_objects(
+/// Sends events about single objects: those that cannot be written, and those whose changes by hand were undone.
+pub(crate) fn announce_objects(
     stores: &Stores,
-    telling: &mut ReportMemory,
+    reports: &mut ReportMemory,
     subject: &Subject<'_>,
-    carry: &PlanResult,
+    result: &PlanResult,
 ) {
     let (io, namespace) = (subject.io, &subject.key.namespace);
-    let mut all = refusals(telling, subject, carry);
-    for (id, drift) in &carry.outcome.drifts {
+    let mut all = new_refusals(reports, subject, result);
+    for (id, drift) in &result.outcome.drifts {
         tracing::info!(namespace, %id, %drift, "undone");
         let (id, note) = (id.clone(), format!("{id}: {drift}; undone"));
-        all.push(OfObject { id, good: true, reason: "DriftCorrected", note });
+        all.push(ObjectEvent { id, good: true, reason: EventReason::DriftCorrected, note });
     }
-    let rest = all.split_off(all.len().min(MOST_OBJECTS));
-    for OfObject { id, good, reason, note } in all {
+    let rest = all.split_off(all.len().min(MOST_OBJECT_EVENTS));
+    for ObjectEvent { id, good, reason, note } in all {
         let key = Key::new(namespace, &id.name);
-        // What could not be made has none.
+        // An object that could not be created has no uid.
         let live = stores.managed(id.kind).live(&key);
         let about = reference(id.kind.as_str(), &key, live.as_ref().map(|live| live.uid()));
-        let reason = reason.to_owned();
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        let reason = reason.to_string();
+        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
     }
-    let Some(OfObject { reason, note: first, .. }) = rest.first() else { return };
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for one in &rest {
+    if let Some(event) = event_of_rest(subject, &rest) {
+        io.emit(Effect::Event(Box::new(event)));
+    }
+}
+
+/// The event about the GitSync that counts the objects without an event of their own.
+fn event_of_rest(subject: &Subject<'_>, rest: &[ObjectEvent]) -> Option<Event> {
+    let ObjectEvent { reason, note: first, .. } = rest.first()?;
+    let mut counts: BTreeMap<EventReason, usize> = BTreeMap::new();
+    for one in rest {
         *counts.entry(one.reason).or_default() += 1;
     }
     let counts: Vec<_> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    let (about, good) = (subject.about(), rest.iter().all(|one| one.good));
-    let (counts, reason) = (counts.join(", "), (*reason).to_owned());
     let note = format!(
-        "{} more object(s) have no event of their own ({counts}); first: {first}",
-        rest.len()
+        "{} more object(s) have no event of their own ({}); first: {first}",
+        rest.len(),
+        counts.join(", ")
     );
-    io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+    let (about, good) = (subject.about(), rest.iter().all(|one| one.good));
+    Some(Event { about, good, reason: reason.to_string(), note })
 }
 
 #[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::*;
-
-    fn standing(ready: &str, reason: &str, suspended: bool) -> Standing {
-        let (mut status, now) = (GitSyncStatus::default(), Timestamp::UNIX_EPOCH);
-        let all = &mut status.conditions;
-        conditions::set(all, "Ready", ready, reason, "whatever", 1, now);
-        if suspended {
-            conditions::set(all, "Suspended", "True", "Suspended", "", 1, now);
-        }
-        Standing::of(Some(&status))
-    }
-
-    #[test]
-    fn g18_a_turn_is_told_once_and_what_is_being_found_out_is_none() {
-        let mut told = Standing::of(None);
-        for (ready, reason, suspended, turn) in [
-            ("Unknown", "Progressing", false, None),
-            ("False", "Timeout", false, Some(Turn::Ready)),
-            ("False", "Timeout", false, None),
-            ("Unknown", "Progressing", false, None),
-            ("False", "Timeout", false, None),
-            ("False", "PathMissing", false, Some(Turn::Ready)),
-            ("True", "Succeeded", false, Some(Turn::Ready)),
-            ("True", "Succeeded", true, Some(Turn::Suspended)),
-            ("True", "Succeeded", true, None),
-            ("Unknown", "Progressing", false, Some(Turn::Resumed)),
-            ("True", "Succeeded", false, None),
-            ("True", "Succeeded", true, Some(Turn::Suspended)),
-            // One event tells both.
-            ("False", "Timeout", false, Some(Turn::Ready)),
-            ("False", "Timeout", false, None),
-        ] {
-            let now = standing(ready, reason, suspended);
-            assert_eq!(told.turn(now), turn, "{ready} {reason} {suspended}");
-        }
-    }
-
-    #[test]
-    fn g18_work_that_goes_on_is_no_warning() {
-        for reason in ["Progressing", "HandingOver", "Terminating", "Deleting"] {
-            assert!(is_good(false, reason), "{reason}");
-        }
-        assert!(is_good(true, "Succeeded"));
-        for reason in ["Timeout", "PruneHeld", "DependencyNotReady", "ProblemsFound"] {
-            assert!(!is_good(false, reason), "{reason}");
-        }
-    }
-
-    #[test]
-    fn g18_what_a_status_does_not_list_counts_as_told() {
-        let problem = |name: &str, code: &str| Problem {
-            severity: crate::api::git_sync::Severity::Error,
-            path: None,
-            line: None,
-            column: None,
-            code: code.into(),
-            message: String::new(),
-            hint: None,
-            object: Some(format!("ModelAPI/{name}")),
-        };
-        let listed = [problem("a", CONFLICT), problem("b", "CVK0201")];
-        let all = [problem("a", CONFLICT), problem("c", REFUSED), problem("d", FORBIDDEN)];
-        let now = all.iter().filter_map(|problem| Some((trouble(problem)?, problem))).collect();
-        let names = |status: Option<&GitSyncStatus>| -> Vec<String> {
-            told_before(status, &now).into_iter().map(|(id, _)| id.name).collect()
-        };
-        let mut status = GitSyncStatus { problems: listed.to_vec(), ..GitSyncStatus::default() };
-        status.problem_count = Some(2);
-        assert_eq!(names(Some(&status)), ["a"]);
-        status.problem_count = Some(3);
-        assert_eq!(names(Some(&status)), ["a", "c", "d"]);
-        assert!(names(None).is_empty());
-    }
-}
+#[path = "tests/events.rs"]
+mod tests;

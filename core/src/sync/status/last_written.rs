@@ -1,8 +1,6 @@
-//! What this operator has last said in the status of each GitSync, so that it is said again when somebody else writes
-//! over it: a request of an operator that was killed, for example, that the API server takes only when the next one has
-//! long written its own.
+//! Rewrites a GitSync status that another writer, for instance a killed predecessor's late request, overwrote.
 //!
-//! Whoever goes on writing is answered less and less often, so that two never fight.
+//! A writer that goes on overwriting it is answered less and less often, so that two writers do not overload the API server.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -12,27 +10,28 @@ use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::store::Key;
 use crate::next::delay;
 use crate::sync::plan::brake::narrowed;
-use crate::sync::status::events::{Standing, Turn};
+use crate::sync::status::events::{AnnouncedState, StateChange};
 
-/// After this long without an answer the next one is given at once.
-const QUIET: Duration = Duration::from_secs(10 * 60);
+/// After this long without a rewrite, the next one is made at once.
+const REWRITE_BACKOFF_RESET: Duration = Duration::from_secs(10 * 60);
 
 struct Written {
     /// UID of the GitSync.
     uid: String,
-    /// What is to stand there.
+    /// The status that was written last.
     sent: GitSyncStatus,
-    /// What stands there as far as is known: what was built on, and after the reply what the server made of it.
+    /// The status that the API server shows, as far as is known: before the reply the one that was written over, after it
+    /// the one in the reply.
     shown: Option<GitSyncStatus>,
-    /// How often somebody else was written over.
-    answers: u32,
-    /// When that was last, and until when it is not done again.
-    last: Option<(Instant, Instant)>,
-    /// What events have told of it, or stood there before.
-    told: Standing,
+    /// How often another writer's status was rewritten.
+    rewrites: u32,
+    /// When it was rewritten last, and when it may be rewritten next.
+    last_rewrite: Option<(Instant, Instant)>,
+    /// What events have announced of the status, or what it said before this operator started.
+    announced: AnnouncedState,
 }
 
-/// See the module.
+/// The status that this operator wrote last for each GitSync.
 #[derive(Default)]
 pub struct LastWritten(Mutex<BTreeMap<Key, Written>>);
 
@@ -41,44 +40,52 @@ impl LastWritten {
         self.0.lock()
     }
 
-    /// A status is about to be written over `shown`, or stands there already. What somebody else has written stays foreign until it is
-    /// written over: the request may fail.
-    pub fn say(&self, key: &Key, uid: &str, sent: &GitSyncStatus, shown: Option<&GitSyncStatus>) {
+    /// Notes that `sent` is about to be written over `shown`, or that the API server shows it already. Another writer's
+    /// status stays foreign until the reply: the request may fail.
+    pub fn wrote(&self, key: &Key, uid: &str, sent: &GitSyncStatus, shown: Option<&GitSyncStatus>) {
         let mut all = self.lock();
-        if let Some(said) = all.get_mut(key).filter(|said| said.uid == uid) {
-            let is_foreign = said.is_foreign(shown);
-            // Most of the time the same is said again.
-            if said.sent != *sent {
-                said.sent = sent.clone();
+        if let Some(written) = all.get_mut(key).filter(|written| written.uid == uid) {
+            let is_foreign = written.is_foreign(shown);
+            // Most of the time it is the same status again.
+            if written.sent != *sent {
+                written.sent = sent.clone();
             }
-            if !is_foreign && said.shown.as_ref() != shown {
-                said.shown = shown.cloned();
+            if !is_foreign && written.shown.as_ref() != shown {
+                written.shown = shown.cloned();
             }
         } else {
-            // What stood there when this operator came is no news.
-            let told = Standing::of(shown);
+            // What the status said when this operator started makes no event.
+            let announced = AnnouncedState::of(shown);
             let (uid, sent, shown) = (uid.to_owned(), sent.clone(), shown.cloned());
-            all.insert(key.clone(), Written { uid, sent, shown, answers: 0, last: None, told });
+            all.insert(
+                key.clone(),
+                Written { uid, sent, shown, rewrites: 0, last_rewrite: None, announced },
+            );
         }
     }
 
-    /// What the server has made of what was said.
-    pub fn shown(&self, key: &Key, uid: &str, shown: Option<GitSyncStatus>) {
-        if let Some(said) = self.lock().get_mut(key).filter(|said| said.uid == uid) {
-            said.shown = shown;
+    /// Notes the status in the reply of the API server.
+    pub fn replied(&self, key: &Key, uid: &str, shown: Option<GitSyncStatus>) {
+        if let Some(written) = self.lock().get_mut(key).filter(|written| written.uid == uid) {
+            written.shown = shown;
         }
     }
 
-    /// What of a status that stands there now is to be told by an event. It counts as told from now on.
-    pub(crate) fn turn(&self, key: &Key, uid: &str, status: &GitSyncStatus) -> Option<Turn> {
+    /// The change to this status that needs an event. It counts as announced from then on.
+    pub(crate) fn announce(
+        &self,
+        key: &Key,
+        uid: &str,
+        status: &GitSyncStatus,
+    ) -> Option<StateChange> {
         let mut all = self.lock();
-        let said = all.get_mut(key).filter(|said| said.uid == uid)?;
-        said.told.turn(Standing::of(Some(status)))
+        let written = all.get_mut(key).filter(|written| written.uid == uid)?;
+        written.announced.change_to(AnnouncedState::of(Some(status)))
     }
 
-    /// If that live status is somebody else's: how long to wait before it is answered.
+    /// If the live status is another writer's: how long to wait before it is rewritten.
     #[must_use]
-    pub fn wait(
+    pub fn wait_before_rewrite(
         &self,
         key: &Key,
         uid: &str,
@@ -86,13 +93,18 @@ impl LastWritten {
         now: Instant,
     ) -> Option<Duration> {
         let all = self.lock();
-        let said = all.get(key).filter(|said| said.uid == uid && said.is_foreign(live))?;
-        Some(said.last.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(now)))
+        let written =
+            all.get(key).filter(|written| written.uid == uid && written.is_foreign(live))?;
+        Some(
+            written
+                .last_rewrite
+                .map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(now)),
+        )
     }
 
-    /// If that live status is somebody else's, and it is time: what to write over it.
+    /// If the live status is another writer's and may be rewritten now: the status to write over it.
     #[must_use]
-    pub fn answer(
+    pub fn rewrite(
         &self,
         key: &Key,
         uid: &str,
@@ -100,46 +112,49 @@ impl LastWritten {
         now: Instant,
     ) -> Option<GitSyncStatus> {
         let mut all = self.lock();
-        let said = all.get_mut(key).filter(|said| said.uid == uid && said.is_foreign(live))?;
-        if let Some((last, next)) = said.last {
+        let written =
+            all.get_mut(key).filter(|written| written.uid == uid && written.is_foreign(live))?;
+        if let Some((last, next)) = written.last_rewrite {
             if now < next {
                 return None;
             }
-            if now.duration_since(last) > QUIET {
-                said.answers = 0;
+            if now.duration_since(last) > REWRITE_BACKOFF_RESET {
+                written.rewrites = 0;
             }
         }
-        said.last = Some((now, now + delay(said.answers)));
-        said.answers = said.answers.saturating_add(1);
-        Some(said.over(live))
+        written.last_rewrite = Some((now, now + delay(written.rewrites)));
+        written.rewrites = written.rewrites.saturating_add(1);
+        Some(written.over(live))
     }
 
-    /// If that live status is somebody else's: what counts instead, for what is said next.
+    /// If the live status is another writer's: the status that counts instead.
     #[must_use]
     pub fn own(&self, key: &Key, uid: &str, live: Option<&GitSyncStatus>) -> Option<GitSyncStatus> {
         let all = self.lock();
-        let said = all.get(key).filter(|said| said.uid == uid && said.is_foreign(live))?;
-        Some(said.over(live))
+        let written =
+            all.get(key).filter(|written| written.uid == uid && written.is_foreign(live))?;
+        Some(written.over(live))
     }
 
-    /// Of whom it is known, for tests.
+    /// The GitSyncs that have an entry, for tests.
     #[cfg(test)]
     pub fn names(&self) -> Vec<String> {
         self.lock().keys().map(|key| key.name.clone()).collect()
     }
 
-    /// The GitSync is gone.
+    /// Forgets a GitSync that is gone.
     pub fn forget(&self, key: &Key) {
         self.lock().remove(key);
     }
 }
 
 impl Written {
+    /// Whether another writer has written this status.
     fn is_foreign(&self, live: Option<&GitSyncStatus>) -> bool {
         live != Some(&self.sent) && live != self.shown.as_ref()
     }
 
-    /// What is to stand there instead of somebody else's status.
+    /// The status to write over another writer's.
     fn over(&self, live: Option<&GitSyncStatus>) -> GitSyncStatus {
         let mut status = self.sent.clone();
         let held = status.pending_prune.as_ref();
@@ -147,93 +162,15 @@ impl Written {
         if let Some(narrowed) = held.and_then(|held| narrowed(held, shown)) {
             status.pending_prune = Some(narrowed);
         }
-        // An operator that was killed knew of fewer objects, perhaps: how much may be deleted is of the smaller number.
-        if let (Some(said), Some(live)) = (status.prune_base, live.and_then(|live| live.prune_base))
+        // A killed operator may have counted fewer objects: the prune brake counts from the smaller number.
+        if let (Some(ours), Some(live)) = (status.prune_base, live.and_then(|live| live.prune_base))
         {
-            status.prune_base = Some(said.min(live.max(0)));
+            status.prune_base = Some(ours.min(live.max(0)));
         }
         status
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn status(revision: &str) -> GitSyncStatus {
-        GitSyncStatus { last_applied_revision: Some(revision.into()), ..GitSyncStatus::default() }
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g18_what_somebody_else_writes_is_answered_once_and_what_we_wrote_is_not() {
-        let (spoken, key, now) = (LastWritten::default(), Key::new("team", "main"), Instant::now());
-        let (a, b, late) = (status("a"), status("b"), status("late"));
-        let wait = |live: Option<&GitSyncStatus>| spoken.wait(&key, "u", live, now);
-        assert_eq!(wait(Some(&late)), None, "nothing was said yet");
-        // On its way, and whether or not it arrives.
-        spoken.say(&key, "u", &b, Some(&a));
-        assert_eq!((wait(Some(&a)), wait(Some(&b))), (None, None));
-        // The server leaves out what it does not know.
-        let shown = status("b, as the server has it");
-        spoken.shown(&key, "u", Some(shown.clone()));
-        assert_eq!((wait(Some(&b)), wait(Some(&shown))), (None, None));
-        for foreign in [Some(&late), Some(&a), None] {
-            assert_eq!(wait(foreign), Some(Duration::ZERO));
-        }
-        assert_eq!(spoken.wait(&key, "another", Some(&late), now), None);
-        assert_eq!(spoken.answer(&key, "u", Some(&shown), now), None);
-        assert_eq!(spoken.answer(&key, "u", Some(&late), now), Some(b.clone()));
-        assert_eq!(spoken.answer(&key, "u", Some(&late), now), None, "once");
-        // Of the two numbers that say how much may be deleted, the smaller one is kept.
-        let of = |prune_base| GitSyncStatus { prune_base, ..status("b") };
-        for (ours, theirs, kept) in
-            [(8, Some(6), 6), (6, Some(8), 6), (6, None, 6), (6, Some(-1), 0)]
-        {
-            let spoken = LastWritten::default();
-            spoken.say(&key, "u", &of(Some(ours)), Some(&a));
-            assert_eq!(spoken.own(&key, "u", Some(&of(theirs))), Some(of(Some(kept))));
-            let answer = spoken.answer(&key, "u", Some(&of(theirs)), now);
-            assert_eq!(answer, Some(of(Some(kept))));
-            assert_eq!(spoken.own(&key, "u", Some(&of(Some(ours)))), None, "it is ours");
-        }
-        // What could not be written over it yet is written once more.
-        spoken.say(&key, "u", &b, Some(&late));
-        assert!(wait(Some(&late)) > Some(Duration::ZERO));
-        // What the server makes of it is accepted.
-        spoken.shown(&key, "u", Some(late.clone()));
-        assert_eq!(wait(Some(&late)), None);
-        spoken.forget(&key);
-        assert_eq!(wait(Some(&a)), None);
-    }
-
-    #[test]
-    #[allow(clippy::disallowed_methods)] // a point to count from
-    fn g18_whoever_goes_on_writing_is_answered_less_and_less_often() {
-        let (spoken, key, start) =
-            (LastWritten::default(), Key::new("team", "main"), Instant::now());
-        let (ours, theirs) = (status("ours"), status("theirs"));
-        let answers = |from: Instant, seconds: u64| {
-            let mut answers = 0;
-            for millis in (0..seconds * 1000).step_by(50) {
-                let now = from + Duration::from_millis(millis);
-                let wait = spoken.wait(&key, "u", Some(&theirs), now).expect("foreign");
-                if let Some(answer) = spoken.answer(&key, "u", Some(&theirs), now) {
-                    assert_eq!((wait, answer), (Duration::ZERO, ours.clone()));
-                    spoken.say(&key, "u", &ours, Some(&theirs));
-                    spoken.shown(&key, "u", Some(ours.clone()));
-                    answers += 1;
-                } else {
-                    assert!(wait > Duration::ZERO);
-                }
-            }
-            answers
-        };
-        spoken.say(&key, "u", &ours, Some(&ours));
-        let hour = answers(start, 3600);
-        assert!((10..80).contains(&hour), "{hour} in an hour");
-        // Quiet for long, and it is answered at once again.
-        let later = start + Duration::from_secs(3600) + QUIET * 2;
-        assert!((2..5).contains(&answers(later, 2)));
-    }
-}
+#[path = "tests/last_written.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! What a plan became, as far as people are to see it.
+//! What applying a plan has led to, as the report needs it.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use crate::api::git_sync::{PendingPrune, Problem, Stages};
 use crate::sync::apply::Outcome;
 use crate::sync::plan::Plan;
 use crate::sync::plan::work_index::Count;
-use crate::sync::status::Approved;
+use crate::sync::status::report::Approved;
 use crate::sync::status::verdict::Remaining;
 
-/// What a plan became.
+/// A plan and what applying it has led to.
 pub(crate) struct PlanResult {
     pub plan: Plan,
-    /// Whether it is the plan of a commit that was applied once, and says nothing about deletes.
+    /// Whether this is the plan of a commit that was applied before. Such a plan deletes nothing.
     pub recalled: bool,
-    /// The deletes that are held now, and what was held for this commit before.
+    /// The deletes that are held now, and those that were held for this commit before.
     pub pending: Option<PendingPrune>,
     pub outcome: Outcome,
-    /// Writes that the server refused before and that were not sent again.
+    /// Writes that the API server refused before and that were not sent again.
     pub blocked: usize,
-    pub carried: Remaining,
+    pub remaining: Remaining,
     pub approved: Option<Approved>,
-    /// The approval that the GitSync carries, once it was acted on.
+    /// The approval in the annotation, once it was acted on.
     pub handled: Option<String>,
-    /// The same, if it is clear only now that it releases nothing.
+    /// The approval in the annotation, if this plan is the first to find that it releases nothing.
     pub outdated: Option<String>,
     pub problems: Vec<Problem>,
     pub stages: Stages,
-    /// Objects with our mark after the writes.
+    /// Objects with the mark of this GitSync, counted after the writes.
     pub counts: BTreeMap<Kind, Count>,
 }
 

@@ -1,4 +1,4 @@
-//! What is said of a plan that was carried out, and of what keeps one from it: reason, message, and whether all is well.
+//! The verdict on a GitSync after its plan was applied: reason and message of the condition `Ready`.
 
 use std::time::Duration;
 
@@ -7,130 +7,200 @@ use crate::api::{ObjectId, keys};
 use crate::sync::apply::impersonation::Refusal;
 use crate::sync::apply::problems::{FAILED, FORBIDDEN};
 use crate::sync::apply::terminating::keepers;
+use crate::sync::io::poll::SourceFailure;
 use crate::sync::plan::{Cause, Held, Plan};
-use crate::sync::reasons::{EngineReason, Reason, Verdict};
+use crate::sync::reasons::{EngineReason, Reason, Verdict, unready};
 
-/// The message while the remote is looked at.
-pub const READING: &str = "reading the repository";
+/// The message while the remote is polled.
+pub const READING_MESSAGE: &str = "reading the repository";
 
-/// What became of a plan, as far as the verdict needs it.
+/// What is left of a plan after it was applied, as far as the verdict needs it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remaining {
     /// Writes that are tried again.
     pub transient: usize,
-    /// Deletes that did not happen and are tried again.
+    /// Deletes that failed or were postponed, and are tried again.
     pub undeleted: usize,
-    /// Objects that were deleted because they are not wanted any more, and that are still there, each with its finalizers.
+    /// Objects that were deleted and are still there, each with its finalizers.
     pub ending: Vec<(ObjectId, String)>,
     /// Writes and deletes that were not begun, because the plan took too long.
     pub left: usize,
-    /// GitSyncs of the namespace that are asked what they want before something is decided.
+    /// Other GitSyncs of the namespace that have to poll before this one deletes or reports a conflict.
     pub asked: Vec<String>,
-    /// The kinds that cannot be watched at this moment, if deletes wait for that.
+    /// The kinds that cannot be watched now, if deletes wait for that.
     pub unseen: Option<String>,
-    /// When an object that somebody changes again and again is brought back next.
+    /// Time until an object in contention is written again.
     pub wait: Option<Duration>,
     /// Why nothing at all could be written.
     pub refusal: Option<Refusal>,
-    /// Whether the remote has not answered since the spec was changed, or since deletes were approved.
+    /// Whether the remote has to answer first: the spec was changed or deletes were approved since the last poll.
     pub unanswered: bool,
 }
 
-/// The verdict on a plan that was carried out, from its problems.
+/// Why a GitSync is not Ready: the reason and the message of the condition.
+type Finding = (Reason, String);
+
+/// The verdict after a plan was applied: the first of these findings counts, in this order.
 #[must_use]
-pub fn verdict(revision: &str, problems: &[Problem], plan: &Plan, carried: &Remaining) -> Verdict {
+pub fn verdict(
+    revision: &str,
+    problems: &[Problem],
+    plan: &Plan,
+    remaining: &Remaining,
+) -> Verdict {
+    let finding = nothing_written(remaining)
+        .or_else(|| errors(revision, problems, plan, remaining))
+        .or_else(|| writes_left(revision, plan, remaining))
+        .or_else(|| deletes_left(revision, plan, remaining))
+        .or_else(|| objects_left(revision, plan, remaining));
+    let ready = finding.is_none();
+    let (reason, message) = finding
+        .unwrap_or_else(|| (EngineReason::Succeeded.into(), applied_message(revision, plan)));
+    let reconciling = goes_on(plan, remaining);
+    Verdict { reason, message, ready, stalled: false, reconciling }
+}
+
+/// Nothing could be written, or the remote has not answered yet.
+fn nothing_written(remaining: &Remaining) -> Option<Finding> {
+    if let Some(refusal) = &remaining.refusal {
+        return Some((refusal.reason.into(), refusal.message.clone()));
+    }
+    remaining.unanswered.then(|| (EngineReason::Progressing.into(), READING_MESSAGE.to_owned()))
+}
+
+/// The commit has errors, or the API server refused some of its objects.
+fn errors(
+    revision: &str,
+    problems: &[Problem],
+    plan: &Plan,
+    remaining: &Remaining,
+) -> Option<Finding> {
     let errors = problems.iter().filter(|p| p.severity == Severity::Error).count();
-    let Remaining { transient, undeleted, ending, left, asked, unseen, wait, refusal, unanswered } =
-        carried;
-    let (transient, undeleted, asks) = (*transient, *undeleted, !asked.is_empty());
-    let waits = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
-    let held = plan.held.as_ref().map(|held| format!(", {} delete(s) held", held.victims.len()));
-    let held = held.unwrap_or_default();
-    let rest = match left {
-        0 => held,
-        left => format!(", {left} more not tried yet{held}"),
-    };
-    let busy = transient + undeleted + left > 0
-        || wait.is_some()
-        || !plan.terminating.is_empty()
-        || !ending.is_empty()
-        || !plan.given.is_empty()
-        || asks
-        || unseen.is_some()
-        || waits
-        || refusal.is_some()
-        || *unanswered;
-    let (reason, message, ready): (Reason, _, _) = if let Some(refusal) = refusal {
-        (refusal.reason.into(), refusal.message.clone(), false)
-    } else if *unanswered {
-        (EngineReason::Progressing.into(), READING.to_owned(), false)
-    } else if errors > 0 {
-        let first = problems.first().map(place_and_message).unwrap_or_default();
-        let all = |code| problems.iter().all(|p| p.severity != Severity::Error || p.code == code);
-        if all(FAILED) {
-            let message = format!(
-                "{errors} object(s) of {revision} could not be written{rest}; trying again; first: {first}"
-            );
-            (EngineReason::ApplyFailed.into(), message, false)
-        } else {
-            let reason =
-                if all(FORBIDDEN) { EngineReason::Forbidden } else { EngineReason::ProblemsFound };
-            (reason.into(), format!("{errors} error(s) at {revision}{rest}; first: {first}"), false)
-        }
-    } else if asks {
+    if errors == 0 {
+        return None;
+    }
+    let rest = rest_message(plan, remaining);
+    let first = problems.first().map(place_and_message).unwrap_or_default();
+    let all = |code| problems.iter().all(|p| p.severity != Severity::Error || p.code == code);
+    if all(FAILED) {
+        let message = format!(
+            "{errors} object(s) of {revision} could not be written{rest}; trying again; first: {first}"
+        );
+        return Some((EngineReason::ApplyFailed.into(), message));
+    }
+    let reason = if all(FORBIDDEN) { EngineReason::Forbidden } else { EngineReason::ProblemsFound };
+    Some((reason.into(), format!("{errors} error(s) at {revision}{rest}; first: {first}")))
+}
+
+/// Other GitSyncs have to answer, or writes are tried again or were not begun.
+fn writes_left(revision: &str, plan: &Plan, remaining: &Remaining) -> Option<Finding> {
+    let Remaining { transient, left, asked, .. } = remaining;
+    if !asked.is_empty() {
         let names = asked.join(", ");
         let message = format!("{revision}: waiting until GitSync {names} has looked at its remote");
-        (EngineReason::Progressing.into(), message, false)
-    } else if transient > 0 {
-        (
-            EngineReason::ApplyFailed.into(),
-            format!("{transient} object(s) of {revision} could not be written{rest}; trying again"),
-            false,
-        )
+        Some((EngineReason::Progressing.into(), message))
+    } else if *transient > 0 {
+        let rest = rest_message(plan, remaining);
+        let message =
+            format!("{transient} object(s) of {revision} could not be written{rest}; trying again");
+        Some((EngineReason::ApplyFailed.into(), message))
     } else if *left > 0 {
         let message = format!("{revision}: {left} object(s) are still to be written or deleted");
-        (EngineReason::Progressing.into(), message, false)
-    } else if let Some(kinds) = unseen {
+        Some((EngineReason::Progressing.into(), message))
+    } else {
+        None
+    }
+}
+
+/// All is written, but deletes wait, are held or failed.
+fn deletes_left(revision: &str, plan: &Plan, remaining: &Remaining) -> Option<Finding> {
+    let undeleted = remaining.undeleted;
+    if let Some(kinds) = &remaining.unseen {
         let message = format!("{revision}: deletes wait until the API server shows {kinds} again");
-        (EngineReason::Progressing.into(), message, false)
+        Some((EngineReason::Progressing.into(), message))
     } else if let Some(held) = &plan.held {
-        let reason = if waits { EngineReason::PruneWaiting } else { EngineReason::PruneHeld };
-        (reason.into(), held_message(held), false)
+        let unproven = held.cause == Cause::Unproven;
+        let reason = if unproven { EngineReason::PruneWaiting } else { EngineReason::PruneHeld };
+        Some((reason.into(), held_message(held)))
     } else if undeleted > 0 {
         let message = format!("{undeleted} object(s) could not be deleted; trying again");
-        (EngineReason::PruneFailed.into(), message, false)
-    } else if !plan.terminating.is_empty() {
-        (
-            EngineReason::Terminating.into(),
-            format!(
-                "waiting for the end of {} object(s) that are being deleted",
-                plan.terminating.len()
-            ),
-            false,
-        )
+        Some((EngineReason::PruneFailed.into(), message))
+    } else {
+        None
+    }
+}
+
+/// All is written and deleted, but some objects are not gone yet, or other GitSyncs have not taken them over yet.
+fn objects_left(revision: &str, plan: &Plan, remaining: &Remaining) -> Option<Finding> {
+    let Plan { terminating, given, .. } = plan;
+    let ending = &remaining.ending;
+    if !terminating.is_empty() {
+        let count = terminating.len();
+        let message = format!("waiting for the end of {count} object(s) that are being deleted");
+        Some((EngineReason::Terminating.into(), message))
     } else if !ending.is_empty() {
         let message = format!(
             "{revision} is applied, but not all that was deleted is gone: {}",
             keepers(ending)
         );
-        (EngineReason::Terminating.into(), message, false)
-    } else if let Some((id, to)) = plan.given.first() {
-        let count = plan.given.len();
+        Some((EngineReason::Terminating.into(), message))
+    } else if let Some((id, to)) = given.first() {
+        let count = given.len();
         let message =
             format!("{count} object(s) are left to other GitSyncs; first: {id} to GitSync {to}");
-        (EngineReason::HandingOver.into(), message, false)
+        Some((EngineReason::HandingOver.into(), message))
     } else {
-        let mut message = format!("Applied revision: {revision}");
-        if let Some(first) = plan.paused.first() {
-            let count = plan.paused.len();
-            message = format!("{message}; {count} object(s) paused, first: {first}");
-        }
-        (EngineReason::Succeeded.into(), message, true)
-    };
-    Verdict { reason, message, ready, stalled: false, reconciling: busy }
+        None
+    }
 }
 
-/// The verdict on a commit that would be applied whole, if it were known what there is.
+/// The message of a GitSync that is Ready.
+fn applied_message(revision: &str, plan: &Plan) -> String {
+    let message = format!("Applied revision: {revision}");
+    match plan.paused.first() {
+        Some(first) => {
+            format!("{message}; {} object(s) paused, first: {first}", plan.paused.len())
+        }
+        None => message,
+    }
+}
+
+/// What was not tried yet and what is held, as the end of a sentence about errors.
+fn rest_message(plan: &Plan, remaining: &Remaining) -> String {
+    let held = plan.held.as_ref().map(|held| format!(", {} delete(s) held", held.victims.len()));
+    let held = held.unwrap_or_default();
+    match remaining.left {
+        0 => held,
+        left => format!(", {left} more not tried yet{held}"),
+    }
+}
+
+/// Whether something is left that goes on without a new commit and without an approval.
+fn goes_on(plan: &Plan, remaining: &Remaining) -> bool {
+    let Remaining { transient, undeleted, ending, left, asked, unseen, wait, refusal, unanswered } =
+        remaining;
+    let unproven = plan.held.as_ref().is_some_and(|held| held.cause == Cause::Unproven);
+    transient + undeleted + left > 0
+        || wait.is_some()
+        || !plan.terminating.is_empty()
+        || !ending.is_empty()
+        || !plan.given.is_empty()
+        || !asked.is_empty()
+        || unseen.is_some()
+        || unproven
+        || refusal.is_some()
+        || *unanswered
+}
+
+/// The verdict while the newest commit cannot be read.
+pub(crate) fn unreadable_remote(failure: &SourceFailure) -> Verdict {
+    let mut verdict = unready(failure.reason, &failure.message);
+    verdict.stalled = failure.terminal;
+    verdict.reconciling = !failure.terminal;
+    verdict
+}
+
+/// The verdict on a commit that is applied, as far as the API server shows it.
 #[must_use]
 pub fn unwatched(revision: &str, silent: &str) -> Verdict {
     let message =
@@ -139,7 +209,7 @@ pub fn unwatched(revision: &str, silent: &str) -> Verdict {
     Verdict { reason, message, ready: false, stalled: false, reconciling: true }
 }
 
-/// What the API server does not show, what follows from it, and what to do.
+/// The message about kinds that the API server does not show: what follows from it, and what to do.
 #[must_use]
 pub fn unwatched_message(silent: &str) -> String {
     format!(
@@ -148,7 +218,7 @@ pub fn unwatched_message(silent: &str) -> String {
     )
 }
 
-/// What is held and how to release it.
+/// The message about held deletes: how many, why, and how to release them.
 #[must_use]
 pub fn held_message(held: &Held) -> String {
     let then = match held.cause {
@@ -160,7 +230,7 @@ pub fn held_message(held: &Held) -> String {
     format!("{} delete(s) held: {}. {then}: {}", held.victims.len(), held.reason, held.command)
 }
 
-/// What was approved and is still there.
+/// The message about approved deletes that are still to be made.
 #[must_use]
 pub fn approved_message(approved: &ApprovedPrune) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! What the engine says in statuses.
+//! The one writer of the statuses of GitSyncs.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use crate::sync::io::effect::{Call, Effect, Event, Reply};
 use crate::sync::plan::Plan;
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::{EngineReason, unready};
-use crate::sync::status::events::{of_sync, turned};
+use crate::sync::status::build::status;
+use crate::sync::status::events::{event_of_change, of_sync};
 use crate::sync::status::last_written::LastWritten;
-use crate::sync::status::{Report, status};
+use crate::sync::status::report::Report;
 use crate::sync::subject::Subject;
 
-/// How long writes may go on before the status says that they do: until then it says what was true before them.
-const SLOW: Duration = Duration::from_secs(10);
+/// How long writes may go on before the status says so. Until then it says what was true before them.
+const SLOW_WRITES_AFTER: Duration = Duration::from_secs(10);
 
 /// The one writer of the statuses of a namespace.
 #[derive(Clone, Copy)]
@@ -31,47 +32,48 @@ pub(crate) struct StatusWriter<'a> {
 }
 
 impl StatusWriter<'_> {
-    /// Tells what a status that stands there now says otherwise than before. `news` of what was done say it, too.
+    /// Sends an event if this status, which the API server shows now, has changed. `done` is the event of a sync: it is sent
+    /// instead, because its note says the same.
     pub(crate) fn announce(
         &self,
         io: &Io,
         (key, uid): (&Key, &str),
         status: &GitSyncStatus,
-        news: Option<Event>,
+        done: Option<Event>,
     ) {
-        let turn = self.last_written.turn(key, uid, status);
-        let event = news.or_else(|| turned(turn?, of_sync(key, uid), status));
+        let change = self.last_written.announce(key, uid, status);
+        let event = done.or_else(|| event_of_change(change?, of_sync(key, uid), status));
         if let Some(event) = event {
-            io.tell(Effect::Event(Box::new(event)));
+            io.emit(Effect::Event(Box::new(event)));
         }
     }
 
-    /// Writes what a report says over the newest status. An event tells of it, if it is news.
+    /// Writes a report into the newest status. An event announces it, if it changes `Ready` or `Suspended`.
     pub(crate) async fn report(
         &self,
         subject: &Subject<'_>,
         report: Report<'_>,
     ) -> Result<(), EngineError> {
-        self.write_report(subject, report, None).await
+        self.report_sync(subject, report, None).await
     }
 
-    /// The same with the event of what was done, which says what the status says.
-    pub(crate) async fn write_report(
+    /// Writes a report into the newest status, and sends the event of the sync that it reports.
+    pub(crate) async fn report_sync(
         &self,
         subject: &Subject<'_>,
         mut report: Report<'_>,
-        news: Option<Event>,
+        done: Option<Event>,
     ) -> Result<(), EngineError> {
         report.silent = self.stores.silent();
-        // Until it is written nothing is told: the next pass says it, too.
-        let said = self.write(subject, |old| status(old, report)).await?;
-        if let Some(said) = said {
-            self.announce(subject.io, (subject.key, &subject.entry.uid), &said, news);
+        // No event before the status is written: if that fails, the next reconcile reports the same.
+        let written = self.write(subject, |old| status(old, report)).await?;
+        if let Some(written) = written {
+            self.announce(subject.io, (subject.key, &subject.entry.uid), &written, done);
         }
         Ok(())
     }
 
-    /// Writes a status over the newest one. Gives what stands there now; `None` when the GitSync is gone.
+    /// Makes a status from the newest one and writes it. Returns the written status; `None` when the GitSync is gone.
     pub(crate) async fn write(
         &self,
         subject: &Subject<'_>,
@@ -82,17 +84,18 @@ impl StatusWriter<'_> {
         let newest = newest.and_then(|newest| newest.value.object());
         let sync = newest.as_ref().unwrap_or(sync);
         let uid = &entry.uid;
-        // What a killed operator says late is not built on.
+        // A status that a killed operator wrote late is not built on.
         let own = self.last_written.own(key, uid, sync.status.as_ref());
         let new = make(own.as_ref().or(sync.status.as_ref()));
         if sync.status.as_ref() == Some(&new) {
-            self.last_written.say(key, uid, &new, Some(&new));
+            self.last_written.wrote(key, uid, &new, Some(&new));
             return Ok(Some(new));
         }
         self.send(io, (key, uid), new, sync.status.as_ref()).await
     }
 
-    /// Writes a status over the one that is `shown`, and gives it back; `None` when the GitSync is gone. Nobody else does.
+    /// Writes a status over the one that is `shown`. Returns the written status; `None` when the GitSync is gone. No other
+    /// function writes a status.
     pub(crate) async fn send(
         &self,
         io: &Io,
@@ -100,7 +103,7 @@ impl StatusWriter<'_> {
         new: GitSyncStatus,
         shown: Option<&GitSyncStatus>,
     ) -> Result<Option<GitSyncStatus>, EngineError> {
-        self.last_written.say(key, uid, &new, shown);
+        self.last_written.wrote(key, uid, &new, shown);
         let (name, status) = (key.name.clone(), Box::new(new.clone()));
         let mut call = Call::Status { name, uid: uid.to_owned(), status };
         loop {
@@ -111,9 +114,9 @@ impl StatusWriter<'_> {
                     let shown = entry.value.object().and_then(|object| object.status.clone());
                     let fields = left_by_others(&new, shown.as_ref());
                     let (name, version) = (key.name.clone(), entry.version);
-                    // Of one that does not parse nobody sees what its status says.
+                    // If the GitSync does not parse, its status is not known either.
                     if entry.value.object().is_some() {
-                        self.last_written.shown(&key, uid, shown);
+                        self.last_written.replied(&key, uid, shown);
                     }
                     self.stores.git_syncs.wrote(key, entry);
                     if fields.is_empty() || clears {
@@ -122,7 +125,7 @@ impl StatusWriter<'_> {
                     call = Call::ClearStatus { name, version, fields };
                 }
                 Ok(_) => return Ok(Some(new)),
-                // Nobody is left to tell.
+                // There is no status to write any more.
                 Err(error) if error.is_gone() => {
                     self.stores.git_syncs.deleted(key, uid);
                     return Ok(None);
@@ -132,7 +135,7 @@ impl StatusWriter<'_> {
         }
     }
 
-    /// What to say of a plan that takes long, while the status says that all is well.
+    /// The report that writes take long; `None` if the status says already that the GitSync is not Ready.
     pub(crate) fn slow_report(
         remote: &Remote,
         subject: &Subject<'_>,
@@ -147,14 +150,14 @@ impl StatusWriter<'_> {
         }
         let count = plan.create.len() + plan.update.len() + plan.prune.len();
         let message = format!("{}: writing or deleting {count} object(s)", loaded.revision);
-        let mut said = unready(EngineReason::Progressing, &message, false);
-        said.reconciling = true;
-        // A request is handled at the end.
-        Some(Report { handled: None, ..Report::blank(subject, said, remote) })
+        let mut verdict = unready(EngineReason::Progressing, &message);
+        verdict.reconciling = true;
+        // A request (`requestedAt`) counts as handled once the writes are done.
+        Some(Report { handled: None, ..Report::blank(subject, verdict, remote) })
     }
 
-    /// Does this work, and says that it is at it if it takes long.
-    pub(crate) async fn beside<T>(
+    /// Runs `work`, and writes the report `slow` if it takes long.
+    pub(crate) async fn report_if_slow<T>(
         &self,
         subject: &Subject<'_>,
         slow: Option<Report<'_>>,
@@ -162,26 +165,26 @@ impl StatusWriter<'_> {
     ) -> T {
         let work = std::pin::pin!(work);
         let Some(slow) = slow else { return work.await };
-        let long = subject.io.sleep_until(subject.io.now() + SLOW);
+        let long = subject.io.sleep_until(subject.io.now() + SLOW_WRITES_AFTER);
         let work = match select(work, std::pin::pin!(long)).await {
             Either::Left((done, _)) => return done,
             Either::Right(((), work)) => work,
         };
-        let tell = async {
+        let report = async {
             if let Err(error) = self.report(subject, slow).await {
                 tracing::debug!(object = %subject.key, %error, "cannot say that it takes long");
             }
         };
-        futures::future::join(work, tell).await.0
+        futures::future::join(work, report).await.0
     }
 }
 
-/// What decides about deletes and is still shown, although the status that was written says nothing of it: a server-side apply leaves
-/// what others have written. (pure)
-fn left_by_others(said: &GitSyncStatus, shown: Option<&GitSyncStatus>) -> Vec<&'static str> {
+/// The fields about deletes that the API server still shows although the written status does not have them: a server-side
+/// apply leaves fields that other writers set. (pure)
+fn left_by_others(written: &GitSyncStatus, shown: Option<&GitSyncStatus>) -> Vec<&'static str> {
     let Some(shown) = shown else { return Vec::new() };
-    let approved = shown.approved_prune.is_some() && said.approved_prune.is_none();
-    let pending = shown.pending_prune.is_some() && said.pending_prune.is_none();
+    let approved = shown.approved_prune.is_some() && written.approved_prune.is_none();
+    let pending = shown.pending_prune.is_some() && written.pending_prune.is_none();
     [("approvedPrune", approved), ("pendingPrune", pending)]
         .into_iter()
         .filter_map(|(field, is_left)| is_left.then_some(field))

@@ -53,7 +53,7 @@ fn push(script: &mut Script, folders: &Folders<'_>) {
     quiet(script);
 }
 
-/// What the look that is under way reads, of which it has not told yet.
+/// What the poll that is under way reads, of which it has not told yet.
 fn read(script: &Script, name: &str, wants: &[&str], faulty: bool) -> Arc<Loaded> {
     let spec = script.operator.polls[name].look.sync.spec.clone();
     let mut catalog = Catalog::default();
@@ -65,7 +65,7 @@ fn read(script: &Script, name: &str, wants: &[&str], faulty: bool) -> Arc<Loaded
     Arc::new(Loaded::of(&spec, &"f".repeat(40), catalog, None))
 }
 
-/// All looks that are under way, and those that come of them, find nothing new.
+/// All polls that are under way, and those that come of them, find nothing new.
 fn quiet(script: &mut Script) {
     for _ in 0..20 {
         let looking: Vec<_> = script.operator.polls.keys().cloned().collect();
@@ -329,7 +329,7 @@ fn g22_who_has_what_another_one_has_come_to_want_hears_of_it() {
     push(&mut script, &[("one", &["a"])]);
     all_good(&script, &["one", "two"]);
     script.asks("two");
-    // Its commit is found, one looks at its remote, and then that commit has been read.
+    // Its commit is found, one polls its remote, and then that commit has been read.
     let loaded = read(&script, "two", &["x"], false);
     script.asks("one");
     script.finds_the_same("one");

@@ -1,13 +1,14 @@
-//! What is told by events: each change once, and of the object that it is about.
+//! The events that are sent: each change once, and of the object that it is about.
 
 use super::*;
 use crate::api::{API_VERSION, Kind, ObjectId};
 use crate::sync::io::effect::Event;
 use crate::sync::io::poll::SourceFailure;
+use crate::sync::reasons::SourceReason;
 
 const NOTHING: [&str; 0] = [];
 
-/// What was told since this was asked last.
+/// The events since the last call.
 fn told(script: &mut Script) -> Vec<String> {
     let events = std::mem::take(&mut script.operator.events);
     let words = |Event { about, good, reason, .. }: &Event| {
@@ -28,14 +29,14 @@ fn told(script: &mut Script) -> Vec<String> {
     events.iter().map(words).collect()
 }
 
-/// One with these objects, of which all is told.
+/// One with these objects, of which all is reported.
 fn ready(wants: &[&str]) -> Script {
     let mut script = Script::new(&[], wants, 2);
     script.operator.events.clear();
     script
 }
 
-fn failure(reason: &'static str, message: &str) -> SourceFailure {
+fn failure(reason: SourceReason, message: &str) -> SourceFailure {
     SourceFailure { reason, message: message.into(), terminal: false, distrusts: false }
 }
 
@@ -51,16 +52,16 @@ fn g18_a_first_look_that_fails_is_told_once_and_not_by_the_next_operator() {
     let mut script = Script::start(vec![("one", git_sync("one", 2))]);
     script.run();
     script.fails("one");
-    assert_eq!(told(&mut script), ["Warning GitUnreachable GitSync/one"]);
+    assert_eq!(told(&mut script), ["Warning ConnectionFailed GitSync/one"]);
     // The same in other words.
     script.asks("one");
-    script.answers("one", Err(failure("GitUnreachable", "it hangs up")), false);
+    script.answers("one", Err(failure(SourceReason::ConnectionFailed, "it hangs up")), false);
     assert_eq!(script.status("one").conditions[0].message, "it hangs up");
     assert_eq!(told(&mut script), NOTHING);
     script.restart();
     script.pass(Duration::from_secs(3));
-    script.answers("one", Err(failure("GitUnreachable", "it hangs up")), false);
-    assert_eq!(script.ready("one"), "False: GitUnreachable");
+    script.answers("one", Err(failure(SourceReason::ConnectionFailed, "it hangs up")), false);
+    assert_eq!(script.ready("one"), "False: ConnectionFailed");
     assert_eq!(told(&mut script), NOTHING);
 }
 
@@ -99,7 +100,7 @@ fn g18_a_suspension_and_its_end_are_told_once_each() {
         script.edit_spec("one", "suspend", json!(suspend));
         assert_eq!(told(&mut script).concat(), event);
     }
-    script.answers("one", Err(failure("PathMissing", "no folder one")), false);
+    script.answers("one", Err(failure(SourceReason::PathMissing, "no folder one")), false);
     assert_eq!(told(&mut script), ["Warning PathMissing GitSync/one"]);
 }
 
@@ -131,14 +132,17 @@ fn g15_the_end_of_one_that_does_not_parse_is_told() {
 #[test]
 fn g18_another_reason_is_told_although_as_much_of_the_commit_is_applied_as_before() {
     let mut script = ready(&ALL[..2]);
-    let look = |script: &mut Script, reason: &'static str| {
+    let look = |script: &mut Script, reason: SourceReason| {
         script.asks("one");
-        script.answers("one", Err(failure(reason, reason)), false);
+        script.answers("one", Err(failure(reason, reason.as_str())), false);
         told(script)
     };
-    assert_eq!(look(&mut script, "GitUnreachable"), ["Warning GitUnreachable GitSync/one"]);
-    assert_eq!(look(&mut script, "RefNotFound"), ["Warning RefNotFound GitSync/one"]);
-    assert_eq!(look(&mut script, "RefNotFound"), NOTHING);
+    assert_eq!(
+        look(&mut script, SourceReason::ConnectionFailed),
+        ["Warning ConnectionFailed GitSync/one"]
+    );
+    assert_eq!(look(&mut script, SourceReason::RefNotFound), ["Warning RefNotFound GitSync/one"]);
+    assert_eq!(look(&mut script, SourceReason::RefNotFound), NOTHING);
     script.asks("one");
     script.finds_the_same("one");
     assert_eq!(told(&mut script), ["Normal Succeeded GitSync/one"]);
@@ -178,7 +182,7 @@ fn g18_a_refused_write_is_told_of_its_object_once_and_not_by_the_next_operator()
         script.finds_contents("one", &[(id("a"), content), (id("b"), 1)]);
         let both = ["Warning ProblemsFound GitSync/one", "Warning Refused ModelAPI/a"];
         assert_eq!(told(&mut script), both);
-        // Each look tries it again.
+        // Each poll tries it again.
         script.asks("one");
         script.finds_the_same("one");
         assert_eq!(told(&mut script), NOTHING);

@@ -5,6 +5,7 @@ mod dependencies;
 mod events;
 pub(in crate::sync) mod script;
 mod terminating;
+mod withdrawals;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -199,7 +200,7 @@ fn g22_held_deletes_name_another_sync_and_its_broken_files() {
     script.finds("two", &[], &["two/q.yaml", "two/p.yaml"]);
     let pending = script.pending().expect("held");
     assert_eq!(pending.unread, ["GitSync two: two/p.yaml", "GitSync two: two/q.yaml"]);
-    // Another file of it breaks between the look and the yes.
+    // Another file of it breaks between the poll and the yes.
     script.asks("two");
     script.finds("two", &[], &["two/q.yaml", "two/r.yaml"]);
     script.annotate(&of_sync("one"), keys::APPROVE_PRUNE, &pending.digest);
@@ -284,7 +285,7 @@ fn g12_an_approval_waits_for_a_look_that_began_after_it_and_for_no_other() {
     let before = script.said("one");
     script.fails("one");
     assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));
-    assert_eq!(script.ready("one"), "False: GitUnreachable");
+    assert_eq!(script.ready("one"), "False: ConnectionFailed");
     assert_eq!(script.said("one") - before, 1, "why it waits");
     script.pass(Duration::from_secs(3600));
     assert_eq!((script.objects(), script.looks("one")), (ALL.to_vec(), false));

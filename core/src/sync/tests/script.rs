@@ -19,6 +19,7 @@ use crate::sync::io::poll::Answer;
 use crate::sync::io::poll::SourceFailure;
 use crate::sync::properties::definition;
 use crate::sync::properties::repository::Definitions;
+use crate::sync::reasons::SourceReason;
 use crate::sync::simulation::operator::Operator;
 use crate::sync::simulation::server::{Name, Server};
 use crate::sync::transcripts::words;
@@ -32,7 +33,7 @@ pub(crate) struct Script {
     commits: usize,
     /// Requests that never get there.
     pub loses: Option<fn(&Call) -> bool>,
-    /// The pass whose status says this is dropped before it gets there; once.
+    /// The reconcile whose status says this is dropped before it gets there; once.
     pub drops: Option<fn(&GitSyncStatus) -> bool>,
     /// What happens while the next object is written, and is shown at once; once.
     pub meanwhile: Option<fn(&mut Server)>,
@@ -113,7 +114,7 @@ impl Script {
         self.log.iter_mut().for_each(|log| log.extend(heard.iter().cloned()));
     }
 
-    /// All that needs no look and no time to speak of.
+    /// All that needs no poll and no time to speak of.
     pub fn run(&mut self) {
         for _ in 0..10_000 {
             self.operator.at(self.now);
@@ -138,7 +139,7 @@ impl Script {
         panic!("it never comes to rest");
     }
 
-    /// A pass goes on until it waits or is over; whether it has asked for something.
+    /// A reconcile goes on until it waits or is over; whether it has asked for something.
     fn goes_on(&mut self, name: &str) -> bool {
         let mut some = false;
         loop {
@@ -186,12 +187,12 @@ impl Script {
         self.run();
     }
 
-    /// Whether a look of this one is under way.
+    /// Whether a poll of this one is under way.
     pub fn looks(&self, name: &str) -> bool {
         self.operator.polls.contains_key(name)
     }
 
-    /// Somebody asks a GitSync to look at its remote.
+    /// Somebody asks a GitSync to poll its remote.
     pub fn asks(&mut self, name: &str) {
         self.commits += 1;
         let said = self.commits.to_string();
@@ -222,7 +223,7 @@ impl Script {
         self.run();
     }
 
-    /// A commit as the look that is under way reads it.
+    /// A commit as the poll that is under way reads it.
     pub fn commit(&mut self, name: &str, catalog: Catalog) -> Arc<Loaded> {
         let spec = self.operator.polls[name].look.sync.spec.clone();
         self.commits += 1;
@@ -235,13 +236,13 @@ impl Script {
         Arc::new(loaded)
     }
 
-    /// The look that is under way finds this.
+    /// The poll that is under way finds this.
     pub fn finds_catalog(&mut self, name: &str, catalog: Catalog) {
         let loaded = self.commit(name, catalog);
         self.answers(name, Ok(loaded), true);
     }
 
-    /// The look that is under way finds a commit that wants these, with broken files.
+    /// The poll that is under way finds a commit that wants these, with broken files.
     pub fn finds(&mut self, name: &str, wants: &[&str], broken: &[&str]) {
         let mut catalog = Catalog::default();
         for name in wants {
@@ -269,7 +270,7 @@ impl Script {
 
     pub fn fails(&mut self, name: &str) {
         let failure = SourceFailure {
-            reason: "GitUnreachable",
+            reason: SourceReason::ConnectionFailed,
             message: "the remote does not answer".into(),
             terminal: false,
             distrusts: false,

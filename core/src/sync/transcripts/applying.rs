@@ -10,6 +10,7 @@ use crate::definition::Catalog;
 use crate::sync::io::poll::SourceFailure;
 use crate::sync::poll::Moved;
 use crate::sync::properties::repository::wrong;
+use crate::sync::reasons::SourceReason;
 use crate::sync::simulation::server::Name;
 use crate::sync::tests::script::{Script, git_sync, id, of_sync};
 
@@ -232,7 +233,7 @@ fn g6_g18_remotes_that_fail() {
     script.asks("one");
     script.say("the branch is gone");
     let failure = SourceFailure {
-        reason: "RefNotFound",
+        reason: SourceReason::RefNotFound,
         message: "no branch main".into(),
         terminal: true,
         distrusts: false,

@@ -1,4 +1,4 @@
-//! (tests) What an operator does in situations that people meet, written down line by line: every request, status, event and look,
+//! (tests) What an operator does in situations that people meet, written down line by line: every request, status, event and poll,
 //! and when it comes back. Each file beside this one is such a transcript. A change that alters one shows there what users will
 //! see; `UPDATE_TRANSCRIPTS=1 cargo test -p convoke-core transcripts` writes them anew, and the difference is to be read.
 #![allow(clippy::disallowed_methods)] // files and environment are of the test

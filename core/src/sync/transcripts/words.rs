@@ -1,4 +1,4 @@
-//! What an operator does, in words: one line for each request, status, event and look.
+//! What an operator does, in words: one line for each request, status, event and poll.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -162,7 +162,7 @@ fn about(sync: &str, about: &ObjectReference) -> String {
     format!(" of {kind}/{name}{lives}")
 }
 
-/// What a pass wants besides requests, or how it ended.
+/// What a reconcile wants besides requests, or how it ended.
 pub fn of_step(sync: &str, step: &Step<Ended>) -> Option<String> {
     let words = match step {
         Step::Do(Effect::Request(..) | Effect::Tick) | Step::Wait { .. } => return None,

@@ -1,14 +1,19 @@
-//! PlanMemory against a server that answers when it likes, on a clock that stands still while nothing waits.
+//! Plans against a server that takes a given time for each answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
 use super::*;
-use crate::api::Kind;
+use crate::api::{Kind, ObjectId};
+use crate::cluster::call_error::CallError;
+use crate::cluster::live::Stores;
+use crate::cluster::write::Deleted;
+use crate::sync::commit::desired::{Desired, SyncRef};
 use crate::sync::io::Coroutine;
 use crate::sync::io::drive::{drive, io, start};
-use crate::sync::io::effect::Replied;
+use crate::sync::io::effect::{Call, Replied, Reply};
+use crate::sync::plan::Victim;
 use crate::sync::properties::definition;
 
 const OBJECTS: usize = 600;
@@ -52,12 +57,12 @@ impl Server {
     }
 }
 
-/// A plan that is carried out in pieces; each creates what is not created yet.
+/// A commit that takes several plans; each creates the objects that are not created yet.
 struct Story {
     wanted: Vec<ObjectId>,
     desired: DesiredSet,
     made: BTreeSet<String>,
-    pieces: Resume,
+    resume: Resume,
     atomic: bool,
 }
 
@@ -70,8 +75,8 @@ impl Story {
         let desired: BTreeMap<_, _> =
             wanted.iter().map(|id| (id.clone(), Desired::new(definition(id, 1)))).collect();
         let desired = desired.into_iter().collect();
-        let (made, pieces) = (BTreeSet::new(), Resume::default());
-        Self { wanted, desired, made, pieces, atomic }
+        let (made, resume) = (BTreeSet::new(), Resume::default());
+        Self { wanted, desired, made, resume, atomic }
     }
 
     /// One plan: what it came to, what it asked the server, and how many seconds it took.
@@ -98,13 +103,13 @@ impl Story {
             sync: &sync,
             commit: "c",
             atomic: self.atomic,
-            go_on: &|| true,
-            absent: &|| true,
-            given: &|_, _| true,
-            until: io.now() + LONGEST,
+            is_current: &|| true,
+            is_absence_proven: &|| true,
+            is_handed_over: &|_, _| true,
+            deadline: io.now() + MAX_APPLY_TIME,
         };
         let mut settled = Settled::new();
-        let work = apply(&writer, &self.desired, &plan, &mut settled, &mut self.pieces);
+        let work = apply(&writer, &self.desired, &plan, &mut settled, &mut self.resume);
         let seconds = Duration::from_secs(server.seconds);
         let (outcome, took) = drive(Coroutine::new(io.clone(), work), start, |request| {
             (seconds, server.answer(request.call, &mut asked))
@@ -127,9 +132,9 @@ fn g18_writes_that_fail_slowly_end_in_time_and_the_next_plan_goes_on_with_the_re
     let mut tried: BTreeMap<String, usize> = BTreeMap::new();
     for piece in 0..6 {
         let (outcome, asked, seconds) = story.piece(Server { seconds: 10, code: 500 });
-        assert!(seconds <= LONGEST.as_secs() + 20, "{seconds} s");
-        assert_eq!(outcome.failures.len() + outcome.left, OBJECTS, "piece {piece}");
-        assert!(outcome.left >= OBJECTS / 3, "{} left", outcome.left);
+        assert!(seconds <= MAX_APPLY_TIME.as_secs() + 20, "{seconds} s");
+        assert_eq!(outcome.failures.len() + outcome.unstarted, OBJECTS, "piece {piece}");
+        assert!(outcome.unstarted >= OBJECTS / 3, "{} left", outcome.unstarted);
         assert!(names(&asked, "delete").is_empty() && outcome.pruned == 0, "nothing is deleted");
         // Whatever was left had been tried later than all that was tried now: models that fail keep no agent away.
         let now = names(&asked, "patch");
@@ -142,11 +147,11 @@ fn g18_writes_that_fail_slowly_end_in_time_and_the_next_plan_goes_on_with_the_re
     assert_eq!(tried.len(), OBJECTS);
     // It heals: all is written, what was deleted goes, and nothing of it is remembered.
     let (outcome, asked, _) = story.piece(Server { seconds: 0, code: 200 });
-    assert_eq!((outcome.created, outcome.pruned, outcome.left), (OBJECTS, 1, 0));
+    assert_eq!((outcome.created, outcome.pruned, outcome.unstarted), (OBJECTS, 1, 0));
     assert_eq!(names(&asked, "delete"), BTreeSet::from(["gone".to_owned()]));
     let first: Vec<_> = Kind::ALL.into_iter().collect();
     assert!(
-        story.pieces.together(&ObjectId::new(first[0], "o000"), &ObjectId::new(first[0], "new"))
+        story.resume.together(&ObjectId::new(first[0], "o000"), &ObjectId::new(first[0], "new"))
     );
 }
 
@@ -154,7 +159,7 @@ fn g18_writes_that_fail_slowly_end_in_time_and_the_next_plan_goes_on_with_the_re
 fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_nothing_after_that() {
     let mut story = Story::new(false);
     let (outcome, asked, seconds) = story.piece(Server { seconds: 2, code: 200 });
-    assert_eq!((outcome.created, outcome.pruned, outcome.left), (OBJECTS, 1, 0));
+    assert_eq!((outcome.created, outcome.pruned, outcome.unstarted), (OBJECTS, 1, 0));
     // Seven times 48 of each kind, and a delete.
     assert_eq!(seconds, 30);
     assert_eq!(asked.last().map(|(what, _)| *what), Some("delete"), "deletes come last");
@@ -162,15 +167,15 @@ fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_nothing_af
     let (mut story, mut all, mut pieces) = (Story::new(false), Vec::new(), Vec::new());
     loop {
         let (outcome, asked, seconds) = story.piece(Server { seconds: 10, code: 200 });
-        assert!(seconds <= LONGEST.as_secs() + 20 && outcome.failures.is_empty());
+        assert!(seconds <= MAX_APPLY_TIME.as_secs() + 20 && outcome.failures.is_empty());
         all.extend(asked);
         pieces.push(outcome.created);
-        if outcome.left == 0 {
+        if outcome.unstarted == 0 {
             assert_eq!(outcome.pruned, 1);
             break;
         }
         assert_eq!(
-            outcome.created + outcome.left,
+            outcome.created + outcome.unstarted,
             OBJECTS - pieces[..pieces.len() - 1].iter().sum::<usize>()
         );
         assert!(names(&all, "delete").is_empty(), "deletes wait for the last write");
@@ -180,7 +185,7 @@ fn g18_a_plan_that_makes_progress_is_one_piece_for_a_minute_and_loses_nothing_af
 }
 
 fn cut_short() -> Outcome {
-    Outcome { left: 1, ..Outcome::default() }
+    Outcome { unstarted: 1, ..Outcome::default() }
 }
 
 #[test]
@@ -189,7 +194,7 @@ fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its
     let mut all = Vec::new();
     for _ in 0..2 {
         let (outcome, asked, _) = story.piece(Server { seconds: 10, code: 200 });
-        assert!(outcome.rehearsed && outcome.left > 0 && outcome.created == 0);
+        assert!(outcome.rehearsed && outcome.unstarted > 0 && outcome.created == 0);
         assert!(names(&asked, "patch").is_empty() && names(&asked, "delete").is_empty());
         all.extend(asked);
     }
@@ -197,7 +202,7 @@ fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its
     while left > 0 {
         let (outcome, asked, _) = story.piece(Server { seconds: 5, code: 200 });
         assert!(outcome.created > 0, "it goes on");
-        left = outcome.left;
+        left = outcome.unstarted;
         all.extend(asked);
     }
     assert_eq!(all.iter().filter(|(what, _)| *what == "dry-run").count(), OBJECTS);
@@ -207,12 +212,12 @@ fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its
     let now = io(start()).now();
     let long_ago = now.checked_sub(Duration::from_secs(600)).expect("a moment");
     let given_up = |_: &mut Story| {};
-    let earlier = |story: &mut Story| story.pieces.end(&cut_short(), "c", long_ago);
-    let other = |story: &mut Story| story.pieces.end(&cut_short(), "d", now);
+    let earlier = |story: &mut Story| story.resume.end(&cut_short(), "c", long_ago);
+    let other = |story: &mut Story| story.resume.end(&cut_short(), "d", now);
     for last in [&given_up as &dyn Fn(&mut Story), &earlier, &other] {
         let mut story = Story::new(true);
         for id in &story.wanted {
-            story.pieces.accept(id.clone(), story.desired[id].applied.clone());
+            story.resume.accept(id.clone(), story.desired[id].applied.clone());
         }
         last(&mut story);
         let (outcome, asked, _) = story.piece(Server { seconds: 0, code: 200 });
@@ -222,6 +227,6 @@ fn g10_a_long_rehearsal_goes_on_where_it_ended_and_nothing_is_written_before_its
     // What would be refused keeps the rest from being asked for ever, and all from being written.
     let mut story = Story::new(true);
     let (outcome, asked, seconds) = story.piece(Server { seconds: 10, code: 500 });
-    assert!(outcome.rehearsed && outcome.left > 0 && seconds <= LONGEST.as_secs() + 20);
+    assert!(outcome.rehearsed && outcome.unstarted > 0 && seconds <= MAX_APPLY_TIME.as_secs() + 20);
     assert_eq!((outcome.failures.len(), names(&asked, "patch").len()), (asked.len(), 0));
 }

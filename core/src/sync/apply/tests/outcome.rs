@@ -1,12 +1,16 @@
-//! What a plan comes to: what is counted, told and learned of each reply, and what keeps deletes from being begun.
+//! The outcome of a plan: what is counted and learned of each reply, and what keeps deletes from being started.
 
 use std::sync::Arc;
 
 use futures::future::FutureExt;
 
 use super::*;
-use crate::api::Kind;
-use crate::sync::apply::guards_tests::{Server, failure, gone, id, object, same, with_writer};
+use crate::api::{Kind, keys};
+use crate::sync::apply::resume::Resume;
+use crate::sync::apply::writer::tests::{Server, failure, gone, id, object, same, with_writer};
+use crate::sync::apply::{Writer, apply};
+use crate::sync::commit::desired::{Desired, DesiredSet};
+use crate::sync::plan::{Plan, Settled, Settling, Update};
 use crate::sync::properties::definition;
 
 /// What keeps a plan from going on.
@@ -44,12 +48,17 @@ fn carried(server: &Arc<Server>, plan: Plan, mut settled: Settled, way: Way) -> 
     let desired: DesiredSet = [(id(), Desired::new(definition(&id(), 2)))].into_iter().collect();
     with_writer(server, Some(object(7, 1, same)), &|| true, |writer| {
         async move {
-            let (go_on, absent) = (move || !way.changed, move || !way.doubted);
-            let until = if way.late { writer.io.now() } else { writer.until };
-            let atomic = way.atomic;
-            let writer = Writer { go_on: &go_on, absent: &absent, until, atomic, ..*writer };
-            let mut pieces = Resume::default();
-            let outcome = apply(&writer, &desired, &plan, &mut settled, &mut pieces).await;
+            let (current, absent) = (move || !way.changed, move || !way.doubted);
+            let deadline = if way.late { writer.io.now() } else { writer.deadline };
+            let writer = Writer {
+                is_current: &current,
+                is_absence_proven: &absent,
+                deadline,
+                atomic: way.atomic,
+                ..*writer
+            };
+            let mut resume = Resume::default();
+            let outcome = apply(&writer, &desired, &plan, &mut settled, &mut resume).await;
             (outcome, settled)
         }
         .boxed()
@@ -102,13 +111,13 @@ fn g14_what_the_server_makes_of_an_object_is_learned_until_it_is_as_git_says() {
 fn g12_deletes_are_counted_by_what_came_of_each() {
     let server = Server::new(vec![gone(), gone()]);
     let outcome = plain(&server, delete(&["a", "b"]));
-    assert_eq!((outcome.pruned, outcome.taken, outcome.left), (2, 0, 0));
+    assert_eq!((outcome.pruned, outcome.skipped, outcome.unstarted), (2, 0, 0));
     assert!(!outcome.stopped && outcome.undeleted.is_empty());
 
     let other = |meta: &mut serde_json::Value| meta["uid"] = serde_json::json!("v");
     let server = Server::new(vec![failure(409), (200, object(8, 1, other))]);
     let outcome = plain(&server, delete(&["a"]));
-    assert_eq!((outcome.pruned, outcome.taken, outcome.left), (0, 1, 0));
+    assert_eq!((outcome.pruned, outcome.skipped, outcome.unstarted), (0, 1, 0));
 
     let server = Server::new(vec![failure(500), failure(500)]);
     let outcome = plain(&server, delete(&["a", "b"]));
@@ -117,10 +126,10 @@ fn g12_deletes_are_counted_by_what_came_of_each() {
     let server = Server::new(Vec::new());
     let late = Way { late: true, ..Way::default() };
     let (outcome, _) = carried(&server, delete(&["a", "b"]), Settled::new(), late);
-    assert_eq!((outcome.left, outcome.stopped), (2, false));
+    assert_eq!((outcome.unstarted, outcome.stopped), (2, false));
     for way in [Way { changed: true, ..Way::default() }, Way { doubted: true, ..Way::default() }] {
         let (outcome, _) = carried(&server, delete(&["a"]), Settled::new(), way);
-        assert_eq!((outcome.pruned, outcome.left, outcome.stopped), (0, 0, true));
+        assert_eq!((outcome.pruned, outcome.unstarted, outcome.stopped), (0, 0, true));
     }
     assert_eq!(server.asked(), Vec::<String>::new());
 }
@@ -140,7 +149,7 @@ fn g12_nothing_is_deleted_beside_a_write_that_is_not_done() {
     };
     let server = Server::new(vec![failure(409), (200, object(8, 1, paused)), gone()]);
     let outcome = plain(&server, update(false, &["b"]));
-    assert_eq!((outcome.taken, outcome.pruned), (1, 0), "it is paused by now");
+    assert_eq!((outcome.skipped, outcome.pruned), (1, 0), "it is paused by now");
 
     let server = Server::new(vec![done.clone(), gone()]);
     let going = Plan { terminating: vec![id()], ..update(false, &["b"]) };
@@ -149,7 +158,7 @@ fn g12_nothing_is_deleted_beside_a_write_that_is_not_done() {
     for way in [Way { changed: true, ..Way::default() }, Way { late: true, ..Way::default() }] {
         let server = Server::new(vec![done.clone(), gone()]);
         let (outcome, _) = carried(&server, update(false, &["b"]), Settled::new(), way);
-        assert_eq!((outcome.stopped, outcome.left), (way.changed, usize::from(way.late)));
+        assert_eq!((outcome.stopped, outcome.unstarted), (way.changed, usize::from(way.late)));
         assert_eq!((outcome.pruned, server.asked()), (0, Vec::<String>::new()));
     }
 }
@@ -159,13 +168,13 @@ fn g10_a_rehearsal_that_is_not_finished_says_why() {
     for way in [Way { changed: true, ..Way::default() }, Way { late: true, ..Way::default() }] {
         let (way, server) = (Way { atomic: true, ..way }, Server::new(Vec::new()));
         let (outcome, _) = carried(&server, update(false, &["b"]), Settled::new(), way);
-        assert_eq!((outcome.stopped, outcome.left, outcome.rehearsed), (way.changed, 1, true));
+        assert_eq!((outcome.stopped, outcome.unstarted, outcome.rehearsed), (way.changed, 1, true));
     }
     // Without anything to ask there is nothing to stop.
     let way = Way { atomic: true, changed: true, ..Way::default() };
     let server = Server::new(Vec::new());
     let (outcome, _) = carried(&server, Plan::default(), Settled::new(), way);
-    assert_eq!((outcome.stopped, outcome.left, outcome.rehearsed), (false, 0, false));
+    assert_eq!((outcome.stopped, outcome.unstarted, outcome.rehearsed), (false, 0, false));
 }
 
 #[test]

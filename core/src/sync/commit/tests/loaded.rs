@@ -144,10 +144,10 @@ fn g13_what_was_there_and_may_be_in_a_broken_file_is_not_forgotten() {
     let kept = two.measure[&id].kept.as_ref().expect("kept");
     assert_eq!((kept.commit.as_str(), kept.certain), ("c", true));
     let sync = SyncRef { uid: "u".into(), namespace: "n".into(), name: "s".into(), generation: 1 };
-    let mut board = WorkIndex::new(&sync, &two.measure, &nothing, &Settled::new());
-    assert_eq!(needless(&two, Some(&board), &nothing).len(), 2, "neither was ever there");
-    board.wrote(&id, &two.measure[&id]);
-    let old = needless(&two, Some(&board), &nothing);
+    let mut index = WorkIndex::new(&sync, &two.measure, &nothing, &Settled::new());
+    assert_eq!(needless(&two, Some(&index), &nothing).len(), 2, "neither was ever there");
+    index.wrote(&id, &two.measure[&id]);
+    let old = needless(&two, Some(&index), &nothing);
     assert_eq!(old.iter().map(|id| &*id.name).collect::<Vec<_>>(), ["b"]);
     let three = Loaded::of_without(&spec(), "e", catalog, Some(&two), &old);
     assert_eq!((three.measure.len(), last(&three)), (1, vec![("a", "a.yaml")]));

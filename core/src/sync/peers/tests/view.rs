@@ -76,9 +76,9 @@ fn g22_a_look_counts_when_it_began_after_the_commit_was_found_and_with_the_spec_
     let good = || Announced { polled: after, ..told(&["a"].into(), 1) };
     let asked = |told: Option<Announced>| {
         let peers = Peers::default();
-        let _nobody = told.map(|told| peers.tell(&other, told));
+        let _nobody = told.map(|told| peers.announce(&other, told));
         let view = peers.view(&main, found, Instant::now(), &store);
-        (view.unknown.len(), view.failed.len())
+        (view.not_polled.len(), view.failed.len())
     };
     assert_eq!(asked(None), (1, 0), "it has told nothing");
     assert_eq!(asked(Some(good())), (0, 0));
@@ -105,7 +105,7 @@ fn g22_what_is_in_a_broken_file_of_another_sync_is_wanted_by_it() {
     let loaded = Loaded::of(&spec.expect("a spec"), "c", catalog, None);
     let peers = Peers::default();
     let told = Announced { loaded: Some(Arc::new(loaded)), ..told(&BTreeSet::new(), 1) };
-    let _nobody = peers.tell(&other, told);
+    let _nobody = peers.announce(&other, told);
     let view = peers.view(&main, Seq::default(), Instant::now(), &store);
     assert_eq!(view.unproven(), Unproven::default());
     for (name, by) in [("good", Some("other")), ("broken", Some("other")), ("else", None)] {
@@ -118,7 +118,7 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     let (main, id) = (Key::new("team", "main"), ObjectId::new(Kind::ModelAPI, "a"));
     let peers = Peers::default();
     for name in ["main", "older", "younger"] {
-        let _nobody = peers.tell(&Key::new("team", name), told(&["a"].into(), 1));
+        let _nobody = peers.announce(&Key::new("team", name), told(&["a"].into(), 1));
     }
     let rival = |older: bool, younger: bool| {
         let store = live(&[MAIN, ("older", 100, older), ("younger", 300, younger)]);
@@ -136,18 +136,18 @@ fn g22_a_suspended_sync_keeps_what_it_wanted_and_takes_nothing() {
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // Nor of one whose remote was away, and which was suspended for that.
     let away = Announced { loaded: None, failed: true, ..told(&[].into(), 1) };
-    let _nobody = peers.tell(&silent, away);
+    let _nobody = peers.announce(&silent, away);
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
     // Also if it had been read once: nobody knows what has come since.
-    let _nobody = peers.tell(&silent, Announced { failed: true, ..told(&["a"].into(), 1) });
+    let _nobody = peers.announce(&silent, Announced { failed: true, ..told(&["a"].into(), 1) });
     assert_eq!(unread(Seq::default()), ["GitSync silent"]);
-    // It has looked after the commit was found, and was suspended then.
-    let _nobody = peers.tell(&silent, told(&["a"].into(), 1));
+    // It has polled after the commit was found, and was suspended then.
+    let _nobody = peers.announce(&silent, told(&["a"].into(), 1));
     assert_eq!(unread(Seq::default()), [""; 0]);
     // The next commit may have moved anything to it.
     assert_eq!(unread(Seq::next()), ["GitSync silent"]);
     let view = peers.view(&main, Seq::next(), Instant::now(), &store);
-    assert_eq!(view.unknown, [], "it is not asked");
+    assert_eq!(view.not_polled, [], "it is not asked");
     let reason = view.unproven().reason;
     assert!(reason.starts_with("GitSync silent is suspended, so"), "{reason}");
 }
@@ -172,7 +172,7 @@ fn g22_what_two_of_them_want_is_known_as_if_all_were_compared_each_time() {
             } else {
                 let set: BTreeSet<_> = NAMES.into_iter().filter(|_| dice.roll(2) == 0).collect();
                 wants.insert(key.clone(), set.clone());
-                peers.tell(&key, told(&set, round))
+                peers.announce(&key, told(&set, round))
             };
             check(&peers, &wants);
             // Who is concerned hears of it, and nobody else does.
@@ -199,7 +199,7 @@ fn g22_a_file_that_another_sync_cannot_read_may_hold_anything() {
             let peers = Peers::default();
             let told =
                 Announced { loaded: Some(loaded.clone()), failed, ..told(&BTreeSet::new(), 1) };
-            let _nobody = peers.tell(&Key::new("team", "other"), told);
+            let _nobody = peers.announce(&Key::new("team", "other"), told);
             let unproven = peers.view(&main, Seq::default(), Instant::now(), &store).unproven();
             let file = "GitSync other: b/p.yaml";
             let whole = failed.then_some("GitSync other");
@@ -217,11 +217,11 @@ fn g22_a_look_that_began_in_time_answers_a_question_and_an_older_one_does_not() 
     let since = Seq::next();
     let late = told(&BTreeSet::new(), 1);
     let _ = peers.ask(&key, since, Instant::now());
-    let _woken = peers.tell(&key, early);
+    let _woken = peers.announce(&key, early);
     assert!(peers.is_asked(&key), "it looks once more");
-    // Asked again while the look is on its way.
+    // Asked again while the poll is on its way.
     let _ = peers.ask(&key, since, Instant::now());
-    let _woken = peers.tell(&key, late);
+    let _woken = peers.announce(&key, late);
     assert!(!peers.is_asked(&key));
 }
 
@@ -255,20 +255,20 @@ fn g22_one_that_has_not_answered_for_a_minute_cannot_be_read() {
     let early = told(&BTreeSet::new(), 1);
     let since = Seq::next();
     assert!(peers.ask(&other, since, start));
-    // Asked again, and by a look that began too early: it has not answered yet.
-    assert!(!peers.ask(&other, since, start + GIVE_UP / 2), "it is asked already");
-    let _woken = peers.tell(&other, early);
+    // Asked again, and by a poll that began too early: it has not answered yet.
+    assert!(!peers.ask(&other, since, start + POLL_ANSWER_DEADLINE / 2), "it is asked already");
+    let _woken = peers.announce(&other, early);
     let view =
         |seconds: u64| peers.view(&main, since, start + Duration::from_secs(seconds), &store);
-    assert_eq!((view(59).unknown.len(), view(59).failed.len()), (1, 0));
-    assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 1));
-    // It was suspended meanwhile: its minute begins when it can look again.
+    assert_eq!((view(59).not_polled.len(), view(59).failed.len()), (1, 0));
+    assert_eq!((view(60).not_polled.len(), view(60).failed.len()), (0, 1));
+    // It was suspended meanwhile: its minute begins when it can poll again.
     let _woken = peers.take_waiters(&other);
     assert!(peers.ask(&other, since, start + Duration::from_secs(3600)));
-    assert_eq!((view(3659).unknown.len(), view(3659).failed.len()), (1, 0));
-    assert_eq!((view(3660).unknown.len(), view(3660).failed.len()), (0, 1));
-    let _woken = peers.tell(&other, told(&BTreeSet::new(), 1));
-    assert_eq!((view(60).unknown.len(), view(60).failed.len()), (0, 0));
+    assert_eq!((view(3659).not_polled.len(), view(3659).failed.len()), (1, 0));
+    assert_eq!((view(3660).not_polled.len(), view(3660).failed.len()), (0, 1));
+    let _woken = peers.announce(&other, told(&BTreeSet::new(), 1));
+    assert_eq!((view(60).not_polled.len(), view(60).failed.len()), (0, 0));
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn g22_broken_files_are_named_unless_they_are_many() {
         let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
         let peers = Peers::default();
         let told = Announced { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
-        let _nobody = peers.tell(&other, told);
+        let _nobody = peers.announce(&other, told);
         let view = peers.view(&main, Seq::default(), Instant::now(), &store);
         let files: Vec<_> = (0..named).map(|n| format!("GitSync other: b/{n}.yaml")).collect();
         let expected = if named == 0 { vec!["GitSync other".to_owned()] } else { files };
@@ -295,15 +295,15 @@ fn g22_broken_files_are_named_unless_they_are_many() {
 fn g22_what_a_look_has_read_is_known_before_a_pass_takes_it_in() {
     let (peers, [one, two]) = (Peers::default(), ["one", "two"].map(|n| Key::new("team", n)));
     let store = live(&[("one", 1, false), ("two", 2, false)]);
-    let _first = peers.tell(&one, told(&BTreeSet::new(), 0));
+    let _first = peers.announce(&one, told(&BTreeSet::new(), 0));
     assert!(!peers.wait(&one, &two, Seq::next()));
-    let (news, found) = (peers.news("team"), told(&BTreeSet::from(["a"]), 1));
-    peers.hear(&one, found.clone());
-    assert!(peers.news("team") > news, "a delete that is about to be sent is not");
+    let (news, found) = (peers.version("team"), told(&BTreeSet::from(["a"]), 1));
+    peers.announce_unreconciled(&one, found.clone());
+    assert!(peers.version("team") > news, "a delete that is about to be sent is not");
     let id = ObjectId::new(Kind::ModelAPI, "a");
     let view = peers.view(&two, Seq::default(), Instant::now(), &store);
     assert_eq!(view.wanted_by(&id).as_deref(), Some("one"));
-    assert_eq!(peers.tell(&one, found), [two], "whoever waits is woken when it is taken in");
+    assert_eq!(peers.announce(&one, found), [two], "whoever waits is woken when it is taken in");
 }
 
 #[test]
@@ -320,14 +320,14 @@ fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
     };
     let read = |wants: &[&'static str], round| {
         let told = told(&wants.iter().copied().collect(), round);
-        peers.hear(&giver, told.clone());
+        peers.announce_unreconciled(&giver, told.clone());
         told.loaded
     };
     let without = read(&["b"], 1);
     let gift = [(id.clone(), "other".to_owned())];
     assert_eq!(peers.give(&giver, &gift, without.as_ref()), ["other"]);
     assert!(gives());
-    // It has read another commit, and no pass has planned with it yet.
+    // It has read another commit, and no reconcile has planned with it yet.
     read(&["a", "b"], 2);
     assert!(!gives(), "it is wanted again");
     read(&["b"], 3);
@@ -347,16 +347,16 @@ fn g22_what_the_giver_wants_again_by_now_is_not_taken() {
 fn g22_only_another_commit_is_news_for_who_deletes() {
     let (peers, key) = (Peers::default(), Key::new("team", "other"));
     let first = told(&BTreeSet::from(["a"]), 1);
-    assert_eq!(peers.news("team"), 0);
-    let _woken = peers.tell(&key, first.clone());
-    let known = peers.news("team");
+    assert_eq!(peers.version("team"), 0);
+    let _woken = peers.announce(&key, first.clone());
+    let known = peers.version("team");
     assert!(known > 0, "it was not known at all");
     let again = Announced { polled: Seq::next(), ..first };
-    let _woken = peers.tell(&key, again);
-    assert_eq!(peers.news("team"), known, "the same commit");
-    let _woken = peers.tell(&key, told(&BTreeSet::from(["a"]), 2));
-    assert!(peers.news("team") > known, "another one, also when it wants the same");
-    assert_eq!(peers.news("far"), 0);
+    let _woken = peers.announce(&key, again);
+    assert_eq!(peers.version("team"), known, "the same commit");
+    let _woken = peers.announce(&key, told(&BTreeSet::from(["a"]), 2));
+    assert!(peers.version("team") > known, "another one, also when it wants the same");
+    assert_eq!(peers.version("far"), 0);
 }
 
 #[test]
@@ -380,14 +380,14 @@ fn g22_of_many_that_cannot_be_read_five_are_named() {
 fn g22_a_path_that_is_too_long_is_not_named() {
     let main = Key::new("team", "main");
     let store = live(&[MAIN, ("other", 100, false)]);
-    for (length, named) in [(MOST_PATH, true), (MOST_PATH + 1, false)] {
+    for (length, named) in [(MOST_NAMED_PATH, true), (MOST_NAMED_PATH + 1, false)] {
         let mut catalog = Catalog::default();
         catalog.broken_paths.insert("p".repeat(length));
         let spec = serde_json::from_value(serde_json::json!({"url": "https://git.example"}));
         let loaded = Arc::new(Loaded::of(&spec.expect("a spec"), "c", catalog, None));
         let peers = Peers::default();
         let told = Announced { loaded: Some(loaded), ..told(&BTreeSet::new(), 1) };
-        let _nobody = peers.tell(&Key::new("team", "other"), told);
+        let _nobody = peers.announce(&Key::new("team", "other"), told);
         let unproven = peers.view(&main, Seq::default(), Instant::now(), &store).unproven();
         let whole = unproven.unread == ["GitSync other"];
         assert_eq!(!whole, named, "{length}");

@@ -1,8 +1,9 @@
 //! Which deletes wait, and what releases them.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
 use super::super::brake::{self, MOST_APPROVED, limit, short};
 use super::*;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 #[test]
 fn g12_one_of_many_is_pruned_with_its_uid_and_version() {
@@ -97,7 +98,7 @@ fn g12_an_approval_releases_exactly_that_plan() {
     assert_eq!((pruned(&plan), held(&plan)), (vec!["d", "c"], vec!["b"]));
 }
 
-fn approval(input_key: &str, names: &[&str]) -> ApprovedPrune {
+pub(super) fn approval(input_key: &str, names: &[&str]) -> ApprovedPrune {
     let uids = names.iter().map(|name| short(&format!("uid-of-{name}"))).collect();
     ApprovedPrune { digest: "any".into(), input_key: input_key.into(), uids, unread: Vec::new() }
 }
@@ -198,7 +199,7 @@ pub(super) fn held(plan: &Plan) -> Vec<&str> {
 }
 
 impl World {
-    /// PlanMemory, and shows what is held, as a status does.
+    /// Plans, and shows the held deletes, as a status does.
     pub(super) fn show(&mut self) -> Plan {
         let plan = self.plan();
         self.pending = brake::pending(self.pending.as_ref(), &plan, self.input_key, &self.unproven);
@@ -450,89 +451,4 @@ pub(super) fn unread(names: &[&str]) -> Unproven {
     let reasons: Vec<_> =
         names.iter().map(|name| format!("GitSync {name} cannot be read")).collect();
     Unproven { unread, reason: reasons.join(", ") }
-}
-
-#[test]
-fn g22_an_absence_that_others_cannot_confirm_is_held_until_they_can_or_somebody_approves() {
-    let mut w = world(&["a", "b", "c"], &["a", "b", "c", "x"]);
-    w.unproven = unread(&["other"]);
-    let plan = w.show();
-    let shown = plan.held.clone().expect("held");
-    assert_eq!((held(&plan), shown.cause), (vec!["x"], Cause::Unproven));
-    assert_eq!(shown.reason, "GitSync other cannot be read");
-    assert_eq!(w.pending.as_ref().map(|pending| pending.requires_approval), Some(false));
-    // It can be read again.
-    w.unproven = Unproven::default();
-    assert_eq!((pruned(&w.plan()), w.plan().held), (vec!["x"], None));
-    // Or it never can.
-    (w.unproven, w.approval) = (unread(&["other"]), Some(shown.digest));
-    assert_eq!(pruned(&w.plan()), ["x"]);
-    // What its last good commit wanted is released by nobody.
-    w.others.wants.insert(id("x"));
-    assert!(w.plan().prune.is_empty());
-    assert_eq!(w.plan().given, [(id("x"), "other".to_owned())]);
-}
-
-#[test]
-fn g22_an_approval_counts_however_many_cannot_be_read() {
-    let mut w = three_of_eight();
-    let file = |n: usize| format!("GitSync many: f{n}.yaml");
-    let unread = (0..150).map(file).chain(["GitSync other".to_owned()]).collect();
-    w.unproven = Unproven { unread, reason: "not all can be read".into() };
-    let shown = w.show().held.expect("held").digest;
-    assert_eq!(
-        w.pending.as_ref().map(|it| &*it.unread),
-        Some(&["GitSync many", "GitSync other"].map(str::to_owned)[..])
-    );
-    assert_eq!(w.show().held.expect("held").digest, shown, "nothing has changed");
-    w.approval = Some(shown);
-    assert_eq!(w.show().prune.len(), 3);
-}
-
-#[test]
-fn g22_an_approval_is_given_in_spite_of_those_that_it_was_shown_with_and_of_no_others() {
-    for before in [&[][..], &["other"]] {
-        let mut w = three_of_eight();
-        w.unproven = unread(before);
-        let shown = w.show().held.expect("three are too many").digest;
-        // Between the look and the yes one more falls silent.
-        w.unproven = unread(&["other", "third"]);
-        w.approval = Some(shown.clone());
-        let plan = w.show();
-        assert_eq!((pruned(&plan), held(&plan).len()), (vec![], 3), "{before:?}");
-        let held = plan.held.expect("held");
-        assert_ne!(held.digest, shown);
-        assert!(held.reason.contains("GitSync third cannot be read"), "{}", held.reason);
-        // In the middle of carrying it out.
-        w.approval = Some(held.digest);
-        w.approved = w.show().released;
-        assert_eq!(w.plan().prune.len(), 3);
-        w.unproven = unread(&["fourth", "other", "third"]);
-        assert_eq!(w.plan().prune.len(), 0);
-        // They are mended, all or some.
-        w.unproven = unread(&["third"]);
-        assert_eq!(w.plan().prune.len(), 3);
-    }
-    // It was asked once more because of the approval, and is heard of again after that.
-    let mut w = three_of_eight();
-    w.unproven = unread(&["other"]);
-    w.approval = w.show().held.map(|held| held.digest);
-    w.unproven = Unproven::default();
-    w.approved = w.show().released;
-    w.live.remove(&id("x"));
-    w.unproven = unread(&["other"]);
-    assert_eq!(pruned(&w.plan()), ["z", "y"]);
-}
-
-#[test]
-fn g22_all_deletes_have_to_be_approved_in_spite_of_a_kind_that_is_not_shown() {
-    let victims = |names: &[&str]| -> Vec<Victim> {
-        let victim =
-            |name: &&str| Victim { id: id(name), uid: format!("uid-of-{name}"), version: 7 };
-        names.iter().map(victim).collect()
-    };
-    let approved = approval("abc .", &["c", "d"]);
-    assert!(brake::names_all(&approved, &victims(&["c", "d"])));
-    assert!(brake::names_all(&approved, &victims(&["d"])));
-    assert!(!brake::names_all(&approved, &victims(&["c", "e"])));
 }

@@ -1,7 +1,7 @@
 //! Objects of broken files, by their last good definitions.
 
 use super::*;
-use crate::sync::commit::last_good::LastGood;
+use crate::sync::commit::desired::LastGood;
 
 /// A world whose commit has errors: it wants a, and b is kept of an earlier one, in a file that is broken.
 fn broken(certain: bool) -> World {
@@ -82,37 +82,37 @@ fn g13_a_later_definition_that_may_have_been_applied_is_not_taken_back() {
 #[test]
 fn g13_what_is_quarantined_and_was_there_is_made_again() {
     let mut w = broken(true);
-    let mut board = w.board();
+    let mut index = w.index();
     w.live.remove(&id("b"));
     assert!(w.plan().is_settled(), "as far as is known, it was never there");
-    w.look(&mut board, "b");
-    let plan = w.plan_on(&board);
+    w.update(&mut index, "b");
+    let plan = w.plan_on(&index);
     assert_eq!((names(&plan.create), plan.quarantined.len()), (vec!["b"], 1));
     w.failure_policy = FailurePolicy::Atomic;
-    let plan = w.plan_on(&board);
+    let plan = w.plan_on(&index);
     assert_eq!((names(&plan.create), plan.waiting.len()), (vec!["b"], 0));
 
     // Another GitSync wants it.
     w.others.wants.insert(id("b"));
-    assert!(w.plan_on(&board).is_settled());
+    assert!(w.plan_on(&index).is_settled());
     w.others.wants.clear();
     // Its file can be read again, and does not show it.
     w.broken.clear();
     w.paths = BTreeSet::from(["a.yaml".to_owned(), "b.yaml".to_owned()]);
-    assert!(w.plan_on(&board).is_settled());
+    assert!(w.plan_on(&index).is_settled());
     // It may have been renamed into another one.
     w.paths.remove("b.yaml");
     w.broken_paths.insert("new.yaml".into());
-    assert_eq!(names(&w.plan_on(&board).create), ["b"]);
+    assert_eq!(names(&w.plan_on(&index).create), ["b"]);
 
     // What was never applied is no part of a good state where all or nothing is applied.
     keep(&mut w, "b", want("c").1, true);
-    w.look(&mut board, "b");
-    assert!(w.plan_on(&board).is_settled());
+    w.update(&mut index, "b");
+    assert!(w.plan_on(&index).is_settled());
     w.failure_policy = FailurePolicy::default();
-    assert_eq!(names(&w.plan_on(&board).create), ["b"]);
+    assert_eq!(names(&w.plan_on(&index).create), ["b"]);
     keep(&mut w, "b", want("c").1, false);
-    assert!(w.plan_on(&board).is_settled());
+    assert!(w.plan_on(&index).is_settled());
 }
 
 #[test]

@@ -90,9 +90,9 @@ fn g15_only_objects_with_exactly_this_mark_go_and_in_reverse() {
 #[test]
 fn g15_what_others_keep_is_named_and_waited_for_two_minutes() {
     let seconds = Duration::from_secs;
-    assert_eq!(patience(0, seconds(0)), None);
-    assert_eq!(patience(2, seconds(50)), Some(seconds(70)));
-    assert_eq!(patience(2, seconds(120)), None);
+    assert_eq!(wait_for_finalizers(0, seconds(0)), None);
+    assert_eq!(wait_for_finalizers(2, seconds(50)), Some(seconds(70)));
+    assert_eq!(wait_for_finalizers(2, seconds(120)), None);
     let id = |name| (ObjectId::new(Kind::Agent, name), "a.example/x, b.example/y".to_owned());
     let words = "finalizers keep 2 object(s); first: Agent/one (a.example/x, b.example/y)";
     assert_eq!(keepers(&[id("one"), id("two")]), words);

@@ -67,7 +67,7 @@ impl Oracle {
         });
     }
 
-    /// A pass reads its GitSync: what it sees no annotation of any more is taken back.
+    /// A reconcile reads its GitSync: what it sees no annotation of any more is taken back.
     pub(super) fn taken_back(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
         let Some(entry) = operator.entry(name) else { return };
         let said = entry.value.facts.annotations.get(keys::APPROVE_PRUNE);

@@ -19,9 +19,9 @@ use crate::sync::simulation::operator::Operator;
 /// What the stores have shown at one moment.
 pub type Shown = Rc<Vec<(ObjectId, Live)>>;
 
-/// What a pass of a GitSync may have seen at one moment.
+/// What a reconcile of a GitSync may have seen at one moment.
 pub struct Moment {
-    /// What decides about it: changes of the stores, looks that have ended, and the commit that was found.
+    /// What decides about it: changes of the stores, polls that have ended, and the commit that was found.
     of: (u64, u64, Option<usize>),
     shown: Shown,
     /// The GitSync as it was shown.
@@ -103,7 +103,7 @@ impl Moment {
 }
 
 impl Oracle {
-    /// A pass goes on: what it may have seen by now.
+    /// A reconcile goes on: what it may have seen by now.
     pub fn moment(&mut self, name: &str, operator: &Operator, trees: &[Tree]) {
         let found = self.looked.get(name).and_then(|looked| looked.found).map(|(head, _)| head);
         let of = (operator.changes(), self.news, found);

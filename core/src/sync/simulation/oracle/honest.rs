@@ -68,7 +68,7 @@ impl Oracle {
         true
     }
 
-    /// Whether a change of an object cannot have been known to the pass that is under way.
+    /// Whether a change of an object cannot have been known to the reconcile that is under way.
     fn is_news(&self, name: &str, id: &ObjectId) -> bool {
         let (Some((at, writer)), Some(pass)) = (self.written.get(id), self.passes.get(name)) else {
             return false;
@@ -77,7 +77,7 @@ impl Oracle {
         *at > shown && *writer != Writer::Coroutine(pass.number)
     }
 
-    /// What is not so although it is said that this commit is applied. While a pass goes on, what has changed since it began is
+    /// What is not so although it is said that this commit is applied. While a reconcile goes on, what has changed since it began is
     /// left out; when nothing goes on, everything counts.
     fn lie(
         &self,

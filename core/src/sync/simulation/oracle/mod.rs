@@ -41,7 +41,7 @@ struct Digest {
     wider: Option<(usize, BTreeSet<String>)>,
 }
 
-/// What a look that is under way has seen: the commit, when, and of which spec and folder.
+/// What a poll that is under way has seen: the commit, when, and of which spec and folder.
 #[derive(Debug, Clone)]
 struct Sees {
     head: usize,
@@ -50,7 +50,7 @@ struct Sees {
     folder: String,
 }
 
-/// What an operator's looks at the remote have told it of a GitSync.
+/// What an operator's polls of the remote have told it of a GitSync.
 #[derive(Debug, Clone, Default)]
 struct Looked {
     sees: Option<Sees>,
@@ -58,13 +58,13 @@ struct Looked {
     found: Option<(usize, u64)>,
     /// In which folder.
     folder: String,
-    /// When the remote showed what the last good look has read.
+    /// When the remote showed what the last good poll has read.
     seen: Option<u64>,
-    /// How many looks had ended when that one had.
+    /// How many polls had ended when that one had.
     ended: u64,
-    /// For which spec the last look was, whether or not it failed.
+    /// For which spec the last poll was, whether or not it failed.
     answered: i64,
-    /// Whether the last look failed.
+    /// Whether the last poll failed.
     failed: bool,
     /// Whether the commit has errors, and what was wanted before it could not be read.
     lost: bool,
@@ -81,7 +81,7 @@ struct Place {
     is_past: bool,
 }
 
-/// A pass of a GitSync.
+/// A reconcile of a GitSync.
 #[derive(Default)]
 struct Coroutine {
     number: u64,
@@ -100,9 +100,9 @@ struct Coroutine {
 /// Who has written an object last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// This pass of the operator.
+    /// This reconcile of the operator.
     Coroutine(u64),
-    /// A pass that nobody goes on with.
+    /// A reconcile that nobody goes on with.
     Late,
     /// A person.
     Person,
@@ -122,7 +122,7 @@ pub struct Oracle {
     looked: BTreeMap<String, Looked>,
     /// The earlier commit that this operator has read of a GitSync whose newest one was broken when it began.
     earlier: BTreeMap<String, usize>,
-    /// How many looks have ended.
+    /// How many polls have ended.
     news: u64,
     /// How many had when a GitSync asked for the last write of an object.
     knowing: BTreeMap<(String, ObjectId), u64>,
@@ -150,7 +150,7 @@ pub struct Oracle {
     /// What the stores showed last, and what may be wanted; and of what state that is.
     shown_last: Option<(u64, Shown)>,
     others_last: Option<(u64, Rc<BTreeSet<(usize, ObjectId)>>)>,
-    /// The pass of each GitSync that is under way, or was the last one.
+    /// The reconcile of each GitSync that is under way, or was the last one.
     passes: BTreeMap<String, Coroutine>,
     /// What this operator has said last of each GitSync.
     said: BTreeMap<String, Rc<Request>>,
@@ -262,7 +262,7 @@ impl Oracle {
         self.written.insert(id.clone(), (log, Writer::Person));
     }
 
-    /// A pass begins.
+    /// A reconcile begins.
     pub fn begins(&mut self, name: &str, operator: &Operator) {
         let shown = [0, 1, 2].map(|watch: usize| operator.watches[watch].cursor);
         let number = operator.active.get(name).copied().unwrap_or_default();
@@ -271,7 +271,7 @@ impl Oracle {
         self.passes.insert(name.to_owned(), pass);
     }
 
-    /// A pass goes on. At first it reads its GitSync.
+    /// A reconcile goes on. At first it reads its GitSync.
     pub fn reads(&mut self, name: &str, operator: &Operator, counts: &mut Counts) {
         let Some(pass) = self.passes.get_mut(name) else { return };
         if !std::mem::replace(&mut pass.has_read, true) {
@@ -279,7 +279,7 @@ impl Oracle {
         }
     }
 
-    /// A remote has shown a commit to a look.
+    /// A remote has shown a commit to a poll.
     pub fn looks(&mut self, name: &str, (head, tick): (usize, u64), of: (i64, String)) {
         let (generation, folder) = of;
         let looked = self.looked.entry(name.to_owned()).or_default();
@@ -291,7 +291,7 @@ impl Oracle {
         self.earlier.insert(name.to_owned(), commit);
     }
 
-    /// That look has ended: whether nothing is known of what was before it; or in vain.
+    /// That poll has ended: whether nothing is known of what was before it; or in vain.
     pub fn polled(&mut self, name: &str, ended: Option<bool>, trees: &[Tree]) {
         let looked = self.looked.entry(name.to_owned()).or_default();
         let Some(Sees { head, tick, generation, folder }) = looked.sees.take() else { return };

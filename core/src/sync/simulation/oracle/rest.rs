@@ -30,7 +30,7 @@ impl Oracle {
                 continue;
             }
             if SYNCS.iter().any(|(other, _, _)| suspended(other)) {
-                // One that is suspended may have wanted it when it looked last: then it is not made again.
+                // One that is suspended may have wanted it when it polled last: then it is not made again.
                 continue;
             }
             let Some(sync) = server.get(&Name::Sync(name.clone())) else { continue };

@@ -265,7 +265,7 @@ impl Oracle {
         if ends || suspended || place(taker) < place(from) {
             return;
         }
-        // What its last look has read was known to all when this was asked for.
+        // What its last poll has read was known to all when this was asked for.
         let knew = self.knowing.get(&(taker.to_owned(), id.clone())).copied().unwrap_or_default();
         let generation = giver.and_then(|giver| giver["metadata"]["generation"].as_i64());
         let looked = self.looked.get(from).filter(|looked| looked.ended <= knew);

@@ -37,9 +37,9 @@ fn g18_what_failed_and_what_was_not_tried_yet_are_told_apart() {
         hint: None,
         object: None,
     };
-    let said = |problems: &[Problem], carried: &Remaining| {
+    let said = |problems: &[Problem], remaining: &Remaining| {
         let Verdict { reason, message, ready, reconciling, .. } =
-            verdict("main@sha1:0", problems, &Plan::default(), carried);
+            verdict("main@sha1:0", problems, &Plan::default(), remaining);
         assert!(!ready && reconciling);
         (reason, message)
     };

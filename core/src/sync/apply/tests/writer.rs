@@ -1,20 +1,22 @@
-//! What stands between a plan and its writes: each request says what it was judged by, and what has changed meanwhile is judged
-//! again. A small API server answers each request on its own terms, and keeps what it was asked.
+//! Writes check an object once more when they are sent, and name the version that was checked. A small API server answers with
+//! prepared replies, and records the requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use std::time::Duration;
-
 use futures::future::{BoxFuture, FutureExt};
-use serde_json::{Value, json};
+use parking_lot::Mutex;
+use serde_json::json;
 
 use super::*;
 use crate::api::Kind;
+use crate::cluster::write::Deleted;
+use crate::sync::apply::impersonation::Rejection;
+use crate::sync::apply::{MAX_APPLY_TIME, Pruned};
 use crate::sync::io::Coroutine;
 use crate::sync::io::drive::{drive, io, start};
 use crate::sync::io::effect::Replied;
+use crate::sync::plan::Victim;
 use crate::sync::properties::definition;
 
 /// Answers with these, in their order; then with a failure.
@@ -142,10 +144,10 @@ pub(crate) fn with_writer<T>(
         sync: &sync,
         commit: "c",
         atomic: false,
-        go_on: &|| true,
-        absent,
-        given: &|mark, _| mark.sync_uid != "keeps",
-        until: io.now() + LONGEST,
+        is_current: &|| true,
+        is_absence_proven: absent,
+        is_handed_over: &|mark, _| mark.sync_uid != "keeps",
+        deadline: io.now() + MAX_APPLY_TIME,
     };
     let pass = Coroutine::new(io.clone(), work(&writer));
     drive(pass, start, |request| (Duration::ZERO, server.answer(&request.call))).0
@@ -163,8 +165,8 @@ fn updated(
     let job = Job { id: id(), want, mode, adopted, drifted: false };
     with_writer(server, shown, &|| true, |writer| {
         async move {
-            let slot = writer.io.permit().await;
-            let updated = writer.update(slot, &job, "u").await;
+            let permit = writer.io.permit().await;
+            let updated = writer.update(permit, &job, "u").await;
             updated.map(|seen| seen.map(|(before, _)| before))
         }
         .boxed()
@@ -267,7 +269,7 @@ fn g12_a_delete_says_uid_and_version_and_one_that_changed_is_judged_again() {
     all.push(("protected", protected));
     for (what, change) in all {
         let server = Server::new(vec![failure(409), (200, object(8, 1, change))]);
-        assert_eq!(pruned(&server, true), Ok(Pruned::Taken), "{what}");
+        assert_eq!(pruned(&server, true), Ok(Pruned::Skipped), "{what}");
         assert_eq!(server.asked(), ["DELETE u/7", "GET -/-"], "{what}");
     }
     let server = Server::new(vec![failure(409), failure(404)]);
