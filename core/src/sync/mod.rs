@@ -1,27 +1,27 @@
-//! The engine: a commit's desired set against the live objects, and the writes that close the gap.
+//! The engine: compares the desired set of a commit with the live objects, and writes the differences.
 //!
 //! ```text
-//!  poll ─► commit ─► plan ─► apply ─► status          each arrow: what the next step is given
+//!  poll ─► commit ─► plan ─► apply ─► status          each arrow: the input of the next step
 //!                     ▲        ▲
 //!                   peers    io (requests, time)
 //! ```
 //! | module | what | its imports |
 //! |---|---|---|
 //! | [`commit`] | what a commit wants: the desired set, last good definitions, the commit as it was read | |
-//! | [`io`] | how a reconcile asks for requests, polls and the time, and gets its answers | `commit` |
-//! | [`plan`] | what is to be done (pure): the plan, the prune brake, the quarantine, the work index | `commit` |
+//! | [`io`] | the input and output of a reconcile: requests, polls and the time | `commit` |
+//! | [`plan`] | the plan (pure), the prune brake, the quarantine, the work index | `commit` |
 //! | [`apply`] | the plan's writes: order, resume, impersonation, contention, problems | `io`, `plan` |
 //! | [`peers`] | the other GitSyncs of the namespace: hand-over, questions before a delete, `dependsOn` | `io`, `plan` |
 //! | [`status`] | what people see: conditions, history, events, and the one writer of the status | `apply`, `plan` |
-//! | [`poll`] | when the remote is polled, and what came of it | `peers`, `status` |
+//! | [`poll`] | when a remote is polled, and the answer | `peers`, `status` |
 //! | [`reconcile`] | one reconcile of a GitSync, from top to bottom; its deletion | all of them |
-//! | [`machine`] | runs reconciles without input and output; whoever drives it does what it asks for | `reconcile` |
+//! | [`machine`] | runs the reconciles of a namespace without input and output | `reconcile` |
 //! | [`triggers`] | which changes of objects start a reconcile | `plan`, `status` |
-//! | [`published`] | what the engine says to controllers | `commit` |
+//! | [`published`] | what the engine publishes to the controllers | `commit` |
 //! | [`preview`] | a plan without an operator, for the command line | `plan` |
 //!
-//! Absence must be proven: a commit with any error deletes nothing, deletes run last and only after every other
-//! write of the plan succeeded, and each carries the uid and version of the object that was looked at.
+//! Absence must be proven. A commit with an error deletes nothing. Deletes run last, and only after every other write of the plan
+//! succeeded. Each delete names the uid and version of the object that was checked.
 
 pub mod apply;
 pub mod commit;

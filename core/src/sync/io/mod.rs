@@ -146,7 +146,7 @@ impl Io {
     pub async fn permit(&self) -> Permit {
         let (grant, granted) = oneshot::channel();
         self.lock().permits.push_back(grant);
-        // An error is impossible here: whoever drops the reconcile drops both ends.
+        // No error is possible: both ends are dropped with the reconcile.
         let _ = granted.await;
         Permit(())
     }

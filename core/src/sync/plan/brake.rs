@@ -179,10 +179,10 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
     });
     // It counts only while all that cannot be read was known when it was given.
     let earlier = remembered.filter(|earlier| covers(&earlier.unread, inputs.unproven));
-    let said = inputs.approval.filter(|said| Some(*said) != inputs.handled);
+    let given = inputs.approval.filter(|given| Some(*given) != inputs.handled);
     // A shown digest stands for the shown objects, even if some do not exist any more.
     let shown = shown(inputs).filter(|shown| {
-        said == Some(shown.digest.as_str()) && covers(&shown.unread, inputs.unproven)
+        given == Some(shown.digest.as_str()) && covers(&shown.unread, inputs.unproven)
     });
     let known = uids(earlier.iter().flat_map(|earlier| &earlier.uids));
     let named = uids(shown.iter().flat_map(|shown| &shown.uids));
@@ -200,7 +200,7 @@ fn release(victims: Vec<Victim>, left: &BTreeSet<String>, inputs: &Inputs<'_>) -
     };
     // The unread ones of the shown digest: they may be unread again later, for example after another poll.
     let unread = shown.unread.clone();
-    // An earlier approval stays, unless the new one knew of fewer unread ones.
+    // An earlier approval stays, unless the new digest was shown with unread ones that the earlier one did not know of.
     let before = remembered.filter(|before| all_known(&unread, &before.unread));
     let before = before.map(|before| before.uids.as_slice()).unwrap_or_default();
     let stays = |uid: &&String| is_new(uid) || before.contains(*uid);
@@ -436,9 +436,10 @@ pub fn acted_on(
     plan: &Plan,
     pending: Option<&PendingPrune>,
 ) -> Option<String> {
-    let given = |said: &str| plan.released.as_ref().is_some_and(|released| released.digest == said);
-    let open = |said: &str| pending.is_some_and(|pending| pending.digest == said);
-    let done = approval.filter(|said| given(said) || !open(said))?;
+    let is_released =
+        |given: &str| plan.released.as_ref().is_some_and(|released| released.digest == given);
+    let is_open = |given: &str| pending.is_some_and(|pending| pending.digest == given);
+    let done = approval.filter(|given| is_released(given) || !is_open(given))?;
     Some(done.chars().take(64).collect())
 }
 

@@ -10,7 +10,7 @@ use crate::cluster::store::Key;
 /// The most dirty objects that are kept for one GitSync. A GitSync with more checks all objects.
 const MAX_DIRTY_OBJECTS: usize = 1000;
 
-/// The dirty objects of each GitSync, and other changes that plans ask for. At most [`MAX_DIRTY_OBJECTS`] for each.
+/// The dirty objects of each GitSync, and other changes that plans ask for. At most `MAX_DIRTY_OBJECTS` for each.
 #[derive(Default)]
 pub struct Dirty {
     objects: Mutex<BTreeMap<Key, BTreeSet<ObjectId>>>,

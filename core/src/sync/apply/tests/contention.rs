@@ -43,7 +43,7 @@ fn g14_three_reverts_in_a_minute_are_a_fight_that_backs_off_and_ends() {
         // A new definition is no revert, and is written.
         assert!(contention.hold(&mut changed(false), &desired, at(30)).is_empty());
         assert!(contention.hold(&mut gone(), &wants(2).0, at(30)).is_empty());
-        // At the very moment it is brought back.
+        // At this very moment it is reverted.
         assert!(contention.hold(&mut plan(), &desired, at(79)).len() == 1);
         assert!(contention.hold(&mut plan(), &desired, at(80)).is_empty());
         // The next pauses double.

@@ -43,7 +43,7 @@ fn delete(names: &[&str]) -> Plan {
     Plan { prune: victims(names), ..Plan::default() }
 }
 
-/// What a plan comes to over a store that shows the object at version 7, and what is known of objects that never settle.
+/// The outcome of a plan over a store that has the object at version 7, and the settled objects after it.
 fn carried(server: &Arc<Server>, plan: Plan, mut settled: Settled, way: Way) -> (Outcome, Settled) {
     let desired: DesiredSet = [(id(), Desired::new(definition(&id(), 2)))].into_iter().collect();
     with_writer(server, Some(object(7, 1, same)), &|| true, |writer| {

@@ -104,7 +104,7 @@ pub(crate) fn object(version: u64, content: usize, change: impl FnOnce(&mut Valu
 
 pub(crate) fn same(_: &mut Value) {}
 
-/// What others may do to an object between a plan and a write, each so that the object is not to be touched any more.
+/// Changes by others between a plan and a write, after each of which the object must not be written any more.
 fn interference() -> [(&'static str, fn(&mut Value)); 6] {
     [
         ("paused", |meta| meta["annotations"][keys::RECONCILE] = json!(keys::DISABLED)),

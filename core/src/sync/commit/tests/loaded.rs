@@ -169,7 +169,7 @@ fn g13_after_a_start_the_commit_that_was_applied_tells_what_was_wanted_before() 
     assert_eq!(known.measure.len(), 1, "b is not in its file, which is good");
     let kept = known.measure[&id].kept.as_ref().expect("kept");
     assert_eq!((kept.commit.as_str(), kept.certain), ("c", false), "others may lie between");
-    // What that commit cannot tell itself is still not known.
+    // A commit with errors does not show what was wanted before it.
     let faulty = commit(None, &[("a", "q.yaml")], true);
     assert!(newest().started_after(Some(&faulty)).lost);
     let good = commit(None, &[("a", "q.yaml")], false);

@@ -1,4 +1,4 @@
-//! Changes by hand, told from changes in Git.
+//! Manual changes, distinguished from changes in Git.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn g14_what_is_drift_follows_from_what_was_applied_and_not_from_what_the_object_
     w.update(&mut index, "a");
     assert_eq!(names(&w.plan_on(&index).drifted), ["a"]);
 
-    // A write counts, though the object was changed again before anybody looked.
+    // A write counts, though the object was changed again before the next plan.
     let (_, third) = want("d");
     w.desired.insert(id("a"), third.clone());
     w.update(&mut index, "a");

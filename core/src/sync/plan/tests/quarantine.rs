@@ -71,7 +71,7 @@ fn g13_a_later_definition_that_may_have_been_applied_is_not_taken_back() {
     edit(&mut w, "b");
     annotate(w.live.get_mut(&id("b")).expect("b"), keys::APPLIED, "a later definition");
     assert!(w.plan().is_settled());
-    // Where every commit is known there is no later one, and it is brought to the last good one.
+    // Where every commit is known there is no later one, and the object is reverted to the last good one.
     let kept = want("b").1;
     keep(&mut w, "b", kept, true);
     assert_eq!(updated(&w.plan()), [("b", false)]);

@@ -47,7 +47,7 @@ fn g22_an_approval_is_given_in_spite_of_those_that_it_was_shown_with_and_of_no_o
         let mut w = three_of_eight();
         w.unproven = unread(before);
         let shown = w.show().held.expect("three are too many").digest;
-        // Between the look and the yes one more falls silent.
+        // Between the report and the approval one more cannot be read.
         w.unproven = unread(&["other", "third"]);
         w.approval = Some(shown.clone());
         let plan = w.show();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sync::commit::loaded::tests::commit;
+use crate::sync::reasons::SourceReason;
 
 #[test]
 fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
@@ -16,7 +17,7 @@ fn g18_a_look_that_panics_is_a_failure_and_what_was_read_before_stays() {
     assert!(news(), "a plan that is being carried out stops");
     let answer = remote.take_answer().expect("an answer");
     let failure = answer.failure.expect("a failure");
-    assert_eq!((failure.reason.as_str(), failure.terminal), ("InternalError", false));
+    assert_eq!((failure.reason, failure.terminal), (SourceReason::InternalError, false));
     assert!(failure.message.contains("bug of Convoke; hint: revert"), "{}", failure.message);
     assert_eq!((answer.question.generation, answer.changed), (7, false));
     assert_eq!(answer.question.request.as_deref(), Some("now"));

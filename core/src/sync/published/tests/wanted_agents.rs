@@ -38,7 +38,7 @@ fn a3_agents_that_are_told_by_what_differs_are_those_that_are_told_anew() {
             let at = dice.roll(2);
             let before = wanted_names(told[at].as_ref());
             if dice.one_in(8) {
-                // The GitSync goes, or its operator starts anew: nothing was told before.
+                // The GitSync is deleted, or its operator restarts: nothing was published before.
                 wanted.forget(&syncs[at]);
                 told[at] = None;
             } else {
