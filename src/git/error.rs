@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::net::{NetError, NotAllowed};
 use convoke_core::sync::commit::source_error::SourceError;
-use convoke_core::text::is_invisible;
 use convoke_core::sync::reasons::SourceReason;
+use convoke_core::text::is_invisible;
 
 /// Why a repository cannot be asked, fetched or read.
 ///

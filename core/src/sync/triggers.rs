@@ -32,7 +32,7 @@ pub fn listen(
     stores.git_syncs.on_change(move |change| git_syncs.changed(change, &clock));
     // Weak: the stores own their listeners.
     let (all_sink, syncs) = (sink.clone(), Arc::downgrade(&stores.git_syncs));
-    stores.on_turn(move || {
+    stores.on_silence_change(move || {
         for (key, _) in syncs.upgrade().iter().flat_map(|syncs| syncs.all()) {
             all_sink(key, Duration::ZERO);
         }

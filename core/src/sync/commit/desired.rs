@@ -9,6 +9,7 @@ use crate::cluster::live::{SpecHash, hash_json};
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Definition};
 use crate::shared_map::SharedMap;
+use crate::text::hex;
 
 /// The GitSync that a plan is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]

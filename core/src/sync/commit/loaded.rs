@@ -194,13 +194,6 @@ impl Coordinates {
 /// The longest `spec.timeout`. The schema enforces it, but not for objects that are older than this rule.
 pub const MAX_SPEC_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Parses a Go duration of whole units, such as `1m30s`.
-#[must_use]
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let duration: kube::core::Duration = text.parse().ok()?;
-    (!duration.is_negative()).then(|| duration.into())
-}
-
 #[cfg(test)]
 #[path = "tests/loaded.rs"]
 pub(crate) mod tests;

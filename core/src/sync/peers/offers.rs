@@ -17,7 +17,7 @@ use crate::sync::plan::work_index::WorkIndex;
 /// cost grows with the open objects of the work index and with the differences between the two commits.
 pub(crate) fn candidates(newest: &Loaded, index: &WorkIndex, earlier: &Loaded) -> Vec<ObjectId> {
     let gone = changes(&earlier.desired, &newest.desired).into_iter();
-    let gone = gone.filter(|(_, change)| *change == Change::Gone).map(|(id, _)| id);
+    let gone = gone.filter(|(_, change)| *change == Change::Removed).map(|(id, _)| id);
     index.open().cloned().chain(gone).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
-use crate::definition::diagnostic::printable;
 use crate::sync::plan::actions::Plan;
+use crate::text::printable;
 
 /// How many characters of an approval a message repeats. A digest has 16, but an annotation may have any value.
 const MAX_REPEATED_CHARS: usize = 40;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
-use crate::sync::commit::loaded::{Loaded, MAX_SPEC_TIMEOUT, parse_duration};
+use crate::sync::commit::loaded::{Loaded, MAX_SPEC_TIMEOUT};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::{Effect, PollRequest};
 use crate::sync::io::poll::{Answer, AnswerSlot, Found, Question, SourceFailure};

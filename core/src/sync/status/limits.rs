@@ -2,7 +2,7 @@
 
 use crate::api::ObjectId;
 use crate::api::git_sync::{GitSyncStatus, Problem};
-use crate::definition::diagnostic::printable;
+use crate::text::printable;
 
 /// Problems that a status lists.
 pub(super) const MOST_PROBLEMS: usize = 100;

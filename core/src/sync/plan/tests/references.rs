@@ -4,13 +4,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::*;
-use crate::definition::document::Place;
+use crate::definition::Place;
 use crate::definition::references::{Reference, UsedModel};
 use crate::definition::tests::tree;
 use crate::definition::{Context, Limits, Loader, Offers};
-use crate::dice::Dice;
 use crate::packed::Family;
 use crate::sync::commit::desired::{changes, desired_set};
+use crate::test_rng::TestRng;
 
 fn catalog(models: &[&str]) -> Catalog {
     let head = "apiVersion: convoke.dev/v1alpha1\n";
@@ -28,14 +28,14 @@ fn catalog(models: &[&str]) -> Catalog {
     catalog
 }
 
-fn any_id(dice: &mut Dice) -> ObjectId {
+fn any_id(dice: &mut TestRng) -> ObjectId {
     let kind = if dice.roll(3) == 0 { Kind::ModelAPI } else { Kind::Agent };
     ObjectId::new(kind, ["alpha", "alphb", "beta", "gamma", "gammb"][dice.roll(5)])
 }
 
-fn definition(id: ObjectId, dice: &mut Dice) -> Definition {
+fn definition(id: ObjectId, dice: &mut TestRng) -> Definition {
     let models: Vec<_> = ["one", "two"].into_iter().take(dice.roll(3)).collect();
-    let reference = |dice: &mut Dice| {
+    let reference = |dice: &mut TestRng| {
         let model = UsedModel { name: "two".into(), place: Place { line: 3, column: 1 } };
         let to = any_id(dice);
         // Agents are asked for no model.
@@ -62,7 +62,7 @@ fn definition(id: ObjectId, dice: &mut Dice) -> Definition {
 #[test]
 fn g10_what_is_kept_up_to_date_is_what_a_check_of_all_gives() {
     for seed in 1..300_u64 {
-        let mut dice = Dice::new(seed);
+        let mut dice = TestRng::new(seed);
         let (mut catalog, mut live) = (Catalog::default(), BTreeSet::new());
         let mut kept = References::of(&catalog, &|_| false);
         for step in 0..30 {

@@ -2,8 +2,8 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::api::ObjectId;
-use crate::dice::Dice;
 use crate::sync::properties::definition;
+use crate::test_rng::TestRng;
 
 #[test]
 fn a3_wanted_agents_are_known_by_namespace_and_changes_are_told() {
@@ -26,7 +26,7 @@ fn a3_wanted_agents_are_known_by_namespace_and_changes_are_told() {
 #[test]
 fn a3_agents_that_are_told_by_what_differs_are_those_that_are_told_anew() {
     for seed in 0..300 {
-        let (mut dice, wanted) = (Dice::new(seed), WantedAgents::new());
+        let (mut dice, wanted) = (TestRng::new(seed), WantedAgents::new());
         let heard = Arc::new(Mutex::new(BTreeSet::new()));
         let sink = heard.clone();
         wanted.notify(move |agent| {
