@@ -96,7 +96,8 @@ pub fn changes(kind: Kind, old: &Value, new: &Value) -> Vec<Change> {
 
 impl Change {
     /// The spec names a Secret that it did not name.
-    fn new_secret_reference(name: &str) -> Self {
+    #[must_use]
+    pub fn new_secret_reference(name: &str) -> Self {
         Self::of_spec(What::SecretReference { name: name.to_owned(), new: true })
     }
 

@@ -159,7 +159,7 @@ impl Entry {
 /// What a new object brings that is worth a look: the Secrets that it names.
 pub fn brings(definition: &Definition) -> Vec<Change> {
     let named = secrets(&definition.canonical_spec.json()).into_iter();
-    named.map(|name| Change::secret_reference(&name, true)).collect()
+    named.map(|name| Change::new_secret_reference(&name)).collect()
 }
 
 /// What differs between two definitions of one object.
