@@ -195,5 +195,5 @@ async fn g6_the_operators_budgets_hold() {
         world.repo.change("main").file("big.bin", noise(300_000)).commit("big");
         refresh(&|budgets| budgets.git.pack_bytes = 1000).await.unwrap_err()
     };
-    assert_eq!(error.reason(), "PackTooLarge");
+    assert_eq!(error.reason().as_str(), "PackTooLarge");
 }
