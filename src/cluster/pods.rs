@@ -415,5 +415,5 @@ fn cut(words: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "pods_tests.rs"]
+#[path = "tests/pods.rs"]
 mod tests;

@@ -369,5 +369,5 @@ impl Source {
 }
 
 #[cfg(test)]
-#[path = "read_tests.rs"]
+#[path = "tests/read.rs"]
 mod tests;

@@ -295,5 +295,5 @@ fn innermost(error: &reqwest::Error) -> &dyn std::error::Error {
 }
 
 #[cfg(test)]
-#[path = "dial_tests.rs"]
+#[path = "tests/dial.rs"]
 mod tests;

@@ -265,5 +265,5 @@ impl Policy {
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
+#[path = "tests/policy.rs"]
 mod tests;

@@ -7,9 +7,9 @@ pub use convoke_core::sync::*;
 
 pub mod abandoned;
 pub mod budgets;
+pub mod concurrency;
 pub mod driver;
 pub mod local;
 pub mod published;
-pub mod slots;
 pub mod source;
 pub mod variables;

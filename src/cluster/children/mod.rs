@@ -486,5 +486,5 @@ fn leftover(kind: &str, key: &Key, owner: &OwnerReference) -> String {
 }
 
 #[cfg(test)]
-#[path = "children_tests.rs"]
+#[path = "tests/children.rs"]
 mod tests;

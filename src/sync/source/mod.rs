@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
+use super::concurrency::Slots;
 use super::local::{Local, state_id};
 use super::published::builds::build_sources;
-use super::slots::Slots;
 use crate::api::ObjectId;
 use crate::api::git_sync::{GitSyncSpec, Stages};
 use crate::cluster::store::Key;
