@@ -1,42 +1,48 @@
-//! How many remotes are looked at at once, with a share for each namespace. Asking for a ref costs little, and a remote that is away
-//! lets one wait: many may. Fetching and reading cost memory: few may, and nobody who is only waiting takes their place.
+//! Limits how many remotes are polled and how many commits are read at the same time, with a share for each namespace.
+//!
+//! A poll costs little, but a remote that does not answer keeps it waiting. So many polls may run at once. Fetching and reading a
+//! commit costs memory, so few may run at once. A poll that only waits for an answer takes no place among those that read.
 
 use std::sync::Arc;
 
 use crate::cluster::writes::{Ticket, Writes};
 
-/// Remotes that are asked at once: half of the threads that may block. A namespace alone has half of these.
-const ASKING: usize = 256;
-/// Commits that are fetched and read at once: each takes some MiB of memory meanwhile, the more the larger its pack. A namespace alone
-/// has half of these.
-const READING: usize = 8;
+/// Remotes that are polled at the same time: half of the threads that tokio keeps for blocking work. A namespace that is alone
+/// gets half of these places.
+const MAX_CONCURRENT_POLLS: usize = 256;
+/// Commits that are fetched and read at the same time. Each takes some MiB of memory, more for a larger pack. A namespace that
+/// is alone gets half of these places.
+const MAX_CONCURRENT_READS: usize = 8;
 
-/// See the module. `Clone` shares the slots.
+/// The concurrency limits of all GitSyncs. A clone shares the limits.
 #[derive(Clone)]
-pub struct Slots {
-    asking: Arc<Writes>,
-    reading: Arc<Writes>,
+pub struct ConcurrencyLimits {
+    polls: Arc<Writes>,
+    reads: Arc<Writes>,
 }
 
-impl Default for Slots {
+impl Default for ConcurrencyLimits {
     fn default() -> Self {
-        Self { asking: Writes::with(ASKING), reading: Writes::with(READING) }
+        Self {
+            polls: Writes::with(MAX_CONCURRENT_POLLS),
+            reads: Writes::with(MAX_CONCURRENT_READS),
+        }
     }
 }
 
-/// A slot; dropping it frees it.
+/// A place within a limit. Dropping it frees the place.
 #[must_use]
-pub struct Slot(#[allow(dead_code)] Ticket);
+pub struct Permit(#[allow(dead_code)] Ticket);
 
-impl Slots {
-    /// DependencyState for a slot to ask a remote for a GitSync of that namespace.
-    pub async fn ask(&self, namespace: &str) -> Slot {
-        Slot(self.asking.slot(namespace).await)
+impl ConcurrencyLimits {
+    /// Waits until a remote may be polled for a GitSync of this namespace.
+    pub async fn poll(&self, namespace: &str) -> Permit {
+        Permit(self.polls.slot(namespace).await)
     }
 
-    /// DependencyState for a slot to fetch and read a commit.
-    pub async fn read(&self, namespace: &str) -> Slot {
-        Slot(self.reading.slot(namespace).await)
+    /// Waits until a commit may be fetched and read for a GitSync of this namespace.
+    pub async fn read(&self, namespace: &str) -> Permit {
+        Permit(self.reads.slot(namespace).await)
     }
 }
 
@@ -48,21 +54,21 @@ mod tests {
 
     #[tokio::test]
     async fn c15_remotes_of_one_namespace_that_hang_leave_slots_for_the_others() {
-        let slots = Slots::default();
+        let limits = ConcurrencyLimits::default();
         let (mut hanging, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..400 {
-            let mut slot =
-                Box::pin(async { (slots.ask("hangs").await, slots.read("hangs").await) });
-            hanging.extend((&mut slot).now_or_never());
-            waiting.push(slot);
-            // Else nothing is ready any more after so many.
+            let mut permit =
+                Box::pin(async { (limits.poll("hangs").await, limits.read("hangs").await) });
+            hanging.extend((&mut permit).now_or_never());
+            waiting.push(permit);
+            // Otherwise the task's budget ends, and nothing is ready any more.
             tokio::task::yield_now().await;
         }
-        assert_eq!(hanging.len(), READING / 2, "those that wait to read have been asked");
+        assert_eq!(hanging.len(), MAX_CONCURRENT_READS / 2, "those that wait to read were polled");
         for namespace in ["calm", "quiet"] {
-            let slot = slots.ask(namespace).now_or_never();
-            let read = slots.read(namespace).now_or_never();
-            assert!(slot.is_some() && read.is_some(), "{namespace} waits");
+            let poll = limits.poll(namespace).now_or_never();
+            let read = limits.read(namespace).now_or_never();
+            assert!(poll.is_some() && read.is_some(), "{namespace} waits");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Where the values of `spec.variables` come from, and who hears when they change.
+//! Reads the values of `spec.variables`, and wakes the GitSyncs whose values change.
 //!
-//! ConfigMaps count only with the label `convoke.dev/agents=allow`: what a repository may read is for the people of
-//! the namespace to say. A watch of those wakes the syncs that use them; the values are read when they are needed.
+//! A ConfigMap may be used only with the label `convoke.dev/agents=allow`: the people of a namespace decide what a repository may
+//! read. One watch of the labelled ConfigMaps wakes the GitSyncs that use them. The values themselves are read for each poll.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
@@ -23,17 +23,17 @@ use crate::definition::variables::Variables;
 use crate::runtime::queue::Queue;
 use crate::sync::commit::source_error::SourceError;
 
-/// What is followed.
+/// The label of the ConfigMaps that may be used.
 const LABEL: (&str, &str) = ("convoke.dev/agents", "allow");
 
-/// Objects of the first page of a list: each may have a mebibyte.
-const PAGE: u32 = 4;
+/// Objects of the first page of a list. Few, because a ConfigMap may have a mebibyte.
+const FIRST_PAGE_OBJECTS: u32 = 4;
 
-/// The values of a spec; `None` when it has no `variables`. Later sources win over earlier ones, and what stands in the
-/// spec itself over all.
+/// The values of a spec's variables; `None` when it has no `variables`. A later source replaces values of an earlier one, and
+/// `inline` replaces values of all of them.
 ///
 /// # Errors
-/// [`SourceError::Variables`], when a source is not there, is not labelled, or cannot be read.
+/// [`SourceError::Variables`] when a source does not exist, lacks the label, or cannot be read.
 pub async fn read(
     client: &Client,
     namespace: &str,
@@ -72,7 +72,7 @@ pub async fn read(
     Ok(Some(Variables::new(values)))
 }
 
-/// What is kept of a ConfigMap: a hash of its values.
+/// The only thing that is kept of a ConfigMap: a hash of its values.
 pub struct Hashed([u8; 32]);
 
 impl View for Hashed {
@@ -88,7 +88,7 @@ impl View for Hashed {
     }
 }
 
-/// The syncs whose values have changed since they last looked.
+/// The GitSyncs whose variables have changed since their last reconcile.
 #[derive(Default)]
 pub struct Changed(Mutex<HashSet<Key>>);
 
@@ -97,20 +97,20 @@ impl Changed {
         self.0.lock()
     }
 
-    /// Whether its values have changed; forgets it.
+    /// Whether the variables of a GitSync have changed since this was called last.
     pub fn take(&self, key: &Key) -> bool {
         self.lock().remove(key)
     }
 }
 
-/// Follows the ConfigMaps of all syncs, for ever.
+/// Watches the labelled ConfigMaps of all namespaces, for ever. When one changes, the GitSyncs that use it are put on the queue.
 pub async fn follow(
     client: Client,
     syncs: Arc<Store<Managed<GitSync>>>,
     changed: Arc<Changed>,
     queue: Arc<Queue>,
 ) {
-    // What no spec names is not kept, so the specs must be known.
+    // Only ConfigMaps that a spec names are kept, so the specs must be known first.
     syncs.wait_ready().await;
     let store = Store::<Hashed>::new("ConfigMap");
     let named = syncs.clone();
@@ -131,30 +131,30 @@ pub async fn follow(
             }
         }
     });
-    let told = wake.clone();
+    let wake_users = wake.clone();
     store.on_change(move |change| {
         let same = matches!((change.old, change.new), (Some(old), Some(new))
             if old.uid == new.uid && old.value.0 == new.value.0);
         if !same {
-            told(change.key);
+            wake_users(change.key);
         }
     });
-    // One that was named after it was shown is not kept: the store does not know that it ends.
+    // A ConfigMap that a spec names only after the watch has shown it is not in the store, so the store cannot report its end.
     let (kept, listed) = (store.clone(), AtomicBool::new(false));
     let heard = |heard: Heard<'_>| match heard {
         Heard::Ended(map) => wake(map),
-        // A list keeps all that are named: what is missing is gone.
+        // A new list keeps every ConfigMap that a spec names. One that is not in the store is gone.
         Heard::Listed if listed.swap(true, Ordering::Relaxed) => {
             sources(&syncs).filter(|map| kept.get(map).is_none()).for_each(|map| wake(&map));
         }
         Heard::Listed | Heard::Lists | Heard::Failed(_) => {}
     };
     let label = format!("{}={}", LABEL.0, LABEL.1);
-    let manner = Manner { labels: Some(&label), page: PAGE, ..Manner::default() };
+    let manner = Manner { labels: Some(&label), page: FIRST_PAGE_OBJECTS, ..Manner::default() };
     reflector::run_some(Api::<ConfigMap>::all(client), store, manner, read, heard).await;
 }
 
-/// The ConfigMaps that specs name.
+/// The ConfigMaps that all specs name.
 fn sources(syncs: &Store<Managed<GitSync>>) -> impl Iterator<Item = Key> {
     let all = syncs.all().into_iter().filter_map(|(key, entry)| {
         let variables = entry.value.object()?.spec.variables.clone()?;
@@ -165,7 +165,7 @@ fn sources(syncs: &Store<Managed<GitSync>>) -> impl Iterator<Item = Key> {
     })
 }
 
-/// The syncs whose spec names a ConfigMap.
+/// The GitSyncs whose spec names this ConfigMap.
 fn users(syncs: &Store<Managed<GitSync>>, map: &Key) -> Vec<Key> {
     let uses = |entry: &Entry<Managed<GitSync>>| {
         let sync = entry.value.object();

@@ -1,4 +1,4 @@
-//! The requests to the API server that a machine asks for: each kind in one place.
+//! Sends the requests to the API server that a machine asks for.
 
 use std::collections::HashMap;
 
@@ -14,37 +14,39 @@ use crate::cluster::identity::{Account, acting_as};
 use crate::cluster::ssa;
 use crate::sync::io::effect::{Call, Replied, Reply};
 
-/// The clients of one pass: the operator's own, and those that act as somebody.
+/// The clients of one reconcile: the one with the operator's own rights, and one for each ServiceAccount that it acts as.
 pub(super) struct Clients {
     own: Client,
-    others: HashMap<String, Client>,
+    /// By `namespace/name` of the ServiceAccount.
+    acting: HashMap<String, Client>,
 }
 
 impl Clients {
     pub(super) fn new(own: &Client) -> Self {
-        Self { own: own.clone(), others: HashMap::new() }
+        Self { own: own.clone(), acting: HashMap::new() }
     }
 
+    /// The client of an account; `None` is the operator itself.
     pub(super) fn of(&mut self, account: Option<&Account>) -> Client {
         let Some(account) = account else { return self.own.clone() };
         let own = &self.own;
         let key = format!("{}/{}", account.namespace, account.name);
-        self.others.entry(key).or_insert_with(|| acting_as(account, own)).clone()
+        self.acting.entry(key).or_insert_with(|| acting_as(account, own)).clone()
     }
 }
 
-/// Sends one request about an object of that namespace.
+/// Sends one request about an object of this namespace.
 pub(super) fn perform(
     client: Client,
     namespace: &str,
-    what: Call,
+    request: Call,
 ) -> impl Future<Output = Replied> + Send + use<> {
     let namespace = namespace.to_owned();
     async move {
         let of_kind = |kind| ssa::api_of_kind(&client, &namespace, kind);
         let syncs = || ssa::api_of::<GitSync>(&client, &namespace);
         let object = |object| Reply::Object(Box::new(object));
-        match what {
+        match request {
             Call::Rehearse { id, manifest, mode } => {
                 let api = of_kind(id.kind);
                 ssa::rehearse(&api, ssa::SYNC_MANAGER, manifest, &mode).await.map(|()| Reply::Done)

@@ -1,4 +1,5 @@
-//! The source side of a sync: which commit, and what it wants. Keeps the last good result in memory.
+//! Reads the repository of one GitSync: finds the newest commit, fetches it, and loads its definitions. The last good result
+//! stays in memory.
 
 mod before;
 
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
-use super::concurrency::Slots;
+use super::concurrency::{ConcurrencyLimits, Permit};
 use super::local::{Local, state_id};
 use super::published::builds::build_sources;
 use crate::api::ObjectId;
@@ -23,13 +24,22 @@ use crate::sync::commit::loaded::{Coordinates, Loaded, Reading};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::order::Seq;
 
-/// How long a server may send nothing while it has a turn to be read from. Git's servers say every five seconds that they are
-/// still at work (`uploadpack.keepAlive`).
-const SILENCE: Duration = Duration::from_secs(30);
-/// How often a ref that moved while its commit was fetched is asked for again at once.
-const MOST_TRIES: u32 = 3;
-/// How late a change of a folder may be told.
-const LATE: Duration = Duration::from_millis(20);
+/// How long a server may send nothing while a commit is fetched from it. Git's servers send a sign of life every five seconds
+/// (`uploadpack.keepAlive`).
+const MAX_SERVER_SILENCE: Duration = Duration::from_secs(30);
+/// How often a commit that disappeared while it was fetched, or a folder that changed while it was read, is tried again at once.
+const MAX_RETRIES_OF_MOVED: u32 = 3;
+/// How late the system may report a change of a folder.
+const MAX_CHANGE_DELAY: Duration = Duration::from_millis(20);
+
+/// What one poll tried, also when it failed.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    /// The newest commit that the remote named.
+    pub revision: Option<Revision>,
+    /// How long the stages took.
+    pub stages: Stages,
+}
 
 /// One GitSync's view of its repository.
 pub struct Source {
@@ -39,48 +49,67 @@ pub struct Source {
     coordinates: Option<Coordinates>,
     remote: Option<Remote>,
     loader: Loader,
-    /// A folder in place of the repository.
+    /// The folder that takes the place of the repository, if any.
     local: Option<Arc<Local>>,
-    slots: Slots,
+    concurrency: ConcurrencyLimits,
     /// The newest commit, while an older one is read.
     aside: Option<Arc<Loaded>>,
-    /// The commit that was read for what was wanted before the newest one.
+    /// The older commit that was read to learn what was wanted before the newest one.
     reached: Option<Revision>,
-    /// Names that the next commit does not have to remember.
+    /// What the last poll tried. The caller resets it before each poll.
+    pub attempt: Attempt,
+    /// Objects of earlier commits that the next commit does not have to remember.
     pub needless: BTreeSet<ObjectId>,
-    /// The newest commit that was read whole, if any.
+    /// The newest commit that was read completely, if any.
     pub loaded: Option<Arc<Loaded>>,
 }
 
+/// A commit, or the state of a folder, that is about to be loaded.
+struct Incoming {
+    revision: Revision,
+    /// When it was found.
+    found: Seq,
+    /// Whether it was read again by its id, and not found at the remote.
+    recalled: bool,
+    /// The part of the spec that it answers.
+    coordinates: Coordinates,
+    /// The settings that its definitions are read with.
+    context: Context,
+}
+
+/// The definitions of a folder on disk.
+struct FolderRead {
+    start: Instant,
+    found: Seq,
+    catalog: Catalog,
+}
+
 impl Source {
-    /// A source that keeps its objects below `store`.
+    /// A source that keeps fetched objects below `store`.
     #[must_use]
     pub fn new(store: PathBuf, dialler: Dialler, budgets: Budgets) -> Self {
         let Budgets { git: limits, definition } = budgets;
-        let loader = Loader::new(definition);
-        let (coordinates, remote, loaded) = (None, None, None);
-        let (local, slots, needless) = (None, Slots::default(), BTreeSet::new());
-        let (aside, reached) = (None, None);
         Self {
             store,
             dialler,
             limits,
-            coordinates,
-            remote,
-            loader,
-            local,
-            slots,
-            aside,
-            reached,
-            needless,
-            loaded,
+            coordinates: None,
+            remote: None,
+            loader: Loader::new(definition),
+            local: None,
+            concurrency: ConcurrencyLimits::default(),
+            aside: None,
+            reached: None,
+            attempt: Attempt::default(),
+            needless: BTreeSet::new(),
+            loaded: None,
         }
     }
 
-    /// Shares these slots with others.
+    /// Uses these limits, which other sources share.
     #[must_use]
-    pub fn taking(mut self, slots: Slots) -> Self {
-        self.slots = slots;
+    pub fn limited_by(mut self, concurrency: ConcurrencyLimits) -> Self {
+        self.concurrency = concurrency;
         self
     }
 
@@ -91,96 +120,135 @@ impl Source {
         self
     }
 
-    /// Asks the remote, and reads the commit if it is new, or if the values of `${NAME}` are. Returns whether something new was read.
+    /// Polls the remote, and reads the commit if the commit or the values of `${NAME}` are new. Returns whether something new
+    /// was read. [`Source::attempt`] tells what was tried, also after an error.
     ///
-    /// On an error the last good result stays in `loaded`, unless the spec names something else now.
+    /// After an error the last good result stays in `loaded`, unless the spec names another place now.
     ///
     /// # Errors
-    /// Whatever keeps the newest commit from being read whole.
+    /// The reason why the newest commit cannot be read completely.
     pub async fn refresh(
         &mut self,
         spec: &GitSyncSpec,
         key: &Key,
         variables: Option<Variables>,
-        stages: &mut Stages,
-        attempted: &mut Option<Revision>,
     ) -> Result<bool, SourceError> {
         self.put_back();
+        let coordinates = self.follow(spec);
+        let ignore = Patterns::new(&coordinates.ignore).map_err(SourceError::Ignore)?;
+        let (namespace, path) = (Some(key.namespace.clone()), coordinates.path.clone());
+        let context = Context { namespace, path, ignore, variables };
+        match self.local.clone() {
+            Some(local) => self.refresh_folder(&local, coordinates, context).await,
+            None => self.refresh_commit(key, coordinates, context).await,
+        }
+    }
+
+    /// Takes over what the spec names now. A result for another place is dropped.
+    fn follow(&mut self, spec: &GitSyncSpec) -> Coordinates {
         let wanted = Coordinates::of(spec);
         if self.coordinates.as_ref() != Some(&wanted) {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
-                // The old result answers another question.
                 (self.loaded, self.reached) = (None, None);
             }
-            // Two remotes must not work in one folder.
+            // Two remotes must not work in one store folder.
             self.remote = None;
             self.coordinates = Some(wanted.clone());
         }
-        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
-        let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
-        let context = Context { namespace, path, ignore, variables: variables.clone() };
-        if let Some(local) = self.local.clone() {
-            // What is being changed is read when it is whole.
-            for _ in 0..MOST_TRIES {
-                local.quiet().await;
-                let before = local.changes();
-                let read = self.read_local(&local, &wanted, &context)?;
-                // Changes are told a moment after they are made.
-                tokio::time::sleep(LATE).await;
-                if local.changes() == before {
-                    return Ok(self.take_in_local(read, wanted, context, stages, attempted));
-                }
+        wanted
+    }
+
+    async fn refresh_folder(
+        &mut self,
+        local: &Local,
+        coordinates: Coordinates,
+        context: Context,
+    ) -> Result<bool, SourceError> {
+        for _ in 0..MAX_RETRIES_OF_MOVED {
+            local.quiet().await;
+            let before = local.changes();
+            let read = self.read_folder(local, &coordinates, &context)?;
+            tokio::time::sleep(MAX_CHANGE_DELAY).await;
+            // Without a change in between, what was read belongs together.
+            if local.changes() == before {
+                return Ok(self.take_in_folder(read, coordinates, context));
             }
-            return Err(GitError::Busy.into());
         }
-        let remote = self.remote(&wanted)?;
+        Err(GitError::Busy.into())
+    }
 
-        let (mut tries, mut _reading) = (0, None);
-        let (revision, found) = loop {
-            let slot = self.slots.ask(&key.namespace).await;
-            let start = Instant::now();
-            let revision = remote.resolve().await?;
-            drop(slot);
-            *attempted = Some(revision.clone());
-            let found = Seq::next();
-            stages.resolve_ms = millis(start);
-            // What could not be read for a reason that may pass is read again.
-            let known = self.loaded.as_ref().filter(|loaded| !loaded.catalog.again);
-            let known = known.filter(|loaded| loaded.variables == variables);
-            // Nobody had asked the remote when it was recalled: from now on it counts as found.
-            let known = known.filter(|loaded| !loaded.recalled);
-            if known.is_some_and(|loaded| loaded.revision.commit == revision.commit) {
-                return Ok(false);
-            }
-            _reading = Some(self.slots.read(&key.namespace).await);
-            let start = Instant::now();
-            match remote.fetch(&revision).await {
-                Ok(()) => {
-                    stages.fetch_ms = millis(start);
-                    break (revision, found);
-                }
-                // A forced push between the two.
-                Err(GitError::CommitGone { .. }) if tries < MOST_TRIES => {
-                    tries += 1;
-                    _reading = None;
-                }
-                Err(error) => return Err(error.into()),
-            }
+    async fn refresh_commit(
+        &mut self,
+        key: &Key,
+        coordinates: Coordinates,
+        context: Context,
+    ) -> Result<bool, SourceError> {
+        let remote = self.remote(&coordinates)?;
+        let variables = context.variables.as_ref();
+        let Some((revision, found, _permit)) = self.fetch_newest(&remote, key, variables).await?
+        else {
+            return Ok(false);
         };
-
         let start = Instant::now();
-        let snapshot = match remote.snapshot(&revision.commit, &wanted.path).await {
-            // The store was damaged, which shows only now: fetching makes it anew.
+        let snapshot = match remote.snapshot(&revision.commit, &coordinates.path).await {
+            // The store was damaged, which shows only now. A fetch makes the store anew.
             Err(GitError::CorruptData { detail }) => {
                 tracing::warn!(object = %key, detail, "the store is damaged, fetching anew");
                 remote.fetch(&revision).await?;
-                remote.snapshot(&revision.commit, &wanted.path).await?
+                remote.snapshot(&revision.commit, &coordinates.path).await?
             }
             other => other?,
         };
-        self.take_in((revision, false), found, &snapshot, wanted, &context, key)?;
-        stages.load_ms = millis(start);
+        let incoming = Incoming { revision, found, recalled: false, coordinates, context };
+        self.take_in(incoming, &snapshot, key)?;
+        self.attempt.stages.load_ms = millis(start);
         Ok(true)
+    }
+
+    /// Asks the remote for its newest commit, and fetches it. The permit to read must be kept until the commit is loaded. `None`
+    /// when this commit was loaded before with the same variables.
+    async fn fetch_newest(
+        &mut self,
+        remote: &Remote,
+        key: &Key,
+        variables: Option<&Variables>,
+    ) -> Result<Option<(Revision, Seq, Permit)>, SourceError> {
+        let mut retries = 0;
+        loop {
+            let permit = self.concurrency.poll(&key.namespace).await;
+            let start = Instant::now();
+            let revision = remote.resolve().await?;
+            drop(permit);
+            self.attempt.revision = Some(revision.clone());
+            let found = Seq::next();
+            self.attempt.stages.resolve_ms = millis(start);
+            if self.is_loaded(&revision, variables) {
+                return Ok(None);
+            }
+            let permit = self.concurrency.read(&key.namespace).await;
+            let start = Instant::now();
+            match remote.fetch(&revision).await {
+                Ok(()) => {
+                    self.attempt.stages.fetch_ms = millis(start);
+                    return Ok(Some((revision, found, permit)));
+                }
+                // A forced push moved the ref between the two requests.
+                Err(GitError::CommitGone { .. }) if retries < MAX_RETRIES_OF_MOVED => retries += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether this commit was loaded with these variables, and need not be read again.
+    fn is_loaded(&self, revision: &Revision, variables: Option<&Variables>) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| {
+            // A file that could not be read for a reason that may pass is read again.
+            !loaded.catalog.again
+                && loaded.variables.as_ref() == variables
+                // The remote was not asked for a recalled commit. From now on it counts as found there.
+                && !loaded.recalled
+                && loaded.revision.commit == revision.commit
+        })
     }
 }
 
@@ -193,7 +261,7 @@ impl Source {
             url: wanted.url.clone(),
             reference: wanted.reference.clone(),
             timeout: wanted.timeout,
-            silence: SILENCE,
+            silence: MAX_SERVER_SILENCE,
             dialler: self.dialler.clone(),
             roots: None,
             store: self.store.clone(),
@@ -202,72 +270,67 @@ impl Source {
         Ok(self.remote.insert(remote).clone())
     }
 
-    /// Forgets what a panic may have left half done. What was read whole stays.
+    /// Drops the loader and the remote, which a panic may have left in a bad state. The last good result stays.
     pub fn start_anew(&mut self, budgets: Budgets) {
         self.loader = Loader::new(budgets.definition);
         self.remote = None;
     }
 
-    /// Loads what a commit wants.
+    /// Loads the definitions of a fetched commit.
     fn take_in(
         &mut self,
-        (revision, recalled): (Revision, bool),
-        found: Seq,
+        incoming: Incoming,
         snapshot: &Snapshot,
-        wanted: Coordinates,
-        context: &Context,
         key: &Key,
     ) -> Result<(), SourceError> {
+        let Incoming { revision, found, recalled, coordinates, context } = incoming;
         let info = snapshot.commit().clone();
         let catalog = {
-            // Parsing is pure and quick (30 ms for 1,000 files), but long enough to leave the executor alone.
+            // Parsing takes 30 ms for 1,000 files: long enough to leave the async threads alone.
             let loader = &mut self.loader;
-            tokio::task::block_in_place(|| loader.load(snapshot, context))
+            tokio::task::block_in_place(|| loader.load(snapshot, &context))
         };
         let before = self.loaded.as_deref();
         let desired = Loaded::desired(before, &catalog);
-        let builds = build_sources(&desired, snapshot, &key.name, &wanted.url, &revision.commit);
-        // All was read. The next commit is compared with the listing, which is in memory.
+        let url = &coordinates.url;
+        let builds = build_sources(&desired, snapshot, &key.name, url, &revision.commit);
+        // Everything was read. The next commit is compared with the listing, which is in memory.
         snapshot.close();
-        let builds = builds?;
-        let variables = context.variables.clone();
-        let coordinates = wanted;
+        let (builds, variables) = (builds?, context.variables);
         let reading =
             Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
         self.loaded = Some(Arc::new(Loaded::new(before, &self.needless, desired, reading)));
         Ok(())
     }
 
-    /// Reads a folder on disk.
-    fn read_local(
+    fn read_folder(
         &mut self,
         local: &Local,
         wanted: &Coordinates,
         context: &Context,
-    ) -> Result<(Instant, Seq, Catalog), GitError> {
+    ) -> Result<FolderRead, GitError> {
         let (start, found) = (Instant::now(), Seq::next());
         let (loader, limits) = (&mut self.loader, self.limits);
         let read = || {
             let tree = Folder::open(&local.dir, &wanted.path, limits)?;
             Ok(loader.load(&tree, context))
         };
-        tokio::task::block_in_place(read).map(|catalog| (start, found, catalog))
+        tokio::task::block_in_place(read).map(|catalog| FolderRead { start, found, catalog })
     }
 
-    /// Takes in what a folder wants.
-    fn take_in_local(
+    /// Makes the state of a folder the newest result. Returns whether it differs from the one before.
+    fn take_in_folder(
         &mut self,
-        (start, found, catalog): (Instant, Seq, Catalog),
-        wanted: Coordinates,
+        read: FolderRead,
+        coordinates: Coordinates,
         context: Context,
-        stages: &mut Stages,
-        attempted: &mut Option<Revision>,
     ) -> bool {
+        let FolderRead { start, found, catalog } = read;
         let before = self.loaded.as_deref();
         let desired = Loaded::desired(before, &catalog);
         let revision = Revision { commit: state_id(&desired, &catalog), name: "local".into() };
-        stages.load_ms = millis(start);
-        *attempted = Some(revision.clone());
+        self.attempt.stages.load_ms = millis(start);
+        self.attempt.revision = Some(revision.clone());
         let known = before.filter(|loaded| !loaded.catalog.again);
         if known.is_some_and(|loaded| loaded.revision == revision) {
             return false;
@@ -278,12 +341,12 @@ impl Source {
             subject: "a folder on disk".into(),
             time_seconds: 0,
         };
-        // Tekton cannot clone it: nothing is built from a folder.
+        // Tekton cannot clone a folder, so nothing is built from it.
         let (builds, variables) = (Vec::new(), context.variables);
-        let (recalled, coordinates) = (false, wanted);
+        let recalled = false;
         let reading =
             Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
-        // Nothing else holds an earlier state.
+        // No earlier state of a folder can be read again.
         let loaded = Loaded::new(before, &self.needless, desired, reading);
         self.loaded = Some(Arc::new(Loaded { lost: false, ..loaded }));
         true

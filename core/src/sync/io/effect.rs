@@ -196,12 +196,38 @@ pub struct PollRequest {
 /// What a poll has found, or a panic.
 pub type Found = Result<Answer, SourceError>;
 
+/// The type of a Kubernetes event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    /// Something happened as intended.
+    Normal,
+    /// Something went wrong.
+    Warning,
+}
+
+impl EventType {
+    /// [`EventType::Normal`] for what is good, [`EventType::Warning`] for the rest.
+    #[must_use]
+    pub const fn normal_if(good: bool) -> Self {
+        if good { Self::Normal } else { Self::Warning }
+    }
+
+    /// The type as Kubernetes writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
 /// Something that happened, for people.
 pub struct Event {
     /// The object that it is about.
     pub about: ObjectReference,
-    /// Whether it is as it was meant.
-    pub good: bool,
+    /// Whether somebody has to look at it.
+    pub type_: EventType,
     /// One word.
     pub reason: String,
     /// The rest.

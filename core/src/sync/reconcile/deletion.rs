@@ -20,7 +20,7 @@ use crate::sync::commit::desired::{DesiredSet, SyncRef};
 use crate::sync::io::Ended;
 use crate::sync::io::EngineError;
 use crate::sync::io::Io;
-use crate::sync::io::effect::{Call, Effect, Event, Reply};
+use crate::sync::io::effect::{Call, Effect, Event, EventType, Reply};
 use crate::sync::live_namespace::{LiveSet, Namespace, is_ours, is_paused};
 use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::GIVE_UP;
@@ -221,7 +221,8 @@ impl Engine {
         };
         tracing::info!(object = %key, reason, note, "the end of a GitSync");
         let (about, reason) = (of_sync(key, &entry.uid), reason.to_owned());
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        let type_ = EventType::normal_if(good);
+        io.tell(Effect::Event(Box::new(Event { about, type_, reason, note })));
         self.hold(io, key, &entry.uid, false).await?;
         self.forget(io, key);
         Ok(Next::Forget)

@@ -12,7 +12,7 @@ use crate::cluster::conditions;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::problems::{CONFLICT, FORBIDDEN, REFUSED};
-use crate::sync::io::effect::{Effect, Event};
+use crate::sync::io::effect::{Effect, Event, EventType};
 use crate::sync::reasons::EngineReason;
 use crate::sync::status::history::ReportMemory;
 use crate::sync::status::plan_result::PlanResult;
@@ -105,18 +105,19 @@ pub(crate) fn turned(turn: Turn, about: ObjectReference, status: &GitSyncStatus)
         Turn::Suspended => "Suspended",
         Turn::Resumed => {
             let (reason, note) = ("Resumed", "spec.suspend is false: the repository is looked at");
-            return Some(Event { about, good: true, reason: reason.into(), note: note.into() });
+            let type_ = EventType::Normal;
+            return Some(Event { about, type_, reason: reason.into(), note: note.into() });
         }
     };
     let said = status.conditions.iter().find(|condition| condition.type_ == type_)?;
-    let good = is_good(said.status == "True", &said.reason);
-    Some(Event { about, good, reason: said.reason.clone(), note: said.message.clone() })
+    let type_ = EventType::normal_if(is_good(said.status == "True", &said.reason));
+    Some(Event { about, type_, reason: said.reason.clone(), note: said.message.clone() })
 }
 
 /// What there is to tell of an object.
 struct OfObject {
     id: ObjectId,
-    good: bool,
+    type_: EventType,
     reason: &'static str,
     note: String,
 }
@@ -176,7 +177,7 @@ fn refusals(
         if let Some(hint) = &problem.hint {
             note.push_str(&format!("; hint: {hint}"));
         }
-        new.push(OfObject { id, good: false, reason, note });
+        new.push(OfObject { id, type_: EventType::Warning, reason, note });
     }
     if is_whole(carry) {
         told.clear();
@@ -204,16 +205,17 @@ pub(crate) fn tell_objects(
     for (id, drift) in &carry.outcome.drifts {
         tracing::info!(namespace, %id, %drift, "undone");
         let (id, note) = (id.clone(), format!("{id}: {drift}; undone"));
-        all.push(OfObject { id, good: true, reason: "DriftCorrected", note });
+        let type_ = EventType::Normal;
+        all.push(OfObject { id, type_, reason: "DriftCorrected", note });
     }
     let rest = all.split_off(all.len().min(MOST_OBJECTS));
-    for OfObject { id, good, reason, note } in all {
+    for OfObject { id, type_, reason, note } in all {
         let key = Key::new(namespace, &id.name);
         // What could not be made has none.
         let live = stores.managed(id.kind).live(&key);
         let about = reference(id.kind.as_str(), &key, live.as_ref().map(|live| live.uid()));
         let reason = reason.to_owned();
-        io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+        io.tell(Effect::Event(Box::new(Event { about, type_, reason, note })));
     }
     let Some(OfObject { reason, note: first, .. }) = rest.first() else { return };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -221,13 +223,14 @@ pub(crate) fn tell_objects(
         *counts.entry(one.reason).or_default() += 1;
     }
     let counts: Vec<_> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    let (about, good) = (subject.about(), rest.iter().all(|one| one.good));
+    let all_normal = rest.iter().all(|one| one.type_ == EventType::Normal);
+    let (about, type_) = (subject.about(), EventType::normal_if(all_normal));
     let (counts, reason) = (counts.join(", "), (*reason).to_owned());
     let note = format!(
         "{} more object(s) have no event of their own ({counts}); first: {first}",
         rest.len()
     );
-    io.tell(Effect::Event(Box::new(Event { about, good, reason, note })));
+    io.tell(Effect::Event(Box::new(Event { about, type_, reason, note })));
 }
 
 #[cfg(test)]

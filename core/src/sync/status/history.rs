@@ -6,7 +6,7 @@ use crate::api::ObjectId;
 use crate::api::git_sync::HistoryEntry;
 use crate::sync::apply::Outcome;
 use crate::sync::commit::loaded::Loaded;
-use crate::sync::io::effect::Event;
+use crate::sync::io::effect::{Event, EventType};
 use crate::sync::plan::Plan;
 use crate::sync::reasons::Verdict;
 use crate::sync::reasons::{EngineReason, SyncOutcome, Trigger};
@@ -114,7 +114,7 @@ pub(crate) fn event(subject: &Subject<'_>, said: &Verdict, done: &SyncRecord) ->
     let (created, updated, pruned) = done.counts;
     Event {
         about: subject.about(),
-        good: is_good(said.ready, said.reason.as_str()),
+        type_: EventType::normal_if(is_good(said.ready, said.reason.as_str())),
         reason: said.reason.to_string(),
         note: format!("{} ({created} created, {updated} updated, {pruned} pruned)", said.message),
     }
