@@ -1,10 +1,10 @@
-//! The one place where controllers write a status.
+//! The status writer of the controllers.
 //!
-//! A write can meet an object that is gone, an object that was made anew under the same name, and a kind that is not served at
-//! the moment. [`write`] handles all three, and says what became of the status. Events are told by the caller.
+//! When a status is written, its object may be gone, another object may have its name, or its kind may not be served at the moment.
+//! [`write`] handles all three, and returns what became of the status. The caller publishes events.
 //!
-//! The status of a GitSync is not written here. The sync engine decides itself what each answer means, without I/O
-//! (docs/decisions/0017); its driver only sends the request. Both use [`ssa::apply_status`].
+//! The status of a GitSync is not written here. The sync engine itself decides what each answer means, without I/O
+//! (docs/decisions/0017), and its driver only sends the request. Both use [`ssa::apply_status`].
 
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use super::store::Key;
 pub struct Target<'a> {
     /// The client with the operator's rights.
     pub client: &'a Client,
-    /// The store of the object's kind. It learns what the API server answers.
+    /// The store of the object's kind. It takes over the API server's answer.
     pub store: &'a dyn ManagedStore,
     /// Namespace and name.
     pub key: &'a Key,
@@ -42,8 +42,8 @@ pub enum Written {
 /// Writes a status if it differs from the old one.
 ///
 /// # Errors
-/// The call's error. That includes the answer that the kind is not served: then nothing is known of the object, and the
-/// write has to be tried again.
+/// The call's error. That includes the answer that the kind is not served: then nothing is known of the object, and the caller
+/// tries again.
 pub async fn write<K, S>(
     target: &Target<'_>,
     old: Option<&S>,

@@ -17,7 +17,7 @@ use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::client::call;
 use crate::cluster::live::Managed;
 use crate::cluster::read::Head;
-use crate::cluster::reflector::{self, Heard, Manner, View};
+use crate::cluster::reflector::{self, View, WatchNews, WatchOptions};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::definition::variables::Variables;
 use crate::runtime::queue::Queue;
@@ -141,17 +141,21 @@ pub async fn follow(
     });
     // A ConfigMap that a spec names only after the watch has shown it is not in the store, so the store cannot report its end.
     let (kept, listed) = (store.clone(), AtomicBool::new(false));
-    let heard = |heard: Heard<'_>| match heard {
-        Heard::Ended(map) => wake(map),
+    let on_news = |news: WatchNews<'_>| match news {
+        WatchNews::Deleted(map) => wake(map),
         // A new list keeps every ConfigMap that a spec names. One that is not in the store is gone.
-        Heard::Listed if listed.swap(true, Ordering::Relaxed) => {
+        WatchNews::ListComplete if listed.swap(true, Ordering::Relaxed) => {
             sources(&syncs).filter(|map| kept.get(map).is_none()).for_each(|map| wake(&map));
         }
-        Heard::Listed | Heard::Lists | Heard::Failed(_) => {}
+        WatchNews::ListComplete | WatchNews::ListBegins | WatchNews::Failed(_) => {}
     };
     let label = format!("{}={}", LABEL.0, LABEL.1);
-    let manner = Manner { labels: Some(&label), page: FIRST_PAGE_OBJECTS, ..Manner::default() };
-    reflector::run_some(Api::<ConfigMap>::all(client), store, manner, read, heard).await;
+    let options = WatchOptions {
+        labels: Some(&label),
+        first_page_objects: FIRST_PAGE_OBJECTS,
+        ..WatchOptions::default()
+    };
+    reflector::run_some(Api::<ConfigMap>::all(client), store, options, read, on_news).await;
 }
 
 /// The ConfigMaps that all specs name.

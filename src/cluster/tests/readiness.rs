@@ -40,12 +40,12 @@ fn a8_a_deadline_that_passed_is_a_failure_of_this_generation_only() {
 #[test]
 fn a8_a_replica_set_that_is_refused_is_a_failure_though_its_controller_has_seen_nothing() {
     let mut status = json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2,
-        "conditions": [{"type": "Progressing", "status": "False", "reason": UNMADE, "message": "quota"}]});
+        "conditions": [{"type": "Progressing", "status": "False", "reason": REPLICA_SET_REFUSED, "message": "quota"}]});
     let of = |status: &serde_json::Value| {
         let deployment = json!({"metadata": {"generation": 2}, "spec": {"replicas": 2, "selector": {}, "template": {}}, "status": status});
         observe(&serde_json::from_value(deployment).expect("deployment"))
     };
-    let failed = Health::Failed(UNMADE.into(), "quota".into());
+    let failed = Health::Failed(REPLICA_SET_REFUSED.into(), "quota".into());
     let seen = of(&status);
     assert_eq!((&seen.health, seen.updated, seen.is_available()), (&failed, 0, true));
     assert_eq!(seen.progress(), "0 of 2 replicas updated");

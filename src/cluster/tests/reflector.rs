@@ -84,19 +84,19 @@ async fn g18_what_fails_in_any_way_for_a_minute_is_silent_and_a_quiet_watch_is_n
     watching.abort();
 }
 
-/// A server at a version, whose watches end after so many seconds; it counts lists and looks at the version.
+/// A server at a version, whose watches end after so many seconds; it counts lists and reads of the version.
 #[derive(Debug, Clone, Copy)]
 struct Versioned {
     version: u64,
     seconds: u64,
     lists: usize,
-    looks: usize,
+    version_reads: usize,
 }
 
 #[tokio::test(start_paused = true)]
 async fn g14_a_server_that_has_gone_back_is_listed_anew_and_one_that_ends_watches_in_time_is_not_asked()
  {
-    let start = Versioned { version: 700, seconds: 200, lists: 0, looks: 0 };
+    let start = Versioned { version: 700, seconds: 200, lists: 0, version_reads: 0 };
     let server = Arc::new(Mutex::new(start));
     let shared = server.clone();
     let service = service_fn(move |request: Request<kube::client::Body>| {
@@ -114,7 +114,7 @@ async fn g14_a_server_that_has_gone_back_is_listed_anew_and_one_that_ends_watche
             }
             let mut server = shared.lock().expect("lock");
             if query.contains("limit=1&") || query.ends_with("limit=1") {
-                server.looks += 1;
+                server.version_reads += 1;
             } else {
                 server.lists += 1;
             }
@@ -128,15 +128,15 @@ async fn g14_a_server_that_has_gone_back_is_listed_anew_and_one_that_ends_watche
     let watching = tokio::spawn(run::<Managed<Agent>>(api, store.clone(), None));
     let hour = || tokio::time::sleep(Duration::from_secs(3600));
     let seen = || {
-        let Versioned { lists, looks, .. } = *server.lock().expect("lock");
-        (lists, looks)
+        let Versioned { lists, version_reads, .. } = *server.lock().expect("lock");
+        (lists, version_reads)
     };
     hour().await;
     assert_eq!(seen(), (1, 0), "watches that end in time cost nothing");
     server.lock().expect("lock").seconds = 30;
     hour().await;
-    let (lists, looks) = seen();
-    assert!(lists == 1 && (100..130).contains(&looks), "{:?}", seen());
+    let (lists, version_reads) = seen();
+    assert!(lists == 1 && (100..130).contains(&version_reads), "{:?}", seen());
     server.lock().expect("lock").version = 300;
     hour().await;
     assert_eq!(seen().0, 2, "once");
@@ -159,11 +159,11 @@ fn pauses_double_to_the_cap_and_start_again_after_a_good_event_or_a_quiet_time()
     };
     let (mut pauses, start) = (Pauses::default(), Instant::now());
     for seconds in [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0] {
-        near(pauses.next(start, LONGEST_PAUSE), seconds);
+        near(pauses.next(start, MAX_PAUSE), seconds);
     }
     near(pauses.next(start, Duration::from_secs(60)), 25.6);
     pauses.reset();
-    near(pauses.next(start, LONGEST_PAUSE), 0.2);
-    near(pauses.next(start, LONGEST_PAUSE), 0.4);
-    near(pauses.next(start + Duration::from_secs(30), LONGEST_PAUSE), 0.2);
+    near(pauses.next(start, MAX_PAUSE), 0.2);
+    near(pauses.next(start, MAX_PAUSE), 0.4);
+    near(pauses.next(start + Duration::from_secs(30), MAX_PAUSE), 0.2);
 }

@@ -396,7 +396,7 @@ fn look(
     let object = Key::new(namespace, &reference.name);
     match watch.store.get(&object) {
         Some(entry) => Found::Holds(key.component(namespace, reference, used, &entry.value)),
-        None if watch.budget().is_left(&object) => Found::Beyond,
+        None if watch.budget().is_left_out(&object) => Found::Beyond,
         None => Found::Absent,
     }
 }
@@ -425,7 +425,7 @@ mod tests {
         let watch = Watch::new(Source::ConfigMap, 10);
         watch.state.send_replace(State::Watching);
         let key = KeyState::Known(Arc::new(MacKey::new(&[7; 32])));
-        assert!(!watch.budget().takes(&Key::new("team", "large"), 0, 11));
+        assert!(!watch.budget().admit(&Key::new("team", "large"), 0, 11));
         let found = |name: &str| {
             let reference = Reference { source: Source::ConfigMap, name: name.into() };
             look(&key, Some(&watch), "team", &reference, &Use::default())

@@ -18,7 +18,7 @@ use super::digest::Digests;
 use super::references::Source;
 use crate::cluster::budget::Budget;
 use crate::cluster::read;
-use crate::cluster::reflector::{self, Heard, Manner};
+use crate::cluster::reflector::{self, WatchNews, WatchOptions};
 use crate::cluster::store::{Change, Entry, Key, Store};
 use crate::runtime::queue::Queue;
 
@@ -83,12 +83,12 @@ impl Watch {
     }
 
     /// Takes what the watch tells; says whether that is news.
-    fn heard(&self, heard: &Heard<'_>) -> bool {
+    fn heard(&self, heard: &WatchNews<'_>) -> bool {
         self.state.send_if_modified(|state| {
             let new = match heard {
-                Heard::Lists | Heard::Ended(_) => return false,
-                Heard::Listed => State::Watching,
-                Heard::Failed(error) => match error.refusal() {
+                WatchNews::ListBegins | WatchNews::Deleted(_) => return false,
+                WatchNews::ListComplete => State::Watching,
+                WatchNews::Failed(error) => match error.refusal() {
                     Some(said) => State::forbidden(said),
                     None if *state == State::Starting => State::Failing,
                     None => return false,
@@ -114,18 +114,18 @@ impl Watch {
     ) where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let heard = |heard: Heard<'_>| {
+        let heard = |heard: WatchNews<'_>| {
             let turned = match &heard {
-                Heard::Lists => {
+                WatchNews::ListBegins => {
                     self.budget().list_begins();
                     BTreeSet::new()
                 }
-                Heard::Listed => self.budget().list_ends(),
-                Heard::Ended(key) => {
+                WatchNews::ListComplete => self.budget().list_ends(),
+                WatchNews::Deleted(key) => {
                     self.ended(key, &wake);
                     BTreeSet::new()
                 }
-                Heard::Failed(_) => BTreeSet::new(),
+                WatchNews::Failed(_) => BTreeSet::new(),
             };
             if self.heard(&heard) {
                 wake(Concerns::All);
@@ -137,11 +137,15 @@ impl Watch {
         };
         let kept = |text: &str| {
             let (key, entry) = read(text)?;
-            let fits = self.takes(&key, entry.value.weight(), &wake);
+            let fits = self.admit(&key, entry.value.weight(), &wake);
             Ok((key, Some(entry).filter(|_| fits)))
         };
-        let manner = Manner { labels: Some(LABELS), forbidden: FORBIDDEN, page: PAGE };
-        let watching = reflector::run_some(api, self.store.clone(), manner, kept, heard);
+        let options = WatchOptions {
+            labels: Some(LABELS),
+            max_pause_while_forbidden: FORBIDDEN,
+            first_page_objects: PAGE,
+        };
+        let watching = reflector::run_some(api, self.store.clone(), options, kept, heard);
         futures::join!(watching, self.list_those_with_room::<K>(client, &read, &wake));
     }
 
@@ -149,9 +153,11 @@ impl Watch {
     fn takes(&self, key: &Key, weight: usize, wake: impl Fn(Concerns<'_>)) -> bool {
         let old = self.weight(key);
         let mut budget = self.budget();
-        let known = |budget: &Budget| (budget.leaves_unknown(&key.namespace), budget.is_left(key));
+        let known = |budget: &Budget| {
+            (budget.has_unknown_left_out(&key.namespace), budget.is_left_out(key))
+        };
         let before = known(&budget);
-        let fits = budget.takes(key, old, weight);
+        let fits = budget.admit(key, old, weight);
         let after = known(&budget);
         drop(budget);
         if before.0 != after.0 {
@@ -165,7 +171,7 @@ impl Watch {
     fn ended(&self, key: &Key, wake: impl Fn(Concerns<'_>)) {
         let (was_left, unknown) = {
             let mut budget = self.budget();
-            (budget.ended(key), budget.leaves_unknown(&key.namespace))
+            (budget.ended(key), budget.has_unknown_left_out(&key.namespace))
         };
         if unknown {
             self.list_soon(&key.namespace);
@@ -195,13 +201,13 @@ impl Watch {
                 self.lists.hold(key.clone(), SOON);
             } else {
                 last.insert(namespace.to_owned(), Instant::now());
-                self.budget().again_begins(namespace);
+                self.budget().relist_begins(namespace);
                 let url = Api::<K>::namespaced(client.clone(), namespace).resource_url().to_owned();
                 let source = read::Source::new(client.clone(), &url, Some(LABELS), PAGE);
                 let listed = source.list(|text| {
                     let (key, entry) = read(text)?;
                     let (old, new) = (self.weight(&key), entry.value.weight());
-                    if self.budget().fills(&key, old, new) {
+                    if self.budget().admit_relisted(&key, old, new) {
                         self.store.shown(key, entry);
                     }
                     Ok(())

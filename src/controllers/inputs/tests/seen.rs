@@ -47,7 +47,7 @@ async fn a13_room_is_used_and_only_its_namespace_is_listed_for_that_and_seldom()
     fake.put(map("other", "x", 4));
     let (watch, woken) = watched(&fake, 10);
     let woken = || std::mem::take(&mut *woken.lock());
-    let is_left = |name: &str| watch.budget().is_left(&Key::new("team", name));
+    let is_left = |name: &str| watch.budget().is_left_out(&Key::new("team", name));
     watch.store.wait_ready().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(woken(), ["all"]);
