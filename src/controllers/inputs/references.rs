@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, KeyToPath, PodTemplateSpec};
 
-/// What is read.
+/// The kind of an object that pods read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A ConfigMap.
@@ -26,7 +26,7 @@ impl Source {
     }
 }
 
-/// One object of the pods' namespace.
+/// An object in the namespace of the pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     /// Its kind.
@@ -42,8 +42,8 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    /// Whether an object can have that name. If not, there is none, and the name belongs into no address and no command:
-    /// whoever writes a definition chooses it.
+    /// Whether an object can have this name. If not, the object does not exist, and the name must not appear in a URL or a command,
+    /// because the author of a definition chooses it freely.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         let inner =
@@ -57,23 +57,36 @@ impl Reference {
     }
 }
 
-/// What is read of one object.
+/// What pods read of one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
-    /// The keys that are named.
+    /// The keys that pods name.
     pub keys: BTreeSet<String>,
-    /// Whether all keys are read, besides.
+    /// Whether pods read all keys.
     pub all: bool,
-    /// Whether no pod starts without it.
+    /// Whether no pod starts without the object.
     pub required: bool,
 }
 
-/// Everything that the pods of a template read.
+impl Use {
+    /// Some keys of an object.
+    fn of_keys(keys: impl IntoIterator<Item = String>, optional: Option<bool>) -> Self {
+        let keys = keys.into_iter().collect();
+        Self { keys, all: false, required: optional != Some(true) }
+    }
+
+    /// All keys of an object.
+    fn of_all(optional: Option<bool>) -> Self {
+        Self { keys: BTreeSet::new(), all: true, required: optional != Some(true) }
+    }
+}
+
+/// All objects that the pods of a template read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References(BTreeMap<Reference, Use>);
 
 impl References {
-    /// All that `template` reads, without the ConfigMap `own`: a child of ours has its own way to replace pods.
+    /// The objects that `template` reads, without the ConfigMap `own`: a change of this child replaces pods in another way.
     #[must_use]
     pub fn of(template: &PodTemplateSpec, own: Option<&str>) -> Self {
         let mut all = Self::default();
@@ -110,18 +123,18 @@ impl References {
     fn add_container(&mut self, container: &Container) {
         for source in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
             if let Some(r) = &source.config_map_key_ref {
-                self.add(Source::ConfigMap, &r.name, [r.key.clone()], false, r.optional);
+                self.add(Source::ConfigMap, &r.name, Use::of_keys([r.key.clone()], r.optional));
             }
             if let Some(r) = &source.secret_key_ref {
-                self.add(Source::Secret, &r.name, [r.key.clone()], false, r.optional);
+                self.add(Source::Secret, &r.name, Use::of_keys([r.key.clone()], r.optional));
             }
         }
         for source in container.env_from.iter().flatten() {
             if let Some(r) = &source.config_map_ref {
-                self.add(Source::ConfigMap, &r.name, [], true, r.optional);
+                self.add(Source::ConfigMap, &r.name, Use::of_all(r.optional));
             }
             if let Some(r) = &source.secret_ref {
-                self.add(Source::Secret, &r.name, [], true, r.optional);
+                self.add(Source::Secret, &r.name, Use::of_all(r.optional));
             }
         }
     }
@@ -134,22 +147,19 @@ impl References {
         optional: Option<bool>,
     ) {
         let items = items.unwrap_or_default();
-        let keys = items.iter().map(|item| item.key.clone());
-        self.add(source, name, keys, items.is_empty(), optional);
+        let part = if items.is_empty() {
+            Use::of_all(optional)
+        } else {
+            Use::of_keys(items.iter().map(|item| item.key.clone()), optional)
+        };
+        self.add(source, name, part);
     }
 
-    fn add(
-        &mut self,
-        source: Source,
-        name: &str,
-        keys: impl IntoIterator<Item = String>,
-        all: bool,
-        optional: Option<bool>,
-    ) {
+    fn add(&mut self, source: Source, name: &str, part: Use) {
         let used = self.0.entry(Reference { source, name: name.to_owned() }).or_default();
-        used.keys.extend(keys);
-        used.all |= all;
-        used.required |= optional != Some(true);
+        used.keys.extend(part.keys);
+        used.all |= part.all;
+        used.required |= part.required;
     }
 
     /// Whether nothing is read.
@@ -158,18 +168,18 @@ impl References {
         self.0.is_empty()
     }
 
-    /// Every object, sorted, with what is read of it.
+    /// All objects, sorted, with what is read of each.
     pub fn iter(&self) -> impl Iterator<Item = (&Reference, &Use)> {
         self.0.iter()
     }
 
-    /// Whether that object is read.
+    /// Whether pods read this object.
     #[must_use]
     pub fn has(&self, reference: &Reference) -> bool {
         self.0.contains_key(reference)
     }
 
-    /// Whether any object of that kind is read.
+    /// Whether pods read any object of this kind.
     #[must_use]
     pub fn any(&self, source: Source) -> bool {
         self.0.keys().any(|reference| reference.source == source)

@@ -12,8 +12,9 @@ fn map(namespace: &str, name: &str, keys: usize) -> Value {
 }
 
 /// A watch of all ConfigMaps; whom it wakes.
-fn watched(fake: &Fake, max_keys: usize) -> (Arc<Watch>, Arc<Mutex<Vec<String>>>) {
-    let (watch, woken) = (Watch::new(Source::ConfigMap, max_keys), Arc::<Mutex<Vec<_>>>::default());
+fn watched(fake: &Fake, max_keys: usize) -> (Arc<InputWatch>, Arc<Mutex<Vec<String>>>) {
+    let (watch, woken) =
+        (InputWatch::new(Source::ConfigMap, max_keys), Arc::<Mutex<Vec<_>>>::default());
     let counted = watch.clone();
     watch.store.on_change(move |change| counted.changed(change));
     let (watching, sink) = (watch.clone(), woken.clone());
@@ -25,11 +26,11 @@ fn watched(fake: &Fake, max_keys: usize) -> (Arc<Watch>, Arc<Mutex<Vec<String>>>
             let map = serde_json::from_str(text)?;
             Ok(entry_of(map, |map: WatchedConfigMap| map.digests(&key)))
         };
-        let wake = |concerns: Concerns<'_>| {
-            let text = match concerns {
-                Concerns::All => "all".to_owned(),
-                Concerns::Namespace(namespace) => namespace.to_owned(),
-                Concerns::Object(key) => key.to_string(),
+        let wake = |affected: Affected<'_>| {
+            let text = match affected {
+                Affected::All => "all".to_owned(),
+                Affected::Namespace(namespace) => namespace.to_owned(),
+                Affected::Readers(key) => key.to_string(),
             };
             sink.lock().push(text);
         };
