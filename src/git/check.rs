@@ -1,4 +1,4 @@
-//! (pure) What a URL, a ref, a path and a name in a tree may look like before anything is dialled or read.
+//! (pure) Checks URLs, refs, paths and names in trees, before any connection is made and anything is read.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use reqwest::Url;
@@ -8,11 +8,14 @@ use super::error::printable;
 use crate::api::git_sync::GitRef;
 use crate::definition::diagnostic::is_invisible;
 
+/// Characters of the longest URL.
 const MAX_URL: usize = 2048;
+/// Characters of the longest name of a ref.
 const MAX_REF: usize = 255;
+/// Characters of the longest path.
 const MAX_PATH: usize = 1024;
 
-/// What to follow, checked.
+/// The ref to follow, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Branch(String),
@@ -20,9 +23,18 @@ pub(super) enum Target {
     Commit(gix::ObjectId),
 }
 
-/// Parses and checks a repository URL. Only `https://`, and `http://` with `plain_http`. Where the host may be is judged by
-/// [`net`](crate::net). Never repeats the URL in an error: it may hold a password.
-pub(super) fn url(text: &str, plain_http: bool) -> Result<Url, GitError> {
+/// The schemes that repository URLs may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Schemes {
+    /// Only `https://`.
+    HttpsOnly,
+    /// `https://` and `http://`.
+    HttpToo,
+}
+
+/// Parses and checks a repository URL. Whether its host may be dialled is checked by [`net`](crate::net). No error repeats the URL,
+/// because it may hold a password.
+pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
     let refuse = |reason: &str| Err(GitError::InvalidUrl { reason: reason.to_owned() });
     if text.is_empty() || text.len() > MAX_URL {
         return refuse("it is empty or longer than 2048 characters");
@@ -49,7 +61,7 @@ pub(super) fn url(text: &str, plain_http: bool) -> Result<Url, GitError> {
     };
     match scheme {
         "https" => {}
-        "http" if plain_http => {}
+        "http" if schemes == Schemes::HttpToo => {}
         "http" => return Err(GitError::InsecureConnection { what: "plain http".into() }),
         "ssh" => return refuse("ssh is not supported yet"),
         _ => return refuse("only https is supported"),
@@ -91,7 +103,7 @@ fn has_encoded_control(text: &str) -> bool {
     })
 }
 
-/// Exactly one of branch, tag and commit; none means branch `main`.
+/// The ref of a spec, which names at most one of branch, tag and commit. None means branch `main`.
 pub(super) fn target(reference: &GitRef) -> Result<Target, GitError> {
     match (&reference.branch, &reference.tag, &reference.commit) {
         (None, None, None) => Ok(Target::Branch("main".into())),
@@ -105,7 +117,7 @@ pub(super) fn target(reference: &GitRef) -> Result<Target, GitError> {
     }
 }
 
-/// A full commit id: 40 or 64 lower-case hex digits.
+/// Parses a full commit id: 40 or 64 lower-case hex digits.
 pub(super) fn commit_id(id: &str) -> Result<gix::ObjectId, GitError> {
     let lower_hex = id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     if !lower_hex || !matches!(id.len(), 40 | 64) {
@@ -120,7 +132,7 @@ pub(super) fn commit_id(id: &str) -> Result<gix::ObjectId, GitError> {
     })
 }
 
-/// Stricter than `git check-ref-format`: only characters that no shell, URL or log line can misread.
+/// Checks the name of a ref. It is stricter than `git check-ref-format`: only characters that no shell, URL or log line can misread.
 pub(super) fn ref_name(name: &str) -> Result<(), GitError> {
     let reason = if name.is_empty() || name.len() > MAX_REF {
         "it is empty or longer than 255 characters"
@@ -142,11 +154,10 @@ pub(super) fn ref_name(name: &str) -> Result<(), GitError> {
     Err(GitError::InvalidRef { name: printable(name), reason: reason.into() })
 }
 
-/// Checks a path inside of the repository and brings it into the form of tree entries: `./prod/` → `prod`,
-/// `.` → the empty string.
+/// Checks a path inside the repository, and normalizes it: `./prod/` becomes `prod`, and `.` becomes the empty string.
 ///
 /// # Errors
-/// [`GitError::InvalidPath`] for absolute paths, `..`, `.git` (in all its disguises), backslashes and control characters.
+/// [`GitError::InvalidPath`] for absolute paths, `..`, `.git` in every spelling, backslashes and control characters.
 pub fn path(path: &str) -> Result<String, GitError> {
     let refuse = |reason: &str| {
         Err(GitError::InvalidPath { path: printable(path), reason: reason.to_owned() })
@@ -170,10 +181,10 @@ pub fn path(path: &str) -> Result<String, GitError> {
     Ok(parts.join("/"))
 }
 
-/// What is wrong with the name of a tree entry, if anything. An honest tree has none of these: they aim at programs
-/// that check trees out, at terminals, and at people.
+/// What is wrong with the name of a tree entry, if anything. Git writes no such names. They are attacks on programs that check out
+/// trees, on terminals, and on people.
 pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
-    // Most names, at once: nothing below speaks of them.
+    // Most names are plain, and need no further check.
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'\\');
     if name.first().is_some_and(|first| !matches!(first, b'.' | b'g' | b'G'))
         && name.iter().all(plain)
@@ -190,7 +201,7 @@ pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
     if text.chars().any(|c| c.is_control() || is_invisible(c)) {
         return Some("a name holds control or invisible characters");
     }
-    // NTFS ignores trailing dots and spaces and has short names; `.git` in any spelling is never content.
+    // NTFS ignores trailing dots and spaces, and has short names.
     let plain = text.trim_end_matches(['.', ' ']).to_ascii_lowercase();
     if plain == ".git" || plain == "git~1" || plain.starts_with(".git:") {
         return Some("a name is .git");

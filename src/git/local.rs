@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::{nearest, printable};
 use super::protocol::cause;
+use super::snapshot::TreeRequest;
 use super::store::open_objects;
 use super::{GitError, Limits, Snapshot, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
@@ -279,7 +280,8 @@ pub fn open_local(
     let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)
         .map_err(|error| GitError::storage("open the repository's objects", &error))?;
     let never = AtomicBool::new(false);
-    Snapshot::read_from(objects.to_cache_arc(), commit, &path, limits, &never, None)
+    let request = TreeRequest { commit, path: &path, limits, interrupt: &never, before: None };
+    Snapshot::read_from(objects.to_cache_arc(), request)
 }
 
 fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn refused(text: &str) -> GitError {
-    url(text, true).expect_err(text)
+    url(text, Schemes::HttpToo).expect_err(text)
 }
 
 #[test]
@@ -33,10 +33,13 @@ fn v01_v04_v05_v06_v07_urls_of_other_kinds_are_refused() {
     }
     let scp = refused("git@example.com:team/repo.git").to_string();
     assert!(scp.contains("scp form"), "{scp}");
-    assert_eq!(url("http://h/r", false).unwrap_err().reason(), "InsecureConnectionsDisallowed");
-    assert!(url("http://h/r", true).is_ok());
-    assert!(url("https://git.example.com/team/agents.git", false).is_ok());
-    assert!(url("https://git.example.com:8443/agents", false).is_ok());
+    assert_eq!(
+        url("http://h/r", Schemes::HttpsOnly).unwrap_err().reason(),
+        "InsecureConnectionsDisallowed"
+    );
+    assert!(url("http://h/r", Schemes::HttpToo).is_ok());
+    assert!(url("https://git.example.com/team/agents.git", Schemes::HttpsOnly).is_ok());
+    assert!(url("https://git.example.com:8443/agents", Schemes::HttpsOnly).is_ok());
 }
 
 #[test]
