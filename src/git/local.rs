@@ -1,5 +1,4 @@
-//! What lies on this machine, seen like a fetched commit: a folder (work that is not committed yet), and a commit of a
-//! local repository.
+//! Reads files of this machine like a fetched commit: a folder, whose changes need not be committed, or a commit of a local repository.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +17,7 @@ use super::store::open_objects;
 use super::{GitError, Limits, Snapshot, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 
-/// A folder on disk. Links are listed, never followed; `.git` is left out. Ids are the SHA-256 of the content.
+/// A folder on disk. Links are listed and never followed, and `.git` is left out. The id of a file is the SHA-256 of its content.
 #[derive(Debug)]
 pub struct Folder {
     root: PathBuf,
@@ -27,7 +26,7 @@ pub struct Folder {
     problems: Vec<TreeProblem>,
 }
 
-/// The top of the Git work tree that holds `dir`, or `dir` itself when there is none. Absolute, links resolved.
+/// The top of the Git work tree that contains `dir`, or `dir` itself if there is none. The path is absolute, without links.
 #[must_use]
 pub fn repository_root(dir: &Path) -> PathBuf {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
@@ -36,7 +35,7 @@ pub fn repository_root(dir: &Path) -> PathBuf {
 }
 
 impl Folder {
-    /// Lists `path` (relative to `root`, see [`repository_root`]) and hashes its files.
+    /// Lists the folder `path` below `root` (see [`repository_root`]), and hashes its files.
     ///
     /// # Errors
     /// [`GitError::InvalidPath`], [`GitError::PathMissing`], [`GitError::PathNotAFolder`], [`GitError::StorageFailed`].
@@ -67,7 +66,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder `dir` inside of the work tree that holds it: paths are relative to the top of that work tree.
+    /// Lists the folder `dir`. Paths are relative to the top of the work tree that contains it.
     ///
     /// # Errors
     /// Those of [`Folder::open`].
@@ -83,87 +82,63 @@ impl Folder {
         Self::open(&root, path, limits)
     }
 
+    /// Lists everything below `start`.
     fn walk(&mut self, start: &str, limits: &Limits) -> Result<(), GitError> {
         let mut open = vec![(start.to_owned(), 0)];
         let mut folders = 0;
         while let Some((at, depth)) = open.pop() {
-            let listing = fs::read_dir(self.root.join(&at));
-            let listing = match listing {
+            let listing = match fs::read_dir(self.root.join(&at)) {
                 Ok(listing) => listing,
                 Err(error) if at == start => {
                     return Err(GitError::storage("list the folder", &error));
                 }
                 Err(error) => {
-                    self.leave_out(
-                        &at,
-                        format!("the folder cannot be listed: {error}"),
-                        "check its permissions",
-                    );
+                    let message = format!("the folder cannot be listed: {error}");
+                    self.leave_out(&at, message, "check its permissions");
                     continue;
                 }
             };
             for entry in listing {
                 let entry = entry.map_err(|error| GitError::storage("list the folder", &error))?;
-                let name = entry.file_name();
-                if name == ".git" {
-                    continue;
-                }
-                let odd = check::name_problem(name.as_encoded_bytes()).is_some();
-                let name = match name.to_str() {
-                    Some(text) if !odd => text.to_owned(),
-                    _ => printable(&name.to_string_lossy()),
-                };
-                let below = if at.is_empty() { name } else { format!("{at}/{name}") };
-                let meta = entry
-                    .file_type()
-                    .map_err(|error| GitError::storage("list the folder", &error))?;
-                if meta.is_dir() && !odd {
-                    folders += 1;
-                    if depth >= limits.depth {
-                        let message = format!(
-                            "folders are nested deeper than {} levels; it is not read",
-                            limits.depth
-                        );
-                        self.leave_out(&below, message, "move it up");
-                    } else if folders > limits.files {
-                        let message = format!(
-                            "there are more than {} folders; the rest is not read",
-                            limits.files
-                        );
-                        self.leave_out(start, message, "choose a smaller folder");
+                let Some(found) = Found::new(&entry, &at)? else { continue };
+                if !found.is_folder {
+                    if self.entries.len() >= limits.files {
+                        self.leave_out_rest(start, limits.files, "files");
                         return Ok(());
-                    } else {
-                        open.push((below, depth + 1));
                     }
+                    self.add(found, &entry.path());
                     continue;
                 }
-                if self.entries.len() >= limits.files {
-                    let message =
-                        format!("there are more than {} files; the rest is not read", limits.files);
-                    self.leave_out(start, message, "choose a smaller folder");
+                folders += 1;
+                if depth >= limits.depth {
+                    let message = format!(
+                        "folders are nested deeper than {} levels; it is not read",
+                        limits.depth
+                    );
+                    self.leave_out(&found.path, message, "move it up");
+                } else if folders > limits.files {
+                    self.leave_out_rest(start, limits.files, "folders");
                     return Ok(());
+                } else {
+                    open.push((found.path, depth + 1));
                 }
-                let kind = if odd {
-                    EntryKind::Odd
-                } else if meta.is_symlink() {
-                    EntryKind::Symlink
-                } else if meta.is_file() {
-                    EntryKind::File
-                } else {
-                    EntryKind::Odd
-                };
-                let id = if kind == EntryKind::File {
-                    self.content_id(&entry.path())
-                } else {
-                    String::new()
-                };
-                self.entries.push(TreeEntry { path: below, id, kind });
             }
         }
         Ok(())
     }
 
-    /// Files beyond the budget are not read; they have no id, and reading them fails.
+    fn add(&mut self, found: Found, on_disk: &Path) {
+        let Found { path, kind, .. } = found;
+        let id = if kind == EntryKind::File { self.content_id(on_disk) } else { String::new() };
+        self.entries.push(TreeEntry { path, id, kind });
+    }
+
+    fn leave_out_rest(&mut self, start: &str, most: usize, what: &str) {
+        let message = format!("there are more than {most} {what}; the rest is not read");
+        self.leave_out(start, message, "choose a smaller folder");
+    }
+
+    /// The id of a file. A file that is too large has no id, and reading it fails.
     fn content_id(&self, path: &Path) -> String {
         read_at_most(path, self.file_bytes)
             .ok()
@@ -175,6 +150,46 @@ impl Folder {
     fn leave_out(&mut self, path: &str, message: String, hint: &str) {
         let path = if path.is_empty() { "." } else { path }.to_owned();
         self.problems.push(TreeProblem { path, message, hint: Some(hint.to_owned()) });
+    }
+}
+
+/// An entry of a folder on disk.
+struct Found {
+    /// Relative to the root. A name that may do harm is replaced by a printable one.
+    path: String,
+    is_folder: bool,
+    /// What it is, if it is no folder.
+    kind: EntryKind,
+}
+
+impl Found {
+    /// The entry of the folder at `folder`; `None` for `.git`.
+    fn new(entry: &fs::DirEntry, folder: &str) -> Result<Option<Self>, GitError> {
+        let name = entry.file_name();
+        if name == ".git" {
+            return Ok(None);
+        }
+        let is_odd = check::name_problem(name.as_encoded_bytes()).is_some();
+        let name = match name.to_str() {
+            Some(text) if !is_odd => text.to_owned(),
+            _ => printable(&name.to_string_lossy()),
+        };
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        let file_type =
+            entry.file_type().map_err(|error| GitError::storage("list the folder", &error))?;
+        let kind = if is_odd { EntryKind::Odd } else { kind_of(file_type) };
+        Ok(Some(Self { path, is_folder: file_type.is_dir() && !is_odd, kind }))
+    }
+}
+
+/// What something on disk is that is no folder.
+fn kind_of(file_type: fs::FileType) -> EntryKind {
+    if file_type.is_symlink() {
+        EntryKind::Symlink
+    } else if file_type.is_file() {
+        EntryKind::File
+    } else {
+        EntryKind::Odd
     }
 }
 
@@ -203,13 +218,7 @@ impl RepositoryTree for Folder {
             if meta.is_dir() {
                 continue;
             }
-            let kind = if meta.is_symlink() {
-                EntryKind::Symlink
-            } else if meta.is_file() {
-                EntryKind::File
-            } else {
-                EntryKind::Odd
-            };
+            let kind = kind_of(meta.file_type());
             if kind == EntryKind::File && index + 1 < parts.len() {
                 return Ok(None);
             }
@@ -225,7 +234,7 @@ impl RepositoryTree for Folder {
             return Err(TreeError::NotAFile { path: path() });
         }
         let unreadable = |reason: String| TreeError::Unreadable { path: path(), reason };
-        // Looked up again: it may have become a link meanwhile.
+        // The file may have become a link meanwhile.
         match self.lookup(&entry.path)? {
             Some(now) if now.kind == EntryKind::File => {}
             _ => return Err(unreadable("it is no longer a file".into())),
@@ -239,7 +248,7 @@ impl RepositoryTree for Folder {
     }
 }
 
-/// `None` when there is more.
+/// Reads a file; `None` if it is longer than `limit`.
 fn read_at_most(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut content = Vec::new();
     fs::File::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut content)?;
@@ -254,8 +263,9 @@ fn sha256(content: &[u8]) -> String {
     })
 }
 
-/// A commit of the repository on disk at or around `repo_dir`: `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`), a commit id, also
-/// shortened, or what Git makes one commit of (`HEAD~1`, `main^2`). Reads no configuration but the repository's own format.
+/// Reads a commit of the repository on disk at or around `repo_dir`. `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`), a
+/// commit id (also a shortened one), or any other expression for one commit (`HEAD~1`, `main^2`). No configuration is read but the
+/// repository's own format.
 ///
 /// # Errors
 /// [`GitError::StorageFailed`] when there is no repository, [`GitError::RefNotFound`], and those of [`super::Remote::snapshot`].
@@ -274,7 +284,7 @@ pub fn open_local(
     let missing = || GitError::RefNotFound {
         kind: "revision",
         name: printable(rev),
-        nearest: branches(&repo, rev),
+        nearest: similar_refs(&repo, rev),
     };
     let commit = resolve_local(&repo, rev).ok_or_else(missing)?;
     let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)
@@ -292,20 +302,21 @@ fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
             return Some(id.detach());
         }
     }
-    // Git's own syntax comes last: it takes names apart, and a ref or an id is meant as it is written. A range is no commit.
+    // A ref or an id is taken as it is written, so Git's syntax for expressions comes last. A range is no commit.
     let parsed = || repo.rev_parse_single(rev).ok().map(gix::Id::detach);
     let object = repo.find_object(shortened(repo, rev).or_else(parsed)?).ok()?;
     object.peel_to_kind(gix::objs::Kind::Commit).ok().map(|commit| commit.id)
 }
 
-/// The only object whose id begins so.
+/// The object with this shortened id, if there is only one.
 fn shortened(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
     let hex = rev.len() >= 4 && rev.bytes().all(|byte| byte.is_ascii_hexdigit());
     let prefix = hex.then(|| gix::hash::Prefix::from_hex(rev).ok()).flatten()?;
     repo.objects.lookup_prefix(prefix, None).ok().flatten()?.ok()
 }
 
-fn branches(repo: &gix::Repository, rev: &str) -> Vec<String> {
+/// Names of refs that look like `rev`.
+fn similar_refs(repo: &gix::Repository, rev: &str) -> Vec<String> {
     let Ok(references) = repo.references() else { return Vec::new() };
     let Ok(all) = references.all() else { return Vec::new() };
     let names: Vec<String> =
