@@ -10,9 +10,9 @@ fn put(fair: &mut Fair, namespace: &str, names: &[&str]) {
 }
 
 /// Whatever can be taken now, as `namespace/name`.
-fn taken(fair: &mut Fair, slots: usize) -> Vec<String> {
+fn taken(fair: &mut Fair, limit: usize) -> Vec<String> {
     let mut taken = Vec::new();
-    while let Some(namespace) = fair.next(slots) {
+    while let Some(namespace) = fair.next(limit) {
         taken.push(fair.take(&namespace).expect("a key").to_string());
     }
     taken
@@ -49,7 +49,7 @@ async fn c15_one_key_again_and_again_is_not_always_first() {
         order.extend(taken);
     }
     assert_eq!(order, ["b/1", "c/1", "a/1", "b/2", "c/2", "a/1"]);
-    assert_eq!((fair.spaces.len(), fair.working), (0, 0), "who has nothing to do is forgotten");
+    assert_eq!((fair.spaces.len(), fair.running), (0, 0), "who has nothing to do is forgotten");
 }
 
 #[tokio::test(start_paused = true)]
