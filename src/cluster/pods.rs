@@ -291,39 +291,9 @@ fn of_container(
     };
     let found = |problem, message| Some(Finding { problem, container: name.clone(), message });
     let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
-    if let Some(Waiting { reason, message }) = &state.waiting {
-        let said = message.as_deref().unwrap_or_default();
-        match reason.as_deref().unwrap_or_default() {
-            "InvalidImageName" => {
-                let words = format!("{who} names {image}, which is no name of an image");
-                return found(PodProblem::InvalidImageName, words);
-            }
-            "ErrImagePull"
-            | "ImagePullBackOff"
-            | "ErrImageNeverPull"
-            | "RegistryUnavailable"
-            | "SignatureValidationFailed"
-            | "ImageInspectError" => {
-                let words = format!("{who} cannot have its image {image}{}", pull_cause(said));
-                return found(PodProblem::ImagePullBackOff, words);
-            }
-            "CreateContainerConfigError" => {
-                let words = format!("{who} cannot be made: {}", without_ids(said));
-                return found(PodProblem::CreateContainerConfigError, words);
-            }
-            "CreateContainerError" | "RunContainerError" => {
-                return found(PodProblem::RunContainerError, not_started(&who, said));
-            }
-            // The message may be the output of the hook.
-            "PostStartHookError" => {
-                return found(
-                    PodProblem::RunContainerError,
-                    format!("{who} fails in its postStart hook"),
-                );
-            }
-            // It starts, or waits for its next start. Its last end says why.
-            _ => {}
-        }
+    let waiting = state.waiting.as_ref();
+    if let Some((problem, message)) = waiting.and_then(|waiting| of_waiting(&who, image, waiting)) {
+        return found(problem, message);
     }
     let started = state.running.as_ref().and_then(|running| running.started_at.as_ref());
     // A container that was ready after this start is not unready because of its last end.
@@ -358,6 +328,39 @@ fn of_container(
         (_, code) => {
             found(PodProblem::CrashLoopBackOff, format!("{who} ends with exit code {code}"))
         }
+    }
+}
+
+/// Why a container waits, if that is a problem. `who` names the container.
+fn of_waiting(who: &str, image: &str, waiting: &Waiting) -> Option<(PodProblem, String)> {
+    let said = waiting.message.as_deref().unwrap_or_default();
+    match waiting.reason.as_deref().unwrap_or_default() {
+        "InvalidImageName" => {
+            let message = format!("{who} names {image}, which is no name of an image");
+            Some((PodProblem::InvalidImageName, message))
+        }
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "SignatureValidationFailed"
+        | "ImageInspectError" => {
+            let message = format!("{who} cannot have its image {image}{}", pull_cause(said));
+            Some((PodProblem::ImagePullBackOff, message))
+        }
+        "CreateContainerConfigError" => {
+            let message = format!("{who} cannot be made: {}", without_ids(said));
+            Some((PodProblem::CreateContainerConfigError, message))
+        }
+        "CreateContainerError" | "RunContainerError" => {
+            Some((PodProblem::RunContainerError, not_started(who, said)))
+        }
+        // The message may be the output of the hook.
+        "PostStartHookError" => {
+            Some((PodProblem::RunContainerError, format!("{who} fails in its postStart hook")))
+        }
+        // It starts, or waits for its next start. Its last end says why.
+        _ => None,
     }
 }
 

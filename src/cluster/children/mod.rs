@@ -5,10 +5,11 @@
 //! has the name of a child, that is a conflict (A11). A child that an earlier owner of the same name left is waited for until
 //! Kubernetes has deleted it.
 
+mod settled;
 mod wrote;
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ use super::store::{Entry, Key, Store};
 use crate::api::{Kind, keys};
 use crate::packed::{Family, Packed, Texts};
 use convoke_core::cluster::view::Metadata;
+
+use settled::Settled;
 
 pub use wrote::Wrote;
 
@@ -335,35 +338,6 @@ pub enum Brought<K> {
     Conflict(String),
     /// The child of an earlier owner of the same name still exists. The text says which one.
     Leftover(String),
-}
-
-/// Applies that changed nothing: kind and key of the child, and its version and hash at that time.
-#[derive(Default)]
-struct Settled {
-    known: HashMap<(&'static str, Key), (u64, String)>,
-    /// At this number of entries, those of children that have changed since are dropped.
-    clean_up_at: usize,
-}
-
-/// The number of entries below which no clean-up happens.
-const MIN_CLEAN_UP: usize = 1000;
-
-impl Settled {
-    /// Remembers an apply that changed nothing. `is_current` says whether a child of this kind is still at a version.
-    fn insert(
-        &mut self,
-        kind: &'static str,
-        key: Key,
-        version_and_hash: (u64, String),
-        is_current: impl Fn(&Key, u64) -> bool,
-    ) {
-        if self.known.len() >= self.clean_up_at.max(MIN_CLEAN_UP) {
-            self.known.retain(|(of, key), (version, _)| *of != kind || is_current(key, *version));
-            // The next clean-up comes after as many new entries as there are now, so each insert costs little.
-            self.clean_up_at = self.known.len() * 2;
-        }
-        self.known.insert((kind, key), version_and_hash);
-    }
 }
 
 /// Writes the children of one controller's objects.

@@ -1,3 +1,4 @@
+use super::settled::MIN_CLEAN_UP;
 use super::*;
 use crate::cluster::fake::Fake;
 use crate::cluster::reflector;
