@@ -1,11 +1,11 @@
 //! (pure) Shares a limit of concurrent work fairly among namespaces, so that a namespace with much work makes no other one wait.
 //!
-//! The next turn has the namespace with the fewest running keys. Of several, it is the one whose last turn was the longest ago. Within a
-//! namespace, the key that has been due the longest comes first.
+//! The next turn has the namespace with the fewest running keys. Of several, it is the one whose last turn was the longest ago.
+//! Within a namespace, the key that has been due the longest comes first.
 //!
-//! A namespace gets another place only while it uses fewer places than are free. (Switches share their buffers in this way: a dynamic
-//! threshold.) A namespace that is alone gets half of the places, and two of them get a third each. So a namespace that comes later finds
-//! a free place, however long the work of the others takes.
+//! A namespace gets another place only while it uses fewer places than are free. (Switches share their buffers in this way: a
+//! dynamic threshold.) A namespace that is alone gets half of the places, and two of them get a third each. So a namespace that
+//! comes later finds a free place, however long the work of the others takes.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeSet, HashMap};
@@ -50,7 +50,8 @@ impl Fair {
     /// Changes a namespace and its place in the order.
     fn change<T>(&mut self, namespace: &str, change: impl FnOnce(&mut Space) -> T) -> T {
         let (name, mut space) = self.spaces.remove_entry(namespace).unwrap_or_else(|| {
-            // A new namespace comes after those that wait. Otherwise a single key that comes again and again would always be first.
+            // A new namespace comes after those that wait. Otherwise a single key that comes again and again would always be
+            // first.
             self.turns += 1;
             (namespace.into(), Space { turn: self.turns, ..Space::default() })
         });

@@ -12,8 +12,9 @@
 //!                                                     controllers: Agent → Deployment, Service, ConfigMap, …
 //! ```
 //!
-//! All decisions are made in a package of their own ([`convoke_core`], in `core/`), which knows no executor, client, repository or clock.
-//! It holds the repository format, the plan, and the sync engine as a state machine. Its modules have the same names here.
+//! All decisions are made in a package of their own ([`convoke_core`], in `core/`), which knows no executor, client, repository
+//! or clock. It holds the repository format, the plan, and the sync engine as a state machine. Its modules have the same names
+//! here.
 //!
 //! | module | what |
 //! |---|---|

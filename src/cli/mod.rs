@@ -1,7 +1,7 @@
 //! The command line, with one file for each command. No other code prints.
 //!
-//! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused, 4 there
-//! are changes (only with `plan --exit-code`).
+//! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
+//! 4 there are changes (only with `plan --exit-code`).
 
 mod approve;
 mod completions;

@@ -33,8 +33,8 @@ use crate::sync::variables;
 use convoke_core::sync::apply::impersonation::Rules;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
 
-/// GitSyncs that are reconciled at the same time; of one namespace half as many. Most of the time they wait for the network, behind a
-/// slow admission webhook even for minutes. Fetching and reading commits costs memory, and has a limit of its own.
+/// GitSyncs that are reconciled at the same time; of one namespace half as many. Most of the time they wait for the network,
+/// behind a slow admission webhook even for minutes. Fetching and reading commits costs memory, and has a limit of its own.
 const MAX_CONCURRENT_SYNCS: usize = 64;
 
 /// Run the operator.

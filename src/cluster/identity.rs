@@ -10,11 +10,11 @@ use kube::client::Body;
 /// The header that names the user whose rights a request has.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// A client whose requests have the rights of this account and no others. It uses the connections of `client`, and costs one small
-/// task while it lives.
+/// A client whose requests have the rights of this account and no others. It uses the connections of `client`, and costs one
+/// small task while it lives.
 ///
-/// Its requests name only the user: the API server adds the groups of a ServiceAccount by itself. To name groups, the operator would
-/// need the right to impersonate groups, which no Role of a namespace can give.
+/// Its requests name only the user: the API server adds the groups of a ServiceAccount by itself. To name groups, the operator
+/// would need the right to impersonate groups, which no Role of a namespace can give.
 #[must_use]
 pub fn acting_as(account: &Account, client: &Client) -> Client {
     // Namespace and name are DNS labels, so this cannot fail. If it did, no request would be sent.

@@ -1,11 +1,11 @@
 //! (pure) Pod health: says why a pod does not run, in a message that stays the same while the reason does.
 //!
-//! The status of a pod that cannot run changes all the time: its container ends, waits, runs and ends again, or its image is pulled
-//! again and again, each time with another count or time in the message. Our own statuses must not be rewritten for that. So all
-//! states of one trouble are the same [`PodProblem`], and only the lasting part of a foreign message is kept.
+//! The status of a pod that cannot run changes all the time: its container ends, waits, runs and ends again, or its image is
+//! pulled again and again, each time with another count or time in the message. Our own statuses must not be rewritten for
+//! that. So all states of one trouble are the same [`PodProblem`], and only the lasting part of a foreign message is kept.
 //!
-//! A container writes `terminated.message` itself, so that text may hold anything. It is not shown. The exit code is shown, with the
-//! command that shows the log to people who may read it.
+//! A container writes `terminated.message` itself, so that text may hold anything. It is not shown. The exit code is shown,
+//! with the command that shows the log to people who may read it.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::sync::Arc;
@@ -110,8 +110,9 @@ impl FailingPod {
         vec![term(self.owner_kind(), self.owner_name())]
     }
 
-    /// Keeps the earlier message of the same pod if it only says more. Some kubelets name the cause of a failed pull or start only in
-    /// every other state. Messages with exit codes are not compared: 1 is the beginning of 139, and means something else.
+    /// Keeps the earlier message of the same pod if it only says more. Some kubelets name the cause of a failed pull or start
+    /// only in every other state. Messages with exit codes are not compared: 1 is the beginning of 139, and means something
+    /// else.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
         let says_less =
@@ -196,8 +197,8 @@ fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
     message.split('"').nth(1).filter(|set| is_of(set, name))
 }
 
-/// Reads the JSON text of a pod: its key, and why it does not run. `None` for a pod that runs, starts, is being deleted, or belongs to
-/// no Deployment.
+/// Reads the JSON text of a pod: its key, and why it does not run. `None` for a pod that runs, starts, is being deleted, or
+/// belongs to no Deployment.
 ///
 /// # Errors
 /// When the text is not that of a pod.

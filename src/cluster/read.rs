@@ -24,7 +24,8 @@ use super::client::{CALL_DEADLINE, CallError, call, call_within, failed};
 
 /// Objects of the largest page of a list.
 pub const MAX_PAGE_OBJECTS: u32 = 200;
-/// Bytes of the largest page. The API server counts objects only, so a page with more bytes is asked for again with fewer objects.
+/// Bytes of the largest page. The API server counts objects only, so a page with more bytes is asked for again with fewer
+/// objects.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 /// Bytes of the largest page with one object. etcd takes 1.5 MiB for an object, and its JSON may be several times as long.
 const MAX_OBJECT_BYTES: usize = 16 << 20;
@@ -312,8 +313,8 @@ impl Source {
         if version.is_empty() { Err(no_version()) } else { Ok(version) }
     }
 
-    /// Watches the changes after `version` until the server ends the watch. `version` moves with each event, so that the next watch
-    /// can go on from there.
+    /// Watches the changes after `version` until the server ends the watch. `version` moves with each event, so that the next
+    /// watch can go on from there.
     ///
     /// # Errors
     /// Those of the call and of the stream, and the server's own (410: the version is too old). An error of `on` ends the watch.

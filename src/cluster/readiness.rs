@@ -61,9 +61,9 @@ pub enum Health {
     Failed(String, String),
 }
 
-/// The reason of `Progressing` when the API server refuses the ReplicaSet of the newest revision. Then the Deployment's controller
-/// stops: it does not even report that it has seen the revision, and its count of updated pods is of an earlier revision
-/// (kubernetes/pkg/controller/deployment/sync.go, `getNewReplicaSet`).
+/// The reason of `Progressing` when the API server refuses the ReplicaSet of the newest revision. Then the Deployment's
+/// controller stops: it does not even report that it has seen the revision, and its count of updated pods is of an earlier
+/// revision (kubernetes/pkg/controller/deployment/sync.go, `getNewReplicaSet`).
 pub const REPLICA_SET_REFUSED: &str = "ReplicaSetCreateError";
 
 /// Reads the state of a Deployment. [`Observed::trouble`] stays empty: pods are read elsewhere.

@@ -1,8 +1,8 @@
 //! The only place that writes objects: server-side apply, deletes with preconditions, statuses.
 //!
-//! The API server behaves as follows (tested with 1.36). An apply with `resourceVersion: "1"` creates the object, and is answered
-//! with 409 if it exists, even with force. An apply with a `uid` never changes another object of the same name: it is answered with
-//! 422 if there is one, and with 409 if there is none.
+//! The API server behaves as follows (tested with 1.36). An apply with `resourceVersion: "1"` creates the object, and is
+//! answered with 409 if it exists, even with force. An apply with a `uid` never changes another object of the same name: it is
+//! answered with 422 if there is one, and with 409 if there is none.
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};

@@ -1,7 +1,7 @@
 //! The status writer of the controllers.
 //!
-//! When a status is written, its object may be gone, another object may have its name, or its kind may not be served at the moment.
-//! [`write`] handles all three, and returns what became of the status. The caller publishes events.
+//! When a status is written, its object may be gone, another object may have its name, or its kind may not be served at the
+//! moment. [`write`] handles all three, and returns what became of the status. The caller publishes events.
 //!
 //! The status of a GitSync is not written here. The sync engine itself decides what each answer means, without I/O
 //! (docs/decisions/0017), and its driver only sends the request. Both use [`ssa::apply_status`].

@@ -1,8 +1,8 @@
 //! Limits how many writes run at the same time, with a share for each namespace.
 //!
-//! A write waits for the admission webhooks of its namespace, and each webhook may take ten seconds. Meanwhile the write holds one
-//! stream of the HTTP/2 connection (by default there are 100) and one of the places for requests that the API server works on.
-//! Without shares, a namespace with a slow webhook would take all of them.
+//! A write waits for the admission webhooks of its namespace, and each webhook may take ten seconds. Meanwhile the write holds
+//! one stream of the HTTP/2 connection (by default there are 100) and one of the places for requests that the API server works
+//! on. Without shares, a namespace with a slow webhook would take all of them.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -104,7 +104,8 @@ impl Drop for Ticket {
     }
 }
 
-/// The namespace whose share a request takes. Statuses and events are few and small, and people wait for them: they take no share.
+/// The namespace whose share a request takes. Statuses and events are few and small, and people wait for them: they take no
+/// share.
 fn namespace<'a>(method: &Method, uri: &'a Uri) -> Option<&'a str> {
     if method == Method::GET {
         return None;
@@ -116,7 +117,8 @@ fn namespace<'a>(method: &Method, uri: &'a Uri) -> Option<&'a str> {
 }
 
 impl Writes {
-    /// A client whose writes wait for a place each, for callers that do not wait by themselves. It uses the connections of `client`.
+    /// A client whose writes wait for a place each, for callers that do not wait by themselves. It uses the connections of
+    /// `client`.
     #[must_use]
     pub fn client(self: &Arc<Self>, client: Client) -> Client {
         let writes = self.clone();

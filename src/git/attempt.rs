@@ -1,7 +1,7 @@
 //! Runs blocking work for a remote with a deadline, one attempt at a time for each store folder.
 //!
-//! The turn belongs to the folder, not to the [`Remote`](super::Remote). When a spec changes, a new remote opens the folder of the old
-//! one, whose last attempt may not have ended yet.
+//! The turn belongs to the folder, not to the [`Remote`](super::Remote). When a spec changes, a new remote opens the folder of
+//! the old one, whose last attempt may not have ended yet.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

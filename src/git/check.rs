@@ -32,8 +32,8 @@ pub(super) enum Schemes {
     HttpToo,
 }
 
-/// Parses and checks a repository URL. Whether its host may be dialled is checked by [`net`](crate::net). No error repeats the URL,
-/// because it may hold a password.
+/// Parses and checks a repository URL. Whether its host may be dialled is checked by [`net`](crate::net). No error repeats the
+/// URL, because it may hold a password.
 pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
     let refuse = |reason: &str| Err(GitError::InvalidUrl { reason: reason.to_owned() });
     if text.is_empty() || text.len() > MAX_URL {
@@ -132,7 +132,8 @@ pub(super) fn commit_id(id: &str) -> Result<gix::ObjectId, GitError> {
     })
 }
 
-/// Checks the name of a ref. It is stricter than `git check-ref-format`: only characters that no shell, URL or log line can misread.
+/// Checks the name of a ref. It is stricter than `git check-ref-format`: only characters that no shell, URL or log line can
+/// misread.
 pub(super) fn ref_name(name: &str) -> Result<(), GitError> {
     let reason = if name.is_empty() || name.len() > MAX_REF {
         "it is empty or longer than 255 characters"
@@ -181,8 +182,8 @@ pub fn path(path: &str) -> Result<String, GitError> {
     Ok(parts.join("/"))
 }
 
-/// What is wrong with the name of a tree entry, if anything. Git writes no such names. They are attacks on programs that check out
-/// trees, on terminals, and on people.
+/// What is wrong with the name of a tree entry, if anything. Git writes no such names. They are attacks on programs that check
+/// out trees, on terminals, and on people.
 pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
     // Most names are plain, and need no further check.
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'\\');

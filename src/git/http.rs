@@ -1,7 +1,8 @@
 //! The HTTP transport for gix. Each attempt has a [`Session`], and all attempts of a remote share its client.
 //!
-//! gix runs the protocol on a blocking thread. Every wait for the network goes through [`Session::wait`], which ends at the deadline and
-//! when the attempt is abandoned. So no thread hangs on a silent server. An answer has a limit in bytes. Nothing is tried again.
+//! gix runs the protocol on a blocking thread. Every wait for the network goes through [`Session::wait`], which ends at the
+//! deadline and when the attempt is abandoned. So no thread hangs on a silent server. An answer has a limit in bytes. Nothing
+//! is tried again.
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -108,7 +109,8 @@ impl Session {
         io::Error::other(shown)
     }
 
-    /// Waits for the network: until the deadline, until the server has sent nothing for too long, or until the attempt is abandoned.
+    /// Waits for the network: until the deadline, until the server has sent nothing for too long, or until the attempt is
+    /// abandoned.
     fn wait<T>(&self, work: impl Future<Output = Result<T, NetError>>) -> io::Result<T> {
         let mut stop = self.bounds.stop.clone();
         let Bounds { deadline, what, .. } = self.bounds;

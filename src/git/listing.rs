@@ -1,5 +1,5 @@
-//! The folders of a commit's tree in memory. A commit shares each folder whose tree is the same with the commit before it. So only
-//! changed folders are read, and differences are found without a walk over the others.
+//! The folders of a commit's tree in memory. A commit shares each folder whose tree is the same with the commit before it. So
+//! only changed folders are read, and differences are found without a walk over the others.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -286,8 +286,8 @@ impl Folder {
         Some(Found::Folder(at.id))
     }
 
-    /// The entries that differ between two listings of the same path. `None` when that is not known, because something was left out or
-    /// a tree is not sorted.
+    /// The entries that differ between two listings of the same path. `None` when that is not known, because something was left
+    /// out or a tree is not sorted.
     pub fn changes(self: &Arc<Self>, new: &Arc<Self>) -> Option<Vec<EntryChange>> {
         compare(self, new)
     }

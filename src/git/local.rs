@@ -1,4 +1,5 @@
-//! Reads files of this machine like a fetched commit: a folder, whose changes need not be committed, or a commit of a local repository.
+//! Reads files of this machine like a fetched commit: a folder, whose changes need not be committed, or a commit of a local
+//! repository.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -263,9 +264,9 @@ fn sha256(content: &[u8]) -> String {
     })
 }
 
-/// Reads a commit of the repository on disk at or around `repo_dir`. `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`), a
-/// commit id (also a shortened one), or any other expression for one commit (`HEAD~1`, `main^2`). No configuration is read but the
-/// repository's own format.
+/// Reads a commit of the repository on disk at or around `repo_dir`. `rev` is a branch, a tag, `HEAD`, a remote branch
+/// (`origin/main`), a commit id (also a shortened one), or any other expression for one commit (`HEAD~1`, `main^2`). No
+/// configuration is read but the repository's own format.
 ///
 /// # Errors
 /// [`GitError::StorageFailed`] when there is no repository, [`GitError::RefNotFound`], and those of [`super::Remote::snapshot`].

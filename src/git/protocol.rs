@@ -1,7 +1,8 @@
 //! The two requests to a Git server: which commit a ref is (`ls-refs`), and the objects of that commit (`fetch`).
 //!
-//! A fetch asks for exactly the commit that was resolved before, at depth 1. So a ref that moves in between cannot mix two states, and
-//! no refs are listed a second time. The protocol is version 2. A server that knows only version 0 or 1 lists its refs unasked.
+//! A fetch asks for exactly the commit that was resolved before, at depth 1. So a ref that moves in between cannot mix two
+//! states, and no refs are listed a second time. The protocol is version 2. A server that knows only version 0 or 1 lists its
+//! refs unasked.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -78,8 +79,8 @@ impl Conversation {
         Ok(Self { transport, session, handshake })
     }
 
-    /// The id to ask for to get a commit. Servers of version 0 and 1 hand out only objects that they list. For an annotated tag that is
-    /// the tag object, not its commit.
+    /// The id to ask for to get a commit. Servers of version 0 and 1 hand out only objects that they list. For an annotated tag
+    /// that is the tag object, not its commit.
     fn listed(&self, commit: ObjectId) -> ObjectId {
         let refs = self.handshake.refs.as_deref().unwrap_or_default();
         if refs.iter().any(|one| one.unpack().1.is_some_and(|target| *target == *commit)) {

@@ -1,9 +1,9 @@
-//! The tree of one commit, read from an object database. The folders below the synced path are listed at once, and blobs are read on
-//! demand.
+//! The tree of one commit, read from an object database. The folders below the synced path are listed at once, and blobs are
+//! read on demand.
 //!
-//! An entry that Git never writes (`..`, `.git`, a name twice, an unknown mode) is listed as [`EntryKind::Odd`] and not followed. What
-//! exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the whole snapshot, so that it is never taken for a
-//! missing file.
+//! An entry that Git never writes (`..`, `.git`, a name twice, an unknown mode) is listed as [`EntryKind::Odd`] and not
+//! followed. What exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the whole snapshot, so that
+//! it is never taken for a missing file.
 
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -151,8 +151,8 @@ impl Snapshot {
         }
     }
 
-    /// The id of the object at `path` in the commit: a folder, file, link or submodule. The same id means the same content. `None` when
-    /// there is no object. The path is relative to the root of the repository, not to the synced path.
+    /// The id of the object at `path` in the commit: a folder, file, link or submodule. The same id means the same content.
+    /// `None` when there is no object. The path is relative to the root of the repository, not to the synced path.
     ///
     /// # Errors
     /// [`GitError::InvalidPath`], [`GitError::CorruptData`].

@@ -1,7 +1,7 @@
 //! The dialler resolves names itself, checks each address when a connection is made, and connects to the checked address.
 //!
-//! No redirect is followed, and no proxy or netrc is read from the environment. A client belongs to one origin, because an address is
-//! checked together with its port: the API server is one port of its machine.
+//! No redirect is followed, and no proxy or netrc is read from the environment. A client belongs to one origin, because an
+//! address is checked together with its port: the API server is one port of its machine.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ pub struct Dialler(Arc<Inner>);
 struct Inner {
     policy: Policy,
     resolver: Box<dyn Resolver>,
-    /// The clients in use that trust only the machine's authorities, by origin. They are shared, because each takes half a mebibyte for
-    /// the authorities and its connections.
+    /// The clients in use that trust only the machine's authorities, by origin. They are shared, because each takes half a
+    /// mebibyte for the authorities and its connections.
     shared: Mutex<HashMap<Origin, Weak<reqwest::Client>>>,
 }
 
@@ -167,7 +167,8 @@ impl Dialler {
         if allowed.is_empty() { Err(NotAllowed::name(&to.host).into()) } else { Ok(allowed) }
     }
 
-    /// The current addresses of the API server, as far as they have the port of `to`. `found` are the addresses of the host of `to`.
+    /// The current addresses of the API server, as far as they have the port of `to`. `found` are the addresses of the host of
+    /// `to`.
     async fn api_servers(&self, to: &Endpoint, found: &[SocketAddr]) -> Vec<SocketAddr> {
         let Inner { policy, resolver, .. } = &*self.0;
         let mut addresses = policy.known_api_servers();

@@ -18,8 +18,8 @@ pub enum Refusal {
 
 /// A host that may not be dialled. No connection was made.
 ///
-/// For a name, the error reveals neither its addresses nor whether it exists. Otherwise everybody who may write a URL could explore a
-/// network that they cannot see. For an address, the error says only what the address itself shows.
+/// For a name, the error reveals neither its addresses nor whether it exists. Otherwise everybody who may write a URL could
+/// explore a network that they cannot see. For an address, the error says only what the address itself shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAllowed {
     host: String,

@@ -1,7 +1,8 @@
 //! (pure) Which addresses may be dialled.
 //!
-//! Every address has a class. Addresses of the public internet may be dialled. Addresses inside a network may be dialled only if a flag
-//! of the operator allows them, and some addresses never. An IPv6 address that stands for an IPv4 address is checked as that one.
+//! Every address has a class. Addresses of the public internet may be dialled. Addresses inside a network may be dialled only
+//! if a flag of the operator allows them, and some addresses never. An IPv6 address that stands for an IPv4 address is checked
+//! as that one.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,8 +19,8 @@ pub enum AddressClass {
     Public,
     /// Private addresses of RFC 1918.
     Private,
-    /// Other addresses that are used inside networks: carrier-grade NAT, unique local IPv6, and the ranges for documentation, benchmarks
-    /// and experiments.
+    /// Other addresses that are used inside networks: carrier-grade NAT, unique local IPv6, and the ranges for documentation,
+    /// benchmarks and experiments.
     Internal,
     /// This machine.
     Loopback,
@@ -116,8 +117,8 @@ impl AddressClass {
     }
 }
 
-/// The IPv4 address that an IPv6 address stands for, otherwise the address itself. These stand for one: mapped (`::ffff:0:0/96`), translated
-/// (`::ffff:0:0:0/96`), compatible (`::/96`) and NAT64 (`64:ff9b::/96`).
+/// The IPv4 address that an IPv6 address stands for, otherwise the address itself. These stand for one: mapped
+/// (`::ffff:0:0/96`), translated (`::ffff:0:0:0/96`), compatible (`::/96`) and NAT64 (`64:ff9b::/96`).
 #[must_use]
 pub fn canonical(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = ip else { return ip };

@@ -64,7 +64,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// How many changes were seen so far. If it is the same before and after the folder is read, all that was read belongs together.
+    /// How many changes were seen so far. If it is the same before and after the folder is read, all that was read belongs
+    /// together.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }

@@ -119,8 +119,8 @@ fn mark(live: &LiveManifest) -> Option<Mark> {
     live.annotation(keys::OWNER).and_then(Mark::parse)
 }
 
-/// The other GitSyncs of the namespace, as far as the work tree shows what they want. For a GitSync that follows the same branch of the
-/// same repository it does. Nothing is known of the others.
+/// The other GitSyncs of the namespace, as far as the work tree shows what they want. For a GitSync that follows the same
+/// branch of the same repository it does. Nothing is known of the others.
 struct Peers<'a> {
     cluster: &'a Cluster,
     known: BTreeMap<&'a str, (Catalog, DesiredSet)>,

@@ -76,8 +76,8 @@ fn offline(args: &Args) -> Result<Report, Failure> {
     Ok(compare(&baseline(&args.against, &new)?, &new.catalog))
 }
 
-/// The definitions that `--against` names. A text that looks like a path is a folder. Any other text is a ref, or a folder if there is no
-/// such ref.
+/// The definitions that `--against` names. A text that looks like a path is a folder. Any other text is a ref, or a folder if
+/// there is no such ref.
 fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
     let folder = Path::new(against);
     let like_a_path = [".", ".."].contains(&against)

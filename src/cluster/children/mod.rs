@@ -1,5 +1,5 @@
-//! Children are the Deployments, Services and ConfigMaps that our objects own. Here are their stores, and the only code that writes
-//! them.
+//! Children are the Deployments, Services and ConfigMaps that our objects own. Here are their stores, and the only code that
+//! writes them.
 //!
 //! Children are watched by our label (`child_watch`). An object without the label, or with another owner, is never changed: if it
 //! has the name of a child, that is a conflict (A11). A child that an earlier owner of the same name left is waited for until
@@ -43,7 +43,8 @@ pub use wrote::Wrote;
 pub trait ChildKind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
-    /// Compresses the objects of the kind, which look alike. `None` for a kind whose objects are only compared: a digest is kept then.
+    /// Compresses the objects of the kind, which look alike. `None` for a kind whose objects are only compared: a digest is
+    /// kept then.
     fn family() -> Option<&'static Family>;
 }
 

@@ -56,9 +56,9 @@ impl Decision {
 
 /// Decides on the annotation. `live` is the annotation that the pods have now, and `state_of` says what is known of an object.
 ///
-/// The digest of an object of which nothing is known stays, so that missing knowledge replaces no pods. The same holds for an object
-/// that is missing and that pods need: new pods could not start, and if the object comes back unchanged, nothing has changed. The
-/// digest of an optional object is removed when the object is gone.
+/// The digest of an object of which nothing is known stays, so that missing knowledge replaces no pods. The same holds for an
+/// object that is missing and that pods need: new pods could not start, and if the object comes back unchanged, nothing has
+/// changed. The digest of an optional object is removed when the object is gone.
 #[must_use]
 pub fn decide(
     references: &References,

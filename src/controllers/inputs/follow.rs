@@ -37,8 +37,8 @@ impl Inputs {
     /// Puts the annotation into the wanted Deployment of an object, and returns the conditions about its inputs. `live` is the
     /// Deployment as it is, if it belongs to the object.
     ///
-    /// When pods may not read an input, or cannot start without one that is missing, the Deployment is held: none is made, and one that
-    /// exists stays as it is.
+    /// When pods may not read an input, or cannot start without one that is missing, the Deployment is held: none is made, and
+    /// one that exists stays as it is.
     pub async fn follow(
         self: &Arc<Self>,
         kind: Kind,

@@ -1,7 +1,7 @@
 //! One watch of inputs. It keeps digests of the values, as far as the budget of each namespace allows.
 //!
-//! An object that was left out may fit later, when another object of its namespace is deleted or shrinks. Then only that namespace is
-//! listed again.
+//! An object that was left out may fit later, when another object of its namespace is deleted or shrinks. Then only that
+//! namespace is listed again.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
@@ -154,7 +154,8 @@ impl InputWatch {
         futures::join!(watching, self.relist_with_room::<K>(client, &read, &wake));
     }
 
-    /// Decides whether an object is kept. Wakes the readers if it was left out before and is not any more, or the other way round.
+    /// Decides whether an object is kept. Wakes the readers if it was left out before and is not any more, or the other way
+    /// round.
     fn admit(&self, key: &Key, weight: usize, wake: impl Fn(Affected<'_>)) -> bool {
         let old = self.weight(key);
         let mut budget = self.budget();

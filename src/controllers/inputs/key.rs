@@ -1,7 +1,7 @@
 //! The key of the digests. It is a Secret in the operator's namespace, which is created once and read at each start.
 //!
-//! Whoever has the key can test guesses of values against the digests. So it exists only in this Secret and in the operator's memory.
-//! A new key replaces each pod that reads a watched object once.
+//! Whoever has the key can test guesses of values against the digests. So it exists only in this Secret and in the operator's
+//! memory. A new key replaces each pod that reads a watched object once.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;

@@ -7,10 +7,10 @@
 //! annotation of the live Deployment ──────────────────┘      └────► report ─► conditions on the owner
 //! ```
 //!
-//! Pods may read only objects with the label `convoke.dev/agents=allow`, and only these are watched: all ConfigMaps by one watch, and
-//! Secrets by one watch for each namespace. Secrets of a namespace are watched only while a pod there reads one, and only if a
-//! RoleBinding allows it. Values are hashed with the operator's key as they arrive, and then dropped. Of each namespace only a limited
-//! number of digests is kept (`input_watch`).
+//! Pods may read only objects with the label `convoke.dev/agents=allow`, and only these are watched: all ConfigMaps by one
+//! watch, and Secrets by one watch for each namespace. Secrets of a namespace are watched only while a pod there reads one, and
+//! only if a RoleBinding allows it. Values are hashed with the operator's key as they arrive, and then dropped. Of each
+//! namespace only a limited number of digests is kept (`input_watch`).
 
 pub mod decide;
 pub mod digest;
@@ -79,8 +79,8 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Watches nothing until [`Inputs::run`] runs. `operator_namespace` holds the key. `max_keys` is the budget of each namespace for
-    /// ConfigMaps, and the same for Secrets.
+    /// Watches nothing until [`Inputs::run`] runs. `operator_namespace` holds the key. `max_keys` is the budget of each
+    /// namespace for ConfigMaps, and the same for Secrets.
     #[must_use]
     pub fn new(client: Client, operator_namespace: String, max_keys: usize) -> Arc<Self> {
         Arc::new(Self {

@@ -42,8 +42,8 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    /// Whether an object can have this name. If not, the object does not exist, and the name must not appear in a URL or a command,
-    /// because the author of a definition chooses it freely.
+    /// Whether an object can have this name. If not, the object does not exist, and the name must not appear in a URL or a
+    /// command, because the author of a definition chooses it freely.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         let inner =
