@@ -237,8 +237,8 @@ fn judge(spec: &Spec, status: &Status) -> Option<Finding> {
     let no_node =
         |c: &&Condition| c.status == "False" && c.reason.as_deref() == Some("Unschedulable");
     if let Some(scheduled) = condition("PodScheduled").filter(no_node) {
-        let said = no_node_words(scheduled.message.as_deref().unwrap_or_default());
-        return Some(of_pod(PodProblem::Unschedulable, format!("no node takes it: {said}")));
+        let reported = no_node_words(scheduled.message.as_deref().unwrap_or_default());
+        return Some(of_pod(PodProblem::Unschedulable, format!("no node takes it: {reported}")));
     }
     let ready = condition("ContainersReady");
     // Since when the containers are not ready.
@@ -334,7 +334,7 @@ fn of_container(
 
 /// Why a container waits, if that is a problem. `who` names the container.
 fn of_waiting(who: &str, image: &str, waiting: &Waiting) -> Option<(PodProblem, String)> {
-    let said = waiting.message.as_deref().unwrap_or_default();
+    let reported = waiting.message.as_deref().unwrap_or_default();
     match waiting.reason.as_deref().unwrap_or_default() {
         "InvalidImageName" => {
             let message = format!("{who} names {image}, which is no name of an image");
@@ -346,15 +346,15 @@ fn of_waiting(who: &str, image: &str, waiting: &Waiting) -> Option<(PodProblem, 
         | "RegistryUnavailable"
         | "SignatureValidationFailed"
         | "ImageInspectError" => {
-            let message = format!("{who} cannot have its image {image}{}", pull_cause(said));
+            let message = format!("{who} cannot have its image {image}{}", pull_cause(reported));
             Some((PodProblem::ImagePullBackOff, message))
         }
         "CreateContainerConfigError" => {
-            let message = format!("{who} cannot be made: {}", without_ids(said));
+            let message = format!("{who} cannot be made: {}", without_ids(reported));
             Some((PodProblem::CreateContainerConfigError, message))
         }
         "CreateContainerError" | "RunContainerError" => {
-            Some((PodProblem::RunContainerError, not_started(who, said)))
+            Some((PodProblem::RunContainerError, not_started(who, reported)))
         }
         // The message may be the output of the hook.
         "PostStartHookError" => {
@@ -366,8 +366,9 @@ fn of_waiting(who: &str, image: &str, waiting: &Waiting) -> Option<(PodProblem, 
 }
 
 /// The message about a container that cannot be started: the innermost cause of what the kubelet says.
-fn not_started(who: &str, said: &str) -> String {
-    let cause = said.rsplit_once("unable to start container process: ").map_or(said, |(_, c)| c);
+fn not_started(who: &str, reported: &str) -> String {
+    let cause =
+        reported.rsplit_once("unable to start container process: ").map_or(reported, |(_, c)| c);
     match without_ids(cause).as_str() {
         "" => format!("{who} cannot be started"),
         cause => format!("{who} cannot be started: {cause}"),
@@ -375,9 +376,9 @@ fn not_started(who: &str, said: &str) -> String {
 }
 
 /// Why an image cannot be pulled. Messages of registries differ from try to try, so the cause is one of a few texts.
-fn pull_cause(said: &str) -> &'static str {
-    let said = said.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+fn pull_cause(reported: &str) -> &'static str {
+    let reported = reported.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| reported.contains(word));
     if says(&["unauthorized", "forbidden", "denied", "authorization failed", "no basic auth"]) {
         ": the registry asks for other credentials, or does not have it"
     } else if says(&["no match for platform", "no matching manifest"]) {
@@ -408,8 +409,8 @@ fn pull_cause(said: &str) -> &'static str {
 /// The message of the scheduler without the counts of nodes, which change with every node.
 ///
 /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`
-fn no_node_words(said: &str) -> String {
-    let causes = said.split_once("nodes are available: ").map_or(said, |(_, rest)| rest);
+fn no_node_words(reported: &str) -> String {
+    let causes = reported.split_once("nodes are available: ").map_or(reported, |(_, rest)| rest);
     let causes = causes.split(" preemption: ").next().unwrap_or_default();
     let causes = causes.split(". no new claims").next().unwrap_or_default().trim_end_matches('.');
     let uncounted = |cause: &str| {
@@ -426,10 +427,10 @@ fn no_node_words(said: &str) -> String {
 }
 
 /// A foreign message without ids, which change with each try.
-fn without_ids(said: &str) -> String {
-    let mut text = String::with_capacity(said.len().min(4 * MAX_MESSAGE_CHARS));
+fn without_ids(reported: &str) -> String {
+    let mut text = String::with_capacity(reported.len().min(4 * MAX_MESSAGE_CHARS));
     let mut run = String::new();
-    for c in said.chars().take(4 * MAX_MESSAGE_CHARS).chain(['\n']) {
+    for c in reported.chars().take(4 * MAX_MESSAGE_CHARS).chain(['\n']) {
         if c.is_ascii_hexdigit() {
             run.push(c);
             continue;

@@ -238,11 +238,11 @@ impl Source {
             if status.is_success() {
                 return Ok(Reply::Page(body, permit));
             }
-            let said = serde_json::from_slice(&body).unwrap_or_else(|_| {
+            let refusal = serde_json::from_slice(&body).unwrap_or_else(|_| {
                 let text = String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned();
                 Status::failure(&text, "Failed to parse error data").with_code(status.as_u16())
             });
-            Err(kube::Error::Api(Box::new(said)))
+            Err(kube::Error::Api(Box::new(refusal)))
         }));
         task
     }

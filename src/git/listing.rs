@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use gix::ObjectId;
 use gix::odb::HandleArc;
 
-use super::snapshot::tree_bytes;
+use super::objects::tree_bytes;
 use super::table::{Item, Table, What, order, shown_name};
 use super::{GitError, Limits};
 use crate::definition::tree::{EntryChange, EntryKind, TreeEntry, TreeProblem};

@@ -21,6 +21,7 @@ mod error;
 mod http;
 mod listing;
 mod local;
+mod objects;
 mod protocol;
 mod snapshot;
 mod store;

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use gix::ObjectId;
-use gix::objs::{FindExt, FindHeader, Kind};
+use gix::objs::{FindExt, Kind};
 use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
 use super::listing::{Folder, Found, Listing, list};
-use super::protocol::cause;
+use super::objects::{damage, header, tree_bytes};
 use super::store::Generation;
 use super::table::Table;
 use super::{CommitInfo, GitError, Limits, check};
@@ -25,8 +25,6 @@ use crate::definition::tree::{
     EntryKind, RepositoryTree, TreeChanges, TreeEntry, TreeError, TreeProblem,
 };
 
-/// Bytes of the largest tree object. 10,000 entries with long names take less than 3 MiB.
-const MAX_TREE_BYTES: u64 = 8 << 20;
 /// Bytes of the largest commit object. Of its message only the first line is used.
 const MAX_COMMIT_BYTES: u64 = 4 << 20;
 /// Bytes of decoded delta bases that are kept while objects are read.
@@ -264,17 +262,6 @@ fn unreadable(path: &str, error: &GitError) -> TreeError {
     TreeError::Unreadable { path: printable(path), reason: error.to_string() }
 }
 
-/// The error for an object that must be there and cannot be read.
-fn damage(error: &gix::Error) -> GitError {
-    GitError::corrupt(cause(error))
-}
-
-fn header(objects: &HandleArc, id: &ObjectId) -> Result<gix::objs::Header, GitError> {
-    FindHeader::try_header(objects, id)
-        .map_err(|error| damage(&error))?
-        .ok_or_else(|| GitError::corrupt(format!("object {id} is missing")))
-}
-
 /// Refuses anything but a commit.
 pub(super) fn expect_commit(objects: &HandleArc, id: &ObjectId) -> Result<(), GitError> {
     let header = header(objects, id)?;
@@ -310,23 +297,6 @@ fn read_commit(objects: &HandleArc, id: &ObjectId) -> Result<(CommitInfo, Object
 
 fn short(text: &str) -> String {
     printable(text.trim()).chars().take(MAX_SUBJECT_CHARS).collect()
-}
-
-/// The bytes of a tree; `None` when it is too large.
-pub(super) fn tree_bytes(objects: &HandleArc, id: &ObjectId) -> Result<Option<Vec<u8>>, GitError> {
-    if *id == ObjectId::empty_tree(id.kind()) {
-        return Ok(Some(Vec::new()));
-    }
-    let header = header(objects, id)?;
-    if header.kind != Kind::Tree {
-        return Err(GitError::corrupt(format!("{id} is a {}, not a tree", header.kind)));
-    }
-    if header.size > MAX_TREE_BYTES {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    objects.find_tree_iter(id, &mut bytes).map_err(|error| damage(&error))?;
-    Ok(Some(bytes))
 }
 
 /// Finds what is at a checked path. Links are not followed: a link on the way is the result.

@@ -16,8 +16,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Request, Response, Url};
 use rustls::CertificateError;
 
+use super::address::canonical;
 use super::error::{NetError, NotAllowed, shown};
-use super::policy::{Endpoint, Policy, canonical};
+use super::policy::{Endpoint, Policy};
 
 /// How long it may take to make a connection, with the resolution of the name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
 //! (pure) The errors of connections.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use super::policy::AddressClass;
+use super::address::AddressClass;
 use crate::definition::diagnostic::printable;
 
 /// Characters of a foreign text that are kept.

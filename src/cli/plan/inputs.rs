@@ -161,20 +161,20 @@ mod tests {
     #[test]
     fn a13_a_missing_object_is_not_to_be_labelled_and_an_allowed_one_is_not_told() {
         let reference = Reference { source: Source::Secret, name: "keys".into() };
-        let told = |required, labels: Option<Value>| {
+        let note_of = |required, labels: Option<Value>| {
             let named = Named { place: "a.yaml:1".into(), required };
             let metadata = labels
                 .map(|labels| serde_json::from_value(json!({"labels": labels})).expect("metadata"));
             note(&reference, &named, metadata.as_ref(), "team").unwrap_or_default()
         };
         assert!(
-            told(true, None).ends_with("to be created with the label convoke.dev/agents=allow")
+            note_of(true, None).ends_with("to be created with the label convoke.dev/agents=allow")
         );
-        assert_eq!(told(false, None), "", "pods do without");
-        assert_eq!(told(true, Some(json!({"convoke.dev/agents": "allow"}))), "");
+        assert_eq!(note_of(false, None), "", "pods do without");
+        assert_eq!(note_of(true, Some(json!({"convoke.dev/agents": "allow"}))), "");
         let command = "to label: kubectl -n team label secret/keys convoke.dev/agents=allow";
         for required in [true, false] {
-            assert!(told(required, Some(json!({}))).ends_with(command));
+            assert!(note_of(required, Some(json!({}))).ends_with(command));
         }
     }
 }
