@@ -281,6 +281,7 @@ impl Driver {
 struct Session {
     clients: Clients,
     /// Held while the reconcile writes: the controllers of the namespace wait.
+    #[allow(dead_code)] // dropping it is its use
     writing: Option<SyncWrites>,
 }
 
