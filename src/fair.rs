@@ -1,9 +1,11 @@
-//! (pure) Whose turn it is among namespaces: what one of them has to do makes no other one wait.
+//! (pure) Shares a limit of concurrent work fairly among namespaces, so that a namespace with much work makes no other one wait.
 //!
-//! The next key is one of the namespace that has the fewest at work; of several, of the one whose last turn is longest
-//! ago; within a namespace, the one that is due longest. And a namespace gets another slot only while it has fewer
-//! than are free (the dynamic threshold of shared buffers in switches): alone it gets half of all, two of them a third
-//! each, and a namespace that comes later finds a free one, however long the work of the others takes.
+//! The next turn has the namespace with the fewest running keys. Of several, it is the one whose last turn was the longest ago.
+//! Within a namespace, the key that has been due the longest comes first.
+//!
+//! A namespace gets another place only while it uses fewer places than are free. (Switches share their buffers in this way: a
+//! dynamic threshold.) A namespace that is alone gets half of the places, and two of them get a third each. So a namespace that
+//! comes later finds a free place, however long the work of the others takes.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,38 +18,40 @@ use convoke_core::cluster::store::Key;
 /// The keys of one namespace.
 #[derive(Default)]
 struct Space {
-    /// Names that may be worked on.
+    /// The waiting names, with the time at which each was due.
     ready: BTreeSet<(Instant, String)>,
-    /// How many are worked on.
-    working: usize,
-    /// When it had its last turn, or came.
+    /// How many keys are running.
+    running: usize,
+    /// The number of its last turn, or of its arrival.
     turn: u64,
-    /// Whether it waits as a whole.
+    /// Whether the whole namespace waits.
     held: bool,
 }
 
 impl Space {
+    /// Its place in the order of turns, if it waits for one.
     fn place(&self, name: &Arc<str>) -> Option<(usize, u64, Arc<str>)> {
         let waits = !self.ready.is_empty() && !self.held;
-        waits.then(|| (self.working, self.turn, name.clone()))
+        waits.then(|| (self.running, self.turn, name.clone()))
     }
 }
 
-/// The waiting keys of all namespaces. The cost of a call grows with the logarithm of their number.
+/// The waiting keys of all namespaces. The cost of a call is logarithmic in their number.
 #[derive(Default)]
 pub struct Fair {
     spaces: HashMap<Arc<str>, Space>,
-    /// Namespaces whose turn may come, in the order of their turns.
+    /// The namespaces that wait for a turn, in the order of their turns.
     order: BTreeSet<(usize, u64, Arc<str>)>,
     turns: u64,
-    working: usize,
+    running: usize,
 }
 
 impl Fair {
     /// Changes a namespace and its place in the order.
     fn change<T>(&mut self, namespace: &str, change: impl FnOnce(&mut Space) -> T) -> T {
         let (name, mut space) = self.spaces.remove_entry(namespace).unwrap_or_else(|| {
-            // Who comes anew comes after those that wait: else one key, again and again, would always be first.
+            // A new namespace comes after those that wait. Otherwise a single key that comes again and again would always be
+            // first.
             self.turns += 1;
             (namespace.into(), Space { turn: self.turns, ..Space::default() })
         });
@@ -56,128 +60,63 @@ impl Fair {
         }
         let answer = change(&mut space);
         self.order.extend(space.place(&name));
-        if !space.ready.is_empty() || space.working > 0 || space.held {
+        if !space.ready.is_empty() || space.running > 0 || space.held {
             self.spaces.insert(name, space);
         }
         answer
     }
 
-    /// A key may be worked on; it was due at that time.
+    /// Adds a waiting key, which was due at this time.
     pub fn insert(&mut self, key: Key, due: Instant) {
         let Key { namespace, name } = key;
         self.change(&namespace, |space| space.ready.insert((due, name)));
     }
 
-    /// Takes back a key that was put in with this time.
+    /// Removes a waiting key that was added with this time.
     pub fn remove(&mut self, key: &Key, due: Instant) {
         let ready = (due, key.name.clone());
         self.change(&key.namespace, |space| space.ready.remove(&ready));
     }
 
-    /// The namespace whose turn it is when there are so many slots.
+    /// The namespace that has the next turn, if the limit leaves it a place.
     #[must_use]
-    pub fn next(&self, slots: usize) -> Option<Arc<str>> {
-        // Whoever has fewest comes first: if it gets no slot, nobody does.
-        let (working, _, name) = self.order.first()?;
-        (*working < slots.saturating_sub(self.working)).then(|| name.clone())
+    pub fn next(&self, limit: usize) -> Option<Arc<str>> {
+        // The first one has the fewest running keys. If it gets no place, no other one does.
+        let (running, _, name) = self.order.first()?;
+        (*running < limit.saturating_sub(self.running)).then(|| name.clone())
     }
 
-    /// Takes the first key of a namespace: it is worked on.
+    /// Takes the first waiting key of a namespace. It is running from now on.
     pub fn take(&mut self, namespace: &str) -> Option<Key> {
         self.turns += 1;
         let turn = self.turns;
         let name = self.change(namespace, |space| {
             let (_, name) = space.ready.pop_first()?;
-            space.working += 1;
+            space.running += 1;
             space.turn = turn;
             Some(name)
         })?;
-        self.working += 1;
+        self.running += 1;
         Some(Key::new(namespace, name))
     }
 
-    /// A key of a namespace is worked on no more.
+    /// A running key of a namespace is done.
     pub fn done(&mut self, namespace: &str) {
-        self.change(namespace, |space| space.working = space.working.saturating_sub(1));
-        self.working = self.working.saturating_sub(1);
+        self.change(namespace, |space| space.running = space.running.saturating_sub(1));
+        self.running = self.running.saturating_sub(1);
     }
 
-    /// Nothing of this namespace is next until it is released.
+    /// Keeps a namespace from its turns until it is released.
     pub fn hold(&mut self, namespace: &str) {
         self.change(namespace, |space| space.held = true);
     }
 
-    /// The turn of this namespace may come again.
+    /// Lets a held namespace have its turns again.
     pub fn release(&mut self, namespace: &str) {
         self.change(namespace, |space| space.held = false);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::disallowed_methods)] // times to count from
-
-    use super::*;
-
-    fn put(fair: &mut Fair, namespace: &str, names: &[&str]) {
-        let now = Instant::now();
-        for name in names {
-            fair.insert(Key::new(namespace, *name), now);
-        }
-    }
-
-    /// Whatever can be taken now, as `namespace/name`.
-    fn taken(fair: &mut Fair, slots: usize) -> Vec<String> {
-        let mut taken = Vec::new();
-        while let Some(namespace) = fair.next(slots) {
-            taken.push(fair.take(&namespace).expect("a key").to_string());
-        }
-        taken
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn c15_namespaces_have_their_turns_and_leave_slots_free() {
-        let mut fair = Fair::default();
-        put(&mut fair, "a", &["1", "2", "3", "4", "5", "6"]);
-        assert_eq!(taken(&mut fair, 8), ["a/1", "a/2", "a/3", "a/4"], "half of all");
-        put(&mut fair, "b", &["1", "2", "3"]);
-        assert_eq!(taken(&mut fair, 8), ["b/1", "b/2"], "half of what is left");
-        put(&mut fair, "c", &["1", "2", "3"]);
-        assert_eq!(taken(&mut fair, 8), ["c/1"]);
-        assert_eq!(taken(&mut fair, 8), [""; 0]);
-        fair.done("a");
-        assert_eq!(taken(&mut fair, 8), ["c/2"], "who has fewest comes first");
-        fair.done("b");
-        assert_eq!(taken(&mut fair, 8), ["b/3"]);
-        fair.done("a");
-        assert_eq!(taken(&mut fair, 8), [""; 0], "nobody has fewer than are free");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn c15_one_key_again_and_again_is_not_always_first() {
-        let mut fair = Fair::default();
-        put(&mut fair, "b", &["1", "2"]);
-        put(&mut fair, "c", &["1", "2"]);
-        let mut order = Vec::new();
-        for _ in 0..6 {
-            put(&mut fair, "a", &["1"]);
-            let taken = taken(&mut fair, 1);
-            fair.done(&taken[0][..1]);
-            order.extend(taken);
-        }
-        assert_eq!(order, ["b/1", "c/1", "a/1", "b/2", "c/2", "a/1"]);
-        assert_eq!((fair.spaces.len(), fair.working), (0, 0), "who has nothing to do is forgotten");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn c15_who_is_held_keeps_nobody_from_a_turn() {
-        let mut fair = Fair::default();
-        put(&mut fair, "a", &["1"]);
-        fair.hold("a");
-        put(&mut fair, "a", &["2"]);
-        put(&mut fair, "b", &["1"]);
-        assert_eq!(taken(&mut fair, 8), ["b/1"]);
-        fair.release("a");
-        assert_eq!(taken(&mut fair, 8), ["a/1", "a/2"]);
-    }
-}
+#[path = "tests/fair.rs"]
+mod tests;

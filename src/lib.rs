@@ -12,25 +12,25 @@
 //!                                                     controllers: Agent → Deployment, Service, ConfigMap, …
 //! ```
 //!
-//! What decides is a package of its own ([`convoke_core`], in `core/`), which knows no executor, client, repository or clock:
-//! the repository format, the plan, and the engine as a machine that is asked what is to be done next. Its modules stand here
-//! under the same names.
+//! All decisions are made in a package of their own ([`convoke_core`], in `core/`), which knows no executor, client, repository
+//! or clock. It holds the repository format, the plan, and the sync engine as a state machine. Its modules have the same names
+//! here.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`api`], [`definition`], [`packed`], [`shared_map`] | of the core |
-//! | [`git`] | all that knows Git: ask, fetch, read trees without a checkout |
-//! | [`net`] | whom this process may dial, and the one dialler (its policy is pure) |
-//! | [`sync`] | the core's engine, and [`sync::driver`] that does what it asks for |
-//! | [`cluster`] | the only code that talks to Kubernetes; the live stores are the core's |
-//! | [`fair`] | whose turn it is among namespaces (pure) |
-//! | [`runtime`] | queues and workers of everything that reconciles |
-//! | [`controllers`] | one folder a kind: resolve → validate → desired → apply → status |
+//! | [`api`], [`definition`], [`packed`], [`shared_map`] | modules of the core |
+//! | [`git`] | all code that knows Git: finds and fetches commits, reads trees without a checkout |
+//! | [`net`] | which addresses may be dialled, and the dialler (its policy is pure) |
+//! | [`sync`] | the core's sync engine, and [`sync::driver`], which does its I/O |
+//! | [`cluster`] | the only code that talks to the API server; the stores are the core's |
+//! | [`fair`] | shares of concurrent work for each namespace (pure) |
+//! | [`runtime`] | the queues and workers of all reconcilers |
+//! | [`controllers`] | one folder for each kind: resolve → validate → desired → apply → status |
 //! | [`http`] | health, readiness, metrics |
-//! | [`cli`] | one file a command; the only code that prints |
+//! | [`cli`] | one file for each command; the only code that prints |
 //!
 //! Pure modules of this package start with `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and
-//! `clippy.toml` lists what that forbids.
+//! `clippy.toml` lists what these lints forbid.
 
 pub use convoke_core::{api, definition, packed, shared_map};
 

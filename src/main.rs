@@ -1,4 +1,4 @@
-//! The binary: sets up TLS, reads the arguments, runs one command.
+//! The binary: sets up TLS, parses the arguments, and runs one command.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use clap::Parser;
 use convoke::cli::Cli;
 
 fn main() -> ExitCode {
-    // One TLS provider for kube and gix, chosen before anything can ask for another.
+    // kube and gix share one TLS provider. It must be set before its first use.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     convoke::cli::run(Cli::parse())
 }

@@ -1,4 +1,4 @@
-//! `convoke approve GITSYNC`: releases exactly the deletes that the prune brake holds.
+//! `convoke approve GITSYNC`: releases the deletes that the prune brake holds, and no others.
 
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ async fn approve(args: &Args) -> Result<ExitCode, Failure> {
         }
     })?;
     if sync.spec.suspend {
-        // To resume it changes its spec, and what was approved for another one counts for nothing.
+        // Resuming changes the spec, and an approval counts only for the spec that it was given for.
         let message = format!("GitSync {name} in {namespace} is suspended, and deletes nothing");
         let patch = r#"{"spec":{"suspend":false}}"#;
         return Err(Failure::new(FOUND, message).hint(format!(
@@ -58,7 +58,7 @@ async fn approve(args: &Args) -> Result<ExitCode, Failure> {
         )));
     }
     let pending = sync.status.and_then(|status| status.pending_prune);
-    // It is kept without objects while all of them are protected: there is nothing to say yes to.
+    // With a count of 0 all objects are protected, so there is nothing to approve.
     let pending = pending.filter(|pending| pending.count > 0).ok_or_else(|| {
         Failure::new(FOUND, format!("GitSync {name} in {namespace} holds no deletes"))
             .hint("see its state: kubectl get gitsync -o wide")
@@ -93,7 +93,7 @@ async fn approve(args: &Args) -> Result<ExitCode, Failure> {
     )
 }
 
-/// What would go.
+/// The deletes, for people.
 fn describe(namespace: &str, name: &str, pending: &PendingPrune) -> String {
     let number = usize::try_from(pending.count).unwrap_or(0);
     let mut text = format!(
@@ -114,7 +114,7 @@ fn describe(namespace: &str, name: &str, pending: &PendingPrune) -> String {
     text + &format!("    digest {}\n", printable(&pending.digest))
 }
 
-/// Asks on the terminal; without one nobody can answer.
+/// Asks on the terminal. Without a terminal that is an error.
 fn confirmed(pending: &PendingPrune) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(USAGE, "there is no terminal to ask on")

@@ -1,4 +1,4 @@
-//! `convoke completions SHELL`: the script that completes commands and options in a shell.
+//! `convoke completions SHELL`: prints the script that completes commands and options in a shell.
 
 use std::process::ExitCode;
 

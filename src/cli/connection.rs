@@ -1,4 +1,4 @@
-//! Reading the cluster with a person's own rights: `get` and `list` on our kinds in one namespace are enough.
+//! Reads the cluster with the rights of the person who runs a command. `get` and `list` on our kinds in one namespace are enough.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::cluster::client::{CallError, call, connect_to};
 use crate::cluster::ssa::{api_of, api_of_kind};
 use convoke_core::sync::preview::LiveManifest;
 
-/// Objects in one answer.
-const PAGE: u32 = 500;
-/// Most answers that one kind may take: 100,000 objects.
-const MOST_PAGES: usize = 200;
+/// Objects of one page of a list.
+const PAGE_OBJECTS: u32 = 500;
+/// Pages of the longest list: 100,000 objects.
+const MAX_PAGES: usize = 200;
 
-/// Which cluster and namespace.
+/// The options that name the cluster and the namespace.
 #[derive(Debug, ClapArgs)]
 pub struct ConnectionArgs {
     /// Namespace of the GitSync [default: that of the context]
@@ -29,11 +29,11 @@ pub struct ConnectionArgs {
     pub context: Option<String>,
 }
 
-/// A client and the namespace that is meant.
+/// A client, and the namespace of the GitSync.
 pub struct Connection {
-    /// With the rights of whoever runs the command.
+    /// The client, with the rights of the person who runs the command.
     pub client: Client,
-    /// From the arguments or the context.
+    /// The namespace, from the arguments or the context.
     pub namespace: String,
 }
 
@@ -47,7 +47,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
 }
 
 impl Connection {
-    /// Connects; nothing is asked yet.
+    /// Makes a client. No request is sent yet.
     pub async fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
         let client = connect_to(args.context.as_deref()).await.map_err(|error| {
             Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
@@ -58,7 +58,7 @@ impl Connection {
         Ok(Self { client, namespace })
     }
 
-    /// What a failed call means for whoever runs the command.
+    /// The failure of the command after a failed call.
     pub fn failure(&self, verb: &str, plural: &str, error: &CallError) -> Failure {
         let namespace = &self.namespace;
         let failure =
@@ -76,15 +76,16 @@ impl Connection {
         }
     }
 
+    /// Lists all objects of a kind, page by page.
     async fn list(&self, api: Api<DynamicObject>, plural: &str) -> Result<Vec<Value>, Failure> {
         let mut objects = Vec::new();
-        let mut params = ListParams::default().limit(PAGE);
-        for _ in 0..MOST_PAGES {
+        let mut params = ListParams::default().limit(PAGE_OBJECTS);
+        for _ in 0..MAX_PAGES {
             let list =
                 call(api.list(&params)).await.map_err(|e| self.failure("list", plural, &e))?;
             for mut object in list.items {
                 object.metadata.managed_fields = None;
-                // An object that came as JSON becomes JSON.
+                // The object was parsed from JSON, so this cannot fail.
                 objects.push(serde_json::to_value(&object).unwrap_or_default());
             }
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -92,11 +93,11 @@ impl Connection {
                 None => return Ok(objects),
             }
         }
-        let most = MOST_PAGES * PAGE as usize;
+        let most = MAX_PAGES * PAGE_OBJECTS as usize;
         Err(Failure::new(CLUSTER, format!("there are more than {most} {plural}")))
     }
 
-    /// Every GitSync of the namespace that can be read, by name.
+    /// The GitSyncs of the namespace that can be parsed, by name.
     pub async fn git_syncs(&self) -> Result<BTreeMap<String, GitSync>, Failure> {
         let plural = GitSync::plural(&());
         let api = api_of::<GitSync>(&self.client, &self.namespace);
@@ -106,13 +107,13 @@ impl Connection {
         Ok(objects.into_iter().filter_map(parse).filter_map(named).collect())
     }
 
-    /// Every object of our synced kinds in the namespace.
+    /// The objects of all synced kinds in the namespace.
     pub async fn live(&self) -> Result<BTreeMap<ObjectId, LiveManifest>, Failure> {
         let mut live = BTreeMap::new();
         for kind in Kind::ALL {
             let api = api_of_kind(&self.client, &self.namespace, kind);
             for mut object in self.list(api, kind.plural()).await? {
-                // Items of a list do not say what they are.
+                // The items of a list have no apiVersion and kind.
                 object["apiVersion"] = crate::api::API_VERSION.into();
                 object["kind"] = kind.as_str().into();
                 let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -122,7 +123,7 @@ impl Connection {
         Ok(live)
     }
 
-    /// The GitSync of that name, or the only one.
+    /// Takes the GitSync of this name, or the only one, out of `syncs`.
     pub fn choose(
         &self,
         syncs: &mut BTreeMap<String, GitSync>,

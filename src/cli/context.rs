@@ -1,4 +1,4 @@
-//! Flags for what the GitSync says besides the path: `convoke validate` and `convoke plan` take the same.
+//! Flags that stand for fields of a GitSync, such as `spec.ignore` and `spec.variables`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::definition::ignore::Patterns;
 use crate::definition::variables::{Variables, is_name};
 use crate::definition::{Context, Limits};
 
-/// What the GitSync says.
+/// Flags that stand for fields of a GitSync.
 #[derive(Debug, ClapArgs)]
 pub struct ContextArgs {
     /// Leave out what matches, as spec.ignore of the GitSync does (may be repeated)
@@ -27,7 +27,7 @@ pub struct ContextArgs {
 }
 
 impl ContextArgs {
-    /// The context of a folder of the repository.
+    /// The context that a folder of the repository is read with.
     pub(super) fn resolve(&self, path: &str) -> Result<Context, Failure> {
         let ignore = Patterns::new(&self.ignore)
             .map_err(|error| Failure::new(USAGE, format!("--ignore: {error}")))?;
@@ -35,7 +35,7 @@ impl ContextArgs {
         Ok(Context { namespace: None, path: path.to_owned(), ignore, variables })
     }
 
-    /// The same where the GitSync is known: the flags stand where they are given, otherwise what it says.
+    /// The context when the GitSync is known. A flag that is given replaces the field of the GitSync.
     pub(super) fn resolve_with(
         &self,
         path: &str,
@@ -74,7 +74,7 @@ impl ContextArgs {
     }
 }
 
-/// A file of names and texts, or a ConfigMap.
+/// Reads a YAML file with names and texts, or with a ConfigMap.
 fn read(file: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let refused =
         |why: String| Failure::new(USAGE, format!("--vars-from {}: {why}", file.display()));

@@ -1,4 +1,4 @@
-//! `convoke crds`: all CRDs as YAML, ready for `kubectl apply --server-side -f -`.
+//! `convoke crds`: prints all CRDs as YAML, for `kubectl apply --server-side -f -`.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::{Failure, print};
 pub fn yaml() -> Result<String, Failure> {
     let mut text = String::new();
     for crd in crate::api::crds() {
-        // Through a JSON value: its keys are sorted, so that the output is stable.
+        // A JSON value has sorted keys, so the output is stable.
         let value =
             serde_json::to_value(&crd).map_err(|e| Failure::new(super::FOUND, e.to_string()))?;
         let document = serde_saphyr::to_string(&value)

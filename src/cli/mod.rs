@@ -1,7 +1,7 @@
-//! The command line: one file a command. The only code that prints; everything else returns values.
+//! The command line, with one file for each command. No other code prints.
 //!
-//! Exit codes: 0 done, 1 problems found, 2 wrong usage, 3 the cluster or a remote could not be reached or refused,
-//! 4 there are changes (only when asked for).
+//! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
+//! 4 there are changes (only with `plan --exit-code`).
 
 mod approve;
 mod completions;
@@ -56,7 +56,7 @@ enum Command {
     Version,
 }
 
-/// What ends a command early.
+/// The error that ends a command.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -91,7 +91,7 @@ pub fn run(cli: Cli) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Failure { code, message, hint }) => {
-            // A server's words may be part of it.
+            // The message may quote a server.
             let shown = |text: &str| text.lines().map(printable).collect::<Vec<_>>().join("\n");
             eprintln!("error: {}", shown(&message));
             if let Some(hint) = hint {
@@ -102,18 +102,18 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// A number of things: `1 file`, `2 files`.
+/// A number with a noun: `1 file`, `2 files`.
 fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// JSON that means the same, and moves no cursor and looks like nothing else where it is shown.
+/// Escapes control characters and invisible characters in JSON. The JSON means the same, and is safe to show on a terminal.
 fn escaped(json: &str) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if c != '\n' && (c.is_control() || is_invisible(c)) {
-            // Outside of texts there is none of these. Writing to a String cannot fail.
+            // JSON has such characters only in strings. Writing to a String cannot fail.
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(text, "\\u{unit:04x}");
             }
@@ -124,7 +124,7 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// Writes to standard output; a reader that went away (`convoke crds | head`) is no error.
+/// Writes to standard output. It is no error if the reader has ended (`convoke crds | head`).
 fn print(text: &str) -> Result<ExitCode, Failure> {
     use std::io::Write;
     match std::io::stdout().lock().write_all(text.as_bytes()) {

@@ -1,4 +1,4 @@
-//! `convoke operator`: the syncer and the controllers in one process.
+//! `convoke operator`: runs the sync engine and the controllers in one process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args as ClapArgs};
+use kube::Client;
 use prometheus_client::registry::Registry;
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::{CLUSTER, Failure, USAGE};
@@ -19,21 +21,21 @@ use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
 use crate::controllers::{self, ControllerSet};
 use crate::http::admin;
-use crate::net::{AddressRange, Dialler, Policy};
+use crate::net::{AddressRange, Dialler, Endpoint, Policy};
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::runtime::write_priority::WritePriority;
 use crate::sync::abandoned;
-use crate::sync::driver::{Driver, Settings};
+use crate::sync::driver::{Driver, Parts, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::published::build_sources::BuildSources;
 use crate::sync::variables;
 use convoke_core::sync::apply::impersonation::Rules;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
 
-/// Syncs that are worked on at once; of one namespace half as many. Most of their time they wait for the network, for minutes
-/// behind a slow admission webhook. What costs memory, fetching and reading commits, has slots of its own.
-const SYNCS: usize = 64;
+/// GitSyncs that are reconciled at the same time; of one namespace half as many. Most of the time they wait for the network,
+/// behind a slow admission webhook even for minutes. Fetching and reading commits costs memory, and has a limit of its own.
+const MAX_CONCURRENT_SYNCS: usize = 64;
 
 /// Run the operator.
 #[derive(Debug, ClapArgs)]
@@ -87,6 +89,7 @@ pub struct Args {
     defaults: controllers::defaults::DefaultArgs,
 }
 
+/// Parses the name of a ServiceAccount.
 fn account_name(text: &str) -> Result<String, String> {
     let valid = is_dns_label(text);
     if valid { Ok(text.to_owned()) } else { Err("it must be a DNS label".into()) }
@@ -110,150 +113,209 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         .build()
         .map_err(|error| Failure::new(CLUSTER, format!("cannot start: {error}")))?;
     let result = runtime.block_on(operate(args, set));
-    // Blocking fetches may still hang on a remote: do not wait for them.
+    // Blocking fetches may still hang on a remote. They are not waited for.
     runtime.shutdown_background();
     result
 }
 
-async fn operate(args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
+type Tasks = JoinSet<Result<(), Failure>>;
+
+fn spawn(tasks: &mut Tasks, work: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(async move {
+        work.await;
+        Ok(())
+    });
+}
+
+/// What the sync engine and the controllers share.
+struct Common {
+    client: Client,
+    writes: Arc<Writes>,
+    stores: Stores,
+    /// GitSyncs that have something to do.
+    queue: Arc<Queue>,
+    builds: Arc<BuildSources>,
+    wanted: Arc<WantedAgents>,
+    write_priority: Arc<WritePriority>,
+}
+
+impl Common {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            writes: Writes::new(),
+            stores: Stores::new(),
+            queue: Queue::new(),
+            builds: BuildSources::new(),
+            wanted: WantedAgents::new(),
+            write_priority: WritePriority::new(),
+        }
+    }
+
+    fn driver(&self, settings: Settings) -> Arc<Driver> {
+        Driver::new(Parts {
+            client: self.client.clone(),
+            writes: self.writes.clone(),
+            stores: self.stores.clone(),
+            settings,
+            builds: self.builds.clone(),
+            wanted: self.wanted.clone(),
+            write_priority: self.write_priority.clone(),
+            queue: self.queue.clone(),
+        })
+    }
+}
+
+async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure> {
+    warn_about_unbuilt(&args);
+    let (client, api_servers) = connect().await.map_err(|error| {
+        Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
+            .hint("set KUBECONFIG")
+    })?;
+    // A temporary folder is deleted when this ends.
+    let (data_dir, _temporary) = data_dir(args.data_dir.take())?;
+
+    let mut tasks = Tasks::new();
+    let common = Common::new(client);
+    // Not among the tasks, because it ends by itself.
+    let syncs = common.stores.git_syncs.clone();
+    let _cleaning = tokio::spawn(abandoned::remove(data_dir.clone(), syncs));
+    let local = LocalFolders::new(std::mem::take(&mut args.local));
+    let engine = common.driver(sync_settings(&args, api_servers, data_dir, local.clone()));
+    let (health, metrics) = (args.health_addr, args.metrics_addr);
+    let watched = start_controllers(&mut tasks, &common, args, set);
+    start_engine(&mut tasks, &common, engine, local);
+    watch_own_kinds(&mut tasks, &common);
+    serve(&mut tasks, readiness(common.stores.clone(), watched), health, metrics);
+
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "operator started");
+    run_until_stopped(tasks).await
+}
+
+fn warn_about_unbuilt(args: &Args) {
     if args.leader_elect {
         tracing::warn!("--leader-elect is not built yet: run one replica only");
     }
     if args.webhook_addr.is_some() {
         tracing::warn!("--webhook-addr is not built yet: repositories are polled");
     }
-    let (client, api_servers) = connect().await.map_err(|error| {
-        Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
-            .hint("set KUBECONFIG")
-    })?;
-    // The folder of an earlier run is of no use, so a temporary one is the default. It goes when this ends.
-    let temporary;
-    let data_dir = if let Some(dir) = args.data_dir {
-        dir
-    } else {
-        temporary = tempfile::Builder::new().prefix("convoke-").tempdir().map_err(|error| {
-            Failure::new(CLUSTER, format!("cannot make a temporary folder: {error}"))
-        })?;
-        temporary.path().to_owned()
-    };
+}
 
-    let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
-    let stores = Stores::new();
-    // It ends by itself, so it is none of the tasks.
-    let _cleaning = tokio::spawn(abandoned::remove(data_dir.clone(), stores.git_syncs.clone()));
-    let queue = Queue::new();
-    let local = LocalFolders::new(args.local);
+/// The folder for fetched objects. Objects of an earlier run are of no use, so by default it is a temporary one.
+fn data_dir(given: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), Failure> {
+    if let Some(dir) = given {
+        return Ok((dir, None));
+    }
+    let temporary = tempfile::Builder::new().prefix("convoke-").tempdir().map_err(|error| {
+        Failure::new(CLUSTER, format!("cannot make a temporary folder: {error}"))
+    })?;
+    Ok((temporary.path().to_owned(), Some(temporary)))
+}
+
+fn sync_settings(
+    args: &Args,
+    api_servers: Vec<Endpoint>,
+    data_dir: PathBuf,
+    local: LocalFolders,
+) -> Settings {
     let dialler = Dialler::new(Policy {
         insecure: args.allow_insecure_git,
         single_tenant: args.single_tenant,
-        ranges: args.allow_addresses,
+        ranges: args.allow_addresses.clone(),
         api_servers,
     });
-    let settings = Settings {
-        dialler,
-        rules: Rules {
-            single_tenant: args.single_tenant,
-            default_service_account: args.default_service_account,
-            operator_namespace: args.operator_namespace.clone(),
-        },
-        local: local.clone(),
-        data_dir,
-        budgets: args.budgets.resolve(),
+    let rules = Rules {
+        single_tenant: args.single_tenant,
+        default_service_account: args.default_service_account.clone(),
+        operator_namespace: args.operator_namespace.clone(),
     };
-    let builds = BuildSources::new();
-    let wanted = WantedAgents::new();
-    let write_priority = WritePriority::new();
-    // The engine waits for its slots by itself: nothing that it has decided on queues behind anything.
-    let writes = Writes::new();
-    let shared = writes.client(client.clone());
-    let engine = Driver::new(
-        client.clone(),
-        &writes,
-        stores.clone(),
-        settings,
-        builds.clone(),
-        wanted.clone(),
-        write_priority.clone(),
-        &queue,
-    );
-    let builds_too = set.has(Kind::AgentBuild);
-    let about = controllers::Settings {
+    Settings { dialler, rules, local, data_dir, budgets: args.budgets.clone().resolve() }
+}
+
+/// Starts the controllers. Returns what they watch besides our own kinds.
+fn start_controllers(
+    tasks: &mut Tasks,
+    common: &Common,
+    args: Args,
+    set: ControllerSet,
+) -> Option<controllers::Watched> {
+    let Common { client, writes, stores, builds, wanted, write_priority, .. } = common;
+    // The writes of controllers wait for their share by themselves. The sync engine waits for it before it decides on a write.
+    let client = writes.client(client.clone());
+    let shared = controllers::Shared { client: &client, stores, write_priority };
+    let has_builds = set.has(Kind::AgentBuild);
+    let settings = controllers::Settings {
         set,
         defaults: args.defaults.resolve(),
         operator_namespace: args.operator_namespace.clone(),
         inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
     };
-    let operated =
-        controllers::Shared { client: &shared, stores: &stores, write_priority: &write_priority };
-    let watched = controllers::start(&mut tasks, operated, about, wanted);
-    if builds_too {
+    let watched = controllers::start(tasks, shared, settings, wanted.clone());
+    if has_builds {
         let settings = agent_build::Settings {
             internal_registry: args.internal_registry,
             operator_namespace: args.operator_namespace,
         };
-        agent_build::start(&mut tasks, operated, settings, builds);
+        agent_build::start(tasks, shared, settings, builds.clone());
     }
-    let changed = engine.variables.clone();
-    let (syncs, sink) = (stores.git_syncs.clone(), queue.clone());
-    let follow = variables::follow(client.clone(), syncs, changed, sink);
-    tasks.spawn(async move {
-        follow.await;
-        Ok(())
-    });
+    watched
+}
+
+/// Starts the sync engine, and what wakes GitSyncs besides changes of our own kinds.
+fn start_engine(tasks: &mut Tasks, common: &Common, engine: Arc<Driver>, local: LocalFolders) {
+    let Common { client, stores, queue, .. } = common;
+    let (syncs, changed) = (stores.git_syncs.clone(), engine.variables.clone());
+    spawn(tasks, variables::follow(client.clone(), syncs, changed, queue.clone()));
     let changes = queue.clone();
     tasks.spawn(async move {
         local.watch(changes).await.map_err(|error| {
             Failure::new(USAGE, format!("cannot watch the folder of --local: {error}"))
         })
     });
-    tasks.spawn(async move {
-        worker::run(engine, queue, SYNCS).await;
-        Ok(())
-    });
+    spawn(tasks, worker::run(engine, queue.clone(), MAX_CONCURRENT_SYNCS));
+}
 
+/// Watches our own kinds into their stores.
+fn watch_own_kinds(tasks: &mut Tasks, common: &Common) {
+    let Common { client, stores, .. } = common;
     macro_rules! watch {
-        ($store:expr) => {{
-            let (api, store) = (kube::Api::all(client.clone()), $store.clone());
-            tasks.spawn(async move {
-                reflector::run::<Managed<_>>(api, store, None).await;
-                Ok(())
-            });
-        }};
+        ($($store:ident),*) => {$(
+            let (api, store) = (kube::Api::all(client.clone()), stores.$store.clone());
+            spawn(tasks, reflector::run::<Managed<_>>(api, store, None));
+        )*};
     }
-    watch!(stores.git_syncs);
-    watch!(stores.model_apis);
-    watch!(stores.mcp_servers);
-    watch!(stores.agent_builds);
-    watch!(stores.agents);
+    watch!(git_syncs, model_apis, mcp_servers, agent_builds, agents);
+}
 
-    let waiting = stores.clone();
-    let readiness: admin::Readiness = Arc::new(move || {
+/// Names the kinds whose first list is not complete yet.
+fn readiness(stores: Stores, watched: Option<controllers::Watched>) -> admin::Readiness {
+    Arc::new(move || {
         let watched = watched.iter().flat_map(controllers::Watched::pending);
-        waiting
+        stores
             .pending()
             .into_iter()
             .chain(watched)
             .map(|kind| format!("no complete list of {kind} yet"))
             .collect()
-    });
-    let bind = |what: &'static str, address: SocketAddr| {
+    })
+}
+
+/// Serves health, readiness and metrics.
+fn serve(tasks: &mut Tasks, readiness: admin::Readiness, health: SocketAddr, metrics: SocketAddr) {
+    let cannot_serve = |what: &'static str, address: SocketAddr| {
         move |error: std::io::Error| {
             Failure::new(USAGE, format!("cannot serve {what} on {address}: {error}"))
         }
     };
-    tasks.spawn(async move {
-        admin::serve_health(args.health_addr, readiness)
-            .await
-            .map_err(bind("health", args.health_addr))
-    });
+    let failed = cannot_serve("health", health);
+    tasks.spawn(async move { admin::serve_health(health, readiness).await.map_err(failed) });
     let registry = Arc::new(Registry::with_prefix("convoke"));
-    tasks.spawn(async move {
-        admin::serve_metrics(args.metrics_addr, registry)
-            .await
-            .map_err(bind("metrics", args.metrics_addr))
-    });
+    let failed = cannot_serve("metrics", metrics);
+    tasks.spawn(async move { admin::serve_metrics(metrics, registry).await.map_err(failed) });
+}
 
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "operator started");
+/// Runs until a signal arrives, or until a part of the operator ends, which is a failure.
+async fn run_until_stopped(mut tasks: Tasks) -> Result<ExitCode, Failure> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
         .map_err(|error| {
         Failure::new(CLUSTER, format!("cannot listen for signals: {error}"))

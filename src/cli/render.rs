@@ -1,5 +1,5 @@
-//! `convoke render [PATH]`: the plain form of a folder's definitions: what the operator would apply, without what it adds
-//! about itself. Names instead of references, files instead of texts are resolved; defaults are left to the schema.
+//! `convoke render [PATH]`: prints the plain form of a folder's definitions. It is what the operator would apply, without the
+//! metadata that the operator adds. Included files and short forms are resolved. Defaults of the schema are not set.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `convoke validate [PATH]`: check the definitions of a folder, without a cluster.
+//! `convoke validate [PATH]`: checks the definitions of a folder, without a cluster.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,28 +34,28 @@ enum Output {
     Sarif,
 }
 
-/// A folder of the working tree, read.
+/// A folder of the work tree, with its definitions.
 pub(super) struct Loaded {
     /// Its files.
     pub folder: Folder,
-    /// Its definitions and problems, but not what is missing in it: that may be in the cluster.
+    /// Its definitions and problems. References to missing objects are not among the problems: the objects may be in the cluster.
     pub catalog: Catalog,
-    /// The top of the work tree that holds it, or itself.
+    /// The top of the work tree, or the folder itself if there is none.
     pub root: PathBuf,
-    /// The folder relative to that, `.` for the top itself.
+    /// The path of the folder below `root`; `.` for `root` itself.
     pub below: String,
-    /// What it was read with.
+    /// The context that it was read with.
     pub context: Context,
 }
 
 impl Loaded {
-    /// What another folder is read with to be compared with this one.
+    /// The context for another folder that is compared with this one.
     pub fn at(&self, path: &str) -> Context {
         Context { path: path.to_owned(), ..self.context.clone() }
     }
 }
 
-/// Loads a folder of the working tree; `context` makes what its GitSync says from its path in the repository.
+/// Loads a folder of the work tree. `context` makes the context from the path of the folder in the repository.
 pub(super) fn load(
     path: &std::path::Path,
     context: impl FnOnce(&str) -> Result<Context, Failure>,
@@ -80,7 +80,7 @@ pub(super) fn load(
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let Loaded { folder, mut catalog, below, .. } =
         load(&args.path, |path| args.context.resolve(path))?;
-    // Offline, what is not in the folder may still be in the cluster: a warning.
+    // A missing object may be in the cluster, so it is only a warning.
     let references = check_references(&catalog, &|_| false);
     catalog.problems.extend(references);
     let errors = catalog.problems.iter().filter(|p| p.severity == Severity::Error).count();

@@ -1,7 +1,7 @@
-//! (pure) How much of what is labelled is kept of each namespace: what one holds costs the others nothing.
+//! (pure) Limits how much is kept of each namespace, so that a namespace with many objects costs the others nothing.
 //!
-//! What an object counts is for those who keep it to say. What does not fit is left out, and nothing is known of it but
-//! a hash of its name; when even those are too many, that there is more.
+//! The caller says how much each object counts (its weight). An object that does not fit is left out: only a hash of its name is
+//! kept. When there are too many names, only the fact is kept that there are more.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,20 +9,20 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::store::Key;
 
-/// Names of objects that were left out.
+/// The objects that were left out, by hashes of their names.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Left {
+struct LeftOut {
     names: HashSet<u64>,
-    /// Whether there are others.
+    /// Whether there are others, whose names are not known.
     more: bool,
 }
 
-/// Most names of one namespace that are remembered.
-const MOST_NAMES: usize = 10_000;
+/// Names of left-out objects that are kept of one namespace.
+const MAX_LEFT_OUT_NAMES: usize = 10_000;
 
-impl Left {
+impl LeftOut {
     fn insert(&mut self, name: u64) {
-        if self.names.len() < MOST_NAMES {
+        if self.names.len() < MAX_LEFT_OUT_NAMES {
             self.names.insert(name);
         } else {
             self.more |= !self.names.contains(&name);
@@ -34,44 +34,47 @@ impl Left {
     }
 }
 
-/// One namespace.
+/// The state of one namespace.
 #[derive(Debug, Default)]
 struct Space {
-    /// What is kept counts so much.
+    /// The weight of all kept objects.
     kept: usize,
-    left: Left,
-    /// What a list of this namespace has left out so far.
-    again: Option<Left>,
+    left_out: LeftOut,
+    /// The objects that a running list of this namespace has left out so far.
+    relist: Option<LeftOut>,
 }
 
 impl Space {
-    fn leave(&mut self, name: u64) {
-        self.left.insert(name);
-        if let Some(again) = &mut self.again {
-            again.insert(name);
+    fn leave_out(&mut self, name: u64) {
+        self.left_out.insert(name);
+        if let Some(relist) = &mut self.relist {
+            relist.insert(name);
         }
     }
 
+    /// Returns whether the object was left out.
     fn forget(&mut self, name: u64) -> bool {
-        if let Some(again) = &mut self.again {
-            again.names.remove(&name);
+        if let Some(relist) = &mut self.relist {
+            relist.names.remove(&name);
         }
-        self.left.names.remove(&name)
+        self.left_out.names.remove(&name)
     }
 
     fn is_empty(&self) -> bool {
-        self.kept == 0 && self.left.is_empty() && self.again.is_none()
+        self.kept == 0 && self.left_out.is_empty() && self.relist.is_none()
     }
 }
 
 type Spaces = HashMap<String, Space>;
 
-/// See the module.
+/// The budget of each namespace, and what was left out of it.
 #[derive(Debug)]
 pub struct Budget {
-    most: usize,
+    /// The weight that is kept of each namespace.
+    max: usize,
     spaces: Spaces,
-    /// The same of the list of everything that is being read. It is counted by itself: what was kept before may be gone.
+    /// The state of the running list of all namespaces. It is counted separately, because objects that were kept before may be
+    /// gone.
     listing: Option<Spaces>,
 }
 
@@ -82,260 +85,146 @@ fn hash(name: &str) -> u64 {
 }
 
 impl Budget {
-    /// So much is kept of each namespace.
+    /// A budget that keeps this weight of each namespace.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self { most, spaces: Spaces::new(), listing: None }
+    pub fn new(max: usize) -> Self {
+        Self { max, spaces: Spaces::new(), listing: None }
     }
 
-    /// A list of everything begins.
+    /// A list of all namespaces begins.
     pub fn list_begins(&mut self) {
         self.listing = Some(Spaces::new());
     }
 
-    /// The list is complete, and the store has told what differs. Gives the namespaces of which something else is left
-    /// out than before.
+    /// The list of all namespaces is complete, and [`Budget::changed`] was called for every difference. Returns the namespaces
+    /// whose left-out objects have changed.
     pub fn list_ends(&mut self) -> BTreeSet<String> {
         let Some(mut listed) = self.listing.take() else { return BTreeSet::new() };
-        let mut turned = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for (name, space) in &mut self.spaces {
-            let left = listed.remove(name).map(|listed| listed.left).unwrap_or_default();
-            if left != space.left {
-                turned.insert(name.clone());
+            let left_out = listed.remove(name).map(|listed| listed.left_out).unwrap_or_default();
+            if left_out != space.left_out {
+                changed.insert(name.clone());
             }
-            (space.left, space.again) = (left, None);
+            (space.left_out, space.relist) = (left_out, None);
         }
-        for (name, Space { left, .. }) in listed.into_iter().filter(|(_, s)| !s.left.is_empty()) {
-            turned.insert(name.clone());
-            self.spaces.insert(name, Space { left, ..Space::default() });
+        for (name, listed) in listed.into_iter().filter(|(_, s)| !s.left_out.is_empty()) {
+            let left_out = listed.left_out;
+            changed.insert(name.clone());
+            self.spaces.insert(name, Space { left_out, ..Space::default() });
         }
         self.spaces.retain(|_, space| !space.is_empty());
-        turned
+        changed
     }
 
-    /// Whether a list of everything is being read.
+    /// Whether a list of all namespaces is being read.
     #[must_use]
     pub fn is_listing(&self) -> bool {
         self.listing.is_some()
     }
 
-    /// Whether an object that a list of everything or a watch shows is kept. `old` is what counts of it already.
-    pub fn takes(&mut self, key: &Key, old: usize, new: usize) -> bool {
-        let Some(listing) = &mut self.listing else { return self.fills(key, old, new) };
+    /// Decides whether an object is kept that a list of all namespaces or a watch shows. `old` is the weight of its kept version,
+    /// 0 if there is none, and `new` is its weight now.
+    pub fn admit(&mut self, key: &Key, old: usize, new: usize) -> bool {
+        let Some(listing) = &mut self.listing else { return self.admit_relisted(key, old, new) };
         let space = listing.entry(key.namespace.clone()).or_default();
-        let fits = space.kept.saturating_add(new) <= self.most;
+        let fits = space.kept.saturating_add(new) <= self.max;
         if fits {
             space.kept += new;
         } else {
-            space.left.insert(hash(&key.name));
+            space.left_out.insert(hash(&key.name));
         }
         fits
     }
 
-    /// The same of one that a list of its namespace shows.
-    pub fn fills(&mut self, key: &Key, old: usize, new: usize) -> bool {
+    /// Decides whether an object is kept that a list of its namespace shows.
+    pub fn admit_relisted(&mut self, key: &Key, old: usize, new: usize) -> bool {
         let space = self.spaces.entry(key.namespace.clone()).or_default();
-        // What it counts is told when it is kept.
-        let fits = space.kept.saturating_sub(old).saturating_add(new) <= self.most;
+        // `changed` counts it once it is kept.
+        let fits = space.kept.saturating_sub(old).saturating_add(new) <= self.max;
         if fits {
             space.forget(hash(&key.name));
             if space.is_empty() {
                 self.spaces.remove(&key.namespace);
             }
         } else {
-            space.leave(hash(&key.name));
+            space.leave_out(hash(&key.name));
         }
         fits
     }
 
-    /// What is kept has changed. Says whether something that was left out may fit now.
+    /// The weight of a kept object has changed. Returns whether an object that was left out may fit now.
     pub fn changed(&mut self, namespace: &str, old: usize, new: usize) -> bool {
         let space = self.spaces.entry(namespace.to_owned()).or_default();
         space.kept = (space.kept + new).saturating_sub(old);
-        let room = new < old && !space.left.is_empty();
+        let has_room = new < old && !space.left_out.is_empty();
         if space.is_empty() {
             self.spaces.remove(namespace);
         }
-        // A list of everything shows that, too.
-        room && self.listing.is_none()
+        // A running list of all namespaces shows that object, too.
+        has_room && self.listing.is_none()
     }
 
-    /// An object has ended. Says whether it is known to have been left out.
-    pub fn ended(&mut self, key: &Key) -> bool {
+    /// An object was deleted. Returns whether it is known that it was left out.
+    pub fn deleted(&mut self, key: &Key) -> bool {
         let Some(space) = self.spaces.get_mut(&key.namespace) else { return false };
-        let was = space.forget(hash(&key.name));
+        let was_left_out = space.forget(hash(&key.name));
         if space.is_empty() {
             self.spaces.remove(&key.namespace);
         }
-        was
+        was_left_out
     }
 
     /// A list of one namespace begins.
-    pub fn again_begins(&mut self, namespace: &str) {
-        self.spaces.entry(namespace.to_owned()).or_default().again = Some(Left::default());
+    pub fn relist_begins(&mut self, namespace: &str) {
+        self.spaces.entry(namespace.to_owned()).or_default().relist = Some(LeftOut::default());
     }
 
-    /// It is complete, or has failed. Says whether something else is left out than was known.
-    pub fn again_ends(&mut self, namespace: &str, complete: bool) -> bool {
+    /// The list of one namespace is complete. Returns whether the left-out objects have changed.
+    pub fn relist_ends(&mut self, namespace: &str) -> bool {
         let Some(space) = self.spaces.get_mut(namespace) else { return false };
-        let again = space.again.take().filter(|_| complete);
-        let turned = again.as_ref().is_some_and(|again| *again != space.left);
-        if let Some(again) = again {
-            space.left = again;
+        let relist = space.relist.take();
+        let has_changed = relist.as_ref().is_some_and(|relist| *relist != space.left_out);
+        if let Some(relist) = relist {
+            space.left_out = relist;
         }
         if space.is_empty() {
             self.spaces.remove(namespace);
         }
-        turned
+        has_changed
     }
 
-    /// Whether an object may have been left out.
+    /// The list of one namespace has failed: the left-out objects stay as they were known.
+    pub fn relist_failed(&mut self, namespace: &str) {
+        let Some(space) = self.spaces.get_mut(namespace) else { return };
+        space.relist = None;
+        if space.is_empty() {
+            self.spaces.remove(namespace);
+        }
+    }
+
+    /// Whether an object was left out, or may have been.
     #[must_use]
-    pub fn is_left(&self, key: &Key) -> bool {
+    pub fn is_left_out(&self, key: &Key) -> bool {
         let space = self.spaces.get(&key.namespace);
-        space.is_some_and(|space| space.left.more || space.left.names.contains(&hash(&key.name)))
+        space.is_some_and(|space| {
+            space.left_out.more || space.left_out.names.contains(&hash(&key.name))
+        })
     }
 
-    /// Whether so much of a namespace is left out that the names are not known.
+    /// Whether so many objects of a namespace are left out that not all names are known.
     #[must_use]
-    pub fn leaves_unknown(&self, namespace: &str) -> bool {
-        self.spaces.get(namespace).is_some_and(|space| space.left.more)
+    pub fn has_unknown_left_out(&self, namespace: &str) -> bool {
+        self.spaces.get(namespace).is_some_and(|space| space.left_out.more)
     }
 
-    /// Whether something of a namespace is left out.
+    /// Whether any object of a namespace is left out.
     #[must_use]
     pub fn is_over(&self, namespace: &str) -> bool {
-        self.spaces.get(namespace).is_some_and(|space| !space.left.is_empty())
+        self.spaces.get(namespace).is_some_and(|space| !space.left_out.is_empty())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(text: &str) -> Key {
-        let (namespace, name) = text.split_once('/').expect("namespace/name");
-        Key::new(namespace, name)
-    }
-
-    /// A watch shows it: what is taken is told as a change.
-    fn take(budget: &mut Budget, text: &str, old: usize, new: usize) -> (bool, bool) {
-        let takes = budget.takes(&key(text), old, new);
-        let room = budget.changed(&key(text).namespace, old, if takes { new } else { 0 });
-        (takes, room)
-    }
-
-    #[test]
-    fn a13_what_does_not_fit_is_left_out_of_its_namespace_and_of_no_other() {
-        let mut budget = Budget::new(10);
-        assert_eq!(take(&mut budget, "a/one", 0, 6), (true, false));
-        assert_eq!(take(&mut budget, "b/one", 0, 10), (true, false));
-        assert_eq!(take(&mut budget, "a/two", 0, 5), (false, false));
-        assert!(budget.is_over("a") && !budget.is_over("b"));
-        assert!(budget.is_left(&key("a/two")), "it is beyond");
-        assert!(!budget.is_left(&key("a/none")), "it is merely missing");
-        assert_eq!(take(&mut budget, "a/three", 0, 4), (true, false), "it fits beside the first");
-        assert_eq!(take(&mut budget, "a/one", 6, 2), (true, true), "there is room again");
-        assert_eq!(take(&mut budget, "a/one", 2, usize::MAX), (false, true), "grown too large");
-        assert_eq!(take(&mut budget, "b/one", 10, 10), (true, false));
-        assert!(budget.is_over("a"));
-    }
-
-    #[test]
-    fn a13_what_was_left_out_and_goes_or_shrinks_is_over_no_more() {
-        let mut budget = Budget::new(10);
-        take(&mut budget, "a/one", 0, 8);
-        for name in ["a/two", "a/three"] {
-            assert_eq!(take(&mut budget, name, 0, 5), (false, false));
-        }
-        assert!(budget.ended(&key("a/two")) && !budget.ended(&key("a/two")), "once");
-        assert!(!budget.ended(&key("a/one")), "that one was kept");
-        assert!(budget.is_over("a"));
-        assert_eq!(take(&mut budget, "a/three", 0, 2), (true, false));
-        assert!(!budget.is_over("a"));
-        assert_eq!(take(&mut budget, "a/three", 2, 0), (true, false), "nothing waits for room");
-    }
-
-    #[test]
-    fn a13_a_list_is_counted_by_itself() {
-        let mut budget = Budget::new(4);
-        assert!(!budget.takes(&key("a/large"), 0, 5));
-        // One that fails half way counts for nothing.
-        for whole in [false, true] {
-            budget.list_begins();
-            assert!(budget.takes(&key("a/one"), 0, 3) && budget.takes(&key("b/one"), 0, 2));
-            assert!(budget.takes(&key("a/two"), 0, 1) && !budget.takes(&key("b/two"), 0, 3));
-            assert!(budget.is_over("a") && !budget.is_over("b"), "what was told stands");
-            if whole {
-                // The store tells what differs.
-                assert!(!budget.changed("b", 0, 2));
-                assert_eq!(budget.list_ends(), ["a".to_owned(), "b".to_owned()].into());
-            }
-        }
-        assert!(!budget.is_over("a") && budget.is_left(&key("b/two")));
-        assert_eq!(budget.list_ends(), BTreeSet::new());
-        assert!(budget.takes(&key("b/one"), 2, 4) && !budget.takes(&key("b/three"), 0, 3));
-    }
-
-    #[test]
-    fn a13_what_grew_before_a_list_counts_as_it_is_now() {
-        let mut budget = Budget::new(12);
-        for again in [false, true] {
-            budget.list_begins();
-            let old = if again { 4 } else { 0 };
-            assert!(budget.takes(&key("a/1"), old, 4) && budget.takes(&key("a/2"), old, 4));
-            let third = if again { 8 } else { 4 };
-            assert_eq!(budget.takes(&key("a/3"), old, third), !again, "that would be 16");
-            let changes = if again { vec![(4, 0)] } else { vec![(0, 4); 3] };
-            for (old, new) in changes {
-                assert!(!budget.changed("a", old, new), "the list has seen that");
-            }
-            budget.list_ends();
-        }
-        assert!(budget.is_left(&key("a/3")) && budget.takes(&key("a/4"), 0, 4));
-    }
-
-    #[test]
-    fn a13_a_list_of_one_namespace_takes_in_what_fits_by_now() {
-        let mut budget = Budget::new(10);
-        take(&mut budget, "a/one", 0, 8);
-        take(&mut budget, "a/two", 0, 5);
-        take(&mut budget, "a/three", 0, 5);
-        take(&mut budget, "b/one", 0, 11);
-        assert!(budget.changed("a", 8, 0), "the first one has gone");
-        // One that fails changes nothing.
-        budget.again_begins("a");
-        assert!(!budget.again_ends("a", false));
-        assert!(budget.is_left(&key("a/two")) && budget.is_left(&key("a/three")));
-
-        budget.again_begins("a");
-        assert!(budget.fills(&key("a/two"), 0, 5));
-        budget.changed("a", 0, 5);
-        assert!(budget.is_left(&key("a/three")), "until the list has shown it, or not");
-        // While the list runs a watch shows another one, and the end of one.
-        assert_eq!(take(&mut budget, "a/four", 0, 7), (false, false));
-        assert_eq!(take(&mut budget, "a/five", 0, 7), (false, false));
-        assert!(budget.ended(&key("a/five")));
-        assert!(budget.again_ends("a", true), "the third one was lost");
-        let left = |name: &str| budget.is_left(&key(name));
-        assert!(left("a/four") && left("b/one"));
-        assert!(!left("a/two") && !left("a/three") && !left("a/five"));
-    }
-
-    #[test]
-    fn a13_names_that_are_left_out_are_bounded_too() {
-        let mut budget = Budget::new(0);
-        for number in 0..=MOST_NAMES {
-            assert!(!budget.takes(&key(&format!("a/{number}")), 0, 1));
-        }
-        assert_eq!(budget.spaces["a"].left.names.len(), MOST_NAMES);
-        assert!(budget.leaves_unknown("a") && budget.is_left(&key("a/who knows")));
-        for number in 0..=MOST_NAMES {
-            budget.ended(&key(&format!("a/{number}")));
-        }
-        assert!(budget.is_over("a"), "until a list has shown that nothing is left");
-        budget.again_begins("a");
-        assert!(budget.again_ends("a", true));
-        assert!(budget.spaces.is_empty());
-    }
-}
+#[path = "tests/budget.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! The Kubernetes client: configuration, user agent, and the deadline around every call.
+//! The Kubernetes client: its configuration, its user agent, and the deadline of every call.
 
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -22,12 +22,12 @@ use crate::net::Endpoint;
 /// How long one API call may take before it counts as failed. kube sets no read timeout of its own.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// A connection that is silent for this long is asked whether it lives. Load balancers drop connections without a word.
-const PING: Duration = Duration::from_secs(15);
-/// It is given up when it does not answer that within this time; calls and watches on it fail then, and are tried again.
-const PONG: Duration = Duration::from_secs(10);
+/// After this long without traffic a connection is pinged. Load balancers drop quiet connections without closing them.
+const PING_AFTER_SILENCE: Duration = Duration::from_secs(15);
+/// A connection that does not answer a ping within this time is closed. Calls and watches on it fail, and are tried again.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What became of a request that was not answered as it was meant.
+/// The error of a call, from kube's own.
 #[must_use]
 pub fn failed(error: kube::Error) -> CallError {
     match error {
@@ -39,23 +39,23 @@ pub fn failed(error: kube::Error) -> CallError {
     }
 }
 
-/// What happened, without the layers that it came through: they name themselves, and say nothing. It is the outermost
-/// cause that tells the innermost one.
+/// The cause of an error in few words. Outer layers only add their own names, so the text is that of the outermost cause that
+/// still contains the innermost one.
 fn cause(error: &kube::Error) -> String {
     let outermost = std::error::Error::source(error);
     let causes = std::iter::successors(outermost, |cause| cause.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();
     let Some(innermost) = causes.last() else { return error.to_string() };
-    let told = causes.iter().find(|text| text.contains(innermost.as_str())).unwrap_or(innermost);
-    without_pages(told)
+    let text = causes.iter().find(|text| text.contains(innermost.as_str())).unwrap_or(innermost);
+    without_doc_links(text)
 }
 
-/// Without the address of a library's own documentation, which rustls appends.
-fn without_pages(told: &str) -> String {
-    told.split(": https://docs.rs/").next().unwrap_or(told).to_owned()
+/// Cuts off the link to its own documentation that rustls appends to errors.
+fn without_doc_links(text: &str) -> String {
+    text.split(": https://docs.rs/").next().unwrap_or(text).to_owned()
 }
 
-/// Puts the deadline around one API call.
+/// Awaits one API call, for [`CALL_DEADLINE`] at most.
 ///
 /// # Errors
 /// The call's own error, or [`CallError::Deadline`].
@@ -63,7 +63,7 @@ pub async fn call<T>(future: impl Future<Output = Result<T, kube::Error>>) -> Re
     call_within(CALL_DEADLINE, future).await
 }
 
-/// The same with another deadline.
+/// Awaits one API call with a deadline of its own.
 ///
 /// # Errors
 /// Those of [`call`].
@@ -77,24 +77,24 @@ pub async fn call_within<T>(
     }
 }
 
-/// `duration` ±10%, so that many objects do not wake at once.
+/// `duration` ±10%, so that many objects do not wake at the same time.
 #[must_use]
 pub fn jitter(duration: Duration) -> Duration {
-    // A fresh RandomState is seeded by the system: enough for spreading load.
+    // The system seeds each RandomState differently, which is random enough to spread load.
     let thousandths = u32::try_from(RandomState::new().hash_one(0u8) % 201).unwrap_or(100);
     duration.mul_f64(0.9 + f64::from(thousandths) / 1000.0)
 }
 
-/// A client from `$KUBECONFIG` or the pod's ServiceAccount, and where the API server is: nobody else should dial that.
+/// A client from `$KUBECONFIG` or the pod's ServiceAccount, and the endpoints of the API server. Connections to repositories must
+/// not lead to these endpoints.
 ///
-/// kube's own retry (15 times, any verb) is off: every caller has a deadline and a backoff per object. Writes have a share
-/// for each namespace.
+/// kube's own retry (15 times, any verb) is off, because every caller has a deadline and a backoff for each object.
 ///
 /// # Errors
-/// When no configuration is found or it cannot be used.
+/// When there is no configuration, or it cannot be used.
 pub async fn connect() -> Result<(Client, Vec<Endpoint>), kube::Error> {
     let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
-    // kube would put these over the ServiceAccount that a GitSync is written as.
+    // kube would replace the ServiceAccount that the writes of a GitSync use by these.
     let auth = &config.auth_info;
     if auth.impersonate.is_some() || auth.impersonate_groups.is_some() {
         let words =
@@ -115,10 +115,10 @@ fn endpoint_of(url: &http::Uri) -> Option<Endpoint> {
     Some(Endpoint::new(url.host()?, url.port_u16().unwrap_or(usual)))
 }
 
-/// A client for a person: with a context of the kubeconfig when one is named, and with whatever rights it gives.
+/// A client for a person, with the rights of a context of the kubeconfig: the named one, or the current one.
 ///
 /// # Errors
-/// Those of [`connect`], and when there is no such context.
+/// Those of [`connect`], and when the context does not exist.
 pub async fn connect_to(context: Option<&str>) -> Result<Client, kube::Error> {
     let config = match context {
         Some(context) => {
@@ -131,7 +131,7 @@ pub async fn connect_to(context: Option<&str>) -> Result<Client, kube::Error> {
     client_of(config)
 }
 
-/// A client of this configuration: over HTTP/2 where the server speaks it.
+/// A client of this configuration. It uses HTTP/2 if the server speaks it.
 ///
 /// # Errors
 /// When the configuration cannot be used.
@@ -139,11 +139,11 @@ pub fn client_of(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
     config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));
-    // Proxies and whatever else kube may learn stay kube's.
+    // Connections through a proxy are left to kube.
     if config.proxy_url.is_some() {
         return Client::try_from(config);
     }
-    // One HTTP/2 connection instead of one of HTTP/1.1 for each call in flight (docs/decisions/0010).
+    // One HTTP/2 connection takes the place of one HTTP/1.1 connection for each concurrent call (docs/decisions/0010).
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -163,8 +163,8 @@ pub fn client_of(mut config: Config) -> Result<Client, kube::Error> {
     connector.set_connect_timeout(config.connect_timeout);
     let http: HyperClient<_, Body> = HyperClient::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PONG)
+        .http2_keep_alive_interval(PING_AFTER_SILENCE)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_keep_alive_while_idle(true)
         .build(connector);
     let service = ServiceBuilder::new()
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn g18_what_a_library_says_of_its_own_documentation_is_left_out() {
         let said = "peer closed connection: https://docs.rs/rustls/latest/rustls/#unexpected-eof";
-        assert_eq!(without_pages(said), "peer closed connection");
-        assert_eq!(without_pages("see https://example.com"), "see https://example.com");
+        assert_eq!(without_doc_links(said), "peer closed connection");
+        assert_eq!(without_doc_links("see https://example.com"), "see https://example.com");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Kubernetes events: on change and on failure only, short, and never in the way of the work.
+//! Publishes Kubernetes events. Callers publish one when something changes or fails, not when it stays as it is.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -7,34 +7,36 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, Recorder, Reporter};
+
+pub use convoke_core::sync::io::effect::EventType;
 
 use super::client::CALL_DEADLINE;
 use convoke_core::text::printable;
 
-/// Bytes of the longest note (the API server's limit is 1 KiB).
-const MOST_NOTE: usize = 1000;
+/// Bytes of the longest note. The API server's limit is 1 KiB.
+const MAX_NOTE_BYTES: usize = 1000;
 
-/// What is told again within this time is counted, and makes no event of its own.
-const SERIES: Duration = Duration::from_secs(6 * 60);
+/// An event that is published again within this time makes no new event: the count of the first one is raised.
+const SERIES_TIME: Duration = Duration::from_secs(6 * 60);
 
-/// So many are remembered to be counted: some KiB each. What is told beside these makes an event each time.
-const MOST_SAID: usize = 1000;
+/// Recorders that are kept to count repeated events, of some KiB each. An event without one is published each time.
+const MAX_RECORDERS: usize = 1000;
 
-/// What an event says: the uid of the object, the reason and the note.
-type Said = (String, String, String);
+/// What makes two events the same: the UID of the object, the reason and the note.
+type EventKey = (String, String, String);
 
 /// Publishes events under the operator's name.
 #[derive(Clone)]
 pub struct Events {
     client: Client,
     reporter: Reporter,
-    /// A recorder for each note: one alone would count all that has the same reason under the note of the first.
-    recorders: Arc<Mutex<HashMap<Said, (Instant, Recorder)>>>,
+    /// A recorder for each event: a single recorder would count all events of one reason under the note of the first.
+    recorders: Arc<Mutex<HashMap<EventKey, (Instant, Recorder)>>>,
 }
 
 impl Events {
-    /// Events through this client.
+    /// A publisher that uses this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
         let reporter =
@@ -42,23 +44,32 @@ impl Events {
         Self { client, reporter, recorders: Arc::default() }
     }
 
-    /// The recorder of what says this, and has said it not long ago.
-    fn recorder(&self, said: Said) -> Recorder {
+    /// The recorder of an event: the one that published it not long ago, or a new one.
+    fn recorder(&self, key: EventKey) -> Recorder {
         let now = Instant::now();
         let mut recorders = self.recorders.lock();
-        recorders.retain(|_, (last, _)| now.duration_since(*last) < SERIES);
+        recorders.retain(|_, (last, _)| now.duration_since(*last) < SERIES_TIME);
         let new = || Recorder::new(self.client.clone(), self.reporter.clone());
-        if recorders.len() >= MOST_SAID && !recorders.contains_key(&said) {
+        if recorders.len() >= MAX_RECORDERS && !recorders.contains_key(&key) {
             return new();
         }
-        let (last, recorder) = recorders.entry(said).or_insert_with(|| (now, new()));
+        let (last, recorder) = recorders.entry(key).or_insert_with(|| (now, new()));
         *last = now;
         recorder.clone()
     }
 
-    /// Tells one thing about one object. A failure to tell is logged, nothing else.
-    pub async fn tell(&self, about: &ObjectReference, good: bool, reason: &str, note: &str) {
-        let type_ = if good { EventType::Normal } else { EventType::Warning };
+    /// Publishes one event about one object. A failure is only logged.
+    pub async fn publish(
+        &self,
+        about: &ObjectReference,
+        type_: EventType,
+        reason: &str,
+        note: &str,
+    ) {
+        let type_ = match type_ {
+            EventType::Normal => kube::runtime::events::EventType::Normal,
+            EventType::Warning => kube::runtime::events::EventType::Warning,
+        };
         let note = fit(note);
         let uid = about.uid.clone().unwrap_or_default();
         let recorder = self.recorder((uid, reason.to_owned(), note.clone()));
@@ -72,11 +83,11 @@ impl Events {
     }
 }
 
-/// A note that the API server takes, whatever it quotes.
+/// Makes a text fit for a note: printable, and within the API server's limit.
 fn fit(note: &str) -> String {
     let mut note = printable(note);
-    if note.len() > MOST_NOTE {
-        note.truncate(note.floor_char_boundary(MOST_NOTE - '…'.len_utf8()));
+    if note.len() > MAX_NOTE_BYTES {
+        note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES - '…'.len_utf8()));
         note.push('…');
     }
     note
@@ -90,20 +101,20 @@ mod tests {
     #[tokio::test]
     async fn a8_of_ever_so_many_events_only_some_are_remembered() {
         let events = Events::new(Fake::default().client());
-        let said = |number: usize| (format!("u{number}"), "Created".to_owned(), String::new());
-        for number in 0..3 * MOST_SAID {
-            events.recorder(said(number));
+        let event = |number: usize| (format!("u{number}"), "Created".to_owned(), String::new());
+        for number in 0..3 * MAX_RECORDERS {
+            events.recorder(event(number));
         }
         let known = events.recorders.lock();
-        assert_eq!(known.len(), MOST_SAID);
-        assert!(known.contains_key(&said(0)), "what is told again is still counted");
+        assert_eq!(known.len(), MAX_RECORDERS);
+        assert!(known.contains_key(&event(0)), "what is published again is still counted");
     }
 
     #[test]
     fn g18_a_note_is_never_longer_than_the_api_server_takes() {
         // Three bytes each: 900 characters of them would be refused.
         let note = fit(&"提".repeat(900));
-        assert!(note.len() <= MOST_NOTE && note.ends_with("提…"), "{} {note}", note.len());
+        assert!(note.len() <= MAX_NOTE_BYTES && note.ends_with("提…"), "{} {note}", note.len());
         assert_eq!(fit("a\u{202e}b\u{1b}[2J"), "a b [2J");
     }
 }

@@ -1,4 +1,4 @@
-//! An API server for tests of watches: it lists the objects that it is given, and shows what becomes of them.
+//! An API server for tests of watches. It lists the objects that it is given, and sends their changes to watches.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,7 +22,7 @@ struct State {
     reply: Option<Value>,
 }
 
-/// See the module. `Clone` shares the server.
+/// The API server. A clone shares it.
 #[derive(Clone, Default)]
 pub struct Fake(Arc<Mutex<State>>);
 
@@ -31,7 +31,7 @@ impl Fake {
         self.0.lock().expect("lock")
     }
 
-    /// A client of it.
+    /// A client of this server.
     pub fn client(&self) -> Client {
         let fake = self.clone();
         let service = service_fn(move |request: Request<kube::client::Body>| {
@@ -70,7 +70,7 @@ impl Fake {
         state.watchers.retain(|watcher| watcher.send(line.clone().into()).is_ok());
     }
 
-    /// Makes or changes an object with namespace and name.
+    /// Creates or replaces an object.
     pub fn put(&self, mut object: Value) {
         let mut state = self.lock();
         state.version += 1;
@@ -92,7 +92,7 @@ impl Fake {
         });
     }
 
-    /// Ends an object, or takes it out of what is watched.
+    /// Deletes an object.
     pub fn delete(&self, namespace: &str, name: &str) {
         let mut state = self.lock();
         state.version += 1;
@@ -104,21 +104,21 @@ impl Fake {
         Self::show(&mut state, "DELETED", &object);
     }
 
-    /// Takes an object away without a word to anybody.
+    /// Removes an object without an event to any watch.
     pub fn lose(&self, namespace: &str, name: &str) {
         self.lock().objects.retain(|object| {
             object["metadata"]["namespace"] != namespace || object["metadata"]["name"] != name
         });
     }
 
-    /// Says that watches fell behind: they list anew.
+    /// Ends all watches with "too old", so that they list anew.
     pub fn expire(&self) {
         let mut state = self.lock();
         let status = json!({"kind": "Status", "status": "Failure", "code": 410, "message": "too old", "reason": "Expired"});
         Self::show(&mut state, "ERROR", &status);
     }
 
-    /// From now on everything but a watch is answered with this.
+    /// Answers all requests but watches with this object from now on.
     pub fn reply(&self, object: Value) {
         self.lock().reply = Some(object);
     }

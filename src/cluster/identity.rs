@@ -1,4 +1,4 @@
-//! A client that acts as a ServiceAccount.
+//! Impersonation: a client that acts as a ServiceAccount.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use http::{HeaderName, HeaderValue, Request};
 use kube::Client;
 use kube::client::Body;
 
-/// Whom the API server shall take the request for.
+/// The header that names the user whose rights a request has.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// A client whose requests are made with the rights of this account and no others, over the connections of
-/// `client`. Costs one small task while it lives.
+/// A client whose requests have the rights of this account and no others. It uses the connections of `client`, and costs one
+/// small task while it lives.
 ///
-/// Only the user is named. The API server itself adds the groups of a ServiceAccount, and they cannot be
-/// others; to name groups, the operator would need a right on groups, which no Role of a namespace can give.
+/// Its requests name only the user: the API server adds the groups of a ServiceAccount by itself. To name groups, the operator
+/// would need the right to impersonate groups, which no Role of a namespace can give.
 #[must_use]
 pub fn acting_as(account: &Account, client: &Client) -> Client {
-    // An account is made of DNS labels: this cannot fail. If it did, nothing would be sent.
+    // Namespace and name are DNS labels, so this cannot fail. If it did, no request would be sent.
     let user = Arc::new(HeaderValue::from_str(&account.user()).ok());
     let inner = client.clone();
     let service = tower::service_fn(move |mut request: Request<Body>| {
@@ -53,7 +53,7 @@ mod tests {
         let client = Client::new(service, "default");
         let account = Account::new("team", "sync").expect("an account");
         let acting = acting_as(&account, &client);
-        // Whoever else the request names is not heard.
+        // The header replaces one that the request already has.
         let request = Request::get("/api").header("Impersonate-User", "admin").body(Body::empty());
         acting.send(request.expect("a request")).await.expect("sent");
         client

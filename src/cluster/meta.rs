@@ -1,4 +1,4 @@
-//! (pure) Metadata of children: names, labels, owner, provenance, hash.
+//! (pure) The metadata of children: name, labels, owner, provenance and hash.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -13,29 +13,29 @@ use super::live::hash_json;
 use crate::api::common::Source;
 use crate::api::{Kind, Mark, keys};
 
-/// Longest name of a child: a Service's name is a DNS label.
-const MOST_NAME: usize = 63;
+/// Characters of the longest name of a child. The name of a Service is a DNS label.
+const MAX_NAME_CHARS: usize = 63;
 
-/// `<prefix>-<name>`, shortened with a hash when it would be too long. `reserve` characters stay free for a suffix.
+/// `<prefix>-<name>`. A name that is too long is shortened and gets a hash. `reserve` characters stay free for a suffix.
 #[must_use]
 pub fn child_name(prefix: &str, name: &str, reserve: usize) -> String {
     let full = format!("{prefix}-{name}");
-    let most = MOST_NAME - reserve;
-    if full.len() <= most {
+    let max = MAX_NAME_CHARS - reserve;
+    if full.len() <= max {
         return full;
     }
     let hash = hex8(Sha256::digest(full.as_bytes()).as_slice());
-    let kept: String = full.chars().take(most - 9).collect();
+    let kept: String = full.chars().take(max - 9).collect();
     format!("{}-{hash}", kept.trim_end_matches('-'))
 }
 
-/// Eight hexadecimal digits of a hash.
+/// The first eight hexadecimal digits of a hash.
 #[must_use]
 pub fn hex8(hash: &[u8]) -> String {
     hash.iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The labels by which pods are selected. They never change: a Deployment's selector is immutable.
+/// The labels that select the pods of an object. They never change, because the selector of a Deployment is immutable.
 #[must_use]
 pub fn selector(kind: Kind, name: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
@@ -44,7 +44,7 @@ pub fn selector(kind: Kind, name: &str) -> BTreeMap<String, String> {
     ])
 }
 
-/// The selector as Kubernetes wants it.
+/// The same labels as a Kubernetes selector.
 #[must_use]
 pub fn label_selector(kind: Kind, name: &str) -> LabelSelector {
     LabelSelector { match_labels: Some(selector(kind, name)), ..LabelSelector::default() }
@@ -90,8 +90,8 @@ pub fn child_meta<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// Puts the hash of the whole object into its annotation, over an earlier one. Provenance is left out: it must not
-/// cause a write.
+/// Sets the annotation with the hash of the whole object. The hash leaves out the provenance (commit and file), because a change
+/// of it alone must cause no write.
 #[must_use]
 pub fn with_hash<K: Resource<DynamicType = ()> + Serialize>(mut child: K) -> K {
     let mut value = serde_json::to_value(&child).unwrap_or(Value::Null);
@@ -118,7 +118,7 @@ impl<K: Resource> Annotated for K {
     }
 }
 
-/// Where an object came from, by its annotations.
+/// The file that an object comes from, as its annotations say.
 #[must_use]
 pub fn source(meta: &ObjectMeta) -> Option<Source> {
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key).map(String::as_str);

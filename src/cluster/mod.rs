@@ -1,4 +1,4 @@
-//! The only code that talks to Kubernetes: client, live store, server-side apply, readiness, metadata.
+//! The only code that talks to the API server: the client, watches and their stores, server-side apply, events and statuses.
 //!
 //! ```text
 //! API server ──list+watch──► reflector ──► Store (one a kind) ──changes──► queues of engine and controllers

@@ -1,11 +1,11 @@
-//! (pure) The part of a pod that says how it is: what is read of its JSON, and nothing else.
+//! (pure) The fields of a pod that say whether it runs. Only these are parsed.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The part of a pod that says how it is.
+/// The fields of a pod that say whether it runs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Pod {

@@ -1,11 +1,11 @@
-//! (pure) What keeps a pod from running, in words that stay the same while it does.
+//! (pure) Pod health: says why a pod does not run, in a message that stays the same while the reason does.
 //!
-//! A pod that cannot run changes its status all the time: a container dies, waits, runs, dies; an image is tried again
-//! and again, each time with a count or a time in its message. Nobody wants to read that, and no status of ours is to be
-//! written for it. So states that follow each other are one [`Ill`], and of the world's words only what lasts is kept.
+//! The status of a pod that cannot run changes all the time: its container ends, waits, runs and ends again, or its image is
+//! pulled again and again, each time with another count or time in the message. Our own statuses must not be rewritten for
+//! that. So all states of one trouble are the same [`PodProblem`], and only the lasting part of a foreign message is kept.
 //!
-//! What a container wrote at its end (`terminated.message`) is its own output, which may hold anything. It is not shown:
-//! the exit code is, and the command that shows the log to those who may read it.
+//! A container writes `terminated.message` itself, so that text may hold anything. It is not shown. The exit code is shown,
+//! with the command that shows the log to people who may read it.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::sync::Arc;
@@ -18,36 +18,36 @@ use super::store::{Entry, Key};
 use crate::packed::Texts;
 use convoke_core::text::printable;
 
-/// Most characters of what the world says in one message.
-const MOST_WORDS: usize = 240;
-/// A run of hexadecimal digits as long as this is the id of something: it changes with each try.
-const ID: usize = 12;
+/// Characters of a message that are kept.
+const MAX_MESSAGE_CHARS: usize = 240;
+/// A run of at least this many hexadecimal digits is an id, which changes with each try.
+const MIN_ID_CHARS: usize = 12;
 
-/// What is wrong with a pod. In this order it is told when pods have different troubles.
+/// Why a pod does not run. When the pods of an object have different problems, the first in this order is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ill {
-    /// The image's name is none.
+pub enum PodProblem {
+    /// The name of the image is not valid.
     InvalidImageName,
-    /// The image cannot be had.
+    /// The image cannot be pulled.
     ImagePullBackOff,
-    /// Something that the container's environment names is missing.
+    /// A Secret, ConfigMap or key that the container names is missing.
     CreateContainerConfigError,
-    /// The container cannot be made or started.
+    /// The container cannot be created or started.
     RunContainerError,
-    /// The container needs more memory than it may have.
+    /// The container uses more memory than its limit.
     OutOfMemory,
     /// The container ends again and again.
     CrashLoopBackOff,
-    /// The container was ready, runs, and is ready no more.
+    /// The container runs, but fails the readiness probe that it passed before.
     ProbeFailing,
-    /// No node takes the pod.
+    /// No node fits the pod.
     Unschedulable,
-    /// The node does not answer.
+    /// The node of the pod does not answer.
     NodeLost,
 }
 
-impl Ill {
-    /// The reason of conditions.
+impl PodProblem {
+    /// The reason in conditions.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -63,31 +63,31 @@ impl Ill {
         }
     }
 
-    /// Whether it takes a change by somebody; the others may heal by themselves.
+    /// Whether somebody has to change something. The other problems may pass by themselves.
     #[must_use]
     pub const fn is_lasting(self) -> bool {
         !matches!(self, Self::ProbeFailing | Self::Unschedulable | Self::NodeLost)
     }
 }
 
-/// A pod that does not run as it should: all that is kept of it.
+/// A pod that does not run as it should. Nothing else is kept of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sick {
-    /// What is wrong.
-    pub ill: Ill,
-    /// See [`OWNER_KIND`] and its siblings.
+pub struct FailingPod {
+    /// Why it does not run.
+    pub problem: PodProblem,
+    /// Texts at the places [`OWNER_KIND`] to [`MESSAGE`].
     about: Texts,
 }
 
-/// Places in [`Sick::about`]: labels [`keys::OWNER_KIND`](crate::api::keys::OWNER_KIND) and
-/// [`keys::OWNER_NAME`](crate::api::keys::OWNER_NAME), the ReplicaSet, the container that is meant, what is wrong.
+/// Places in [`FailingPod::about`]: labels [`keys::OWNER_KIND`](crate::api::keys::OWNER_KIND) and
+/// [`keys::OWNER_NAME`](crate::api::keys::OWNER_NAME), the ReplicaSet, the container, the message.
 const OWNER_KIND: usize = 0;
 const OWNER_NAME: usize = 1;
 const REPLICA_SET: usize = 2;
 const CONTAINER: usize = 3;
-const WORDS: usize = 4;
+const MESSAGE: usize = 4;
 
-impl Sick {
+impl FailingPod {
     fn about(&self, place: usize) -> &str {
         self.about.get(place).unwrap_or_default()
     }
@@ -104,48 +104,53 @@ impl Sick {
         self.about(OWNER_NAME)
     }
 
-    /// What it is found by.
+    /// The index terms of the pod: its owner.
     #[must_use]
     pub fn terms(&self) -> Vec<String> {
         vec![term(self.owner_kind(), self.owner_name())]
     }
 
-    /// The same pod a moment ago may have said more: some kubelets name the cause of a failed pull, or start, only in
-    /// every other state. (Exit codes are no such words: 1 is not the beginning of 139.)
+    /// Keeps the earlier message of the same pod if it only says more. Some kubelets name the cause of a failed pull or start
+    /// only in every other state. Messages with exit codes are not compared: 1 is the beginning of 139, and means something
+    /// else.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
-        let same = matches!(self.ill, Ill::ImagePullBackOff | Ill::RunContainerError)
-            && self.ill == before.ill
-            && self.about(REPLICA_SET) == before.about(REPLICA_SET)
-            && self.about(CONTAINER) == before.about(CONTAINER)
-            && before.about(WORDS).starts_with(self.about(WORDS));
-        if same { before.clone() } else { self }
+        let says_less =
+            matches!(self.problem, PodProblem::ImagePullBackOff | PodProblem::RunContainerError)
+                && self.problem == before.problem
+                && self.about(REPLICA_SET) == before.about(REPLICA_SET)
+                && self.about(CONTAINER) == before.about(CONTAINER)
+                && before.about(MESSAGE).starts_with(self.about(MESSAGE));
+        if says_less { before.clone() } else { self }
     }
 }
 
-/// What the pods of an object are found by. `kind` is in lower case.
+/// The index term of an object's pods. `kind` is in lower case.
 #[must_use]
 pub fn term(kind: &str, name: &str) -> String {
     format!("{kind}/{name}")
 }
 
-/// What to tell of the pods of one Deployment.
+/// The problem of a Deployment's pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// The reason of conditions.
+    /// The reason in conditions.
     pub reason: &'static str,
-    /// Whether it takes a change by somebody.
+    /// Whether somebody has to change something.
     pub lasting: bool,
-    /// Which pod, what is wrong with it, and what to do where that is known.
+    /// Which pod does not run and why, and what to do if that is known.
     pub message: String,
 }
 
-/// The trouble of the newest revision of a Deployment, if it has any. `sick` are pods of its owner.
+/// The problem of a Deployment's newest revision, if its pods have any. `sick` are the pods of its owner that do not run.
 ///
-/// Always the same one while the same pods have the same troubles. Nothing is told while the Deployment's controller
-/// has not seen the newest definition: until then nobody knows which pods are the newest.
+/// The result stays the same while the same pods have the same problems. There is none while the Deployment's controller has not
+/// seen the newest definition: until then it is not known which pods are the newest.
 #[must_use]
-pub fn trouble_of(deployment: &Deployment, sick: &[(Key, Arc<Entry<Sick>>)]) -> Option<Trouble> {
+pub fn trouble_of(
+    deployment: &Deployment,
+    sick: &[(Key, Arc<Entry<FailingPod>>)],
+) -> Option<Trouble> {
     let name = deployment.metadata.name.as_deref()?;
     let status = deployment.status.as_ref()?;
     if status.observed_generation < deployment.metadata.generation {
@@ -157,33 +162,33 @@ pub fn trouble_of(deployment: &Deployment, sick: &[(Key, Arc<Entry<Sick>>)]) -> 
         None => is_of(set, name),
     };
     let ours = sick.iter().filter(|(_, entry)| is_ours(entry.value.about(REPLICA_SET)));
-    let (pod, entry) = ours.min_by_key(|(key, entry)| (entry.value.ill, &key.name))?;
+    let (pod, entry) = ours.min_by_key(|(key, entry)| (entry.value.problem, &key.name))?;
     let sick = &entry.value;
-    let mut message = format!("pod {}: {}", pod.name, sick.about(WORDS));
+    let mut message = format!("pod {}: {}", pod.name, sick.about(MESSAGE));
     let (namespace, pod, container) = (&pod.namespace, &pod.name, sick.about(CONTAINER));
-    match sick.ill {
-        Ill::CrashLoopBackOff => message.push_str(&format!(
+    match sick.problem {
+        PodProblem::CrashLoopBackOff => message.push_str(&format!(
             "; its log: kubectl -n {namespace} logs {pod} -c {container} --previous"
         )),
-        Ill::OutOfMemory => message.push_str("; resources.limits.memory gives it more"),
-        Ill::ImagePullBackOff | Ill::RunContainerError | Ill::ProbeFailing => {
+        PodProblem::OutOfMemory => message.push_str("; resources.limits.memory gives it more"),
+        PodProblem::ImagePullBackOff | PodProblem::RunContainerError | PodProblem::ProbeFailing => {
             message.push_str(&format!("; more: kubectl -n {namespace} describe pod {pod}"));
         }
-        Ill::InvalidImageName
-        | Ill::CreateContainerConfigError
-        | Ill::Unschedulable
-        | Ill::NodeLost => {}
+        PodProblem::InvalidImageName
+        | PodProblem::CreateContainerConfigError
+        | PodProblem::Unschedulable
+        | PodProblem::NodeLost => {}
     }
-    Some(Trouble { reason: sick.ill.reason(), lasting: sick.ill.is_lasting(), message })
+    Some(Trouble { reason: sick.problem.reason(), lasting: sick.problem.is_lasting(), message })
 }
 
-/// Whether a ReplicaSet has the name of one that this Deployment makes.
+/// Whether a ReplicaSet has a name that the controller of this Deployment gives.
 fn is_of(set: &str, deployment: &str) -> bool {
     let hash = set.strip_prefix(deployment).and_then(|rest| rest.strip_prefix('-'));
     hash.is_some_and(|hash| !hash.contains('-'))
 }
 
-/// The newest ReplicaSet of a Deployment: its controller quotes the name in the message of `Progressing`, whatever the
+/// The newest ReplicaSet of a Deployment. The Deployment's controller quotes the name in the message of `Progressing`, with every
 /// reason (`ReplicaSet "agent-a-7c9f" is progressing.`; kubernetes/pkg/controller/deployment/progress.go).
 fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
     let name = deployment.metadata.name.as_deref()?;
@@ -192,155 +197,188 @@ fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
     message.split('"').nth(1).filter(|set| is_of(set, name))
 }
 
-/// Reads the JSON text of a pod: which one, and what is wrong with it. `None`: nothing that we tell of, because it runs,
-/// is just starting, is on its way out, or is no pod of a Deployment.
+/// Reads the JSON text of a pod: its key, and why it does not run. `None` for a pod that runs, starts, is being deleted, or
+/// belongs to no Deployment.
 ///
 /// # Errors
-/// When it is no pod.
-pub fn read(text: &str) -> serde_json::Result<(Key, Option<Entry<Sick>>)> {
+/// When the text is not that of a pod.
+pub fn read(text: &str) -> serde_json::Result<(Key, Option<Entry<FailingPod>>)> {
     let Pod { metadata, spec, status } = serde_json::from_str(text)?;
     let key = Key::new(metadata.namespace, metadata.name);
     let owners = metadata.owner_references.unwrap_or_default();
     let owner = owners.iter().find(|o| o.controller == Some(true) && o.kind == "ReplicaSet");
-    let going = metadata.deletion_timestamp.is_some();
-    let Some(set) = owner.filter(|_| !going) else { return Ok((key, None)) };
-    let Some(Found { ill, container, words }) = judge(&spec, &status) else {
+    let is_deleting = metadata.deletion_timestamp.is_some();
+    let Some(set) = owner.filter(|_| !is_deleting) else { return Ok((key, None)) };
+    let Some(Finding { problem, container, message }) = judge(&spec, &status) else {
         return Ok((key, None));
     };
     let Labels { kind, name } = &metadata.labels;
-    let about = Texts::of([kind.as_str(), name, &set.name, &container, &cut(&words)]);
+    let about = Texts::of([kind.as_str(), name, &set.name, &container, &cut(&message)]);
     let version = metadata.resource_version.parse().unwrap_or(0);
-    Ok((key, Some(Entry { uid: metadata.uid, version, value: Sick { ill, about } })))
+    Ok((key, Some(Entry { uid: metadata.uid, version, value: FailingPod { problem, about } })))
 }
 
-struct Found {
-    ill: Ill,
+/// A problem, the container that has it (empty for the pod itself), and the message.
+struct Finding {
+    problem: PodProblem,
     container: String,
-    words: String,
+    message: String,
 }
 
-fn judge(spec: &Spec, status: &Status) -> Option<Found> {
-    // What has ended is no part of the present: its ReplicaSet has made another one.
+/// Why a pod does not run, if it does not.
+fn judge(spec: &Spec, status: &Status) -> Option<Finding> {
+    // The ReplicaSet has already replaced a pod that has ended.
     if matches!(status.phase.as_str(), "Failed" | "Succeeded") {
         return None;
     }
-    let of_pod = |ill, words| Found { ill, container: String::new(), words };
+    let of_pod = |problem, message| Finding { problem, container: String::new(), message };
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let condition = |type_: &str| conditions.iter().find(|c| c.type_ == type_);
     let no_node =
         |c: &&Condition| c.status == "False" && c.reason.as_deref() == Some("Unschedulable");
     if let Some(scheduled) = condition("PodScheduled").filter(no_node) {
-        let said = no_node_words(scheduled.message.as_deref().unwrap_or_default());
-        return Some(of_pod(Ill::Unschedulable, format!("no node takes it: {said}")));
+        let reported = no_node_words(scheduled.message.as_deref().unwrap_or_default());
+        return Some(of_pod(PodProblem::Unschedulable, format!("no node takes it: {reported}")));
     }
     let ready = condition("ContainersReady");
-    // When they ceased to be ready, if they are not.
-    let since = ready.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.as_ref());
-    let containers = [(&status.init_container_statuses, true), (&status.container_statuses, false)];
+    // Since when the containers are not ready.
+    let unready_since =
+        ready.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.as_ref());
+    let containers =
+        [(&status.init_container_statuses, Role::Init), (&status.container_statuses, Role::Main)];
     let mut all = containers
         .into_iter()
-        .flat_map(|(list, init)| list.iter().flatten().map(move |container| (container, init)));
-    if let Some(found) = all.find_map(|(container, init)| of_container(container, init, since)) {
+        .flat_map(|(list, role)| list.iter().flatten().map(move |container| (container, role)));
+    if let Some(found) =
+        all.find_map(|(container, role)| of_container(container, role, unready_since))
+    {
         return Some(found);
     }
-    // The containers are as they were: somebody else says that the pod is not ready. That is Kubernetes when the node is
-    // silent, unless a readiness gate does.
-    let lost = |c: &Condition| {
+    // All containers are ready, but the pod is not. Kubernetes sets that when the node does not answer. A readiness gate may
+    // set it, too, with a reason of its own.
+    let is_lost = |c: &Condition| {
         c.status == "False" && c.reason.as_deref() != Some("ReadinessGatesNotReady")
     };
-    let well = ready.is_some_and(|c| c.status == "True");
-    (well && condition("Ready").is_some_and(lost)).then(|| {
+    let are_ready = ready.is_some_and(|c| c.status == "True");
+    (are_ready && condition("Ready").is_some_and(is_lost)).then(|| {
         let node = spec.node_name.as_deref().unwrap_or_default();
-        of_pod(Ill::NodeLost, format!("its node {node} does not answer"))
+        of_pod(PodProblem::NodeLost, format!("its node {node} does not answer"))
     })
 }
 
-/// What is wrong with one container. `since`: when the containers of the pod ceased to be ready.
-fn of_container(container: &Container, init: bool, since: Option<&Time>) -> Option<Found> {
+/// What a container is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It ends before the others start.
+    Init,
+    /// It runs all the time.
+    Main,
+}
+
+/// Why a container does not run, if it does not. `unready_since`: since when the containers of the pod are not ready.
+fn of_container(
+    container: &Container,
+    role: Role,
+    unready_since: Option<&Time>,
+) -> Option<Finding> {
     let Container { name, image, ready, state, last_state } = container;
     // An init container is ready when it has done its work.
     if *ready {
         return None;
     }
-    let who = if init { format!("init container {name}") } else { format!("container {name}") };
-    let found = |ill, words| Some(Found { ill, container: name.clone(), words });
+    let who = match role {
+        Role::Init => format!("init container {name}"),
+        Role::Main => format!("container {name}"),
+    };
+    let found = |problem, message| Some(Finding { problem, container: name.clone(), message });
     let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
-    if let Some(Waiting { reason, message }) = &state.waiting {
-        let said = message.as_deref().unwrap_or_default();
-        match reason.as_deref().unwrap_or_default() {
-            "InvalidImageName" => {
-                let words = format!("{who} names {image}, which is no name of an image");
-                return found(Ill::InvalidImageName, words);
-            }
-            "ErrImagePull"
-            | "ImagePullBackOff"
-            | "ErrImageNeverPull"
-            | "RegistryUnavailable"
-            | "SignatureValidationFailed"
-            | "ImageInspectError" => {
-                let words = format!("{who} cannot have its image {image}{}", pull_cause(said));
-                return found(Ill::ImagePullBackOff, words);
-            }
-            "CreateContainerConfigError" => {
-                let words = format!("{who} cannot be made: {}", steady(said));
-                return found(Ill::CreateContainerConfigError, words);
-            }
-            "CreateContainerError" | "RunContainerError" => {
-                return found(Ill::RunContainerError, not_started(&who, said));
-            }
-            // What is said may be what the hook has written.
-            "PostStartHookError" => {
-                return found(Ill::RunContainerError, format!("{who} fails in its postStart hook"));
-            }
-            // Starting, or waiting for its next start: how it ended says why.
-            _ => {}
-        }
+    let waiting = state.waiting.as_ref();
+    if let Some((problem, message)) = waiting.and_then(|waiting| of_waiting(&who, image, waiting)) {
+        return found(problem, message);
     }
     let started = state.running.as_ref().and_then(|running| running.started_at.as_ref());
-    // It was ready after this start, so its last end is not the reason.
-    let was_ready = matches!((started, since), (Some(started), Some(since)) if since.0 > started.0);
+    // A container that was ready after this start is not unready because of its last end.
+    let was_ready =
+        matches!((started, unready_since), (Some(started), Some(since)) if since.0 > started.0);
     if was_ready {
         let words = format!("{who} runs, and fails the readiness probe that it has passed before");
-        return found(Ill::ProbeFailing, words);
+        return found(PodProblem::ProbeFailing, words);
     }
     let Terminated { exit_code, reason, message } = ended?;
     match (reason.as_deref().unwrap_or_default(), *exit_code) {
         ("OOMKilled", _) => found(
-            Ill::OutOfMemory,
+            PodProblem::OutOfMemory,
             format!("{who} needs more memory than its limit, and is killed"),
         ),
-        ("StartError" | "ContainerCannotRun", _) => {
-            found(Ill::RunContainerError, not_started(&who, message.as_deref().unwrap_or_default()))
-        }
-        // The node was away, and does not know how it ended. It will start again.
+        ("StartError" | "ContainerCannotRun", _) => found(
+            PodProblem::RunContainerError,
+            not_started(&who, message.as_deref().unwrap_or_default()),
+        ),
+        // The node was away, and does not know how the container ended. It will start again.
         ("Unknown" | "ContainerStatusUnknown", _) => None,
-        (_, 0) if init => None,
+        (_, 0) if role == Role::Init => None,
         (_, 0) => found(
-            Ill::CrashLoopBackOff,
+            PodProblem::CrashLoopBackOff,
             format!("{who} ends by itself (exit code 0), and is to run for ever"),
         ),
-        // 128 + SIGKILL, SIGTERM: nobody but the kubelet does that to a pod that stays.
+        // 128 + SIGKILL or SIGTERM: only the kubelet kills a container of a pod that stays.
         (_, code @ (137 | 143)) => found(
-            Ill::CrashLoopBackOff,
+            PodProblem::CrashLoopBackOff,
             format!("{who} is killed (exit code {code}), perhaps because its liveness probe fails"),
         ),
-        (_, code) => found(Ill::CrashLoopBackOff, format!("{who} ends with exit code {code}")),
+        (_, code) => {
+            found(PodProblem::CrashLoopBackOff, format!("{who} ends with exit code {code}"))
+        }
     }
 }
 
-/// What a kubelet says of a container that cannot be started, without the names of all who have said it before.
-fn not_started(who: &str, said: &str) -> String {
-    let cause = said.rsplit_once("unable to start container process: ").map_or(said, |(_, c)| c);
-    match steady(cause).as_str() {
+/// Why a container waits, if that is a problem. `who` names the container.
+fn of_waiting(who: &str, image: &str, waiting: &Waiting) -> Option<(PodProblem, String)> {
+    let reported = waiting.message.as_deref().unwrap_or_default();
+    match waiting.reason.as_deref().unwrap_or_default() {
+        "InvalidImageName" => {
+            let message = format!("{who} names {image}, which is no name of an image");
+            Some((PodProblem::InvalidImageName, message))
+        }
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable"
+        | "SignatureValidationFailed"
+        | "ImageInspectError" => {
+            let message = format!("{who} cannot have its image {image}{}", pull_cause(reported));
+            Some((PodProblem::ImagePullBackOff, message))
+        }
+        "CreateContainerConfigError" => {
+            let message = format!("{who} cannot be made: {}", without_ids(reported));
+            Some((PodProblem::CreateContainerConfigError, message))
+        }
+        "CreateContainerError" | "RunContainerError" => {
+            Some((PodProblem::RunContainerError, not_started(who, reported)))
+        }
+        // The message may be the output of the hook.
+        "PostStartHookError" => {
+            Some((PodProblem::RunContainerError, format!("{who} fails in its postStart hook")))
+        }
+        // It starts, or waits for its next start. Its last end says why.
+        _ => None,
+    }
+}
+
+/// The message about a container that cannot be started: the innermost cause of what the kubelet says.
+fn not_started(who: &str, reported: &str) -> String {
+    let cause =
+        reported.rsplit_once("unable to start container process: ").map_or(reported, |(_, c)| c);
+    match without_ids(cause).as_str() {
         "" => format!("{who} cannot be started"),
         cause => format!("{who} cannot be started: {cause}"),
     }
 }
 
-/// Why an image cannot be pulled. What registries say differs from try to try, so it is one of few.
-fn pull_cause(said: &str) -> &'static str {
-    let said = said.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+/// Why an image cannot be pulled. Messages of registries differ from try to try, so the cause is one of a few texts.
+fn pull_cause(reported: &str) -> &'static str {
+    let reported = reported.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| reported.contains(word));
     if says(&["unauthorized", "forbidden", "denied", "authorization failed", "no basic auth"]) {
         ": the registry asks for other credentials, or does not have it"
     } else if says(&["no match for platform", "no matching manifest"]) {
@@ -368,11 +406,11 @@ fn pull_cause(said: &str) -> &'static str {
     }
 }
 
-/// What a scheduler says, without the counts of nodes: those change whenever a node does.
+/// The message of the scheduler without the counts of nodes, which change with every node.
 ///
 /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`
-fn no_node_words(said: &str) -> String {
-    let causes = said.split_once("nodes are available: ").map_or(said, |(_, rest)| rest);
+fn no_node_words(reported: &str) -> String {
+    let causes = reported.split_once("nodes are available: ").map_or(reported, |(_, rest)| rest);
     let causes = causes.split(" preemption: ").next().unwrap_or_default();
     let causes = causes.split(". no new claims").next().unwrap_or_default().trim_end_matches('.');
     let uncounted = |cause: &str| {
@@ -388,32 +426,32 @@ fn no_node_words(said: &str) -> String {
     if causes.is_empty() { "there is none that fits".into() } else { causes.join(", ") }
 }
 
-/// Words of the world without ids, which change with each try.
-fn steady(said: &str) -> String {
-    let mut steady = String::with_capacity(said.len().min(4 * MOST_WORDS));
+/// A foreign message without ids, which change with each try.
+fn without_ids(reported: &str) -> String {
+    let mut text = String::with_capacity(reported.len().min(4 * MAX_MESSAGE_CHARS));
     let mut run = String::new();
-    for c in said.chars().take(4 * MOST_WORDS).chain(['\n']) {
+    for c in reported.chars().take(4 * MAX_MESSAGE_CHARS).chain(['\n']) {
         if c.is_ascii_hexdigit() {
             run.push(c);
             continue;
         }
-        let id = run.len() >= ID && run.contains(|c: char| c.is_ascii_digit());
-        steady.push_str(if id { "…" } else { &run });
+        let id = run.len() >= MIN_ID_CHARS && run.contains(|c: char| c.is_ascii_digit());
+        text.push_str(if id { "…" } else { &run });
         run.clear();
-        steady.push(c);
+        text.push(c);
     }
-    printable(steady.trim())
+    printable(text.trim())
 }
 
-/// At most [`MOST_WORDS`] characters, in one line.
+/// The first [`MAX_MESSAGE_CHARS`] characters, in one line.
 fn cut(words: &str) -> String {
     let words = printable(words);
-    match words.char_indices().nth(MOST_WORDS) {
+    match words.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", words[..end].trim_end()),
         None => words,
     }
 }
 
 #[cfg(test)]
-#[path = "pods_tests.rs"]
+#[path = "tests/pods.rs"]
 mod tests;

@@ -1,16 +1,16 @@
-//! (pure) Does a live object hold everything that a desired one asks for?
+//! (pure) Compares a live object with the wanted one.
 //!
-//! The API server adds defaults and rewrites quantities; what we did not ask for does not count.
+//! The API server adds defaults and rewrites quantities. So only fields that the wanted object sets are compared.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use serde_json::Value;
 
-/// Fields that the API server leaves out when they are `false` (no pointers in its types). Others may mean something
-/// else when they are absent: `automountServiceAccountToken` is `true` then.
+/// Fields that the API server leaves out when they are `false`. For other fields, absence may mean something else: an absent
+/// `automountServiceAccountToken` means `true`.
 const ABSENT_WHEN_FALSE: [&str; 1] = ["paused"];
 
-/// Whether every field of `desired` is in `live` with an equal value. Lists must have the same length and order;
-/// `null`, an empty object and an empty list equal absence, as `false` does in a few fields.
+/// Whether `live` has every field of `desired` with an equal value. Lists must have the same length and order. `null`, an empty
+/// object and an empty list equal an absent field. In a few fields `false` does, too.
 #[must_use]
 pub fn covers(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
@@ -72,7 +72,7 @@ fn quantity(value: &Value) -> Option<f64> {
         ("P", 1e15),
         ("E", 1e18),
     ];
-    // Only what starts like a number is one: "inf" and "nan" parse as floats, too.
+    // "inf" and "nan" would parse as numbers.
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
     }

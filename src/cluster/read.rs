@@ -1,7 +1,7 @@
-//! Reading a kind as text: whole, page by page, and then as a stream of what happens.
+//! Lists and watches a kind as JSON text.
 //!
-//! kube's own list makes every object of a page typed before the first is looked at, and asks for the next page only
-//! after that. Here one object at a time is typed, while the next page is on its way (docs/decisions/0013).
+//! kube's own list parses all objects of a page before it returns the first one, and asks for the next page only after that. Here
+//! the objects are parsed one after the other, while the next page is on its way (docs/decisions/0013).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,31 +22,32 @@ use tokio::time::{Instant, timeout_at};
 
 use super::client::{CALL_DEADLINE, CallError, call, call_within, failed};
 
-/// Most objects of one page of a list.
-pub const PAGE: u32 = 200;
-/// Most bytes of one page. What has more is asked for again with fewer objects: the API server counts objects only.
-const PAGE_BYTES: usize = 4 << 20;
-/// Most bytes of a page of one object. etcd takes 1.5 MiB for it; JSON may make some times as much of that.
-const OBJECT_BYTES: usize = 16 << 20;
-/// Most pages in memory at once, of all kinds and namespaces: at a start they are what takes the most.
-const PAGES: usize = 16;
-/// How long one page may take. The API server gives up after 60 s; one that is asked again sooner begins anew.
+/// Objects of the largest page of a list.
+pub const MAX_PAGE_OBJECTS: u32 = 200;
+/// Bytes of the largest page. The API server counts objects only, so a page with more bytes is asked for again with fewer
+/// objects.
+const MAX_PAGE_BYTES: usize = 4 << 20;
+/// Bytes of the largest page with one object. etcd takes 1.5 MiB for an object, and its JSON may be several times as long.
+const MAX_OBJECT_BYTES: usize = 16 << 20;
+/// Pages in memory at the same time, of all kinds and namespaces. At a start they are what takes the most memory.
+const MAX_PAGES_IN_MEMORY: usize = 16;
+/// How long one page may take. The API server itself gives up after 60 s, and an earlier second try would only begin anew.
 const PAGE_DEADLINE: Duration = Duration::from_secs(65);
-/// Most bytes of one event.
-const EVENT_BYTES: u64 = 16 << 20;
-/// Objects that are read without giving way to others, and bytes of them.
-const BREATH: (usize, usize) = (32, 256 << 10);
-/// Load balancers drop quiet connections at 240 s; a watch ends before that by itself.
+/// Bytes of the largest event of a watch.
+const MAX_EVENT_BYTES: u64 = 16 << 20;
+/// Objects, and bytes of them, that are read before other tasks get their turn.
+const MAX_READ_WITHOUT_YIELD: (usize, usize) = (32, 256 << 10);
+/// How long a watch lasts, in seconds. Load balancers drop quiet connections after 240 s, so a watch ends before that.
 pub const WATCH_SECONDS: u32 = 200;
 
-/// What a list or an event says of an object, whatever its kind.
+/// The part of an object that says which object it is, whatever its kind.
 #[derive(Debug, Deserialize)]
 pub struct Head {
-    /// The part of `metadata` that says which object it is.
+    /// The identifying part of `metadata`.
     pub metadata: HeadMeta,
 }
 
-/// See [`Head`].
+/// The identifying part of an object's metadata.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HeadMeta {
@@ -63,7 +64,7 @@ pub struct HeadMeta {
 #[derive(Deserialize)]
 struct Page<'a> {
     metadata: PageMeta,
-    /// `null` where there are none. What has no such field is no list, and does not prove that nothing is there.
+    /// `null` in an empty list. JSON without this field is no list, and does not prove that there are no objects.
     #[serde(borrow, deserialize_with = "Option::deserialize")]
     items: Option<Vec<Fields<'a>>>,
 }
@@ -82,17 +83,17 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-/// What a watch shows. Objects are JSON text.
+/// An event of a watch. Objects are JSON text.
 pub enum Event<'a> {
-    /// The server has taken the request: from now on it tells what happens.
+    /// The server has accepted the request. From now on it sends changes.
     Begun,
-    /// An object is there, or has changed.
+    /// An object was created or changed.
     Applied(&'a str),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted(Head),
 }
 
-/// One kind, everywhere or in one namespace.
+/// A collection of the API: one kind, in all namespaces or in one.
 #[derive(Clone)]
 pub struct Source {
     client: Client,
@@ -100,28 +101,28 @@ pub struct Source {
     url: String,
     labels: Option<String>,
     /// Objects of the first page of a list.
-    page: u32,
+    first_page_objects: u32,
 }
 
-/// A place for a page of a list.
-type Room = SemaphorePermit<'static>;
+/// A place in memory for a page of a list.
+type PagePermit = SemaphorePermit<'static>;
 
-/// Whoever has no place for a page does not ask for it.
-static ROOM: Semaphore = Semaphore::const_new(PAGES);
+/// The places for pages. A page is asked for only when there is a place for it.
+static PAGE_PERMITS: Semaphore = Semaphore::const_new(MAX_PAGES_IN_MEMORY);
 
-async fn room() -> Result<Room, CallError> {
-    ROOM.acquire().await.map_err(|closed| failed(kube::Error::Service(closed.into())))
+async fn page_permit() -> Result<PagePermit, CallError> {
+    PAGE_PERMITS.acquire().await.map_err(|closed| failed(kube::Error::Service(closed.into())))
 }
 
-/// What was asked for.
+/// The server's reply to a request for a page.
 enum Reply {
-    /// A page, in its place.
-    Page(Bytes, Room),
-    /// It has too many bytes.
+    /// A page, with its place in memory.
+    Page(Bytes, PagePermit),
+    /// The page has too many bytes.
     TooLong,
 }
 
-/// An object's fields, each with its text, in order.
+/// The fields of an object in their order, each with its JSON text.
 struct Fields<'a>(Vec<(Name<'a>, &'a RawValue)>);
 
 #[derive(Deserialize)]
@@ -150,8 +151,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The text without `metadata.managedFields`: they are half of it, and nobody reads them here.
-    fn slim(&self) -> String {
+    /// The JSON text without `metadata.managedFields`, which are about half of it and are not used.
+    fn without_managed_fields(&self) -> String {
         let mut text = String::new();
         self.write(&mut text, "", |text, name, value| {
             let metadata = (name == "metadata").then(|| serde_json::from_str::<Fields<'_>>(value));
@@ -165,13 +166,14 @@ impl Fields<'_> {
         text
     }
 
+    /// Appends the fields to `text`, without the one of this name. `value` appends the text of a field.
     fn write(&self, text: &mut String, without: &str, value: impl Fn(&mut String, &str, &str)) {
         text.push('{');
         for (Name(name), raw) in self.0.iter().filter(|(Name(name), _)| name != without) {
             if !text.ends_with('{') {
                 text.push(',');
             }
-            // A string is always JSON.
+            // A string can always be serialized.
             text.push_str(&serde_json::to_string(name).unwrap_or_default());
             text.push(':');
             value(text, name, raw.get());
@@ -188,7 +190,8 @@ fn no_version() -> CallError {
     failed(kube::Error::Service("the API server sent no resourceVersion".into()))
 }
 
-async fn answer(asked: &mut JoinSet<Result<Reply, CallError>>) -> Result<Reply, CallError> {
+/// Waits for the reply to a request for a page.
+async fn reply_of(asked: &mut JoinSet<Result<Reply, CallError>>) -> Result<Reply, CallError> {
     match asked.join_next().await {
         Some(Ok(reply)) => reply,
         Some(Err(error)) => Err(failed(kube::Error::Service(error.into()))),
@@ -197,21 +200,28 @@ async fn answer(asked: &mut JoinSet<Result<Reply, CallError>>) -> Result<Reply, 
 }
 
 impl Source {
-    /// The collection at `url`, restricted to what these labels select. A list begins with a page of so many objects;
-    /// further ones have as many as their bytes allow.
+    /// The objects of the collection at `url` that these labels select. A list begins with a page of `first_page_objects`. Later
+    /// pages grow as long as they stay small in bytes.
     #[must_use]
-    pub fn new(client: Client, url: &str, labels: Option<&str>, page: u32) -> Self {
-        Self { client, url: url.to_owned(), labels: labels.map(str::to_owned), page }
+    pub fn new(client: Client, url: &str, labels: Option<&str>, first_page_objects: u32) -> Self {
+        let labels = labels.map(str::to_owned);
+        Self { client, url: url.to_owned(), labels, first_page_objects }
     }
 
-    fn ask(&self, token: &str, limit: u32, room: Room) -> JoinSet<Result<Reply, CallError>> {
+    /// Asks for a page in a task of its own, so that it arrives while the caller does something else.
+    fn ask(
+        &self,
+        token: &str,
+        limit: u32,
+        permit: PagePermit,
+    ) -> JoinSet<Result<Reply, CallError>> {
         let params = ListParams {
             label_selector: self.labels.clone(),
             limit: Some(limit),
             continue_token: Some(token.to_owned()).filter(|token| !token.is_empty()),
             ..ListParams::default()
         };
-        let most = if limit == 1 { OBJECT_BYTES } else { PAGE_BYTES };
+        let most = if limit == 1 { MAX_OBJECT_BYTES } else { MAX_PAGE_BYTES };
         let (client, request) = (self.client.clone(), Request::new(&self.url).list(&params));
         let mut task = JoinSet::new();
         task.spawn(call_within(PAGE_DEADLINE, async move {
@@ -226,51 +236,51 @@ impl Source {
                 Err(error) => return Err(kube::Error::Service(error)),
             };
             if status.is_success() {
-                return Ok(Reply::Page(body, room));
+                return Ok(Reply::Page(body, permit));
             }
-            let said = serde_json::from_slice(&body).unwrap_or_else(|_| {
+            let refusal = serde_json::from_slice(&body).unwrap_or_else(|_| {
                 let text = String::from_utf8_lossy(&body[..body.len().min(1024)]).into_owned();
                 Status::failure(&text, "Failed to parse error data").with_code(status.as_u16())
             });
-            Err(kube::Error::Api(Box::new(said)))
+            Err(kube::Error::Api(Box::new(refusal)))
         }));
         task
     }
 
-    /// Reads every object; gives the version at which all of this was true. The read is consistent: what it does not
-    /// show was not there.
+    /// Reads every object, and returns the resource version of the list. The list is consistent: an object that it does not show
+    /// did not exist at that version.
     ///
     /// # Errors
-    /// Those of the calls, and when `each` cannot read an object.
+    /// Those of the calls. An error of `each` ends the list.
     pub async fn list(
         &self,
         mut each: impl FnMut(&str) -> serde_json::Result<()>,
     ) -> Result<String, CallError> {
-        let (mut token, mut limit) = (String::new(), self.page);
-        let mut asked = self.ask(&token, limit, room().await?);
+        let (mut token, mut limit) = (String::new(), self.first_page_objects);
+        let mut asked = self.ask(&token, limit, page_permit().await?);
         loop {
-            let Reply::Page(text, taken) = answer(&mut asked).await? else {
+            let Reply::Page(text, taken) = reply_of(&mut asked).await? else {
                 limit = (limit / 4).max(1);
-                asked = self.ask(&token, limit, room().await?);
+                asked = self.ask(&token, limit, page_permit().await?);
                 continue;
             };
             let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
             let PageMeta { resource_version, r#continue } = page.metadata;
-            if text.len() < PAGE_BYTES / 4 {
-                limit = (2 * limit).min(PAGE);
+            if text.len() < MAX_PAGE_BYTES / 4 {
+                limit = (2 * limit).min(MAX_PAGE_OBJECTS);
             }
             token = r#continue;
             let last = token.is_empty();
-            // The next page is on its way while this one is read, if there is a place for it.
-            let room_now = ROOM.try_acquire().ok().filter(|_| !last);
-            let next = room_now.map(|room| self.ask(&token, limit, room));
+            // If there is a place for it, the next page arrives while this one is read.
+            let permit = PAGE_PERMITS.try_acquire().ok().filter(|_| !last);
+            let next = permit.map(|permit| self.ask(&token, limit, permit));
             let (mut objects, mut bytes) = (0, 0);
             for item in page.items.iter().flatten() {
-                let text = item.slim();
+                let text = item.without_managed_fields();
                 (objects, bytes) = (objects + 1, bytes + text.len());
                 each(&text).map_err(unreadable)?;
                 drop(text);
-                if objects >= BREATH.0 || bytes >= BREATH.1 {
+                if objects >= MAX_READ_WITHOUT_YIELD.0 || bytes >= MAX_READ_WITHOUT_YIELD.1 {
                     (objects, bytes) = (0, 0);
                     tokio::task::yield_now().await;
                 }
@@ -286,28 +296,28 @@ impl Source {
             }
             asked = match next {
                 Some(asked) => asked,
-                None => self.ask(&token, limit, room().await?),
+                None => self.ask(&token, limit, page_permit().await?),
             };
         }
     }
 
-    /// The version that the server is at now, by a consistent read of next to nothing.
+    /// The resource version that the server is at now. It is read by a consistent list of one object.
     ///
     /// # Errors
     /// Those of the call.
     pub async fn version(&self) -> Result<String, CallError> {
-        let reply = answer(&mut self.ask("", 1, room().await?)).await?;
-        let Reply::Page(text, _room) = reply else { return Err(no_version()) };
+        let reply = reply_of(&mut self.ask("", 1, page_permit().await?)).await?;
+        let Reply::Page(text, _permit) = reply else { return Err(no_version()) };
         let page: Page<'_> = serde_json::from_slice(&text).map_err(unreadable)?;
         let version = page.metadata.resource_version;
         if version.is_empty() { Err(no_version()) } else { Ok(version) }
     }
 
-    /// Shows what happens after `version`, and moves it on, until the server ends the watch.
+    /// Watches the changes after `version` until the server ends the watch. `version` moves with each event, so that the next
+    /// watch can go on from there.
     ///
     /// # Errors
-    /// Those of the call and of the stream, what the server says in it (410: that version is too old), and when `on`
-    /// cannot read an object. Then it can be tried again from `version`.
+    /// Those of the call and of the stream, and the server's own (410: the version is too old). An error of `on` ends the watch.
     pub async fn watch(
         &self,
         version: &mut String,
@@ -321,7 +331,7 @@ impl Source {
         };
         let request = Request::new(&self.url).watch(&params, version);
         let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
-        // The server ends it in time; one that does not is not waited for.
+        // The server ends the watch by itself. One that does not is not waited for.
         let deadline = Instant::now() + Duration::from_secs(WATCH_SECONDS.into()) + CALL_DEADLINE;
         let mut events = Box::pin(call(self.client.request_stream(request)).await?);
         on(Event::Begun).map_err(unreadable)?;
@@ -329,15 +339,15 @@ impl Source {
         loop {
             text.clear();
             text.shrink_to(64 << 10);
-            let mut line = (&mut events).take(EVENT_BYTES);
+            let mut line = (&mut events).take(MAX_EVENT_BYTES);
             match timeout_at(deadline, line.read_until(b'\n', &mut text)).await {
                 Err(_) => return Ok(()),
                 Ok(Err(error)) => return Err(failed(kube::Error::ReadEvents(error))),
                 Ok(Ok(_)) => {}
             }
-            // The end, perhaps in the middle of an event.
+            // The stream has ended, perhaps in the middle of an event.
             if text.last() != Some(&b'\n') {
-                return if text.len() as u64 == EVENT_BYTES {
+                return if text.len() as u64 == MAX_EVENT_BYTES {
                     Err(failed(kube::Error::LinesCodecMaxLineLengthExceeded))
                 } else {
                     Ok(())
@@ -357,7 +367,7 @@ impl Source {
             match r#type {
                 "ADDED" | "MODIFIED" => {
                     let fields: Fields<'_> = serde_json::from_str(object).map_err(unreadable)?;
-                    on(Event::Applied(&fields.slim()))
+                    on(Event::Applied(&fields.without_managed_fields()))
                 }
                 "DELETED" => on(Event::Deleted(head)),
                 _ => Ok(()),
@@ -369,5 +379,5 @@ impl Source {
 }
 
 #[cfg(test)]
-#[path = "read_tests.rs"]
+#[path = "tests/read.rs"]
 mod tests;

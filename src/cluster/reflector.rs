@@ -1,4 +1,5 @@
-//! One watch a kind, with its own backoff: a kind that cannot be watched never slows down another.
+//! Lists and watches one kind, and keeps its store up to date. Each kind has a backoff of its own, so a kind that cannot be
+//! watched never slows down another.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,30 +11,31 @@ use kube::{Api, Resource};
 use tokio::time::Instant;
 
 use super::client::{CallError, jitter};
-use super::read::{Event, PAGE, Source, WATCH_SECONDS};
+use super::read::{Event, MAX_PAGE_OBJECTS, Source, WATCH_SECONDS};
 use super::store::{Entry, Key, Store};
 pub use convoke_core::cluster::view::{View, entry, entry_of, identity};
 
 /// The pause after the first failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause between two tries. Kinds appear while the operator runs (a CRD that is just being served answers 404
-/// for a moment), so half a minute would be felt.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A watch that worked this long starts with the first pause again.
-const QUIET: Duration = Duration::from_secs(10);
-/// A watch that the server ends sooner than that counts as failed.
+/// The longest pause between two tries. A CRD that is just being installed answers 404 for a moment, so a longer pause would be
+/// felt.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// After a watch has worked for this long, the next failure counts as the first one.
+const QUIET_TIME: Duration = Duration::from_secs(10);
+/// A watch that the server ends sooner than this counts as failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-
-/// A watch that ends sooner than that was cut off: perhaps the server is another one now.
+/// A watch that ends sooner than this was cut off. The server may have been replaced or restored meanwhile.
 const WHOLE_WATCH: Duration = Duration::from_secs(WATCH_SECONDS as u64 - 10);
+/// The pause before a list that ran beside own writes is repeated.
+const PAUSE_BEFORE_RELIST: Duration = Duration::from_secs(1);
 
-/// Whether one version is older than the other; both are those of one kind.
+/// Whether one resource version is older than another one of the same kind.
 fn is_before(one: &str, other: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     number(one).zip(number(other)).is_some_and(|(one, other)| one < other)
 }
 
-/// Pauses between tries: doubling with each failure in a row, ±10%.
+/// The pauses between tries: each failure in a row doubles the pause, ±10%.
 #[derive(Debug, Default)]
 struct Pauses {
     failures: u32,
@@ -41,14 +43,15 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after a failure at `now`. After a quiet time the first failure counts as the first again: a complete
-    /// list alone proves nothing, because a watch that never starts may list well each time.
-    fn next(&mut self, now: Instant, most: Duration) -> Duration {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) > 2 * most + QUIET) {
+    /// The pause after a failure at `now`. After a quiet time this failure counts as the first one. A complete list is no reason
+    /// to start again, because each list may succeed while no watch ever starts.
+    fn next(&mut self, now: Instant, max: Duration) -> Duration {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) > 2 * max + QUIET_TIME)
+        {
             self.reset();
         }
         self.last = Some(now);
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(most);
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(max);
         self.failures = self.failures.saturating_add(1);
         jitter(pause)
     }
@@ -58,377 +61,261 @@ impl Pauses {
     }
 }
 
-/// Watches a kind into its store, for ever. `labels` restricts what is watched; our own kinds use none.
+/// Lists and watches a kind, for ever, and keeps its store up to date. `labels` selects the objects; our own kinds use none.
 pub async fn run<V: View>(api: Api<V::Object>, store: Arc<Store<V>>, labels: Option<&str>) {
-    run_with(api, store, Manner { labels, ..Manner::default() }, V::read, |_| {}).await;
+    let options = WatchOptions { labels, ..WatchOptions::default() };
+    let read = |text: &str| V::read(text).map(|(key, entry)| (key, Some(entry)));
+    run_some(api, store, options, read, |_| {}).await;
 }
 
 /// How a kind is listed and watched.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner<'a> {
-    /// Restricts what is watched.
+pub struct WatchOptions<'a> {
+    /// Selects the objects.
     pub labels: Option<&'a str>,
-    /// Longest pause between two tries while the right is missing (403); each of them lists anew.
-    pub forbidden: Duration,
-    /// Objects of the first page of a list; few for kinds whose objects may be large.
-    pub page: u32,
+    /// The longest pause between two tries while the right is missing (HTTP 403). Each of these tries lists anew.
+    pub max_pause_while_forbidden: Duration,
+    /// Objects of the first page of a list. Few for kinds whose objects may be large.
+    pub first_page_objects: u32,
 }
 
-impl Default for Manner<'_> {
+impl Default for WatchOptions<'_> {
     fn default() -> Self {
-        Self { labels: None, forbidden: LONGEST_PAUSE, page: PAGE }
+        Self {
+            labels: None,
+            max_pause_while_forbidden: MAX_PAUSE,
+            first_page_objects: MAX_PAGE_OBJECTS,
+        }
     }
 }
 
-/// What a watch tells while it runs.
-pub enum Heard<'a> {
-    /// A list begins: what is read now is of it.
-    Lists,
-    /// A list is complete: the store holds all there is.
-    Listed,
-    /// The watch has shown the end of an object, whether it was kept or not.
-    Ended(&'a Key),
-    /// It does not work, and is tried again.
+/// What happens to a watch while it runs.
+pub enum WatchNews<'a> {
+    /// A list begins: the objects that are read from now on belong to it.
+    ListBegins,
+    /// A list is complete: the store holds all objects.
+    ListComplete,
+    /// An object was deleted, whether it was kept or not.
+    Deleted(&'a Key),
+    /// A list or a watch has failed. It is tried again.
     Failed(&'a CallError),
 }
 
-/// The same for what is read by `read` instead of a [`View`].
-pub async fn run_with<K: Resource, V>(
-    api: Api<K>,
-    store: Arc<Store<V>>,
-    manner: Manner<'_>,
-    read: impl Fn(&str) -> serde_json::Result<(Key, Entry<V>)>,
-    heard: impl Fn(Heard<'_>),
-) {
-    let read = |text: &str| read(text).map(|(key, entry)| (key, Some(entry)));
-    run_some(api, store, manner, read, heard).await;
-}
-
-/// The same for objects of which only some are kept: those for which `read` gives an entry.
+/// Lists and watches a kind of which only some objects are kept: those for which `read` gives an entry. `news` is called when
+/// something happens to the watch.
 pub async fn run_some<K: Resource, V>(
     api: Api<K>,
     store: Arc<Store<V>>,
-    manner: Manner<'_>,
+    options: WatchOptions<'_>,
     read: impl Fn(&str) -> serde_json::Result<(Key, Option<Entry<V>>)>,
-    heard: impl Fn(Heard<'_>),
+    news: impl Fn(WatchNews<'_>),
 ) {
     let url = api.resource_url().to_owned();
-    let Manner { labels, forbidden, page } = manner;
-    let source = Source::new(api.into_client(), &url, labels, page);
-    let mut pauses = Pauses::default();
-    let failed = async |error: &CallError, pauses: &mut Pauses| {
-        heard(Heard::Failed(error));
+    let WatchOptions { labels, max_pause_while_forbidden, first_page_objects } = options;
+    let source = Source::new(api.into_client(), &url, labels, first_page_objects);
+    let pauses = Pauses::default();
+    Reflector { source, store, max_pause_while_forbidden, read, news, pauses }.run().await;
+}
+
+/// The list and the watch of one kind.
+struct Reflector<V, R, N> {
+    source: Source,
+    store: Arc<Store<V>>,
+    max_pause_while_forbidden: Duration,
+    read: R,
+    news: N,
+    pauses: Pauses,
+}
+
+/// What follows the end of a watch.
+#[derive(PartialEq, Eq)]
+enum AfterWatch {
+    /// Another watch from the same version.
+    WatchAgain,
+    /// A new list.
+    ListAnew,
+}
+
+/// How a watch ended.
+struct Watched {
+    result: Result<(), CallError>,
+    /// Whether it has shown any change.
+    has_shown: bool,
+    /// How long it ran.
+    lasted: Duration,
+}
+
+impl<V, R, N> Reflector<V, R, N>
+where
+    R: Fn(&str) -> serde_json::Result<(Key, Option<Entry<V>>)>,
+    N: Fn(WatchNews<'_>),
+{
+    async fn run(mut self) {
+        loop {
+            if let Some(version) = self.list().await {
+                self.follow(version).await;
+            }
+        }
+    }
+
+    /// Reports a failure, and waits until the next try.
+    async fn pause_after(&mut self, error: &CallError) {
+        (self.news)(WatchNews::Failed(error));
+        let store = &self.store;
         store.health.failed(&error.words(), Instant::now().into(), Timestamp::now());
-        let refused = error.is_forbidden();
-        let most = if refused { forbidden } else { LONGEST_PAUSE };
-        let pause = pauses.next(Instant::now(), most);
-        // A right may be missing for long, and somebody is told of it elsewhere.
-        if refused && pauses.failures > 1 {
+        let is_forbidden = error.is_forbidden();
+        let max = if is_forbidden { self.max_pause_while_forbidden } else { MAX_PAUSE };
+        let pause = self.pauses.next(Instant::now(), max);
+        // A right may be missing for long, and a condition reports it.
+        if is_forbidden && self.pauses.failures > 1 {
             tracing::debug!(kind = store.kind, %error, retry_in = ?pause, "still not allowed");
         } else {
             tracing::warn!(kind = store.kind, %error, retry_in = ?pause, "watch failed, trying again");
         }
         tokio::time::sleep(pause).await;
-    };
-    loop {
-        store.list_begins();
-        heard(Heard::Lists);
-        let listed = source.list(|text| {
-            if let (key, Some(entry)) = read(text)? {
-                store.listed(key, entry);
+    }
+
+    /// Notes in the store's health why it is out of date, and waits until the next try.
+    async fn pause_because(&mut self, why: &str) {
+        self.store.health.failed(why, Instant::now().into(), Timestamp::now());
+        tokio::time::sleep(self.pauses.next(Instant::now(), MAX_PAUSE)).await;
+    }
+
+    /// Reads all objects into the store. Returns the version to watch from; `None` when another list is needed.
+    async fn list(&mut self) -> Option<String> {
+        self.store.list_begins();
+        (self.news)(WatchNews::ListBegins);
+        let listed = self.source.list(|text| {
+            if let (key, Some(entry)) = (self.read)(text)? {
+                self.store.listed(key, entry);
             }
             Ok(())
         });
-        let mut version = match listed.await {
+        let version = match listed.await {
             Ok(version) => version,
             Err(error) => {
-                failed(&error, &mut pauses).await;
-                continue;
+                self.pause_after(&error).await;
+                return None;
             }
         };
-        tracing::debug!(kind = store.kind, "list complete");
-        let certain = store.list_done();
-        store.health.works();
-        if !certain {
-            // It ran beside own writes: list again soon, with a pause so that it ends.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            continue;
+        tracing::debug!(kind = self.store.kind, "list complete");
+        let is_certain = self.store.list_done();
+        self.store.health.works();
+        if !is_certain {
+            // The list ran beside own writes, so it may be older than they are. The pause lets them end.
+            tokio::time::sleep(PAUSE_BEFORE_RELIST).await;
+            return None;
         }
-        heard(Heard::Listed);
-        let mut cut = false;
+        (self.news)(WatchNews::ListComplete);
+        Some(version)
+    }
+
+    /// Watches from this version until another list is needed.
+    async fn follow(&mut self, mut version: String) {
+        let mut was_cut_off = false;
         loop {
-            if cut {
-                match source.version().await {
+            if was_cut_off {
+                match self.source.version().await {
                     Ok(now) if is_before(&now, &version) => {
-                        // Restored from a backup: a watch from a version of the future would hear nothing.
+                        // The server was restored from a backup. A watch from a version of its future would show nothing.
                         tracing::warn!(
-                            kind = store.kind,
+                            kind = self.store.kind,
                             now,
                             version,
                             "the API server has gone back, listing anew"
                         );
-                        break;
+                        return;
                     }
                     Ok(_) => {}
                     Err(error) => {
-                        failed(&error, &mut pauses).await;
+                        self.pause_after(&error).await;
                         if error.is_forbidden() {
-                            break;
+                            return;
                         }
                         continue;
                     }
                 }
             }
-            let (began, mut shown) = (Instant::now(), false);
-            let begun = AtomicBool::new(false);
-            let ended = {
-                let mut watched = pin!(source.watch(&mut version, |event| {
-                    match event {
-                        Event::Begun => {
-                            begun.store(true, Ordering::Relaxed);
-                            return Ok(());
-                        }
-                        Event::Applied(text) => match read(text)? {
-                            (key, Some(entry)) => store.applied(key, entry),
-                            (key, None) => store.left(&key),
-                        },
-                        Event::Deleted(object) => {
-                            let meta = object.metadata;
-                            let key = Key::new(meta.namespace, meta.name);
-                            store.removed(&key, &meta.uid);
-                            heard(Heard::Ended(&key));
-                        }
-                    }
-                    if !std::mem::replace(&mut shown, true) {
-                        store.health.works();
-                    }
-                    Ok(())
-                }));
-                let mut goes_on = false;
-                loop {
-                    match tokio::time::timeout(QUIET, &mut watched).await {
-                        Ok(ended) => break ended,
-                        Err(_) if goes_on => {
-                            store.health.works();
-                            break watched.await;
-                        }
-                        Err(_) => goes_on = begun.load(Ordering::Relaxed),
-                    }
-                }
-            };
-            cut = began.elapsed() < WHOLE_WATCH;
-            if shown {
-                pauses.reset();
+            let watched = self.watch(&mut version).await;
+            was_cut_off = watched.lasted < WHOLE_WATCH;
+            if self.end_watch(watched).await == AfterWatch::ListAnew {
+                return;
             }
-            let anew = ended.is_ok() && store.wants_list();
-            match ended {
-                Ok(()) if anew && began.elapsed() >= SHORTEST_WATCH => break,
-                Ok(()) if shown || began.elapsed() >= SHORTEST_WATCH => {}
-                Ok(()) => {
-                    store.health.failed(
-                        "each watch ends at once",
-                        Instant::now().into(),
-                        Timestamp::now(),
-                    );
-                    tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
-                }
-                Err(error) if error.is_expired() => {
-                    tracing::debug!(kind = store.kind, %error, "the watch fell behind");
-                    store.health.failed(
-                        "the watch fell behind",
-                        Instant::now().into(),
-                        Timestamp::now(),
-                    );
-                    tokio::time::sleep(pauses.next(Instant::now(), LONGEST_PAUSE)).await;
-                    break;
-                }
-                Err(error) => {
-                    failed(&error, &mut pauses).await;
-                    // A list says when the right is there; the watch alone would be silent.
-                    if error.is_forbidden() {
-                        break;
+        }
+    }
+
+    /// Watches once, from this version on, and moves the version with each event.
+    async fn watch(&self, version: &mut String) -> Watched {
+        let Self { source, store, read, news, .. } = self;
+        let (began, mut has_shown) = (Instant::now(), false);
+        let has_begun = AtomicBool::new(false);
+        let result = {
+            let mut watch = pin!(source.watch(version, |event| {
+                match event {
+                    Event::Begun => {
+                        has_begun.store(true, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                    Event::Applied(text) => match read(text)? {
+                        (key, Some(entry)) => store.applied(key, entry),
+                        (key, None) => store.left(&key),
+                    },
+                    Event::Deleted(object) => {
+                        let meta = object.metadata;
+                        let key = Key::new(meta.namespace, meta.name);
+                        store.removed(&key, &meta.uid);
+                        news(WatchNews::Deleted(&key));
                     }
                 }
+                if !std::mem::replace(&mut has_shown, true) {
+                    store.health.works();
+                }
+                Ok(())
+            }));
+            // A watch that shows nothing counts as working once it has been open for a whole quiet time.
+            let mut was_open = false;
+            loop {
+                match tokio::time::timeout(QUIET_TIME, &mut watch).await {
+                    Ok(result) => break result,
+                    Err(_) if was_open => {
+                        store.health.works();
+                        break watch.await;
+                    }
+                    Err(_) => was_open = has_begun.load(Ordering::Relaxed),
+                }
+            }
+        };
+        Watched { result, has_shown, lasted: began.elapsed() }
+    }
+
+    /// Decides what follows a watch, and waits before that where it has failed.
+    async fn end_watch(&mut self, watched: Watched) -> AfterWatch {
+        let Watched { result, has_shown, lasted } = watched;
+        if has_shown {
+            self.pauses.reset();
+        }
+        let wants_list = result.is_ok() && self.store.wants_list();
+        match result {
+            Ok(()) if wants_list && lasted >= SHORTEST_WATCH => AfterWatch::ListAnew,
+            Ok(()) if has_shown || lasted >= SHORTEST_WATCH => AfterWatch::WatchAgain,
+            Ok(()) => {
+                self.pause_because("each watch ends at once").await;
+                AfterWatch::WatchAgain
+            }
+            Err(error) if error.is_expired() => {
+                tracing::debug!(kind = self.store.kind, %error, "the watch fell behind");
+                self.pause_because("the watch fell behind").await;
+                AfterWatch::ListAnew
+            }
+            Err(error) => {
+                self.pause_after(&error).await;
+                // After a missing right, only a list shows that the right is there again.
+                if error.is_forbidden() { AfterWatch::ListAnew } else { AfterWatch::WatchAgain }
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::Mutex;
-
-    use axum::body::Body;
-    use bytes::Bytes;
-    use http::{Request, Response, StatusCode};
-    use kube::Client;
-    use kube::core::DeserializeGuard;
-    use tower::service_fn;
-
-    use super::super::live::Managed;
-    use super::*;
-    use crate::api::Agent;
-
-    /// What the server does with a list, and with a watch.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Mood {
-        Good,
-        Broken,
-        Mute,
-        /// A watch that begins, and ends with an error some seconds later.
-        Brittle,
-    }
-
-    type Moods = Arc<Mutex<(Mood, Mood)>>;
-
-    fn server(moods: &Moods) -> Client {
-        let moods = moods.clone();
-        let service = service_fn(move |request: Request<kube::client::Body>| {
-            let (list, watch) = *moods.lock().expect("lock");
-            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-            async move {
-                let text = |code: u16, text: &'static str| {
-                    let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
-                    *response.status_mut() = StatusCode::from_u16(code).expect("a code");
-                    response
-                };
-                let error =
-                    r#"{"kind":"Status","status":"Failure","code":500,"message":"cannot decode"}"#;
-                Ok::<_, Infallible>(match if watches { watch } else { list } {
-                    Mood::Broken => text(500, error),
-                    Mood::Mute => std::future::pending().await,
-                    _ if !watches => {
-                        text(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)
-                    }
-                    mood => {
-                        let end = async move {
-                            if mood == Mood::Good {
-                                std::future::pending::<()>().await;
-                            }
-                            tokio::time::sleep(Duration::from_secs(4)).await;
-                            let line = format!("{{\"type\":\"ERROR\",\"object\":{error}}}\n");
-                            Ok::<_, Infallible>(Bytes::from(line))
-                        };
-                        let stream = futures::stream::once(end);
-                        Response::new(Body::from_stream(stream))
-                    }
-                })
-            }
-        });
-        Client::new(service, "default")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn g18_what_fails_in_any_way_for_a_minute_is_silent_and_a_quiet_watch_is_not() {
-        use Mood::{Brittle, Broken, Good, Mute};
-        let moods = Moods::new(Mutex::new((Good, Good)));
-        let store = Store::<Managed<Agent>>::new("Agent");
-        let api = Api::<DeserializeGuard<Agent>>::all(server(&moods));
-        let watching = tokio::spawn(run::<Managed<Agent>>(api, store.clone(), None));
-        let minutes = |n: u64| tokio::time::sleep(Duration::from_secs(60 * n));
-        store.wait_ready().await;
-        // A watch of a quiet kind: it ends every few minutes, and begins again.
-        minutes(60).await;
-        assert_eq!(store.health.silence(), None);
-        for bad in
-            [(Broken, Broken), (Good, Mute), (Mute, Mute), (Good, Brittle), (Broken, Brittle)]
-        {
-            *moods.lock().expect("lock") = bad;
-            minutes(10).await;
-            let silence = store.health.silence().unwrap_or_else(|| panic!("{bad:?}"));
-            let why = if bad.1 == Mute { "no answer" } else { "cannot decode" };
-            assert!(silence.contains(why), "{bad:?}: {silence}");
-            *moods.lock().expect("lock") = (Good, Good);
-            minutes(2).await;
-            assert_eq!(store.health.silence(), None, "after {bad:?}");
-        }
-        watching.abort();
-    }
-
-    /// A server at a version, whose watches end after so many seconds; it counts lists and looks at the version.
-    #[derive(Debug, Clone, Copy)]
-    struct Versioned {
-        version: u64,
-        seconds: u64,
-        lists: usize,
-        looks: usize,
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn g14_a_server_that_has_gone_back_is_listed_anew_and_one_that_ends_watches_in_time_is_not_asked()
-     {
-        let start = Versioned { version: 700, seconds: 200, lists: 0, looks: 0 };
-        let server = Arc::new(Mutex::new(start));
-        let shared = server.clone();
-        let service = service_fn(move |request: Request<kube::client::Body>| {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let shared = shared.clone();
-            async move {
-                if query.contains("watch=true") {
-                    let seconds = shared.lock().expect("lock").seconds;
-                    let end = async move {
-                        tokio::time::sleep(Duration::from_secs(seconds)).await;
-                        Ok::<_, Infallible>(Bytes::new())
-                    };
-                    let body = Body::from_stream(futures::stream::once(end));
-                    return Ok::<_, Infallible>(Response::new(body));
-                }
-                let mut server = shared.lock().expect("lock");
-                if query.contains("limit=1&") || query.ends_with("limit=1") {
-                    server.looks += 1;
-                } else {
-                    server.lists += 1;
-                }
-                let list = format!(
-                    r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#,
-                    server.version
-                );
-                Ok(Response::new(Body::from(list)))
-            }
-        });
-        let store = Store::<Managed<Agent>>::new("Agent");
-        let api = Api::<DeserializeGuard<Agent>>::all(Client::new(service, "default"));
-        let watching = tokio::spawn(run::<Managed<Agent>>(api, store.clone(), None));
-        let hour = || tokio::time::sleep(Duration::from_secs(3600));
-        let seen = || {
-            let Versioned { lists, looks, .. } = *server.lock().expect("lock");
-            (lists, looks)
-        };
-        hour().await;
-        assert_eq!(seen(), (1, 0), "watches that end in time cost nothing");
-        server.lock().expect("lock").seconds = 30;
-        hour().await;
-        let (lists, looks) = seen();
-        assert!(lists == 1 && (100..130).contains(&looks), "{:?}", seen());
-        server.lock().expect("lock").version = 300;
-        hour().await;
-        assert_eq!(seen().0, 2, "once");
-        server.lock().expect("lock").version = 900;
-        hour().await;
-        assert_eq!(seen().0, 2);
-        server.lock().expect("lock").seconds = 200;
-        store.list_again();
-        assert_eq!(seen().0, 2, "not at once");
-        hour().await;
-        assert_eq!(seen().0, 3, "when a watch ends, and once");
-        watching.abort();
-    }
-
-    #[test]
-    fn pauses_double_to_the_cap_and_start_again_after_a_good_event_or_a_quiet_time() {
-        let near = |pause: Duration, seconds: f64| {
-            let ratio = pause.as_secs_f64() / seconds;
-            assert!((0.89..1.11).contains(&ratio), "{pause:?} is not about {seconds} s");
-        };
-        let (mut pauses, start) = (Pauses::default(), Instant::now());
-        for seconds in [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0] {
-            near(pauses.next(start, LONGEST_PAUSE), seconds);
-        }
-        near(pauses.next(start, Duration::from_secs(60)), 25.6);
-        pauses.reset();
-        near(pauses.next(start, LONGEST_PAUSE), 0.2);
-        near(pauses.next(start, LONGEST_PAUSE), 0.4);
-        near(pauses.next(start + Duration::from_secs(30), LONGEST_PAUSE), 0.2);
-    }
-}
+#[path = "tests/reflector.rs"]
+mod tests;

@@ -1,8 +1,8 @@
-//! The only place that writes objects: server-side apply, guarded deletes, status.
+//! The only place that writes objects: server-side apply, deletes with preconditions, statuses.
 //!
-//! Proven on kube-apiserver 1.36: an apply that carries `resourceVersion: "1"` creates, and answers 409 when
-//! the object exists (even with force); one that carries a `uid` never touches another object of that name
-//! (422 when it exists, 409 when nothing does).
+//! The API server behaves as follows (tested with 1.36). An apply with `resourceVersion: "1"` creates the object, and is
+//! answered with 409 if it exists, even with force. An apply with a `uid` never changes another object of the same name: it is
+//! answered with 422 if there is one, and with 409 if there is none.
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -17,8 +17,8 @@ pub const CONTROLLER_MANAGER: &str = "convoke";
 /// Field manager of statuses.
 pub const STATUS_MANAGER: &str = "convoke-status";
 
-/// A resource version that no object ever has again: makes an apply create-only.
-const NEVER: &str = "1";
+/// A resource version that no object has any more. An apply with it only creates.
+const CREATE_ONLY_VERSION: &str = "1";
 
 /// The dynamic API of a kind in a namespace.
 #[must_use]
@@ -42,10 +42,10 @@ pub fn api_of_kind(client: &Client, namespace: &str, kind: crate::api::Kind) -> 
     )
 }
 
-/// Server-side applies `object` (a whole manifest with `metadata.name`) and returns what the server holds now.
+/// Applies `object`, a whole manifest with `metadata.name`, and returns the object as the server holds it then.
 ///
 /// # Errors
-/// The call's error; a 409 on [`Mode::Create`] means that somebody else's object has the name.
+/// The call's error; a 409 on [`Mode::Create`] means that another object has the name.
 pub async fn apply(
     api: &Api<DynamicObject>,
     manager: &str,
@@ -56,7 +56,7 @@ pub async fn apply(
     apply_with(api, &params, object, mode).await
 }
 
-/// Asks the server what it would say to the same apply, without writing anything.
+/// Sends the same apply as a dry run: the server checks it and writes nothing.
 ///
 /// # Errors
 /// As [`apply`].
@@ -78,7 +78,7 @@ async fn apply_with(
 ) -> Result<DynamicObject, CallError> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     match mode {
-        Mode::Create => object["metadata"]["resourceVersion"] = json!(NEVER),
+        Mode::Create => object["metadata"]["resourceVersion"] = json!(CREATE_ONLY_VERSION),
         Mode::Update { uid, version } => {
             object["metadata"]["uid"] = json!(uid);
             if let Some(version) = version {
@@ -89,17 +89,17 @@ async fn apply_with(
     call(api.patch(&name, params, &Patch::Apply(&object))).await
 }
 
-/// Replaces the whole spec of the object at this version, without touching anything else of it.
+/// Replaces the whole spec of the object at this version, and changes nothing else.
 ///
 /// # Errors
-/// The call's error; a conflict when the object changed since.
+/// The call's error; a conflict when the object has changed since.
 pub async fn replace_spec(
     api: &Api<DynamicObject>,
     name: &str,
     version: u64,
     spec: Value,
 ) -> Result<DynamicObject, CallError> {
-    // Naming the version in the patch makes the server compare it.
+    // A patch that names the version makes the server compare it.
     let patch = json!([
         {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
         {"op": "replace", "path": "/spec", "value": spec},
@@ -111,10 +111,10 @@ pub async fn replace_spec(
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
 }
 
-/// Replaces the finalizers of the object at this version, without touching anything else of it.
+/// Replaces the finalizers of the object at this version, and changes nothing else.
 ///
 /// # Errors
-/// The call's error; a conflict when the object changed since.
+/// The call's error; a conflict when the object has changed since.
 pub async fn set_finalizers(
     api: &Api<DynamicObject>,
     name: &str,
@@ -132,10 +132,10 @@ pub async fn set_finalizers(
     call(api.patch(name, &params, &Patch::<()>::Json(patch))).await
 }
 
-/// Removes these fields from the status of the object at this version, whoever has written them: an apply leaves those of others.
+/// Removes these fields from the status of the object at this version. An apply could not: it leaves the fields of other writers.
 ///
 /// # Errors
-/// The call's error; a conflict when the object changed since; a refusal when one of the fields is not there.
+/// The call's error; a conflict when the object has changed since; a refusal when one of the fields does not exist.
 pub async fn clear_status(
     api: &Api<DynamicObject>,
     name: &str,
@@ -154,11 +154,10 @@ pub async fn clear_status(
     call(api.patch_status(name, &params, &Patch::<()>::Json(patch))).await
 }
 
-/// Creates `object` (a whole manifest with `metadata.name`) and gives nothing back. Needs no right but `create`, where
-/// an apply needs `patch`, too.
+/// Creates `object`, a whole manifest with `metadata.name`. It needs only the right `create`; an apply would need `patch`, too.
 ///
 /// # Errors
-/// The call's error; a 409 means that an object has the name.
+/// The call's error; a 409 means that another object has the name.
 pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallError> {
     let object =
         serde_json::from_value(object).map_err(|error| failed(kube::Error::SerdeError(error)))?;
@@ -167,7 +166,7 @@ pub async fn create(api: &Api<DynamicObject>, object: Value) -> Result<(), CallE
     call(api.create(&params, &object)).await.map(drop)
 }
 
-/// Replaces the status of the object with this uid. Fields that are left out are removed, as far as nobody else has written them.
+/// Applies the status of the object with this UID. Fields that are left out are removed, unless another writer has set them, too.
 ///
 /// # Errors
 /// The call's error.
@@ -188,7 +187,7 @@ pub async fn apply_status<K: Resource<DynamicType = ()>>(
     call(api_of::<K>(client, namespace).patch_status(name, &params, &Patch::Apply(&object))).await
 }
 
-/// Deletes exactly the object with this uid at this version.
+/// Deletes the object with this UID at this version, and no other.
 ///
 /// # Errors
 /// The call's error; "not found" is [`Deleted::Gone`] and a conflict is [`Deleted::Changed`].
@@ -202,7 +201,7 @@ pub async fn delete(
         Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_string()) };
     let params = DeleteParams::background().preconditions(preconditions);
     match call(api.delete(name, &params)).await {
-        // An object comes back when finalizers keep it; a built-in kind may also answer with the object that went.
+        // The reply holds the object when finalizers keep it. Some built-in kinds also reply with an object that is gone.
         Ok(either) => Ok(match either.left() {
             Some(object) if object.metadata.finalizers.as_ref().is_some_and(|f| !f.is_empty()) => {
                 Deleted::Terminating(Box::new(object))

@@ -1,8 +1,8 @@
-//! How many writes are on their way to the API server at once, with a share for each namespace.
+//! Limits how many writes run at the same time, with a share for each namespace.
 //!
-//! A write waits for the admission webhooks of its namespace, and there one may take ten seconds for each. Meanwhile it
-//! holds a stream of the one connection (100 of them, unless the API server is told otherwise) and a seat among the
-//! requests that the API server works on at once. Without shares a namespace with a slow webhook takes all of them.
+//! A write waits for the admission webhooks of its namespace, and each webhook may take ten seconds. Meanwhile the write holds
+//! one stream of the HTTP/2 connection (by default there are 100) and one of the places for requests that the API server works
+//! on. Without shares, a namespace with a slow webhook would take all of them.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -17,35 +17,35 @@ use tokio::time::Instant;
 use super::store::Key;
 use crate::fair::Fair;
 
-/// Writes on their way at once. Watches, lists and statuses need streams, too.
-const SLOTS: usize = 64;
+/// Writes that run at the same time. Watches, lists and statuses need streams of the connection, too.
+const MAX_CONCURRENT_WRITES: usize = 64;
 
 struct State {
-    /// How many may be on their way at once.
-    slots: usize,
+    /// How many writes may run at the same time.
+    limit: usize,
     fair: Fair,
-    /// Who waits, by number.
+    /// The writes that wait, by their number.
     waiting: HashMap<String, oneshot::Sender<()>>,
     count: u64,
 }
 
 impl State {
-    /// Lets go whoever may.
-    fn serve(&mut self) {
-        while let Some(namespace) = self.fair.next(self.slots) {
+    /// Starts every write that may run now.
+    fn start_waiting(&mut self) {
+        while let Some(namespace) = self.fair.next(self.limit) {
             let Some(key) = self.fair.take(&namespace) else { return };
             if let Some(waiting) = self.waiting.remove(&key.name) {
-                // Who does not listen any more drops its ticket.
+                // A caller that no longer waits drops its ticket, which frees the place.
                 let _ = waiting.send(());
             }
         }
     }
 }
 
-/// See the module. The same shares serve whatever else many namespaces want at once.
+/// A limit of concurrent work with a share for each namespace. It is used for writes, and also for polls, reads and events.
 pub struct Writes(Mutex<State>);
 
-/// Leave for one write, until it is dropped.
+/// A place for one write. Dropping it frees the place.
 #[must_use]
 pub struct Ticket {
     writes: Arc<Writes>,
@@ -54,39 +54,39 @@ pub struct Ticket {
 }
 
 impl Writes {
-    /// Nothing is on its way.
+    /// The limit of writes to the API server.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Self::with(SLOTS)
+        Self::with(MAX_CONCURRENT_WRITES)
     }
 
-    /// The same with so many slots.
+    /// A limit of this many at the same time.
     #[must_use]
-    pub fn with(slots: usize) -> Arc<Self> {
+    pub fn with(limit: usize) -> Arc<Self> {
         let (fair, waiting) = (Fair::default(), HashMap::new());
-        Arc::new(Self(Mutex::new(State { slots, fair, waiting, count: 0 })))
+        Arc::new(Self(Mutex::new(State { limit, fair, waiting, count: 0 })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
 
-    /// Waits for a slot. Dropping the ticket gives it back.
+    /// Waits for a place for a write in this namespace.
     pub async fn slot(self: &Arc<Self>, namespace: &str) -> Ticket {
         let (sender, receiver) = oneshot::channel();
         let since = Instant::now();
         let ticket = {
             let mut state = self.lock();
             state.count += 1;
-            // In the order in which they came.
+            // Within a namespace, writes start in the order of their numbers.
             let number = format!("{:020}", state.count);
             let key = Key::new(namespace, &*number);
             state.waiting.insert(number, sender);
             state.fair.insert(key.clone(), since);
-            state.serve();
+            state.start_waiting();
             Ticket { writes: self.clone(), key, since }
         };
-        // A sender is dropped only with the ticket.
+        // This ends when the sender is used: it is dropped only together with the ticket.
         let _ = receiver.await;
         ticket
     }
@@ -100,11 +100,12 @@ impl Drop for Ticket {
         } else {
             state.fair.done(&self.key.namespace);
         }
-        state.serve();
+        state.start_waiting();
     }
 }
 
-/// The namespace whose share a request takes. Statuses and events are small, few, and tell what goes on: they take none.
+/// The namespace whose share a request takes. Statuses and events are few and small, and people wait for them: they take no
+/// share.
 fn namespace<'a>(method: &Method, uri: &'a Uri) -> Option<&'a str> {
     if method == Method::GET {
         return None;
@@ -116,7 +117,8 @@ fn namespace<'a>(method: &Method, uri: &'a Uri) -> Option<&'a str> {
 }
 
 impl Writes {
-    /// A client whose writes wait for a slot each, over the connections of `client`. For those who do not wait by themselves.
+    /// A client whose writes wait for a place each, for callers that do not wait by themselves. It uses the connections of
+    /// `client`.
     #[must_use]
     pub fn client(self: &Arc<Self>, client: Client) -> Client {
         let writes = self.clone();
@@ -136,65 +138,5 @@ impl Writes {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::time::Duration;
-
-    use http::Response;
-
-    use super::*;
-
-    #[test]
-    fn c15_writes_of_objects_take_a_share_of_their_namespace() {
-        let of = |method: Method, path: &'static str| {
-            namespace(&method, &Uri::from_static(path)).map(str::to_owned)
-        };
-        let object = "/apis/convoke.dev/v1alpha1/namespaces/team/agents/a?force=true";
-        assert_eq!(of(Method::PATCH, object).as_deref(), Some("team"));
-        assert_eq!(of(Method::DELETE, "/api/v1/namespaces/a/configmaps/c").as_deref(), Some("a"));
-        assert_eq!(of(Method::GET, object), None);
-        for path in [
-            "/apis/convoke.dev/v1alpha1/namespaces/team/agents/a/status?x=y",
-            "/apis/events.k8s.io/v1/namespaces/team/events",
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-            "/api/v1/namespaces/team",
-        ] {
-            assert_eq!(of(Method::POST, path), None, "{path}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn c15_writes_that_hang_leave_room_for_those_of_other_namespaces() {
-        let service = tower::service_fn(|request: Request<Body>| async move {
-            if request.uri().path().contains("/hangs") {
-                tokio::time::sleep(Duration::from_secs(10)).await;
-            }
-            Ok::<_, Infallible>(Response::new(Body::empty()))
-        });
-        let client = Writes::new().client(Client::new(service, "default"));
-        let write = |namespace: &str| {
-            let path = format!("/api/v1/namespaces/{namespace}/configmaps/c");
-            let request = Request::patch(path).body(Body::empty()).expect("a request");
-            let client = client.clone();
-            async move { client.send(request).await.map(drop) }
-        };
-        let began = Instant::now();
-        let mut hanging = tokio::task::JoinSet::new();
-        for number in 0..400 {
-            hanging.spawn(write(&format!("hangs{}", number % 2)));
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        for _ in 0..100 {
-            write("calm").await.expect("written");
-        }
-        assert_eq!(began.elapsed(), Duration::from_secs(1), "at once");
-        // Who gives up takes no place.
-        hanging.abort_all();
-        while hanging.join_next().await.is_some() {}
-        let mut calm: tokio::task::JoinSet<_> = (0..400).map(|_| write("calm")).collect();
-        while let Some(written) = calm.join_next().await {
-            written.expect("it ends").expect("written");
-        }
-        assert_eq!(began.elapsed(), Duration::from_secs(1));
-    }
-}
+#[path = "tests/writes.rs"]
+mod tests;

@@ -17,7 +17,7 @@ use crate::api::common::{Condition, Phase};
 use crate::api::mcp_server::MCPServerStatus;
 use crate::api::model_api::ModelAPIStatus;
 use crate::cluster::children::Wrote;
-use crate::cluster::events::Events;
+use crate::cluster::events::{EventType, Events};
 use crate::cluster::live::Ours;
 use crate::cluster::store::Key;
 use crate::cluster::writes::Writes;
@@ -122,7 +122,8 @@ impl Teller {
         new: &S,
     ) {
         if let Some(ready) = news(old, new) {
-            self.tell(reference::<K>(key, uid), is_true(ready), &ready.reason, &ready.message);
+            let type_ = EventType::normal_if(is_true(ready));
+            self.tell(reference::<K>(key, uid), type_, &ready.reason, &ready.message);
         }
     }
 
@@ -133,11 +134,11 @@ impl Teller {
             let deployment = &owner.child.name;
             let note = format!("Deployment {deployment} is changed, and replaces its pods");
             let about = reference::<K>(owner.key, owner.uid);
-            self.tell(about, true, Reason::RollingOut.as_str(), &note);
+            self.tell(about, EventType::Normal, Reason::RollingOut.as_str(), &note);
         }
     }
 
-    fn tell(self: &Arc<Self>, about: ObjectReference, good: bool, reason: &str, note: &str) {
+    fn tell(self: &Arc<Self>, about: ObjectReference, type_: EventType, reason: &str, note: &str) {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             tracing::debug!(reason, "too many events wait: this one is not told");
             return;
@@ -148,7 +149,7 @@ impl Teller {
             let namespace = about.namespace.clone().unwrap_or_default();
             let slot = teller.slots.slot(&namespace).await;
             // Only now does it need the memory of a request.
-            Box::pin(teller.events.tell(&about, good, &reason, &note)).await;
+            Box::pin(teller.events.publish(&about, type_, &reason, &note)).await;
             drop((slot, place));
         });
     }

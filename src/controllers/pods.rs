@@ -13,8 +13,8 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 
 use crate::api::{Kind, keys};
-use crate::cluster::pods::{Sick, Trouble, read, term, trouble_of};
-use crate::cluster::reflector::{self, Heard, Manner};
+use crate::cluster::pods::{FailingPod, Trouble, read, term, trouble_of};
+use crate::cluster::reflector::{self, WatchNews, WatchOptions};
 use crate::cluster::store::{Key, Store};
 use crate::runtime::queue::Queue;
 
@@ -37,7 +37,7 @@ enum Visibility {
 
 /// The pods in trouble.
 pub struct Pods {
-    store: Arc<Store<Sick>>,
+    store: Arc<Store<FailingPod>>,
     sight: watch::Sender<Visibility>,
     queues: OnceLock<BTreeMap<Kind, Arc<Queue>>>,
 }
@@ -47,7 +47,7 @@ impl Pods {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            store: Store::indexed("Pod", Sick::terms),
+            store: Store::indexed("Pod", FailingPod::terms),
             sight: watch::Sender::new(Visibility::Starting),
             queues: OnceLock::new(),
         })
@@ -120,12 +120,12 @@ impl Pods {
             });
             Ok((key, entry))
         };
-        let heard = |heard: Heard<'_>| match heard {
-            Heard::Lists | Heard::Ended(_) => {}
-            Heard::Listed => {
+        let on_news = |news: WatchNews<'_>| match news {
+            WatchNews::ListBegins | WatchNews::Deleted(_) => {}
+            WatchNews::ListComplete => {
                 self.see(Visibility::Clear);
             }
-            Heard::Failed(error) => {
+            WatchNews::Failed(error) => {
                 if error.is_forbidden() && self.see(Visibility::None) {
                     tracing::warn!(
                         "pods may not be seen, so statuses do not say why one does not run: see pods in deploy/rbac.yaml"
@@ -134,12 +134,12 @@ impl Pods {
             }
         };
         let api = Api::<Pod>::all(client);
-        let manner = Manner {
+        let options = WatchOptions {
             labels: Some(keys::OWNER_KIND),
-            forbidden: MAX_PAUSE_WHILE_FORBIDDEN,
-            ..Manner::default()
+            max_pause_while_forbidden: MAX_PAUSE_WHILE_FORBIDDEN,
+            ..WatchOptions::default()
         };
-        reflector::run_some(api, self.store.clone(), manner, read, heard).await;
+        reflector::run_some(api, self.store.clone(), options, read, on_news).await;
     }
 
     /// Sets the visibility. Gives whether it changed: then all owners are woken, because what was told may be wrong.
@@ -153,7 +153,7 @@ impl Pods {
         before != now
     }
 
-    fn wake(&self, pod: &Key, sick: &Sick) {
+    fn wake(&self, pod: &Key, sick: &FailingPod) {
         let kind =
             Kind::ALL.into_iter().find(|k| k.as_str().eq_ignore_ascii_case(sick.owner_kind()));
         if let Some(queue) = kind.and_then(|kind| self.queues.get()?.get(&kind)) {

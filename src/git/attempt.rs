@@ -1,7 +1,7 @@
-//! One attempt at a remote: blocking work with a deadline, one at a time for each store folder.
+//! Runs blocking work for a remote with a deadline, one attempt at a time for each store folder.
 //!
-//! The turn belongs to the folder and not to the [`Remote`](super::Remote): when a spec changes, a new remote opens the folder of
-//! the old one, whose last attempt may still be ending.
+//! The turn belongs to the folder, not to the [`Remote`](super::Remote). When a spec changes, a new remote opens the folder of
+//! the old one, whose last attempt may not have ended yet.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,20 +16,20 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::GitError;
 use super::http::Bounds;
 
-/// How long an attempt may take to notice that its time is over, before its thread is left behind.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long an attempt may take to end after its deadline. After that its thread is left behind.
+const MAX_TIME_TO_STOP: Duration = Duration::from_secs(1);
 
-/// Who may work in a folder now.
+/// Serializes the attempts that work in one folder.
 #[derive(Default)]
 pub(super) struct Turn {
-    /// Held by the attempt in flight, on its blocking thread.
+    /// Held by the running attempt, on its blocking thread.
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// The attempt in flight was left behind.
+    /// Whether the running attempt was left behind.
     abandoned: AtomicBool,
 }
 
 impl Turn {
-    /// The turn of a folder: the same one for all who name the folder alike, as long as anybody keeps it.
+    /// The turn of a folder. The same path gives the same turn, as long as it is in use.
     pub fn of(folder: &Path) -> Arc<Self> {
         static TURNS: Mutex<Option<HashMap<PathBuf, Weak<Turn>>>> = Mutex::new(None);
         let mut turns = TURNS.lock();
@@ -43,10 +43,10 @@ impl Turn {
         turn
     }
 
-    /// Runs blocking work when it is its turn, for at most `after` in all.
+    /// Waits for its turn and runs blocking work, for at most `after` in all. `what` names the work in messages.
     ///
     /// # Errors
-    /// What the work fails with; [`GitError::Timeout`]; [`GitError::Busy`] when the turn does not come in time;
+    /// The error of the work; [`GitError::Timeout`]; [`GitError::Busy`] when the turn does not come in time;
     /// [`GitError::CorruptData`] when the work panics, after `panicked` was called.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
@@ -65,7 +65,7 @@ impl Turn {
         };
         let (stop, stopped) = watch::channel(false);
         let interrupt = Arc::new(AtomicBool::new(false));
-        // Also stops the work when the caller gives up: this future is dropped.
+        // Stops the work, too, when this future is dropped.
         let guard = StopOnDrop { stop, interrupt: Arc::clone(&interrupt) };
         let bounds = Bounds { deadline, timeout: after, stop: stopped, what };
         let control = Control { bounds, interrupt };
@@ -91,11 +91,11 @@ impl Turn {
         }
         guard.stop();
         let timed_out = GitError::Timeout { what, after };
-        if let Ok(ended) = timeout(GRACE, &mut task).await {
+        if let Ok(ended) = timeout(MAX_TIME_TO_STOP, &mut task).await {
             return joined(ended).map_err(|_| timed_out);
         }
         self.abandoned.store(true, Ordering::Release);
-        // It may have ended right before the flag was set.
+        // The work may have ended right before the flag was set.
         if task.is_finished() {
             self.abandoned.store(false, Ordering::Release);
         }
@@ -103,6 +103,7 @@ impl Turn {
     }
 }
 
+/// Tells the work to stop, at the latest when it is dropped.
 struct StopOnDrop {
     stop: watch::Sender<bool>,
     interrupt: Arc<AtomicBool>,
@@ -121,7 +122,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// What blocking work is bounded and stopped by.
+/// The limits of blocking work, and the flag that stops it.
 pub(super) struct Control {
     pub bounds: Bounds,
     pub interrupt: Arc<AtomicBool>,
@@ -129,75 +130,5 @@ pub(super) struct Control {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
-mod tests {
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    #[tokio::test]
-    async fn c9_at_most_one_attempt_hangs() {
-        let dir = tempfile::tempdir().unwrap();
-        let turn = Turn::of(dir.path());
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let hangs = move |_: &Control| held.recv().map_err(|_| GitError::Busy);
-        let hung = turn.run("hanging", Duration::from_millis(20), hangs, || ());
-        assert_eq!(hung.await.unwrap_err().reason(), "Timeout");
-        // Also for another remote of the same folder, but not for one of another folder.
-        for same in [Arc::clone(&turn), Turn::of(dir.path())] {
-            let started = Instant::now();
-            assert_eq!(same.run("next", LONG, |_| Ok(()), || ()).await, Err(GitError::Busy));
-            assert!(started.elapsed() < GRACE, "it waited for the hanging one");
-        }
-        let other = Turn::of(&dir.path().join("other"));
-        assert_eq!(other.run("elsewhere", LONG, |_| Ok(1), || ()).await, Ok(1));
-        release.send(()).unwrap();
-        while turn.abandoned.load(Ordering::Acquire) {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(turn.run("last", LONG, |_| Ok(7), || ()).await, Ok(7));
-    }
-
-    #[tokio::test]
-    async fn c9_an_attempt_that_was_given_up_is_waited_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let ended = Arc::new(AtomicBool::new(false));
-        let (began, beginning) = tokio::sync::oneshot::channel::<()>();
-        let (turn, flag) = (Turn::of(dir.path()), Arc::clone(&ended));
-        let given_up = tokio::spawn(async move {
-            let work = move |control: &Control| {
-                began.send(()).unwrap();
-                while !control.interrupt.load(Ordering::Relaxed) {
-                    std::thread::yield_now();
-                }
-                flag.store(true, Ordering::SeqCst);
-                Ok(())
-            };
-            turn.run("first", LONG, work, || ()).await
-        });
-        beginning.await.unwrap();
-        let (turn, flag) = (Turn::of(dir.path()), Arc::clone(&ended));
-        given_up.abort();
-        let after = turn.run("second", LONG, move |_| Ok(flag.load(Ordering::SeqCst)), || ());
-        assert_eq!(after.await, Ok(true), "two worked in one folder");
-    }
-
-    #[tokio::test]
-    async fn c9_a_panic_is_told_and_ends_the_turn() {
-        let dir = tempfile::tempdir().unwrap();
-        let turn = Turn::of(dir.path());
-        let told = AtomicBool::new(false);
-        let worst = turn
-            .run(
-                "worst",
-                LONG,
-                |_| -> Result<(), _> { panic!("on purpose") },
-                || {
-                    told.store(true, Ordering::SeqCst);
-                },
-            )
-            .await;
-        assert_eq!(worst.unwrap_err().reason(), "CorruptData");
-        assert!(told.load(Ordering::SeqCst));
-        assert_eq!(turn.run("after", LONG, |_| Ok(8), || ()).await, Ok(8));
-    }
-}
+#[path = "tests/attempt.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! Everything that can go wrong between a repository URL and a tree of files.
+//! The errors of asking, fetching and reading a repository.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use convoke_core::text::is_invisible;
 
 /// Why a repository cannot be asked, fetched or read.
 ///
-/// Texts from the remote are stripped of control characters and capped; no text holds a credential or file content.
+/// Texts from the remote lose their control characters, and are cut. No text holds a credential or the content of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitError {
-    /// The URL is malformed, or of a kind that is never dialled.
+    /// The URL is malformed, or of a kind that is not supported.
     #[error("the repository URL is refused: {reason}")]
     InvalidUrl {
         /// Why, without the URL itself (it may hold a password).
         reason: String,
     },
-    /// Plain HTTP, and the operator does not allow it.
+    /// The URL is plain HTTP, and the operator does not allow it.
     #[error("{what} is not allowed")]
     InsecureConnection {
         /// What is not allowed.
         what: String,
     },
-    /// The host is no address that may be dialled, or leads to none. Nothing was dialled.
+    /// The host is or leads to no address that may be dialled. No connection was made.
     #[error(transparent)]
     AddressRefused(#[from] NotAllowed),
-    /// The extra authorities are no certificates.
+    /// The extra certificate authorities cannot be read.
     #[error("the extra certificate authorities are refused: {reason}")]
     InvalidRoots {
         /// Why.
         reason: String,
     },
-    /// The branch, tag or commit is no valid name.
+    /// The branch, tag or commit has no valid name.
     #[error("the ref {name:?} is refused: {reason}")]
     InvalidRef {
         /// What was asked for.
@@ -62,7 +62,7 @@ pub enum GitError {
     /// The repository has no commit yet.
     #[error("the repository is empty")]
     EmptyRepository,
-    /// The ref moved between listing and fetching, and the server no longer hands out the commit. Resolve again at once.
+    /// The ref has moved since it was resolved, and the server no longer hands out the commit. The caller resolves again at once.
     #[error("the commit {commit} is gone from the remote")]
     CommitGone {
         /// The commit that was wanted.
@@ -90,7 +90,7 @@ pub enum GitError {
         /// Folders that look alike, best first.
         nearest: Vec<String>,
     },
-    /// The path is there, but it is a file, a link or a submodule.
+    /// The path exists, but is a file, a link or a submodule.
     #[error("{path:?} is a {kind}, not a folder")]
     PathNotAFolder {
         /// The path, relative to the root.
@@ -98,7 +98,7 @@ pub enum GitError {
         /// What it is.
         kind: &'static str,
     },
-    /// The server wants (other) credentials.
+    /// The server wants credentials, or other ones.
     #[error("the server refused access (HTTP {status})")]
     AuthenticationFailed {
         /// 401 or 403.
@@ -116,10 +116,10 @@ pub enum GitError {
         /// Where to: scheme and host only.
         to: String,
     },
-    /// Something answers there, but it does not speak Git's smart protocol.
+    /// The server does not speak Git's smart protocol.
     #[error("there is no Git server at that URL: {detail}")]
     NotAGitServer {
-        /// What was found instead.
+        /// What it answers instead.
         detail: String,
     },
     /// The server answered with an error.
@@ -128,19 +128,19 @@ pub enum GitError {
         /// The HTTP status.
         status: u16,
     },
-    /// The server's certificate proves nothing to us, so nothing was asked.
+    /// The server's certificate is not trusted, so nothing was sent.
     #[error("the server's certificate is not trusted: {why}")]
     CertificateNotTrusted {
         /// What is wrong with it.
         why: String,
     },
-    /// No connection, or it broke.
+    /// There is no connection, or it broke.
     #[error("the connection failed: {detail}")]
     ConnectionFailed {
         /// What happened.
         detail: String,
     },
-    /// The time for one attempt is over.
+    /// An attempt has taken too long.
     #[error("{what} took longer than {}s", .after.as_secs_f64())]
     Timeout {
         /// What was being done.
@@ -148,15 +148,15 @@ pub enum GitError {
         /// The time it had.
         after: Duration,
     },
-    /// The server has stopped sending in the middle of an attempt.
+    /// The server has stopped sending during an attempt.
     #[error("{what}: the server has sent nothing for {}s", .after.as_secs_f64())]
     Silent {
         /// What was being done.
         what: &'static str,
-        /// How long nothing came.
+        /// How long it has sent nothing.
         after: Duration,
     },
-    /// An earlier attempt was given up but has not ended yet.
+    /// An earlier attempt was abandoned, and has not ended yet.
     #[error("an earlier attempt has not ended yet")]
     Busy,
     /// The pack, or one object in it, exceeds the budget.
@@ -165,13 +165,13 @@ pub enum GitError {
         /// Which budget.
         detail: String,
     },
-    /// The server lists more refs than the budget allows.
+    /// The server's list of refs exceeds the budget.
     #[error("the server's answer is larger than {limit} bytes")]
     AnswerTooLarge {
         /// The budget, in bytes.
         limit: u64,
     },
-    /// What was received, or what is in the store, is damaged. The store is rebuilt by the next fetch.
+    /// Received or stored data is damaged. The next fetch makes the store anew.
     #[error("the Git data is damaged: {detail}")]
     CorruptData {
         /// What is damaged.
@@ -186,7 +186,7 @@ pub enum GitError {
 }
 
 impl GitError {
-    /// The name of [`Self::source_reason`].
+    /// The reason in conditions and events. It is CamelCase, and never changes.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         self.source_reason().as_str()
@@ -226,7 +226,7 @@ impl GitError {
         }
     }
 
-    /// Whether only a change of the spec (or of the operator's flags) can help.
+    /// Whether only a change of the spec or of the operator's flags can help.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
@@ -240,7 +240,7 @@ impl GitError {
         }
     }
 
-    /// What to do next, where that can be said.
+    /// What to do next, if that is known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
@@ -298,12 +298,12 @@ impl GitError {
         Some(text.to_owned())
     }
 
-    /// A failure of the local disk.
+    /// The error for a failure of the local disk.
     pub(super) fn storage(doing: &str, error: &std::io::Error) -> Self {
         Self::StorageFailed { detail: format!("cannot {doing}: {error}") }
     }
 
-    /// Damaged data, described by a text that may come from the remote.
+    /// The error for damaged data. The text may come from the remote.
     pub(super) fn corrupt(detail: impl AsRef<str>) -> Self {
         Self::CorruptData { detail: printable(detail.as_ref()) }
     }
@@ -327,7 +327,7 @@ impl From<NetError> for GitError {
     }
 }
 
-/// A text from outside, fit for a status: one line, no control characters, at most 300 characters.
+/// Makes a foreign text fit for a status: one line of at most 300 characters, without control characters.
 pub(super) fn printable(text: &str) -> String {
     let mut out: String = text
         .chars()
@@ -338,7 +338,7 @@ pub(super) fn printable(text: &str) -> String {
     out
 }
 
-/// Names that look like `wanted`, best first, at most three.
+/// At most three names that look like `wanted`, the best first.
 pub(super) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut scored: Vec<(f64, &str)> = names
         .into_iter()

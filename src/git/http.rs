@@ -1,8 +1,8 @@
-//! The HTTP side of Git under gix: a [`Session`] per attempt, over the client that its remote keeps between polls.
+//! The HTTP transport for gix. Each attempt has a [`Session`], and all attempts of a remote share its client.
 //!
-//! gix drives the protocol from a blocking thread; every wait on the network goes through [`Session::wait`], which ends
-//! at the deadline and when the attempt is given up, so that no thread hangs on a silent server. Answers have a budget
-//! in bytes. Nothing is retried.
+//! gix runs the protocol on a blocking thread. Every wait for the network goes through [`Session::wait`], which ends at the
+//! deadline and when the attempt is abandoned. So no thread hangs on a silent server. An answer has a limit in bytes. Nothing
+//! is tried again.
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -22,48 +22,48 @@ use super::GitError;
 use super::error::printable;
 use crate::net::{Client, NetError};
 
-/// What we ask with is small: wants, haves and prefixes.
-const QUESTION_BYTES: usize = 1024 * 1024;
+/// Bytes of the largest request body. It holds only ids and prefixes of refs.
+const MAX_REQUEST_BODY_BYTES: usize = 1024 * 1024;
 
-/// How one attempt is bounded and stopped. Cheap to clone.
+/// The limits of one attempt, and the channel that stops it. A clone is cheap.
 #[derive(Clone)]
 pub(super) struct Bounds {
     /// When the attempt ends.
     pub deadline: Instant,
-    /// How long the attempt had in all, for messages.
+    /// The whole time of the attempt, for messages.
     pub timeout: Duration,
-    /// Turns true (or closes) when the attempt is given up.
+    /// Turns true, or closes, when the attempt is abandoned.
     pub stop: watch::Receiver<bool>,
     /// What is being done, for messages.
     pub what: &'static str,
 }
 
 impl Bounds {
-    /// The error for an attempt whose time is over.
+    /// The error for an attempt that has taken too long.
     pub fn timed_out(&self) -> GitError {
         GitError::Timeout { what: self.what, after: self.timeout }
     }
 }
 
-/// One attempt's conversation with the server.
+/// The HTTP session of one attempt.
 #[derive(Clone)]
 pub(super) struct Session {
     client: Client,
     runtime: tokio::runtime::Handle,
     bounds: Bounds,
-    /// How long the server may send nothing; `None`: until the deadline.
+    /// How long the server may send nothing. With `None`, until the deadline.
     silence: Option<Duration>,
-    /// Bytes that one answer may have, and the error beyond.
+    /// Bytes of the largest answer, and the error for a larger one.
     answer_bytes: u64,
     too_large: GitError,
-    /// The first thing that went wrong here: gix's errors keep less of it.
+    /// The first error of this session. gix's own errors keep less of it.
     fault: Arc<Mutex<Option<GitError>>>,
-    /// What the server said instead of an answer. gix does not look for it in answers of protocol version 0.
+    /// The error line that the server sent instead of an answer. gix ignores it in answers of protocol version 0.
     complaint: Arc<Mutex<Option<String>>>,
 }
 
 impl Session {
-    /// Must be made on a thread of the runtime (a blocking one is fine).
+    /// Must be called on a thread of the runtime. A blocking one will do.
     pub fn new(
         client: Client,
         bounds: Bounds,
@@ -84,18 +84,18 @@ impl Session {
         }
     }
 
-    /// What went wrong in the conversation, if anything.
+    /// The first error of this session, if any.
     pub fn fault(&self) -> Option<GitError> {
         self.fault.lock().clone()
     }
 
-    /// The error line that an answer began with, if any.
+    /// The error line that the server sent, if any.
     pub fn complaint(&self) -> Option<String> {
         self.complaint.lock().clone()
     }
 
-    /// Takes note of an answer that begins with an error: `ERR` and a text in one packet line, after its length in hex.
-    fn hear(&self, first: &[u8]) {
+    /// Keeps the error line if an answer begins with one: a packet line with its length in hex, `ERR` and a text.
+    fn note_error_line(&self, first: &[u8]) {
         let Some((_, line)) = first.split_at_checked(4) else { return };
         if let Some(text) = line.strip_prefix(b"ERR ") {
             let text = printable(&String::from_utf8_lossy(text));
@@ -109,8 +109,8 @@ impl Session {
         io::Error::other(shown)
     }
 
-    /// Waits for the network, until the deadline, until the server was silent for too long, or until the attempt is
-    /// given up.
+    /// Waits for the network: until the deadline, until the server has sent nothing for too long, or until the attempt is
+    /// abandoned.
     fn wait<T>(&self, work: impl Future<Output = Result<T, NetError>>) -> io::Result<T> {
         let mut stop = self.bounds.stop.clone();
         let Bounds { deadline, what, .. } = self.bounds;
@@ -135,7 +135,7 @@ impl Session {
 
     fn send(&self, request: Request) -> io::Result<Response> {
         let response = self.wait(self.client.execute(request))?;
-        if let Some(error) = refusal(&response) {
+        if let Some(error) = status_error(&response) {
             return Err(self.fail(error));
         }
         if response.content_length().is_some_and(|bytes| bytes > self.answer_bytes) {
@@ -166,8 +166,8 @@ fn request(
     Ok(request)
 }
 
-/// What an answer's status says, when it is not 200.
-fn refusal(response: &Response) -> Option<GitError> {
+/// The error that the status of an answer means, if it is not 200.
+fn status_error(response: &Response) -> Option<GitError> {
     let status = response.status();
     let code = status.as_u16();
     Some(match status {
@@ -181,7 +181,7 @@ fn refusal(response: &Response) -> Option<GitError> {
     })
 }
 
-/// Scheme and host of a redirect; the rest may hold tokens.
+/// Scheme and host of a redirect. The rest of the URL may hold tokens.
 fn redirect_origin(response: &Response) -> String {
     response
         .headers()
@@ -237,7 +237,7 @@ impl Http for Session {
     }
 }
 
-/// A POST that is sent when its answer is first looked at.
+/// A POST request. It is sent when its answer is first read.
 pub(super) struct Exchange {
     session: Session,
     question: Vec<u8>,
@@ -264,7 +264,7 @@ pub(super) struct Question(Arc<Mutex<Exchange>>);
 impl Write for Question {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut exchange = locked(&self.0);
-        if exchange.question.len() + bytes.len() > QUESTION_BYTES {
+        if exchange.question.len() + bytes.len() > MAX_REQUEST_BODY_BYTES {
             return Err(io::Error::other("the question to the server is too long"));
         }
         exchange.question.extend_from_slice(bytes);
@@ -276,7 +276,7 @@ impl Write for Question {
     }
 }
 
-/// The one header that gix looks at, as a line.
+/// The only header that gix reads, as a line.
 fn header_lines(headers: &HeaderMap) -> io::Cursor<Vec<u8>> {
     let mut lines = Vec::new();
     if let Some(value) = headers.get(CONTENT_TYPE) {
@@ -374,7 +374,7 @@ impl BufRead for Body {
     }
 }
 
-/// Chunks of an answer, counted against the budget.
+/// The chunks of an answer, counted against the limit.
 pub(super) struct Stream {
     session: Session,
     response: Response,
@@ -395,7 +395,7 @@ impl Stream {
             match self.session.wait(async { Ok(chunk.await?) })? {
                 Some(bytes) => {
                     if self.received == 0 {
-                        self.session.hear(&bytes);
+                        self.session.note_error_line(&bytes);
                     }
                     self.received += bytes.len() as u64;
                     if self.received > self.session.answer_bytes {

@@ -1,227 +1,50 @@
-//! The folders of a commit's tree in memory. A commit shares with the one before it each folder whose tree is the same,
-//! so that only what changed is read, and what differs is found without looking at the rest.
+//! The folders of a commit's tree in memory. A commit shares each folder whose tree is the same with the commit before it. So
+//! only changed folders are read, and differences are found without a walk over the others.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
 
 use gix::ObjectId;
-use gix::objs::TreeRefIter;
-use gix::objs::tree::EntryMode;
 use gix::odb::HandleArc;
-use sha2::{Digest, Sha256};
 
-use super::error::printable;
-use super::snapshot::tree_bytes;
-use super::{GitError, Limits, check};
+use super::objects::tree_bytes;
+use super::table::{Item, Table, What, order, shown_name};
+use super::{GitError, Limits};
 use crate::definition::tree::{EntryChange, EntryKind, TreeEntry, TreeProblem};
 
-/// What an entry of a folder is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    Folder,
-    Leaf(EntryKind),
-}
-
-/// One entry of one tree, judged; where it is in the tree's bytes.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    name: u32,
-    name_end: u32,
-    what: What,
-}
-
-/// The bytes of one tree object, and what its entries are.
-#[derive(Debug)]
-pub(super) struct Table {
-    bytes: Box<[u8]>,
-    slots: Box<[Slot]>,
-    hash: gix::hash::Kind,
-    /// Whether the entries stand as Git sorts them and no name is there twice: as in every honest tree.
-    orderly: bool,
-}
-
-/// One entry of a [`Table`].
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Item<'a> {
-    pub name: &'a [u8],
-    pub id: &'a [u8],
-    pub what: What,
-}
-
-impl Item<'_> {
-    /// The id of the object behind it.
-    pub fn object(&self) -> ObjectId {
-        ObjectId::from_bytes_or_panic(self.id)
-    }
-
-    /// `None` for a folder.
-    pub fn kind(&self) -> Option<EntryKind> {
-        match self.what {
-            What::Leaf(kind) => Some(kind),
-            What::Folder => None,
-        }
-    }
-
-    /// The order of Git: folders as if their names ended with `/`.
-    fn order(&self, other: &Self) -> Ordering {
-        order((self.name, self.what), (other.name, other.what))
-    }
-}
-
-fn order((one, one_is): (&[u8], What), (two, two_is): (&[u8], What)) -> Ordering {
-    let common = one.len().min(two.len());
-    let end = |name: &[u8], what| match name.get(common) {
-        Some(byte) => Some(*byte),
-        None => (what == What::Folder).then_some(b'/'),
-    };
-    one[..common].cmp(&two[..common]).then_with(|| end(one, one_is).cmp(&end(two, two_is)))
-}
-
-impl Table {
-    /// Judges the entries of a tree. `None` when it does not parse: its id is right, so the author made it so.
-    pub fn parse(bytes: Vec<u8>, hash: gix::hash::Kind) -> Option<Self> {
-        let bytes = bytes.into_boxed_slice();
-        let start = bytes.as_ptr().addr();
-        let mut slots: Vec<Slot> = Vec::with_capacity(bytes.len() / 32);
-        let (mut orderly, mut ascending) = (true, true);
-        let mut last: Option<(&[u8], What)> = None;
-        for entry in TreeRefIter::from_bytes(&bytes, hash) {
-            let entry = entry.ok()?;
-            let name: &[u8] = entry.filename;
-            let mut what = what(entry.mode);
-            if let Some(last) = last {
-                orderly &= order(last, (name, what)).is_lt();
-                ascending &= last.0 < name;
-            }
-            last = Some((name, what));
-            if check::name_problem(name).is_some() {
-                // As what it is now it would stand elsewhere.
-                orderly &= what != What::Folder;
-                what = What::Leaf(EntryKind::Odd);
-            }
-            let at = name.as_ptr().addr() - start;
-            let name_end = u32::try_from(at + name.len()).ok()?;
-            slots.push(Slot { name: u32::try_from(at).ok()?, name_end, what });
-        }
-        let mut table = Self { bytes, slots: slots.into_boxed_slice(), hash, orderly };
-        if !ascending {
-            table.find_twins();
-        }
-        Some(table)
-    }
-
-    /// Git would see one of two entries of a name, another program the other.
-    fn find_twins(&mut self) {
-        let mut names: Vec<_> = (0..self.slots.len()).collect();
-        names.sort_unstable_by_key(|index| self.item(*index).name);
-        for pair in names.windows(2) {
-            if self.item(pair[0]).name == self.item(pair[1]).name {
-                self.slots[pair[0]].what = What::Leaf(EntryKind::Odd);
-                self.slots[pair[1]].what = What::Leaf(EntryKind::Odd);
-                self.orderly = false;
-            }
-        }
-    }
-
-    fn item(&self, index: usize) -> Item<'_> {
-        let Slot { name, name_end, what } = self.slots[index];
-        let (name, end) = (name as usize, name_end as usize);
-        // The id follows the NUL after the name: the parser has seen both.
-        let id = &self.bytes[end + 1..=end + self.hash.len_in_bytes()];
-        Item { name: &self.bytes[name..end], id, what }
-    }
-
-    /// All entries, as they stand in the tree.
-    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        (0..self.slots.len()).map(|index| self.item(index))
-    }
-
-    /// The first entry of a name.
-    pub fn find(&self, name: &[u8]) -> Option<Item<'_>> {
-        if !self.orderly {
-            return self.items().find(|item| item.name == name);
-        }
-        // As a folder it stands elsewhere than as anything else.
-        [What::Leaf(EntryKind::File), What::Folder].into_iter().find_map(|what| {
-            let search = |slot: &Slot| {
-                let known = &self.bytes[slot.name as usize..slot.name_end as usize];
-                order((known, slot.what), (name, what))
-            };
-            let at = self.slots.binary_search_by(search).ok()?;
-            Some(self.item(at))
-        })
-    }
-
-    /// The same for two tables that are alike but for what is behind one folder.
-    pub fn digest_beside(&self, folder: &[u8]) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        for item in self.items().filter(|i| !(i.name == folder && i.what == What::Folder)) {
-            digest.update((item.name.len() as u64).to_le_bytes());
-            digest.update(item.name);
-            digest.update(item.id);
-            digest.update([match item.what {
-                What::Folder => 0,
-                What::Leaf(EntryKind::File) => 1,
-                What::Leaf(EntryKind::Symlink) => 2,
-                What::Leaf(EntryKind::Submodule) => 3,
-                What::Leaf(EntryKind::Odd) => 4,
-            }]);
-        }
-        digest.finalize().into()
-    }
-}
-
-/// What a mode means.
-fn what(mode: EntryMode) -> What {
-    match mode.value() {
-        0o40000 => What::Folder,
-        // 100664 was written by early versions of Git.
-        0o100_644 | 0o100_755 | 0o100_664 => What::Leaf(EntryKind::File),
-        0o120_000 => What::Leaf(EntryKind::Symlink),
-        0o160_000 => What::Leaf(EntryKind::Submodule),
-        _ => What::Leaf(EntryKind::Odd),
-    }
-}
-
-/// The name itself when it is harmless, otherwise something that can be printed.
-fn shown_name(name: &[u8]) -> String {
-    match std::str::from_utf8(name) {
-        Ok(text) if check::name_problem(name).is_none() => text.to_owned(),
-        _ => printable(&String::from_utf8_lossy(name)),
-    }
-}
-
-/// One folder, with all below it.
+/// One folder, with everything below it.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: String,
     id: ObjectId,
-    /// `None` for one that was left out.
+    /// `None` for a folder that was left out.
     table: Option<Table>,
-    /// Those of the table, in its order, up to where a budget ended.
+    /// The folders of the table, in its order, up to the entry at which a budget ended.
     folders: Vec<Arc<Folder>>,
     problems: Vec<TreeProblem>,
-    /// Entries that are no folders, in it and below.
+    /// How many entries in it and below are no folders.
     files: usize,
-    /// Folders below it.
+    /// How many folders are below it.
     below: usize,
-    /// Whether something in it or below it was left out.
-    faulty: bool,
-    /// Whether that may be because of what was read before it: then it is never used again.
-    cut: bool,
-    /// How many of the table's entries count.
-    most: usize,
+    /// Whether anything in it or below was left out.
+    is_incomplete: bool,
+    /// Whether a budget ended in it or below. That depends on the folders that were read before, so such a folder is read again.
+    is_cut: bool,
+    /// How many of the table's entries were read.
+    read_entries: usize,
 }
 
-/// A folder and all below it, read within budgets.
+/// A tree that was read within budgets.
 pub(super) struct Listing {
+    /// The folder at the top.
     pub root: Arc<Folder>,
+    /// What was left out, and why.
     pub problems: Vec<TreeProblem>,
 }
 
-/// Lists a tree within budgets. Folders of `before` that are the same are not read again; the result does not depend on
-/// it.
+/// Lists a tree within budgets. Folders that `before` has unchanged are not read again. The result is the same with and without
+/// `before`.
 pub(super) fn list(
     objects: &HandleArc,
     (id, path): (ObjectId, &str),
@@ -231,8 +54,7 @@ pub(super) fn list(
 ) -> Result<Listing, GitError> {
     let mut reader = Reader { objects, limits, interrupt, files: 0, folders: 0, full: None };
     let root = reader.read(id, path.to_owned(), 0, before)?;
-    let mut problems = Vec::new();
-    root.collect_problems(&mut problems);
+    let mut problems = root.all_problems();
     if let Some(what) = reader.full {
         let most = limits.files;
         let message = format!("there are more than {most} {what}; the rest is not read");
@@ -252,20 +74,20 @@ struct Reader<'a> {
     limits: Limits,
     interrupt: &'a AtomicBool,
     files: usize,
-    /// Counted apart: folders that hold only folders can be many with few objects.
+    /// Counted separately, because a few tree objects can make very many folders.
     folders: usize,
-    /// What there is too much of: the rest is not read.
+    /// What there are too many of. Then the rest is not read.
     full: Option<&'static str>,
 }
 
 impl Reader<'_> {
-    /// Whether all of a folder fits what is left of the budgets.
+    /// Whether the budgets have room for a whole folder.
     fn fits(&self, folder: &Folder) -> bool {
         self.files + folder.files <= self.limits.files
             && self.folders + folder.below <= self.limits.files
     }
 
-    /// Reads a folder. Calls itself as deep as the budget allows.
+    /// Reads a folder and those below, as deep as the budget allows.
     fn read(
         &mut self,
         id: ObjectId,
@@ -274,7 +96,7 @@ impl Reader<'_> {
         before: Option<&Arc<Folder>>,
     ) -> Result<Arc<Folder>, GitError> {
         let before = before.filter(|before| before.path == path);
-        if let Some(same) = before.filter(|b| b.id == id && !b.cut && self.fits(b)) {
+        if let Some(same) = before.filter(|b| b.id == id && !b.is_cut && self.fits(b)) {
             self.files += same.files;
             self.folders += same.below;
             return Ok(Arc::clone(same));
@@ -290,12 +112,11 @@ impl Reader<'_> {
             problems: Vec::new(),
             files: 0,
             below: 0,
-            faulty: false,
-            cut: false,
-            most: 0,
+            is_incomplete: false,
+            is_cut: false,
+            read_entries: 0,
         };
-        let mut bytes = Vec::new();
-        if tree_bytes(self.objects, &id, &mut bytes)? {
+        if let Some(bytes) = tree_bytes(self.objects, &id)? {
             if let Some(table) = Table::parse(bytes, id.kind()) {
                 self.enter(&mut folder, table, depth, before)?;
             } else {
@@ -308,7 +129,7 @@ impl Reader<'_> {
         Ok(Arc::new(folder))
     }
 
-    /// Reads what is in a folder.
+    /// Reads the entries of a folder.
     fn enter(
         &mut self,
         folder: &mut Folder,
@@ -316,8 +137,8 @@ impl Reader<'_> {
         depth: usize,
         before: Option<&Arc<Folder>>,
     ) -> Result<(), GitError> {
-        // Both in the same order: one walk finds for each folder the one before.
-        let known = before.filter(|before| table.orderly && before.is_orderly());
+        // When both are sorted, one walk finds the earlier version of each folder.
+        let known = before.filter(|before| table.is_sorted() && before.is_sorted());
         let mut known = known.map(|before| before.folders.as_slice()).unwrap_or_default();
         for item in table.items() {
             match item.what {
@@ -325,7 +146,7 @@ impl Reader<'_> {
                 What::Leaf(_) => {
                     self.files += 1;
                     folder.files += 1;
-                    folder.most += 1;
+                    folder.read_entries += 1;
                 }
                 What::Folder if depth >= self.limits.depth => {
                     let message = format!(
@@ -333,7 +154,7 @@ impl Reader<'_> {
                         self.limits.depth
                     );
                     folder.leave_out(Some(item.name), message, "move it up");
-                    folder.most += 1;
+                    folder.read_entries += 1;
                 }
                 What::Folder if self.folders >= self.limits.files => self.full = Some("folders"),
                 What::Folder => {
@@ -348,13 +169,13 @@ impl Reader<'_> {
                     let inner = self.read(item.object(), path, depth + 1, known.first())?;
                     folder.files += inner.files;
                     folder.below += inner.below + 1;
-                    folder.faulty |= inner.faulty;
+                    folder.is_incomplete |= inner.is_incomplete;
                     folder.folders.push(inner);
-                    folder.most += 1;
+                    folder.read_entries += 1;
                 }
             }
             if self.full.is_some() {
-                (folder.cut, folder.faulty) = (true, true);
+                (folder.is_cut, folder.is_incomplete) = (true, true);
                 break;
             }
         }
@@ -364,8 +185,8 @@ impl Reader<'_> {
 }
 
 impl Folder {
-    fn is_orderly(&self) -> bool {
-        self.table.as_ref().is_some_and(|table| table.orderly)
+    fn is_sorted(&self) -> bool {
+        self.table.as_ref().is_some_and(Table::is_sorted)
     }
 
     /// The last part of its path.
@@ -381,24 +202,26 @@ impl Folder {
     fn leave_out(&mut self, name: Option<&[u8]>, message: String, hint: &str) {
         let path = name.map_or_else(|| self.path.clone(), |name| self.path_of(name));
         self.problems.push(left_out(&path, message, hint));
-        self.faulty = true;
+        self.is_incomplete = true;
     }
 
-    fn collect_problems(&self, into: &mut Vec<TreeProblem>) {
-        if self.faulty {
-            into.extend(self.problems.iter().cloned());
-            self.folders.iter().for_each(|folder| folder.collect_problems(into));
+    /// The problems in it and below.
+    fn all_problems(&self) -> Vec<TreeProblem> {
+        if !self.is_incomplete {
+            return Vec::new();
         }
+        let below = self.folders.iter().flat_map(|folder| folder.all_problems());
+        self.problems.iter().cloned().chain(below).collect()
     }
 
-    /// The entries that count.
+    /// The entries that were read.
     fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.table.iter().flat_map(Table::items).take(self.most)
+        self.table.iter().flat_map(Table::items).take(self.read_entries)
     }
 
     /// The folder of this name, if it was read.
     fn folder(&self, name: &[u8]) -> Option<&Arc<Folder>> {
-        if self.is_orderly() {
+        if self.is_sorted() {
             let order_of =
                 |folder: &Arc<Folder>| order((folder.name(), What::Folder), (name, What::Folder));
             let at = self.folders.binary_search_by(order_of).ok()?;
@@ -407,22 +230,23 @@ impl Folder {
         self.folders.iter().find(|folder| folder.name() == name)
     }
 
-    /// All entries that are no folders, in it and below, sorted by path.
+    /// All entries in it and below that are no folders, sorted by path.
     pub fn entries(&self) -> Vec<TreeEntry> {
         let mut entries = Vec::with_capacity(self.files);
         self.visit(&mut |entry| entries.push(entry));
-        // They are, in every honest tree.
+        // The trees that Git writes are sorted already.
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         entries
     }
 
+    /// Calls `each` for every entry in it and below that is no folder.
     fn visit(&self, each: &mut impl FnMut(TreeEntry)) {
         let mut folders = self.folders.iter();
         for item in self.items() {
             match item.what {
                 What::Leaf(_) => each(self.entry(&item)),
                 What::Folder => {
-                    // Those that were left out are not in the list.
+                    // A folder that was left out is not in `folders`.
                     let path = self.path_of(item.name);
                     if folders.as_slice().first().is_some_and(|folder| folder.path == path)
                         && let Some(folder) = folders.next()
@@ -434,13 +258,13 @@ impl Folder {
         }
     }
 
-    /// Something that is no folder.
+    /// The entry of something that is no folder.
     fn entry(&self, item: &Item<'_>) -> TreeEntry {
         let kind = item.kind().unwrap_or(EntryKind::Odd);
         TreeEntry { path: self.path_of(item.name), id: item.object().to_string(), kind }
     }
 
-    /// What is at a path below it. `None`: that is not known here.
+    /// Finds what is at a path below it. `None` when the path leads into a folder that was left out.
     pub fn find(&self, path: &str) -> Option<Found> {
         let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
         let mut at = self;
@@ -462,12 +286,10 @@ impl Folder {
         Some(Found::Folder(at.id))
     }
 
-    /// The entries in which two listings of one path differ. `None` when that cannot be said: something was left out of
-    /// one of them, or a tree is not sorted.
+    /// The entries that differ between two listings of the same path. `None` when that is not known, because something was left
+    /// out or a tree is not sorted.
     pub fn changes(self: &Arc<Self>, new: &Arc<Self>) -> Option<Vec<EntryChange>> {
-        let mut changes = Vec::new();
-        compare(self, new, &mut changes)?;
-        Some(changes)
+        compare(self, new)
     }
 }
 
@@ -479,54 +301,56 @@ pub(super) enum Found {
     Nothing,
 }
 
-fn compare(old: &Arc<Folder>, new: &Arc<Folder>, changes: &mut Vec<EntryChange>) -> Option<()> {
-    if [old, new].iter().any(|folder| folder.faulty || !folder.is_orderly()) {
+/// See [`Folder::changes`].
+fn compare(old: &Arc<Folder>, new: &Arc<Folder>) -> Option<Vec<EntryChange>> {
+    let mut changes = Vec::new();
+    if [old, new].iter().any(|folder| folder.is_incomplete || !folder.is_sorted()) {
         return None;
     }
     if Arc::ptr_eq(old, new) {
-        return Some(());
+        return Some(changes);
     }
     let (mut olds, mut news) = (old.items().peekable(), new.items().peekable());
-    // Nothing was left out, so there is one for each folder among the entries.
+    // Nothing was left out, so `folders` has one for each folder among the entries.
     let (mut old_folders, mut new_folders) = (old.folders.iter(), new.folders.iter());
     loop {
         let order = match (olds.peek(), news.peek()) {
             (Some(old), Some(new)) => old.order(new),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (None, None) => return Some(()),
+            (None, None) => return Some(changes),
         };
         let was = if order.is_le() { olds.next() } else { None };
         let is = if order.is_ge() { news.next() } else { None };
-        // Equal in this order are only two folders, or two that are none.
+        // A folder and something else are never equal in this order.
         match (was, is) {
             (Some(was), Some(_)) if was.what == What::Folder => {
                 let (was, is) = (old_folders.next()?, new_folders.next()?);
-                compare(was, is, changes)?;
+                changes.extend(compare(was, is)?);
             }
             (Some(was), Some(is)) => {
                 if (was.id, was.what) != (is.id, is.what) {
                     let entry = new.entry(&is);
-                    changes.push(EntryChange { old: was.kind(), ..came(entry) });
+                    changes.push(EntryChange { old: was.kind(), ..added(entry) });
                 }
             }
             (Some(was), None) if was.what == What::Folder => {
-                old_folders.next()?.visit(&mut |entry| changes.push(went(entry)));
+                old_folders.next()?.visit(&mut |entry| changes.push(removed(entry)));
             }
-            (Some(was), None) => changes.push(went(old.entry(&was))),
+            (Some(was), None) => changes.push(removed(old.entry(&was))),
             (None, Some(is)) if is.what == What::Folder => {
-                new_folders.next()?.visit(&mut |entry| changes.push(came(entry)));
+                new_folders.next()?.visit(&mut |entry| changes.push(added(entry)));
             }
-            (None, Some(is)) => changes.push(came(new.entry(&is))),
+            (None, Some(is)) => changes.push(added(new.entry(&is))),
             (None, None) => return None,
         }
     }
 }
 
-fn came(entry: TreeEntry) -> EntryChange {
+fn added(entry: TreeEntry) -> EntryChange {
     EntryChange { path: entry.path.clone(), old: None, new: Some(entry) }
 }
 
-fn went(entry: TreeEntry) -> EntryChange {
+fn removed(entry: TreeEntry) -> EntryChange {
     EntryChange { path: entry.path, old: Some(entry.kind), new: None }
 }

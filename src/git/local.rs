@@ -1,5 +1,5 @@
-//! What lies on this machine, seen like a fetched commit: a folder (work that is not committed yet), and a commit of a
-//! local repository.
+//! Reads files of this machine like a fetched commit: a folder, whose changes need not be committed, or a commit of a local
+//! repository.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,11 +13,12 @@ use sha2::{Digest, Sha256};
 
 use super::error::{nearest, printable};
 use super::protocol::cause;
+use super::snapshot::TreeRequest;
 use super::store::open_objects;
 use super::{GitError, Limits, Snapshot, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 
-/// A folder on disk. Links are listed, never followed; `.git` is left out. Ids are the SHA-256 of the content.
+/// A folder on disk. Links are listed and never followed, and `.git` is left out. The id of a file is the SHA-256 of its content.
 #[derive(Debug)]
 pub struct Folder {
     root: PathBuf,
@@ -26,7 +27,7 @@ pub struct Folder {
     problems: Vec<TreeProblem>,
 }
 
-/// The top of the Git work tree that holds `dir`, or `dir` itself when there is none. Absolute, links resolved.
+/// The top of the Git work tree that contains `dir`, or `dir` itself if there is none. The path is absolute, without links.
 #[must_use]
 pub fn repository_root(dir: &Path) -> PathBuf {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
@@ -35,7 +36,7 @@ pub fn repository_root(dir: &Path) -> PathBuf {
 }
 
 impl Folder {
-    /// Lists `path` (relative to `root`, see [`repository_root`]) and hashes its files.
+    /// Lists the folder `path` below `root` (see [`repository_root`]), and hashes its files.
     ///
     /// # Errors
     /// [`GitError::InvalidPath`], [`GitError::PathMissing`], [`GitError::PathNotAFolder`], [`GitError::StorageFailed`].
@@ -66,7 +67,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder `dir` inside of the work tree that holds it: paths are relative to the top of that work tree.
+    /// Lists the folder `dir`. Paths are relative to the top of the work tree that contains it.
     ///
     /// # Errors
     /// Those of [`Folder::open`].
@@ -82,87 +83,63 @@ impl Folder {
         Self::open(&root, path, limits)
     }
 
+    /// Lists everything below `start`.
     fn walk(&mut self, start: &str, limits: &Limits) -> Result<(), GitError> {
         let mut open = vec![(start.to_owned(), 0)];
         let mut folders = 0;
         while let Some((at, depth)) = open.pop() {
-            let listing = fs::read_dir(self.root.join(&at));
-            let listing = match listing {
+            let listing = match fs::read_dir(self.root.join(&at)) {
                 Ok(listing) => listing,
                 Err(error) if at == start => {
                     return Err(GitError::storage("list the folder", &error));
                 }
                 Err(error) => {
-                    self.leave_out(
-                        &at,
-                        format!("the folder cannot be listed: {error}"),
-                        "check its permissions",
-                    );
+                    let message = format!("the folder cannot be listed: {error}");
+                    self.leave_out(&at, message, "check its permissions");
                     continue;
                 }
             };
             for entry in listing {
                 let entry = entry.map_err(|error| GitError::storage("list the folder", &error))?;
-                let name = entry.file_name();
-                if name == ".git" {
-                    continue;
-                }
-                let odd = check::name_problem(name.as_encoded_bytes()).is_some();
-                let name = match name.to_str() {
-                    Some(text) if !odd => text.to_owned(),
-                    _ => printable(&name.to_string_lossy()),
-                };
-                let below = if at.is_empty() { name } else { format!("{at}/{name}") };
-                let meta = entry
-                    .file_type()
-                    .map_err(|error| GitError::storage("list the folder", &error))?;
-                if meta.is_dir() && !odd {
-                    folders += 1;
-                    if depth >= limits.depth {
-                        let message = format!(
-                            "folders are nested deeper than {} levels; it is not read",
-                            limits.depth
-                        );
-                        self.leave_out(&below, message, "move it up");
-                    } else if folders > limits.files {
-                        let message = format!(
-                            "there are more than {} folders; the rest is not read",
-                            limits.files
-                        );
-                        self.leave_out(start, message, "choose a smaller folder");
+                let Some(found) = Found::new(&entry, &at)? else { continue };
+                if !found.is_folder {
+                    if self.entries.len() >= limits.files {
+                        self.leave_out_rest(start, limits.files, "files");
                         return Ok(());
-                    } else {
-                        open.push((below, depth + 1));
                     }
+                    self.add(found, &entry.path());
                     continue;
                 }
-                if self.entries.len() >= limits.files {
-                    let message =
-                        format!("there are more than {} files; the rest is not read", limits.files);
-                    self.leave_out(start, message, "choose a smaller folder");
+                folders += 1;
+                if depth >= limits.depth {
+                    let message = format!(
+                        "folders are nested deeper than {} levels; it is not read",
+                        limits.depth
+                    );
+                    self.leave_out(&found.path, message, "move it up");
+                } else if folders > limits.files {
+                    self.leave_out_rest(start, limits.files, "folders");
                     return Ok(());
+                } else {
+                    open.push((found.path, depth + 1));
                 }
-                let kind = if odd {
-                    EntryKind::Odd
-                } else if meta.is_symlink() {
-                    EntryKind::Symlink
-                } else if meta.is_file() {
-                    EntryKind::File
-                } else {
-                    EntryKind::Odd
-                };
-                let id = if kind == EntryKind::File {
-                    self.content_id(&entry.path())
-                } else {
-                    String::new()
-                };
-                self.entries.push(TreeEntry { path: below, id, kind });
             }
         }
         Ok(())
     }
 
-    /// Files beyond the budget are not read; they have no id, and reading them fails.
+    fn add(&mut self, found: Found, on_disk: &Path) {
+        let Found { path, kind, .. } = found;
+        let id = if kind == EntryKind::File { self.content_id(on_disk) } else { String::new() };
+        self.entries.push(TreeEntry { path, id, kind });
+    }
+
+    fn leave_out_rest(&mut self, start: &str, most: usize, what: &str) {
+        let message = format!("there are more than {most} {what}; the rest is not read");
+        self.leave_out(start, message, "choose a smaller folder");
+    }
+
+    /// The id of a file. A file that is too large has no id, and reading it fails.
     fn content_id(&self, path: &Path) -> String {
         read_at_most(path, self.file_bytes)
             .ok()
@@ -174,6 +151,46 @@ impl Folder {
     fn leave_out(&mut self, path: &str, message: String, hint: &str) {
         let path = if path.is_empty() { "." } else { path }.to_owned();
         self.problems.push(TreeProblem { path, message, hint: Some(hint.to_owned()) });
+    }
+}
+
+/// An entry of a folder on disk.
+struct Found {
+    /// Relative to the root. A name that may do harm is replaced by a printable one.
+    path: String,
+    is_folder: bool,
+    /// What it is, if it is no folder.
+    kind: EntryKind,
+}
+
+impl Found {
+    /// The entry of the folder at `folder`; `None` for `.git`.
+    fn new(entry: &fs::DirEntry, folder: &str) -> Result<Option<Self>, GitError> {
+        let name = entry.file_name();
+        if name == ".git" {
+            return Ok(None);
+        }
+        let is_odd = check::name_problem(name.as_encoded_bytes()).is_some();
+        let name = match name.to_str() {
+            Some(text) if !is_odd => text.to_owned(),
+            _ => printable(&name.to_string_lossy()),
+        };
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        let file_type =
+            entry.file_type().map_err(|error| GitError::storage("list the folder", &error))?;
+        let kind = if is_odd { EntryKind::Odd } else { kind_of(file_type) };
+        Ok(Some(Self { path, is_folder: file_type.is_dir() && !is_odd, kind }))
+    }
+}
+
+/// What something on disk is that is no folder.
+fn kind_of(file_type: fs::FileType) -> EntryKind {
+    if file_type.is_symlink() {
+        EntryKind::Symlink
+    } else if file_type.is_file() {
+        EntryKind::File
+    } else {
+        EntryKind::Odd
     }
 }
 
@@ -202,13 +219,7 @@ impl RepositoryTree for Folder {
             if meta.is_dir() {
                 continue;
             }
-            let kind = if meta.is_symlink() {
-                EntryKind::Symlink
-            } else if meta.is_file() {
-                EntryKind::File
-            } else {
-                EntryKind::Odd
-            };
+            let kind = kind_of(meta.file_type());
             if kind == EntryKind::File && index + 1 < parts.len() {
                 return Ok(None);
             }
@@ -224,7 +235,7 @@ impl RepositoryTree for Folder {
             return Err(TreeError::NotAFile { path: path() });
         }
         let unreadable = |reason: String| TreeError::Unreadable { path: path(), reason };
-        // Looked up again: it may have become a link meanwhile.
+        // The file may have become a link meanwhile.
         match self.lookup(&entry.path)? {
             Some(now) if now.kind == EntryKind::File => {}
             _ => return Err(unreadable("it is no longer a file".into())),
@@ -238,7 +249,7 @@ impl RepositoryTree for Folder {
     }
 }
 
-/// `None` when there is more.
+/// Reads a file; `None` if it is longer than `limit`.
 fn read_at_most(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut content = Vec::new();
     fs::File::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut content)?;
@@ -253,8 +264,9 @@ fn sha256(content: &[u8]) -> String {
     })
 }
 
-/// A commit of the repository on disk at or around `repo_dir`: `rev` is a branch, a tag, `HEAD`, a remote branch (`origin/main`), a commit id, also
-/// shortened, or what Git makes one commit of (`HEAD~1`, `main^2`). Reads no configuration but the repository's own format.
+/// Reads a commit of the repository on disk at or around `repo_dir`. `rev` is a branch, a tag, `HEAD`, a remote branch
+/// (`origin/main`), a commit id (also a shortened one), or any other expression for one commit (`HEAD~1`, `main^2`). No
+/// configuration is read but the repository's own format.
 ///
 /// # Errors
 /// [`GitError::StorageFailed`] when there is no repository, [`GitError::RefNotFound`], and those of [`super::Remote::snapshot`].
@@ -273,13 +285,14 @@ pub fn open_local(
     let missing = || GitError::RefNotFound {
         kind: "revision",
         name: printable(rev),
-        nearest: branches(&repo, rev),
+        nearest: similar_refs(&repo, rev),
     };
     let commit = resolve_local(&repo, rev).ok_or_else(missing)?;
     let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)
         .map_err(|error| GitError::storage("open the repository's objects", &error))?;
     let never = AtomicBool::new(false);
-    Snapshot::read_from(objects.to_cache_arc(), commit, &path, limits, &never, None)
+    let request = TreeRequest { commit, path: &path, limits, interrupt: &never, before: None };
+    Snapshot::read_from(objects.to_cache_arc(), request)
 }
 
 fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
@@ -290,20 +303,21 @@ fn resolve_local(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
             return Some(id.detach());
         }
     }
-    // Git's own syntax comes last: it takes names apart, and a ref or an id is meant as it is written. A range is no commit.
+    // A ref or an id is taken as it is written, so Git's syntax for expressions comes last. A range is no commit.
     let parsed = || repo.rev_parse_single(rev).ok().map(gix::Id::detach);
     let object = repo.find_object(shortened(repo, rev).or_else(parsed)?).ok()?;
     object.peel_to_kind(gix::objs::Kind::Commit).ok().map(|commit| commit.id)
 }
 
-/// The only object whose id begins so.
+/// The object with this shortened id, if there is only one.
 fn shortened(repo: &gix::Repository, rev: &str) -> Option<ObjectId> {
     let hex = rev.len() >= 4 && rev.bytes().all(|byte| byte.is_ascii_hexdigit());
     let prefix = hex.then(|| gix::hash::Prefix::from_hex(rev).ok()).flatten()?;
     repo.objects.lookup_prefix(prefix, None).ok().flatten()?.ok()
 }
 
-fn branches(repo: &gix::Repository, rev: &str) -> Vec<String> {
+/// Names of refs that look like `rev`.
+fn similar_refs(repo: &gix::Repository, rev: &str) -> Vec<String> {
     let Ok(references) = repo.references() else { return Vec::new() };
     let Ok(all) = references.all() else { return Vec::new() };
     let names: Vec<String> =
@@ -312,81 +326,5 @@ fn branches(repo: &gix::Repository, rev: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example() -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join(".git")).unwrap();
-        fs::create_dir_all(dir.path().join("prod/sub")).unwrap();
-        fs::write(dir.path().join("prod/a.yaml"), "a: 1\n").unwrap();
-        fs::write(dir.path().join("prod/sub/b.yaml"), "b: 1\n").unwrap();
-        fs::write(dir.path().join("outside.md"), "text").unwrap();
-        dir
-    }
-
-    #[test]
-    fn g6_a_folder_is_listed_like_a_commit() {
-        let dir = example();
-        let tree = Folder::open(dir.path(), "./prod", Limits::default()).unwrap();
-        let paths: Vec<&str> = tree.entries().iter().map(|entry| entry.path.as_str()).collect();
-        assert_eq!(paths, ["prod/a.yaml", "prod/sub/b.yaml"]);
-        assert_eq!(&*tree.read(&tree.entries()[0], 100).unwrap(), b"a: 1\n");
-        assert_eq!(tree.entries()[0].id.len(), 64);
-        let outside = tree.lookup("outside.md").unwrap().unwrap();
-        assert_eq!(&*tree.read(&outside, 100).unwrap(), b"text");
-        assert_eq!(tree.lookup("prod").unwrap(), None);
-        assert_eq!(tree.lookup("../x").unwrap(), None);
-        assert_eq!(tree.lookup("prod/a.yaml/x").unwrap(), None);
-        let error = tree.read(&outside, 3).unwrap_err();
-        assert_eq!(error, TreeError::TooLarge { path: "outside.md".into(), limit: 3 });
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn v19_links_are_listed_but_never_followed() {
-        let dir = example();
-        let secret = dir.path().join("secret");
-        fs::write(&secret, "s3cret").unwrap();
-        std::os::unix::fs::symlink(&secret, dir.path().join("prod/link.yaml")).unwrap();
-        std::os::unix::fs::symlink(dir.path(), dir.path().join("prod/loop")).unwrap();
-        let tree = Folder::open(dir.path(), "prod", Limits::default()).unwrap();
-        let links: Vec<_> =
-            tree.entries().iter().filter(|entry| entry.kind == EntryKind::Symlink).collect();
-        assert_eq!(links.len(), 2);
-        for link in links {
-            assert!(matches!(tree.read(link, 100), Err(TreeError::NotAFile { .. })));
-        }
-        let through = tree.lookup("prod/loop/secret").unwrap().unwrap();
-        assert_eq!(through.kind, EntryKind::Symlink);
-        let forged = TreeEntry { kind: EntryKind::File, ..through };
-        assert!(matches!(tree.read(&forged, 100), Err(TreeError::Unreadable { .. })));
-        let error = Folder::open(dir.path(), "prod/loop", Limits::default()).unwrap_err();
-        assert_eq!(error.reason(), "PathNotAFolder");
-    }
-
-    #[test]
-    fn g6_budgets_become_problems() {
-        let dir = example();
-        let one = Limits { files: 1, ..Limits::default() };
-        let tree = Folder::open(dir.path(), "", one).unwrap();
-        assert_eq!((tree.entries().len(), tree.problems().len()), (1, 1));
-        let flat = Limits { depth: 1, ..Limits::default() };
-        let tree = Folder::open(dir.path(), "", flat).unwrap();
-        assert_eq!(tree.problems()[0].path, "prod/sub");
-        let small = Limits { file_bytes: 2, ..Limits::default() };
-        let tree = Folder::open(dir.path(), "prod", small).unwrap();
-        assert!(matches!(tree.read(&tree.entries()[0], 100), Err(TreeError::TooLarge { .. })));
-    }
-
-    #[test]
-    fn the_work_tree_around_a_folder_is_found() {
-        let dir = example();
-        let top = dir.path().canonicalize().unwrap();
-        assert_eq!(repository_root(&dir.path().join("prod/sub")), top);
-        let tree = Folder::containing(&dir.path().join("prod/sub"), Limits::default()).unwrap();
-        assert_eq!(tree.entries()[0].path, "prod/sub/b.yaml");
-        let missing = Folder::open(&top, "nowhere", Limits::default()).unwrap_err();
-        assert_eq!(missing.reason(), "PathMissing");
-    }
-}
+#[path = "tests/local.rs"]
+mod tests;

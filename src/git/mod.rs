@@ -1,18 +1,18 @@
-//! Everything that knows Git: which commit a ref is, fetching it, and reading its tree without a checkout.
+//! Everything that knows Git: finds the commit of a ref, fetches it, and reads its tree without a checkout.
 //!
 //! ```text
-//! Remote::resolve ─► ls-refs, one listing of one ref            (protocol, http)
-//! Remote::fetch ───► exactly that commit, depth 1, into a store (protocol, http, store)
-//! Remote::snapshot ► the tree below a path, within budgets      (snapshot); blobs are read on demand
-//! open_local, Folder: the same view of a local repository's commit, or of a plain folder
+//! Remote::resolve ─► ls-refs: lists one ref                     (protocol, http)
+//! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, store)
+//! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
+//! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
 //! ```
-//! No `git` binary is run, no configuration of the machine is read, nothing from a repository is executed, links and
-//! submodules are never followed. gix blocks, so it runs on blocking threads; each attempt has a deadline that ends its
-//! network waits and sets gix's interrupt flag. At most one attempt per store folder can be in flight (attempt).
+//! No `git` binary is run, no configuration of the machine is read, and nothing from a repository is executed. Links and submodules are
+//! never followed. gix blocks, so it runs on blocking threads. Each attempt has a deadline, which ends its waits for the network and sets
+//! gix's interrupt flag. At most one attempt runs for each store folder (attempt).
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
-    reason = "this is where Git, the disk and the clock are touched"
+    reason = "this module uses Git, the disk and the clock"
 )]
 
 mod attempt;
@@ -21,9 +21,11 @@ mod error;
 mod http;
 mod listing;
 mod local;
+mod objects;
 mod protocol;
 mod snapshot;
 mod store;
+mod table;
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -41,21 +43,23 @@ pub use self::snapshot::Snapshot;
 pub use convoke_core::git::{CommitInfo, Revision};
 
 use self::attempt::{Control, Turn};
-use self::check::Target;
+use self::check::{Schemes, Target};
 use self::http::Session;
+use self::protocol::RefKind;
+use self::snapshot::TreeRequest;
 use self::store::{Generation, Store};
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
 
-/// Sideband framing and progress messages around a pack.
-const FRAMING_BYTES: u64 = 1024 * 1024;
+/// Bytes that the sideband's framing and progress messages may add to a pack.
+const MAX_FRAMING_BYTES: u64 = 1024 * 1024;
 
-/// What a repository may cost.
+/// How large a repository may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one received pack. One object may take twice as much in memory.
     pub pack_bytes: u64,
-    /// Files (and, counted apart, folders) below the synced path.
+    /// Files below the synced path. The same number is allowed of folders.
     pub files: usize,
     /// Bytes of one file.
     pub file_bytes: u64,
@@ -74,23 +78,23 @@ impl Default for Limits {
 pub struct RemoteOptions {
     /// `https://…` (or `http://…` where the dialler allows it).
     pub url: String,
-    /// What to follow; nothing set means branch `main`.
+    /// The branch, tag or commit to follow. None of them means branch `main`.
     pub reference: GitRef,
     /// How long one resolve, fetch or snapshot may take.
     pub timeout: Duration,
-    /// How long a server may send nothing while a commit is fetched.
+    /// How long the server may send nothing while a commit is fetched.
     pub silence: Duration,
-    /// Makes the connections, and knows which are allowed.
+    /// Makes the connections, and checks that they are allowed.
     pub dialler: Dialler,
-    /// Certificates (PEM, one after the other) of authorities that are trusted beside those of the system.
+    /// Certificates, in PEM, of authorities that are trusted besides those of the system.
     pub roots: Option<Vec<u8>>,
-    /// A folder that belongs to this remote alone. Made when needed; survives restarts.
+    /// A folder for fetched objects that belongs to this remote only. It is created when needed, and survives restarts.
     pub store: PathBuf,
     /// Budgets.
     pub limits: Limits,
 }
 
-/// One repository and ref, its connection and its store. Cheap to keep between polls; `Clone` shares all of it.
+/// One repository and ref, with its connection and its store. It is kept between polls. A clone shares everything.
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
@@ -112,7 +116,7 @@ struct Inner {
     store: Store,
     /// Shared with every remote of the same store folder.
     turn: Arc<Turn>,
-    /// The last snapshot: asking for it again costs nothing.
+    /// The last snapshot, so that it need not be read again.
     last: Mutex<Option<Cached>>,
 }
 
@@ -123,7 +127,7 @@ struct Cached {
 }
 
 impl Remote {
-    /// Checks URL and ref. Dials nothing and touches no disk.
+    /// Checks the URL and the ref. It opens no connection, and does not use the disk.
     ///
     /// # Errors
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
@@ -131,7 +135,9 @@ impl Remote {
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
         let RemoteOptions { url, reference, timeout, silence, dialler, roots, store, limits } =
             options;
-        let url = check::url(&url, dialler.allows_plain_http())?;
+        let schemes =
+            if dialler.allows_plain_http() { Schemes::HttpToo } else { Schemes::HttpsOnly };
+        let url = check::url(&url, schemes)?;
         let target = check::target(&reference)?;
         let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
         let client = dialler.client(&url, ClientOptions { user_agent, roots: roots.as_deref() })?;
@@ -150,32 +156,32 @@ impl Remote {
         })
     }
 
-    /// The commit that the ref is now: one `ls-refs`, filtered to the ref. A pinned commit asks nobody.
+    /// Asks the server for the current commit of the ref, by one `ls-refs` for this ref. A pinned commit needs no request.
     ///
     /// # Errors
     /// [`GitError::RefNotFound`], [`GitError::EmptyRepository`], [`GitError::Timeout`] and what a connection can meet.
     pub async fn resolve(&self) -> Result<Revision, GitError> {
-        let (tag, name) = match &self.inner.target {
+        let (kind, name) = match &self.inner.target {
             Target::Commit(id) => {
                 return Ok(Revision { commit: id.to_string(), name: String::new() });
             }
-            Target::Branch(name) => (false, name.clone()),
-            Target::Tag(name) => (true, name.clone()),
+            Target::Branch(name) => (RefKind::Branch, name.clone()),
+            Target::Tag(name) => (RefKind::Tag, name.clone()),
         };
         self.attempt("asking the server for the ref", move |inner, control| {
-            let limit = protocol::LISTING_BYTES;
+            let limit = protocol::MAX_LISTING_BYTES;
             let too_large = GitError::AnswerTooLarge { limit };
             let session = inner.session(control, None, limit, too_large);
-            let commit = protocol::resolve(session, &inner.url, tag, &name)?.to_string();
+            let commit = protocol::resolve(session, &inner.url, kind, &name)?.to_string();
             Ok(Revision { commit, name })
         })
         .await
     }
 
-    /// Brings the commit into the store, with its tree and without history. Does nothing when it is there.
+    /// Fetches the commit into the store, with its tree and without history. Does nothing if it is there already.
     ///
     /// # Errors
-    /// [`GitError::CommitGone`]: resolve again at once (the ref moved meanwhile). [`GitError::CommitRefused`] for a pinned
+    /// [`GitError::CommitGone`] when the ref has moved meanwhile: the caller resolves again at once. [`GitError::CommitRefused`] for a pinned
     /// commit that the server does not hand out. [`GitError::PackTooLarge`], [`GitError::CorruptData`],
     /// [`GitError::StorageFailed`], [`GitError::Timeout`], [`GitError::Silent`] and what a connection can meet.
     pub async fn fetch(&self, revision: &Revision) -> Result<(), GitError> {
@@ -204,7 +210,7 @@ impl Remote {
         .await
     }
 
-    /// Runs blocking work with a deadline, one at a time.
+    /// Runs blocking work with a deadline. One attempt at a time runs for the store folder.
     async fn attempt<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -212,13 +218,13 @@ impl Remote {
     ) -> Result<T, GitError> {
         let inner = Arc::clone(&self.inner);
         let work = move |control: &Control| work(&inner, control);
-        // gix trusts offsets in files on disk; a damaged file can make it panic.
+        // gix trusts offsets in files on disk, so a damaged file can make it panic.
         let panicked = || self.inner.distrust_store();
         self.inner.turn.run(what, self.inner.timeout, work, panicked).await
     }
 }
 
-/// Memory that one decoded object may take.
+/// Bytes of memory that one decoded object may take.
 fn object_bytes(limits: &Limits) -> usize {
     usize::try_from(limits.pack_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
 }
@@ -235,6 +241,7 @@ impl Inner {
         Session::new(self.client.clone(), bounds, silence, answer_bytes, too_large)
     }
 
+    /// Fetches a commit: on top of the one before if that works, otherwise into a fresh store.
     fn fetch(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
         let current = self.store.current(&control.interrupt)?;
         let current = current.filter(|now| now.kind() == want.kind() && !now.is_damaged());
@@ -249,7 +256,7 @@ impl Inner {
             if let Some(have) = now.usable_tip() {
                 match self.fetch_into(now, want, have, control) {
                     Ok(()) => return Ok(()),
-                    // Whatever is wrong with building on what we have, a fresh store does not have it.
+                    // A fresh store does not have the damage.
                     Err(GitError::CorruptData { detail }) => {
                         tracing::warn!(
                             url = self.url,
@@ -264,7 +271,7 @@ impl Inner {
         self.fetch_anew(want, control)
     }
 
-    /// Adds what the commit has beyond `have`.
+    /// Fetches the objects of the commit that `have` lacks.
     fn fetch_into(
         &self,
         now: &Generation,
@@ -281,6 +288,7 @@ impl Inner {
         Err(GitError::corrupt("the server left out objects of the commit"))
     }
 
+    /// Fetches the commit into a fresh store.
     fn fetch_anew(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
         let incoming = self.store.incoming()?;
         let nothing = gix::objs::find::Never;
@@ -306,7 +314,7 @@ impl Inner {
         let too_large = GitError::PackTooLarge {
             detail: format!("its pack is larger than {pack_bytes} bytes"),
         };
-        let answer_bytes = pack_bytes.saturating_add(FRAMING_BYTES);
+        let answer_bytes = pack_bytes.saturating_add(MAX_FRAMING_BYTES);
         let session = self.session(control, Some(self.silence), answer_bytes, too_large);
         let order = protocol::Fetch {
             want,
@@ -340,11 +348,16 @@ impl Inner {
             return Ok(Arc::clone(&cached.snapshot));
         }
         let before = self.last().as_ref().map(|cached| Arc::clone(&cached.snapshot));
-        let (limits, interrupt) = (self.limits, &control.interrupt);
-        let snapshot = Snapshot::take(now, commit, &path, limits, interrupt, before.as_deref())
-            .map_err(|error| {
-                if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
-            })?;
+        let request = TreeRequest {
+            commit,
+            path: &path,
+            limits: self.limits,
+            interrupt: &control.interrupt,
+            before: before.as_deref(),
+        };
+        let snapshot = Snapshot::take(now, request).map_err(|error| {
+            if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
+        })?;
         let snapshot = Arc::new(snapshot);
         *self.last() = Some(Cached { commit, path, snapshot: Arc::clone(&snapshot) });
         Ok(snapshot)

@@ -1,8 +1,8 @@
-//! The two questions we ask a server: which commit is this ref (`ls-refs`), and give me that commit (`fetch`).
+//! The two requests to a Git server: which commit a ref is (`ls-refs`), and the objects of that commit (`fetch`).
 //!
-//! Fetching asks for the exact commit that was resolved before, at depth 1. So a ref that moves in between can't mix two
-//! states, and no refs are listed a second time. Protocol version 2 is spoken; servers that only know version 0
-//! or 1 list their refs unasked.
+//! A fetch asks for exactly the commit that was resolved before, at depth 1. So a ref that moves in between cannot mix two
+//! states, and no refs are listed a second time. The protocol is version 2. A server that knows only version 0 or 1 lists its
+//! refs unasked.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,39 @@ use super::GitError;
 use super::error::{nearest, printable};
 use super::http::{Bounds, Session};
 
-/// What one listing of refs may have. A ref takes about 100 bytes.
-pub(super) const LISTING_BYTES: u64 = 16 * 1024 * 1024;
+/// Bytes of the largest listing of refs. A ref takes about 100 bytes.
+pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 
-const BRANCHES: &str = "refs/heads/";
-const TAGS: &str = "refs/tags/";
+/// What a ref is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RefKind {
+    Branch,
+    Tag,
+}
+
+impl RefKind {
+    /// The folder of such refs.
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Branch => "refs/heads/",
+            Self::Tag => "refs/tags/",
+        }
+    }
+
+    /// The word in messages.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Branch => "branch",
+            Self::Tag => "tag",
+        }
+    }
+}
 
 fn agent() -> (&'static str, Option<String>) {
     ("agent", Some(concat!("git/convoke-", env!("CARGO_PKG_VERSION")).to_owned()))
 }
 
+/// An open conversation with a server, after the handshake.
 struct Conversation {
     transport: Transport<Session>,
     session: Session,
@@ -56,8 +79,8 @@ impl Conversation {
         Ok(Self { transport, session, handshake })
     }
 
-    /// What to ask for to get a commit. Servers of version 0 and 1 hand out only what they list, and for an annotated tag
-    /// that is the tag object, not the commit that it leads to.
+    /// The id to ask for to get a commit. Servers of version 0 and 1 hand out only objects that they list. For an annotated tag
+    /// that is the tag object, not its commit.
     fn listed(&self, commit: ObjectId) -> ObjectId {
         let refs = self.handshake.refs.as_deref().unwrap_or_default();
         if refs.iter().any(|one| one.unpack().1.is_some_and(|target| *target == *commit)) {
@@ -88,14 +111,14 @@ impl Conversation {
     }
 }
 
-/// Asks for the commit of a branch or tag; annotated tags are peeled. One `ls-refs` when the ref exists.
+/// Asks for the commit of a branch or tag. An annotated tag leads to its commit. A ref that exists costs one `ls-refs`.
 pub(super) fn resolve(
     session: Session,
     url: &str,
-    tag: bool,
+    kind: RefKind,
     name: &str,
 ) -> Result<ObjectId, GitError> {
-    let (folder, kind) = if tag { (TAGS, "tag") } else { (BRANCHES, "branch") };
+    let folder = kind.folder();
     let full = format!("{folder}{name}");
     let mut conversation = Conversation::open(session, url)?;
     for one in conversation.list(&full)? {
@@ -106,7 +129,7 @@ pub(super) fn resolve(
             return Ok(id.to_owned());
         }
     }
-    // Not there: look around for the hint. What fails here hides nothing.
+    // The ref does not exist. All refs are listed for the hint; a failure of that is not reported.
     let all = conversation.list("refs/").unwrap_or_default();
     if all.is_empty() {
         return Err(GitError::EmptyRepository);
@@ -117,7 +140,7 @@ pub(super) fn resolve(
         .map(|found| String::from_utf8_lossy(found).into_owned())
         .collect();
     let nearest = nearest(name, names.iter().map(String::as_str));
-    Err(GitError::RefNotFound { kind, name: name.to_owned(), nearest })
+    Err(GitError::RefNotFound { kind: kind.as_str(), name: name.to_owned(), nearest })
 }
 
 /// A received pack and its index, still in the staging folder.
@@ -126,11 +149,11 @@ pub(super) struct Pack {
     pub index: PathBuf,
 }
 
-/// Where a fetch starts from and how it is bounded.
+/// What is fetched, on top of what, and within which limits.
 pub(super) struct Fetch<'a, Base> {
     /// The commit to fetch.
     pub want: ObjectId,
-    /// A commit whose tree is complete in `base`: the server leaves out what it has in common.
+    /// A commit whose tree is complete in `base`. The server leaves out objects that it has, too.
     pub have: Option<ObjectId>,
     /// Objects that a thin pack may refer to.
     pub base: Base,
@@ -138,7 +161,7 @@ pub(super) struct Fetch<'a, Base> {
     pub staging: &'a Path,
     /// Bytes that one object may take in memory.
     pub object_bytes: usize,
-    /// What the pack may have, for the message.
+    /// Bytes that the pack may have, for the message.
     pub pack_bytes: u64,
     pub bounds: &'a Bounds,
     pub interrupt: &'a AtomicBool,
@@ -206,7 +229,7 @@ pub(super) fn fetch(
     }
 }
 
-/// Wants one commit, has at most one: a negotiation of a single round.
+/// A negotiation of a single round: it wants one commit, and has at most one.
 struct Single {
     want: ObjectId,
     have: Option<ObjectId>,
@@ -241,7 +264,7 @@ impl fetch::Negotiate for Single {
     }
 }
 
-/// What a failed fetch means.
+/// The error of a failed fetch.
 fn explain(
     error: &gix::Error,
     session: &Session,
@@ -285,7 +308,7 @@ fn explain(
     GitError::corrupt(cause(error))
 }
 
-/// Whether the server says that it does not hand out the commit. Git: `not our ref <id>`; `git` and GitLab, GitHub:
+/// Whether the server says that it does not hand out the commit. Messages of Git: `not our ref <id>`; `git` and GitLab, GitHub:
 /// `Server does not allow request for unadvertised object <id>`; `JGit` and Gerrit: `want <id> not valid`.
 fn is_refusal(text: &str, want: &ObjectId) -> bool {
     let words = ["not our ref", "unadvertised object", "not valid", "not found"];

@@ -1,8 +1,9 @@
-//! One commit's tree, read from an object database: a listing below the synced path, blobs on demand.
+//! The tree of one commit, read from an object database. The folders below the synced path are listed at once, and blobs are
+//! read on demand.
 //!
-//! What no honest tree holds (`..`, `.git`, a name twice, a strange mode) is listed as [`EntryKind::Odd`] and not
-//! followed. What exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the
-//! whole snapshot, so that nobody mistakes it for an absent file.
+//! An entry that Git never writes (`..`, `.git`, a name twice, an unknown mode) is listed as [`EntryKind::Odd`] and not
+//! followed. What exceeds a budget becomes a [`TreeProblem`]. A missing or unreadable object fails the whole snapshot, so that
+//! it is never taken for a missing file.
 
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,45 +11,47 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use gix::ObjectId;
-use gix::objs::{FindExt, FindHeader, Kind};
+use gix::objs::{FindExt, Kind};
 use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
-use super::listing::{Folder, Found, Listing, Table, list};
-use super::protocol::cause;
+use super::listing::{Folder, Found, Listing, list};
+use super::objects::{damage, header, tree_bytes};
 use super::store::Generation;
+use super::table::Table;
 use super::{CommitInfo, GitError, Limits, check};
 use crate::definition::tree::{
     EntryKind, RepositoryTree, TreeChanges, TreeEntry, TreeError, TreeProblem,
 };
 
-/// One tree object (10,000 entries with long names take less than 3 MiB).
-const TREE_BYTES: u64 = 8 << 20;
-/// One commit object: messages are not read beyond their first line.
-const COMMIT_BYTES: u64 = 4 << 20;
-/// Decoded delta bases kept while walking and reading.
+/// Bytes of the largest commit object. Of its message only the first line is used.
+const MAX_COMMIT_BYTES: u64 = 4 << 20;
+/// Bytes of decoded delta bases that are kept while objects are read.
 const CACHE_BYTES: usize = 8 << 20;
-const SUBJECT_CHARS: usize = 120;
+/// Characters of a subject or an author that are kept.
+const MAX_SUBJECT_CHARS: usize = 120;
 
-/// The tree of one commit below a path. Holds on to its part of the store until it is dropped.
+/// The tree of one commit below a path. The generation of the store that it reads from exists until the snapshot is dropped.
 pub struct Snapshot {
-    /// Unlike that of any other one in this process.
+    /// Different for each snapshot of this process.
     number: u64,
     commit: CommitInfo,
     root: ObjectId,
     /// The synced path.
     path: String,
+    /// The folders above the synced path.
     above: Vec<Above>,
+    /// The folders below the synced path.
     listing: Arc<Folder>,
-    /// The listing as a list, once somebody asks for it.
+    /// All entries of the listing, made when they are first asked for.
     entries: OnceLock<Vec<TreeEntry>>,
     problems: Vec<TreeProblem>,
     changes: Option<TreeChanges>,
     file_bytes: u64,
-    /// Absent once it is [closed](Self::close), until something is read again.
+    /// `None` after [`Self::close`], until something is read again.
     objects: Mutex<Option<HandleArc>>,
-    /// Absent for local repositories.
+    /// `None` for a local repository.
     generation: Option<Arc<Generation>>,
 }
 
@@ -58,18 +61,28 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
+/// Which tree is read, and how.
+pub(super) struct TreeRequest<'a> {
+    /// The commit.
+    pub commit: ObjectId,
+    /// The synced path, checked.
+    pub path: &'a str,
+    /// The budgets.
+    pub limits: Limits,
+    /// Ends the reading when it turns true.
+    pub interrupt: &'a AtomicBool,
+    /// An earlier snapshot with the same limits. Folders that have not changed since are not read again.
+    pub before: Option<&'a Snapshot>,
+}
+
 impl Snapshot {
+    /// Reads a commit from the store. Damage is noted, so that the next fetch starts anew.
     pub(super) fn take(
         generation: Arc<Generation>,
-        commit: ObjectId,
-        path: &str,
-        limits: Limits,
-        interrupt: &AtomicBool,
-        before: Option<&Self>,
+        request: TreeRequest<'_>,
     ) -> Result<Self, GitError> {
         let objects = generation.objects()?;
-        let result = Self::read_from(objects, commit, path, limits, interrupt, before);
-        match result {
+        match Self::read_from(objects, request) {
             Ok(mut snapshot) => {
                 snapshot.generation = Some(generation);
                 Ok(snapshot)
@@ -83,16 +96,13 @@ impl Snapshot {
         }
     }
 
-    /// What is the same in the snapshot `before`, made with the same limits, is not read again.
+    /// Reads a commit from an object database.
     pub(super) fn read_from(
         objects: HandleArc,
-        commit: ObjectId,
-        path: &str,
-        limits: Limits,
-        interrupt: &AtomicBool,
-        before: Option<&Self>,
+        request: TreeRequest<'_>,
     ) -> Result<Self, GitError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let TreeRequest { commit, path, limits, interrupt, before } = request;
         let objects = caching(objects);
         let (info, root) = read_commit(&objects, &commit)?;
         let (start, above) = descend(&objects, root, path)?;
@@ -121,26 +131,26 @@ impl Snapshot {
         })
     }
 
-    /// Whether it reads from this part of the store: what replaced a damaged one has to be read anew.
+    /// Whether it reads from this generation. After a damaged one was replaced, the commit has to be read again.
     pub(super) fn is_of(&self, generation: &Arc<Generation>) -> bool {
         self.generation.as_ref().is_some_and(|own| Arc::ptr_eq(own, generation))
     }
 
-    /// Who committed what, and when.
+    /// Author, subject and time of the commit.
     #[must_use]
     pub fn commit(&self) -> &CommitInfo {
         &self.commit
     }
 
-    /// Closes the files of the store and gives up what was kept of them. What is read after that opens them again.
+    /// Closes the files of the store, and drops its caches. A later read opens the files again.
     pub fn close(&self) {
         if self.generation.is_some() {
             *self.objects.lock() = None;
         }
     }
 
-    /// The id of whatever is at `path` in the commit (folder, file, link, submodule): the same id means the same content.
-    /// `None` when there is nothing. The path is relative to the root of the repository, not to the synced path.
+    /// The id of the object at `path` in the commit: a folder, file, link or submodule. The same id means the same content.
+    /// `None` when there is no object. The path is relative to the root of the repository, not to the synced path.
     ///
     /// # Errors
     /// [`GitError::InvalidPath`], [`GitError::CorruptData`].
@@ -152,7 +162,7 @@ impl Snapshot {
         }
     }
 
-    /// What is at a checked path: from memory where it lies below the synced one.
+    /// Finds what is at a checked path. Below the synced path, the listing in memory knows it.
     fn find(&self, path: &str) -> Result<Found, GitError> {
         let below = match path.strip_prefix(&self.path) {
             Some("") => Some(""),
@@ -165,7 +175,7 @@ impl Snapshot {
         }
     }
 
-    /// Uses the object database; damage is remembered, also when it shows as a panic inside of gix.
+    /// Uses the object database. Damage is noted in the store, also when it makes gix panic.
     fn guarded<T>(
         &self,
         work: impl FnOnce(&HandleArc) -> Result<T, GitError>,
@@ -173,7 +183,7 @@ impl Snapshot {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut objects = self.objects.lock();
             if objects.is_none() {
-                // One without a generation is never closed.
+                // A snapshot without a generation is never closed.
                 let generation = self.generation.as_ref();
                 *objects = generation.map(|own| own.objects().map(caching)).transpose()?;
             }
@@ -242,7 +252,7 @@ impl RepositoryTree for Snapshot {
     }
 }
 
-/// Remembers what is needed again to decode others.
+/// Keeps decoded objects that others are deltas of.
 fn caching(mut objects: HandleArc) -> HandleArc {
     objects.set_pack_cache(|| Box::new(MemoryCappedHashmap::new(CACHE_BYTES)));
     objects
@@ -252,24 +262,13 @@ fn unreadable(path: &str, error: &GitError) -> TreeError {
     TreeError::Unreadable { path: printable(path), reason: error.to_string() }
 }
 
-/// An object that must be there.
-fn damage(error: &gix::Error) -> GitError {
-    GitError::corrupt(cause(error))
-}
-
-fn header(objects: &HandleArc, id: &ObjectId) -> Result<gix::objs::Header, GitError> {
-    FindHeader::try_header(objects, id)
-        .map_err(|error| damage(&error))?
-        .ok_or_else(|| GitError::corrupt(format!("object {id} is missing")))
-}
-
 /// Refuses anything but a commit.
 pub(super) fn expect_commit(objects: &HandleArc, id: &ObjectId) -> Result<(), GitError> {
     let header = header(objects, id)?;
     if header.kind != Kind::Commit {
         return Err(GitError::NotACommit { id: id.to_string(), kind: header.kind.to_string() });
     }
-    if header.size > COMMIT_BYTES {
+    if header.size > MAX_COMMIT_BYTES {
         return Err(GitError::PackTooLarge { detail: "the commit's message is too long".into() });
     }
     Ok(())
@@ -297,31 +296,10 @@ fn read_commit(objects: &HandleArc, id: &ObjectId) -> Result<(CommitInfo, Object
 }
 
 fn short(text: &str) -> String {
-    printable(text.trim()).chars().take(SUBJECT_CHARS).collect()
+    printable(text.trim()).chars().take(MAX_SUBJECT_CHARS).collect()
 }
 
-/// The bytes of a tree, or `None` when it is too large to be one of ours.
-pub(super) fn tree_bytes(
-    objects: &HandleArc,
-    id: &ObjectId,
-    buffer: &mut Vec<u8>,
-) -> Result<bool, GitError> {
-    if *id == ObjectId::empty_tree(id.kind()) {
-        buffer.clear();
-        return Ok(true);
-    }
-    let header = header(objects, id)?;
-    if header.kind != Kind::Tree {
-        return Err(GitError::corrupt(format!("{id} is a {}, not a tree", header.kind)));
-    }
-    if header.size > TREE_BYTES {
-        return Ok(false);
-    }
-    objects.find_tree_iter(id, buffer).map_err(|error| damage(&error))?;
-    Ok(true)
-}
-
-/// Looks a checked path up. Never passes through anything but folders; a link on the way is the answer itself.
+/// Finds what is at a checked path. Links are not followed: a link on the way is the result.
 fn find(objects: &HandleArc, root: ObjectId, path: &str) -> Result<Found, GitError> {
     let mut at = root;
     let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
@@ -340,23 +318,22 @@ fn find(objects: &HandleArc, root: ObjectId, path: &str) -> Result<Found, GitErr
     Ok(Found::Folder(at))
 }
 
-/// The entries of a folder; `None` when there is too much of it, or it does not parse.
+/// The entries of a tree; `None` when it is too large or does not parse.
 fn table(objects: &HandleArc, id: &ObjectId) -> Result<Option<Table>, GitError> {
-    let mut bytes = Vec::new();
-    let fits = tree_bytes(objects, id, &mut bytes)?;
-    Ok(if fits { Table::parse(bytes, id.kind()) } else { None })
+    let bytes = tree_bytes(objects, id)?;
+    Ok(bytes.and_then(|bytes| Table::parse(bytes, id.kind())))
 }
 
-/// A folder of the repository on the way to the synced path.
+/// A folder above the synced path.
 #[derive(PartialEq, Eq)]
 struct Above {
-    /// Name of the next one.
+    /// The name of the next folder on the way down.
     next: String,
-    /// What else is in it: the folder itself may have thousands of entries, of which each GitSync below it would keep a copy.
+    /// A digest of its other entries. There may be thousands, and each GitSync would keep its own copy of them.
     beside: [u8; 32],
 }
 
-/// The tree at the synced path, and the folders above it.
+/// Walks down to the synced path. Returns the tree there, and the folders above it.
 fn descend(
     objects: &HandleArc,
     root: ObjectId,

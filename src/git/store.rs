@@ -1,14 +1,13 @@
-//! Where fetched objects live: a folder that belongs to one remote, without checkout, refs or configuration.
+//! The store of fetched objects: a folder that belongs to one remote, without checkout, refs or configuration.
 //!
 //! ```text
-//! <root>/sha1-7/pack/pack-*.{pack,idx}   one generation: an object database that only ever gains packs
-//! <root>/sha1-7/tip                      the commit fetched last: what the next fetch builds on
-//! <root>/incoming/                       a fetch in progress; worthless after a crash
+//! <root>/sha1-7/pack/pack-*.{pack,idx}   one generation: an object database that only gains packs
+//! <root>/sha1-7/tip                      the commit that was fetched last, on which the next fetch builds
+//! <root>/incoming/                       a running fetch; after a crash it is deleted
 //! ```
-//! Every change is one rename, so a kill at any moment leaves either the old or the new state. What cannot be
-//! trusted (a failed checksum) or has grown too much (packs, bytes: gix cannot repack) is replaced by a fresh generation. An old one is
-//! deleted when its last snapshot is dropped. The files are mapped only while somebody reads: what is mapped counts as memory of the
-//! process, and there is a store for each GitSync.
+//! Every change is one rename, so a kill at any moment leaves either the old or the new state. A generation is replaced by a fresh one
+//! when a checksum is wrong, or when it has too many packs or bytes (gix cannot repack). The old one is deleted when its last snapshot is
+//! dropped. Files are mapped only while they are read, because mapped files count as memory of the process, and each GitSync has a store.
 
 use parking_lot::Mutex;
 use std::fs;
@@ -26,21 +25,21 @@ use gix::progress::Discard;
 use super::GitError;
 use super::protocol::Pack;
 
-/// More packs than this are not searched: the store starts anew.
+/// Packs of a generation. With more of them the store starts anew.
 pub(super) const MAX_PACKS: usize = 20;
-/// gix needs to know the number of packs beforehand; above [`MAX_PACKS`], with room for the one being added.
-const SLOTS: u16 = 64;
+/// The number of packs that gix prepares for. It is above [`MAX_PACKS`], with room for a pack that is being added.
+const PACK_SLOTS: u16 = 64;
 
-/// An object database that is read by snapshots and grows by fetches.
+/// An object database. Snapshots read it, and fetches add packs to it.
 pub(super) struct Generation {
     dir: PathBuf,
     number: u64,
     kind: Kind,
-    /// Open while a handle of it is there.
+    /// Open while there is a handle of it.
     objects: Mutex<Weak<gix::odb::Store>>,
     damaged: AtomicBool,
     retired: AtomicBool,
-    /// Bytes that one decoded object may take. Above this many bytes of packs the next fetch starts anew.
+    /// Bytes that one decoded object may take. With more bytes of packs than this, the next fetch starts anew.
     object_bytes: usize,
 }
 
@@ -50,7 +49,7 @@ impl Generation {
         Self { dir, number, kind, objects: Mutex::default(), damaged, retired, object_bytes }
     }
 
-    /// A view for one thread. Whoever reads several times in a row keeps one meanwhile: the last one closes the files.
+    /// A handle for one thread. Dropping the last handle closes the files, so a caller that reads several times keeps one.
     ///
     /// # Errors
     /// [`GitError::CorruptData`] when the folder is gone, otherwise [`GitError::StorageFailed`].
@@ -69,22 +68,22 @@ impl Generation {
         Ok(objects.to_cache_arc())
     }
 
-    /// Which hash its ids are made with.
+    /// The hash of its ids.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Called when an object is missing or unreadable: the next fetch starts anew.
+    /// Notes that an object is missing or unreadable. The next fetch starts anew.
     pub fn mark_damaged(&self) {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something in it could not be read.
+    /// Whether an object was missing or unreadable.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Whether the commit and its root tree are here. A pack is added whole, so all the rest is here, too.
+    /// Whether it has the commit and its root tree. A pack is added as a whole, so then it has all of the commit.
     pub fn holds(&self, commit: &ObjectId) -> bool {
         let Ok(objects) = self.objects() else { return false };
         let mut buffer = Vec::new();
@@ -95,7 +94,7 @@ impl Generation {
         objects.find_tree_iter(&tree, &mut buffer).is_ok()
     }
 
-    /// The commit to build the next fetch on: complete, and not too many packs or bytes.
+    /// The commit that the next fetch can build on. `None` if it is not complete, or there are too many packs or bytes.
     pub fn usable_tip(&self) -> Option<ObjectId> {
         let indexes = packs(&self.dir).ok()?;
         let size =
@@ -109,7 +108,7 @@ impl Generation {
         (tip.kind() == self.kind && self.holds(&tip)).then_some(tip)
     }
 
-    /// Takes over a pack. The index comes last: a pack without one is not looked at.
+    /// Adds a pack. The index is moved last, because a pack without an index is ignored.
     pub fn add(&self, pack: &Pack, tip: &ObjectId) -> Result<(), GitError> {
         let doing = "add a pack to the store";
         for file in [&pack.data, &pack.index] {
@@ -124,7 +123,7 @@ impl Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         if *self.retired.get_mut() {
-            // What is left behind is deleted at the next start.
+            // If this fails, the next start deletes the folder.
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
@@ -137,7 +136,7 @@ pub(super) fn open_objects(
     object_bytes: Option<usize>,
 ) -> io::Result<Arc<gix::odb::Store>> {
     let slots = if object_bytes.is_some() {
-        gix::odb::store::init::Slots::Given(SLOTS)
+        gix::odb::store::init::Slots::Given(PACK_SLOTS)
     } else {
         gix::odb::store::init::Slots::default()
     };
@@ -154,35 +153,37 @@ pub(super) fn open_objects(
 pub(super) struct Store {
     root: PathBuf,
     object_bytes: usize,
-    current: Mutex<Slot>,
+    current: Mutex<Current>,
 }
 
-enum Slot {
-    /// The folder has not been looked at.
+/// The current generation, as far as it is known.
+enum Current {
+    /// The folder was not read yet.
     Unknown,
     Known(Option<Arc<Generation>>),
 }
 
 impl Store {
-    /// Does not touch the disk.
+    /// A store in this folder. The disk is not used yet.
     pub fn new(root: PathBuf, object_bytes: usize) -> Self {
-        Self { root, object_bytes, current: Mutex::new(Slot::Unknown) }
+        Self { root, object_bytes, current: Mutex::new(Current::Unknown) }
     }
 
-    /// The newest generation. The first call looks at the folder, verifies what it finds and deletes the rest.
+    /// The newest generation. The first call verifies the generations in the folder, and deletes all but the newest intact one.
     pub fn current(&self, interrupt: &AtomicBool) -> Result<Option<Arc<Generation>>, GitError> {
         let mut slot = self.current.lock();
-        if let Slot::Known(generation) = &*slot {
+        if let Current::Known(generation) = &*slot {
             return Ok(generation.clone());
         }
         let found = self
             .adopt(interrupt)
             .map_err(|error| GitError::storage("open the store", &error))?
             .map(Arc::new);
-        *slot = Slot::Known(found.clone());
+        *slot = Current::Known(found.clone());
         Ok(found)
     }
 
+    /// Reads the folder. Gives the newest intact generation.
     fn adopt(&self, interrupt: &AtomicBool) -> io::Result<Option<Generation>> {
         fs::create_dir_all(&self.root)?;
         self.clear_incoming()?;
@@ -209,7 +210,7 @@ impl Store {
         Ok(adopted)
     }
 
-    /// An empty folder for a fetch, laid out like a generation.
+    /// Makes an empty folder for a fetch, with the layout of a generation.
     pub fn incoming(&self) -> Result<PathBuf, GitError> {
         let make = || {
             self.clear_incoming()?;
@@ -224,12 +225,12 @@ impl Store {
         remove(&self.root.join("incoming"))
     }
 
-    /// Makes the incoming folder, which holds one complete commit, the newest generation.
+    /// Makes the incoming folder the newest generation. It must hold one complete commit.
     pub fn replace(&self, incoming: &Path, tip: &ObjectId) -> Result<Arc<Generation>, GitError> {
         let mut slot = self.current.lock();
-        let old = match std::mem::replace(&mut *slot, Slot::Unknown) {
-            Slot::Known(old) => old,
-            Slot::Unknown => None,
+        let old = match std::mem::replace(&mut *slot, Current::Unknown) {
+            Current::Known(old) => old,
+            Current::Unknown => None,
         };
         let number = old.as_ref().map_or(1, |old| old.number + 1);
         let kind = tip.kind();
@@ -248,11 +249,11 @@ impl Store {
                     old.retired.store(true, Ordering::Relaxed);
                 }
                 let new = Arc::new(new);
-                *slot = Slot::Known(Some(Arc::clone(&new)));
+                *slot = Current::Known(Some(Arc::clone(&new)));
                 Ok(new)
             }
             Err(error) => {
-                *slot = Slot::Known(old);
+                *slot = Current::Known(old);
                 Err(GitError::storage("replace the store", &error))
             }
         }
@@ -269,7 +270,7 @@ fn generation_name(name: &str) -> Option<(Kind, u64)> {
     Some((kind, number.parse().ok()?))
 }
 
-/// Index files of a generation.
+/// The index files of a generation.
 fn packs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir.join("pack"))? {
@@ -281,7 +282,7 @@ fn packs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Deletes everything that is no pack, no index and no tip: leftovers of a fetch that was killed.
+/// Deletes the leftovers of a fetch that was killed: everything but packs, their indexes and the tip.
 fn tidy(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -301,7 +302,7 @@ fn tidy(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether every pack is what its checksums say. Reads everything: once per start of the process.
+/// Whether the checksums of all packs are right. It reads every pack, once for each start of the process.
 fn intact(dir: &Path, kind: Kind, interrupt: &AtomicBool) -> bool {
     let verify = |index: &PathBuf| -> gix::Result<bool> {
         let bundle = pack::Bundle::at(index, kind)?;
@@ -309,7 +310,7 @@ fn intact(dir: &Path, kind: Kind, interrupt: &AtomicBool) -> bool {
         let sum = bundle.pack.verify_checksum(&mut Discard, interrupt)?;
         Ok(sum == bundle.index.pack_checksum())
     };
-    // gix addresses mapped files by offsets that it reads from them: a damaged file can make it panic.
+    // gix trusts offsets that it reads from the files, so a damaged file can make it panic.
     let verify = |index: &PathBuf| {
         let guarded = std::panic::AssertUnwindSafe(|| verify(index));
         matches!(std::panic::catch_unwind(guarded), Ok(Ok(true)))
@@ -323,7 +324,7 @@ fn write_tip(dir: &Path, tip: &ObjectId) -> io::Result<()> {
     fs::rename(draft, dir.join("tip"))
 }
 
-/// Deletes a file or folder; a link is deleted, not followed. Missing is fine.
+/// Deletes a file or folder. A link is deleted, not followed. It is no error if nothing is there.
 fn remove(path: &Path) -> io::Result<()> {
     let result = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),

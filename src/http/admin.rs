@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` with reasons, and `/metrics`.
+//! Serves `/healthz`, `/readyz` with reasons, and `/metrics`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use axum::routing::get;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-/// Says why the operator is not ready; empty when it is.
+/// Returns the reasons why the operator is not ready; none when it is.
 pub type Readiness = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 fn health_routes(readiness: Readiness) -> Router {

@@ -1,3 +1,3 @@
-//! HTTP served by the operator.
+//! The HTTP servers of the operator.
 
 pub mod admin;

@@ -1,7 +1,7 @@
-//! The dialler: resolves names itself, judges each address when a connection is made, and connects to what was judged.
+//! The dialler resolves names itself, checks each address when a connection is made, and connects to the checked address.
 //!
-//! No redirect is followed, no proxy or netrc is read from the environment. A client belongs to one origin: what a name is
-//! judged for (the API server has a port) and what is asked cannot differ.
+//! No redirect is followed, and no proxy or netrc is read from the environment. A client belongs to one origin, because an
+//! address is checked together with its port: the API server is one port of its machine.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -16,26 +16,28 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Request, Response, Url};
 use rustls::CertificateError;
 
+use super::address::canonical;
 use super::error::{NetError, NotAllowed, shown};
-use super::policy::{Endpoint, Policy, canonical};
+use super::policy::{Endpoint, Policy};
 
-/// How long a connection may take, resolving the name included.
-const CONNECT: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(90);
+/// How long it may take to make a connection, with the resolution of the name.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an idle connection is kept.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
 
-/// Opens connections to what the policy allows. Cheap to clone.
+/// Makes connections that the policy allows. A clone is cheap.
 #[derive(Clone)]
 pub struct Dialler(Arc<Inner>);
 
 struct Inner {
     policy: Policy,
-    names: Box<dyn Lookup>,
-    /// The clients that are in use and trust only whom the machine trusts, by origin: each holds the machine's authorities and
-    /// connections of its own, half a mebibyte.
+    resolver: Box<dyn Resolver>,
+    /// The clients in use that trust only the machine's authorities, by origin. They are shared, because each takes half a
+    /// mebibyte for the authorities and its connections.
     shared: Mutex<HashMap<Origin, Weak<reqwest::Client>>>,
 }
 
-/// Scheme, host and port, and what the client calls itself.
+/// Scheme, host and port, and user agent.
 type Origin = (String, Endpoint, String);
 
 impl fmt::Debug for Dialler {
@@ -44,15 +46,15 @@ impl fmt::Debug for Dialler {
     }
 }
 
-/// Where names are looked up.
-trait Lookup: Send + Sync {
+/// A resolver of names.
+trait Resolver: Send + Sync {
     fn addresses<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
 }
 
 /// The system's resolver.
-struct System;
+struct SystemResolver;
 
-impl Lookup for System {
+impl Resolver for SystemResolver {
     fn addresses<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
             let found = tokio::net::lookup_host((host, 0)).await?;
@@ -61,12 +63,12 @@ impl Lookup for System {
     }
 }
 
-/// What a client is made of beside its origin.
+/// The options of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientOptions<'a> {
-    /// What it calls itself.
+    /// The value of the header `User-Agent`.
     pub user_agent: &'a str,
-    /// Certificates (PEM) of authorities that are trusted beside the machine's.
+    /// Certificates, in PEM, of authorities that are trusted besides the machine's.
     pub roots: Option<&'a [u8]>,
 }
 
@@ -74,20 +76,21 @@ impl Dialler {
     /// A dialler with this policy and the system's resolver.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self::asking(policy, Box::new(System))
+        Self::with_resolver(policy, Box::new(SystemResolver))
     }
 
-    fn asking(policy: Policy, names: Box<dyn Lookup>) -> Self {
-        Self(Arc::new(Inner { policy, names, shared: Mutex::default() }))
+    /// A dialler with this resolver.
+    fn with_resolver(policy: Policy, resolver: Box<dyn Resolver>) -> Self {
+        Self(Arc::new(Inner { policy, resolver, shared: Mutex::default() }))
     }
 
-    /// Whether `http://` may be used.
+    /// Whether `http://` is allowed.
     #[must_use]
     pub fn allows_plain_http(&self) -> bool {
         self.0.policy.insecure
     }
 
-    /// A client for what is below the origin of this URL. Dials nothing and resolves nothing.
+    /// A client for URLs with the same origin as this one. No connection is made, and no name is resolved.
     ///
     /// # Errors
     /// [`NetError::NotAllowed`] when the host is an address that may not be dialled, [`NetError::InvalidRoots`], and
@@ -111,14 +114,14 @@ impl Dialler {
             .no_proxy()
             .referer(false)
             .https_only(url.scheme() == "https")
-            .connect_timeout(CONNECT)
-            .pool_idle_timeout(IDLE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(MAX_IDLE_TIME)
             .pool_max_idle_per_host(1)
-            .dns_resolver(Arc::new(Judged { dialler: self.clone(), port }))
+            .dns_resolver(Arc::new(CheckedResolver { dialler: self.clone(), port }))
             .build()
             .map_err(|error| match innermost(&error).to_string() {
                 reason if own => NetError::InvalidRoots { reason: shown(&reason) },
-                // Its words for an image or a machine without them.
+                // reqwest's message when the image or machine has none.
                 reason if reason.contains("No CA certificates") => NetError::failed(
                     "there are no CA certificates where Convoke runs: install the package ca-certificates, \
                      or name a file of them in SSL_CERT_FILE",
@@ -140,13 +143,13 @@ impl Dialler {
 
     /// The addresses of a name that may be dialled.
     async fn resolve(&self, to: &Endpoint) -> Result<Vec<SocketAddr>, NetError> {
-        let Inner { policy, names, .. } = &*self.0;
-        let found = match names.addresses(&to.host).await {
+        let Inner { policy, resolver, .. } = &*self.0;
+        let found = match resolver.addresses(&to.host).await {
             Ok(found) => found,
             Err(error) if is_temporary(&error) => {
                 return Err(NetError::failed("the name servers do not answer for the host"));
             }
-            // A name that does not exist is told like one that leads to what may not be dialled.
+            // The error is the same as for a name that leads to an address that may not be dialled.
             Err(error) => {
                 tracing::info!(host = to.host, %error, "the host has no address");
                 Vec::new()
@@ -154,29 +157,29 @@ impl Dialler {
         };
         let found: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, to.port)).collect();
         let api_servers = self.api_servers(to, &found).await;
-        let judge = |address: &SocketAddr| match policy.address(*address, &api_servers) {
+        let is_allowed = |address: &SocketAddr| match policy.address(*address, &api_servers) {
             Ok(()) => true,
             Err(refusal) => {
                 tracing::info!(host = to.host, %address, ?refusal, "the address is not dialled");
                 false
             }
         };
-        let allowed: Vec<_> = found.into_iter().filter(judge).collect();
+        let allowed: Vec<_> = found.into_iter().filter(is_allowed).collect();
         if allowed.is_empty() { Err(NotAllowed::name(&to.host).into()) } else { Ok(allowed) }
     }
 
-    /// Where the API server is now, of what can be reached at the port that is about to be dialled; `found` are the
-    /// addresses of the host.
+    /// The current addresses of the API server, as far as they have the port of `to`. `found` are the addresses of the host of
+    /// `to`.
     async fn api_servers(&self, to: &Endpoint, found: &[SocketAddr]) -> Vec<SocketAddr> {
-        let Inner { policy, names, .. } = &*self.0;
+        let Inner { policy, resolver, .. } = &*self.0;
         let mut addresses = policy.known_api_servers();
         let same_port = policy.api_servers.iter().filter(|server| server.port == to.port);
         for server in same_port.filter(|server| server.address().is_none()) {
             let ips = if server == to {
                 found.iter().map(SocketAddr::ip).collect()
             } else {
-                // A name that only a proxy can resolve leads nowhere from here.
-                names.addresses(&server.host).await.unwrap_or_default()
+                // A name that cannot be resolved here cannot be dialled from here either.
+                resolver.addresses(&server.host).await.unwrap_or_default()
             };
             let ips = ips.into_iter().map(canonical);
             addresses.extend(ips.map(|ip| SocketAddr::new(ip, server.port)));
@@ -193,10 +196,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends a request. It has no deadline of its own but for the connection.
+    /// Sends a request. Only the connection has a deadline here; the caller sets one for the rest.
     ///
     /// # Errors
-    /// Whatever keeps an answer from coming; a request to another origin is not sent.
+    /// The reason why there is no answer. A request to another origin is not sent.
     pub async fn execute(&self, request: Request) -> Result<Response, NetError> {
         if request.url().origin() != self.origin.origin() {
             return Err(NetError::failed("the request is for another server"));
@@ -205,13 +208,13 @@ impl Client {
     }
 }
 
-/// The resolver of a client. Addresses in place of a name never come here: they are judged when the client is made.
-struct Judged {
+/// The resolver of a client. A host that is an address is not resolved: it is checked when the client is made.
+struct CheckedResolver {
     dialler: Dialler,
     port: u16,
 }
 
-impl Resolve for Judged {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (dialler, to) = (self.dialler.clone(), Endpoint::new(name.as_str(), self.port));
         Box::pin(async move {
@@ -221,14 +224,15 @@ impl Resolve for Judged {
     }
 }
 
-/// Whether the name servers could not be asked, so that nothing is known about the name.
+/// Whether the name servers do not answer, so that nothing is known about the name.
 fn is_temporary(error: &io::Error) -> bool {
-    // The system's words are all there is: "Temporary failure in name resolution" (glibc), "Try again" (musl).
+    // Only the text says so: "Temporary failure in name resolution" (glibc), "Try again" (musl).
     let text = error.to_string();
     error.raw_os_error().is_some()
         || ["emporary failure", "ry again"].iter().any(|words| text.contains(words))
 }
 
+/// Parses certificates of authorities.
 fn authorities(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, NetError> {
     let refused = |reason: &str| NetError::InvalidRoots { reason: reason.to_owned() };
     let found = reqwest::Certificate::from_pem_bundle(pem)
@@ -236,7 +240,7 @@ fn authorities(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, NetError> {
     if found.is_empty() { Err(refused("there is no certificate in them")) } else { Ok(found) }
 }
 
-/// What a failed request means.
+/// The error of a failed request.
 impl From<reqwest::Error> for NetError {
     fn from(error: reqwest::Error) -> Self {
         for cause in causes(&error) {
@@ -244,7 +248,7 @@ impl From<reqwest::Error> for NetError {
                 return known.clone();
             }
             if let Some(rustls::Error::InvalidCertificate(problem)) = cause.downcast_ref() {
-                return Self::CertificateNotTrusted { why: certificate(problem) };
+                return Self::CertificateNotTrusted { why: certificate_problem(problem) };
             }
         }
         let kind = if error.is_connect() {
@@ -258,9 +262,10 @@ impl From<reqwest::Error> for NetError {
     }
 }
 
-fn certificate(problem: &CertificateError) -> String {
+/// What is wrong with a certificate, for people.
+fn certificate_problem(problem: &CertificateError) -> String {
     match problem {
-        // The latter when an authority of the same name did.
+        // `BadSignature` when another authority of the same name has signed it.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "no authority known here signed it".into()
         }
@@ -277,10 +282,10 @@ fn certificate(problem: &CertificateError) -> String {
     }
 }
 
-/// What led to an error, outermost first.
+/// The causes of an error, the outermost first.
 fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(std::error::Error::source(error), |cause| {
-        // An I/O error that wraps another names that one's source as its own, and so leaves it out.
+        // An I/O error that wraps another error skips it: its source is the source of the wrapped one.
         let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         match wrapped {
             Some(wrapped) => Some(wrapped),
@@ -295,5 +300,5 @@ fn innermost(error: &reqwest::Error) -> &dyn std::error::Error {
 }
 
 #[cfg(test)]
-#[path = "dial_tests.rs"]
+#[path = "tests/dial.rs"]
 mod tests;

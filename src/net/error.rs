@@ -1,25 +1,25 @@
-//! (pure) Why nothing was dialled, or what went wrong after.
+//! (pure) The errors of connections.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use super::policy::AddressClass;
+use super::address::AddressClass;
 use convoke_core::text::printable;
 
-/// Longer texts from outside are cut.
-const TEXT: usize = 300;
+/// Characters of a foreign text that are kept.
+const MAX_TEXT_CHARS: usize = 300;
 
 /// Why one address may not be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Addresses of this class are not allowed.
     Class(AddressClass),
-    /// The API server is there.
+    /// The address is that of the API server.
     ApiServer,
 }
 
-/// Nothing was dialled, because nothing may be.
+/// A host that may not be dialled. No connection was made.
 ///
-/// Of a name it says neither to what addresses it leads nor whether it exists: whoever may write a URL would learn the names
-/// and addresses of a network that they cannot see. Of an address it says what anybody can see in it.
+/// For a name, the error reveals neither its addresses nor whether it exists. Otherwise everybody who may write a URL could
+/// explore a network that they cannot see. For an address, the error says only what the address itself shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAllowed {
     host: String,
@@ -28,19 +28,19 @@ pub struct NotAllowed {
 }
 
 impl NotAllowed {
-    /// For a host that was judged as it is written.
+    /// The error for a host that is an address.
     #[must_use]
     pub fn new(host: &str, refusal: Refusal) -> Self {
         Self { host: shown(host), refusal: Some(refusal) }
     }
 
-    /// For a name that leads to no address that may be dialled, or to none.
+    /// The error for a name that has no address that may be dialled.
     #[must_use]
     pub fn name(host: &str) -> Self {
         Self { host: shown(host), refusal: None }
     }
 
-    /// Whether only another host, or another flag of the operator, can help: names may change their meaning.
+    /// Whether only another host or another flag of the operator can help. A name may get another address.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         self.refusal.is_some()
@@ -94,25 +94,25 @@ impl std::fmt::Display for NotAllowed {
 
 impl std::error::Error for NotAllowed {}
 
-/// What can go wrong with a connection. Texts from outside are printable and short.
+/// The error of a connection. Foreign texts are made printable, and cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetError {
-    /// Nothing was dialled.
+    /// The host may not be dialled.
     #[error(transparent)]
     NotAllowed(#[from] NotAllowed),
-    /// The extra certificate authorities are none.
+    /// The extra certificate authorities cannot be read.
     #[error("the extra certificate authorities are refused: {reason}")]
     InvalidRoots {
         /// Why.
         reason: String,
     },
-    /// The server's certificate proves nothing to us, so nothing was asked.
+    /// The server's certificate is not trusted, so nothing was sent.
     #[error("the server's certificate is not trusted: {why}")]
     CertificateNotTrusted {
         /// What is wrong with it.
         why: String,
     },
-    /// No connection, or it broke.
+    /// There is no connection, or it broke.
     #[error("the connection failed: {detail}")]
     Failed {
         /// What happened.
@@ -121,13 +121,13 @@ pub enum NetError {
 }
 
 impl NetError {
-    /// A failure that is described by a text from outside.
+    /// The error with a foreign text.
     pub(super) fn failed(detail: &str) -> Self {
         Self::Failed { detail: shown(detail) }
     }
 }
 
-/// A text from outside, fit for a status.
+/// Makes a foreign text fit for a status.
 pub(super) fn shown(text: &str) -> String {
-    printable(text).chars().take(TEXT).collect::<String>().trim_end().to_owned()
+    printable(text).chars().take(MAX_TEXT_CHARS).collect::<String>().trim_end().to_owned()
 }

@@ -1,17 +1,20 @@
-//! Whom this process may dial, and the one dialler through which it does. The API server has a client of its own
-//! (`cluster`); nothing else opens connections to the outside.
+//! Decides which addresses may be dialled, and makes all connections to repositories. The API server has a client of its own
+//! (`cluster`). No other code opens connections to the outside.
 //!
 //! ```text
-//! policy  (pure) the class of each address, and which classes may be dialled
-//! dial    names are resolved, each address is judged, and only what was judged is connected to
-//! error   what can go wrong, in words that tell nothing of what may not be dialled
+//! address (pure) the class of each address
+//! policy  (pure) the classes that may be dialled
+//! dial    resolves names, checks each address, and connects only to addresses that were checked
+//! error   the errors; their texts reveal nothing about addresses that may not be dialled
 //! ```
-//! Nothing is dialled before its address was judged, so a refusal is the same whatever listens there.
+//! An address is checked before it is dialled. So a refusal is the same whether or not something listens there.
 
+pub mod address;
 pub mod dial;
 pub mod error;
 pub mod policy;
 
+pub use self::address::AddressClass;
 pub use self::dial::{Client, ClientOptions, Dialler};
 pub use self::error::{NetError, NotAllowed};
-pub use self::policy::{AddressClass, AddressRange, Endpoint, Policy};
+pub use self::policy::{AddressRange, Endpoint, Policy};

@@ -1,147 +1,29 @@
 //! (pure) Which addresses may be dialled.
 //!
-//! Every address has a class. Those of the public internet may be dialled; those inside of somebody's network only when
-//! the operator was told so; some never. An IPv6 address that stands for an IPv4 one is judged as that.
+//! Every address has a class. Addresses of the public internet may be dialled. Addresses inside a network may be dialled only
+//! if a flag of the operator allows them, and some addresses never. An IPv6 address that stands for an IPv4 address is checked
+//! as that one.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
+use super::address::AddressClass::{self, Internal, Loopback, Never, Private, Public};
+use super::address::canonical;
 use super::error::{NotAllowed, Refusal};
 
-/// What an address is, as far as dialling it is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddressClass {
-    /// Of the public internet.
-    Public,
-    /// RFC 1918.
-    Private,
-    /// Used inside of networks, but not RFC 1918: carrier-grade NAT, unique local IPv6, ranges for documentation,
-    /// benchmarks and experiments.
-    Internal,
-    /// This machine.
-    Loopback,
-    /// Never dialled: it is an address of this kind.
-    Never(&'static str),
-}
-
-use AddressClass::{Internal, Loopback, Never, Private, Public};
-
-const METADATA: AddressClass = Never("that of a cloud's metadata service");
-const RESERVED: AddressClass = Never("reserved");
-
-const fn v4(a: u8, b: u8, c: u8, d: u8, bits: u8) -> Ipv4Net {
-    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), bits)
-}
-
-const fn v6(head: [u16; 4], tail: [u16; 4], bits: u8) -> Ipv6Net {
-    let ip = Ipv6Addr::new(head[0], head[1], head[2], head[3], tail[0], tail[1], tail[2], tail[3]);
-    Ipv6Net::new_assert(ip, bits)
-}
-
-/// The first range that holds an address has its class; what is in none is public.
-const V4: &[(Ipv4Net, AddressClass)] = &[
-    // Azure, Alibaba Cloud.
-    (v4(168, 63, 129, 16, 32), METADATA),
-    (v4(100, 100, 100, 200, 32), METADATA),
-    // The metadata service of most clouds is in it.
-    (v4(169, 254, 0, 0, 16), Never("link-local")),
-    // 192.0.0.192 is Oracle Cloud's metadata service.
-    (v4(192, 0, 0, 0, 24), RESERVED),
-    (v4(192, 88, 99, 0, 24), RESERVED),
-    (v4(0, 0, 0, 0, 8), Never("unspecified")),
-    (v4(224, 0, 0, 0, 4), Never("multicast")),
-    (v4(255, 255, 255, 255, 32), Never("broadcast")),
-    (v4(127, 0, 0, 0, 8), Loopback),
-    (v4(10, 0, 0, 0, 8), Private),
-    (v4(172, 16, 0, 0, 12), Private),
-    (v4(192, 168, 0, 0, 16), Private),
-    (v4(100, 64, 0, 0, 10), Internal),
-    // Benchmarks, documentation, future use: networks that ran out of RFC 1918 use them.
-    (v4(198, 18, 0, 0, 15), Internal),
-    (v4(192, 0, 2, 0, 24), Internal),
-    (v4(198, 51, 100, 0, 24), Internal),
-    (v4(203, 0, 113, 0, 24), Internal),
-    (v4(240, 0, 0, 0, 4), Internal),
-];
-
-/// The same; what is in none is reserved.
-const V6: &[(Ipv6Net, AddressClass)] = &[
-    (v6([0; 4], [0, 0, 0, 0], 128), Never("unspecified")),
-    (v6([0; 4], [0, 0, 0, 1], 128), Loopback),
-    (v6([0xfe80, 0, 0, 0], [0; 4], 10), Never("link-local")),
-    (v6([0xff00, 0, 0, 0], [0; 4], 8), Never("multicast")),
-    // AWS (metadata, credentials of pods, time, names), Google Cloud, Oracle Cloud, Scaleway.
-    (v6([0xfd00, 0xec2, 0, 0], [0; 4], 32), METADATA),
-    (v6([0xfd20, 0xce, 0, 0], [0, 0, 0, 0x254], 128), METADATA),
-    (v6([0xfd00, 0xc1, 0, 0], [0, 0, 0xa9fe, 0xa9fe], 128), METADATA),
-    (v6([0xfd00, 0x42, 0, 0], [0, 0, 0, 0x42], 128), METADATA),
-    (v6([0xfc00, 0, 0, 0], [0; 4], 7), Internal),
-    (v6([0xfec0, 0, 0, 0], [0; 4], 10), Internal),
-    // A network's own NAT64, documentation, benchmarks.
-    (v6([0x64, 0xff9b, 1, 0], [0; 4], 48), Internal),
-    (v6([0x2001, 0xdb8, 0, 0], [0; 4], 32), Internal),
-    (v6([0x3fff, 0, 0, 0], [0; 4], 20), Internal),
-    (v6([0x2001, 2, 0, 0], [0; 4], 48), Internal),
-    // Teredo among them; with 6to4 it leads to IPv4 addresses by way of anybody.
-    (v6([0x2001, 0, 0, 0], [0; 4], 23), RESERVED),
-    (v6([0x2002, 0, 0, 0], [0; 4], 16), Never("6to4")),
-    (v6([0x2000, 0, 0, 0], [0; 4], 3), Public),
-];
-
-impl AddressClass {
-    /// The class of an address.
-    #[must_use]
-    pub fn of(ip: IpAddr) -> Self {
-        match canonical(ip) {
-            IpAddr::V4(ip) => {
-                V4.iter().find(|(range, _)| range.contains(&ip)).map_or(Public, |(_, class)| *class)
-            }
-            IpAddr::V6(ip) => V6
-                .iter()
-                .find(|(range, _)| range.contains(&ip))
-                .map_or(RESERVED, |(_, class)| *class),
-        }
-    }
-
-    /// The class of a whole range that is no public one, if all of it is in one row of the tables.
-    fn of_range(range: &IpNet) -> Option<Self> {
-        let whole = match range {
-            IpNet::V4(range) => V4.iter().find(|(row, _)| row.contains(range)).map(|row| row.1),
-            IpNet::V6(range) => V6.iter().find(|(row, _)| row.contains(range)).map(|row| row.1),
-        };
-        whole.filter(|class| *class != Public)
-    }
-}
-
-/// The IPv4 address that an IPv6 address stands for, else the address itself: mapped (`::ffff:0:0/96`), translated
-/// (`::ffff:0:0:0/96`), compatible (`::/96`) and NAT64 (`64:ff9b::/96`).
-#[must_use]
-pub fn canonical(ip: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = ip else { return ip };
-    let (hi, lo) = match v6.segments() {
-        [0, 0, 0, 0, 0, 0xffff, hi, lo]
-        | [0, 0, 0, 0, 0xffff, 0, hi, lo]
-        | [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => (hi, lo),
-        // Not `::` and `::1`.
-        [0, 0, 0, 0, 0, 0, hi, lo] if (hi, lo) > (0, 1) => (hi, lo),
-        _ => return ip,
-    };
-    Ipv4Addr::from(u32::from(hi) << 16 | u32::from(lo)).into()
-}
-
-/// A range of addresses that may be dialled though they are private or internal: `10.20.0.0/16`, or one address.
+/// A range of private or internal addresses that may be dialled: `10.20.0.0/16`, or one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressRange(IpNet);
 
 impl AddressRange {
-    fn holds(self, ip: IpAddr) -> bool {
+    fn contains(self, ip: IpAddr) -> bool {
         self.0.contains(&ip)
     }
 
-    /// Whether it is this one address.
+    /// Whether the range is only this address.
     fn is_just(self, ip: IpAddr) -> bool {
         self.0.prefix_len() == self.0.max_prefix_len() && self.0.addr() == ip
     }
@@ -171,17 +53,17 @@ impl FromStr for AddressRange {
     }
 }
 
-/// A host and a port, as a URL has them.
+/// The host and the port of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// An address or a name, in lower case, without brackets and final dot.
+    /// An address or a name, in lower case, without brackets and without a final dot.
     pub host: String,
     /// The port.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// Takes the host in any spelling.
+    /// An endpoint from a host in any spelling.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Self {
         let bare = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
@@ -196,29 +78,29 @@ impl Endpoint {
     }
 }
 
-/// What the operator was told about addresses. The default allows public ones only.
+/// The operator's flags about addresses. By default only public addresses may be dialled.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// `--allow-insecure-git`: loopback addresses, and `http://`.
+    /// `--allow-insecure-git`: allows loopback addresses and `http://`.
     pub insecure: bool,
-    /// `--single-tenant`: RFC 1918.
+    /// `--single-tenant`: allows the private addresses of RFC 1918.
     pub single_tenant: bool,
-    /// `--allow-addresses`.
+    /// `--allow-addresses`: allows these ranges.
     pub ranges: Vec<AddressRange>,
-    /// Where the API server is. It has to be listed by its very address.
+    /// The API server. It may be dialled only if a range is exactly its address.
     pub api_servers: Vec<Endpoint>,
 }
 
 impl Policy {
-    /// Judges the host of a URL as far as that can be done without resolving it.
+    /// Checks the host of a URL without resolving it.
     ///
     /// # Errors
-    /// [`NotAllowed`] for a host that is an address that may not be dialled, or `localhost` when loopback may not be.
+    /// [`NotAllowed`] for an address that may not be dialled, and for `localhost` if loopback addresses may not be.
     pub fn host(&self, endpoint: &Endpoint) -> Result<(), NotAllowed> {
         let Endpoint { host, port } = endpoint;
-        let judged = match host.parse() {
+        let checked = match host.parse() {
             Ok(ip) => self.address(SocketAddr::new(ip, *port), &self.known_api_servers()),
-            // RFC 6761: no name server is asked for these.
+            // RFC 6761: these names are always loopback.
             Err(_) if *host == "localhost" || host.ends_with(".localhost") => {
                 if self.insecure {
                     Ok(())
@@ -228,23 +110,23 @@ impl Policy {
             }
             Err(_) => Ok(()),
         };
-        judged.map_err(|refusal| NotAllowed::new(host, refusal))
+        checked.map_err(|refusal| NotAllowed::new(host, refusal))
     }
 
-    /// The addresses of API servers that are known without resolving a name.
+    /// The addresses of the API server that are known without resolving a name.
     #[must_use]
     pub fn known_api_servers(&self) -> Vec<SocketAddr> {
         self.api_servers.iter().filter_map(Endpoint::address).collect()
     }
 
-    /// Judges one address; `api_servers` are addresses of the API server, [canonical](canonical).
+    /// Checks one address. `api_servers` are the addresses of the API server, each made [canonical].
     ///
     /// # Errors
-    /// Why it may not be dialled.
+    /// The reason why it may not be dialled.
     pub fn address(&self, to: SocketAddr, api_servers: &[SocketAddr]) -> Result<(), Refusal> {
         let ip = canonical(to.ip());
         let class = AddressClass::of(ip);
-        let listed = || self.ranges.iter().any(|range| range.holds(ip));
+        let listed = || self.ranges.iter().any(|range| range.contains(ip));
         let allowed = match class {
             Public => true,
             Private => self.single_tenant || listed(),
@@ -265,5 +147,5 @@ impl Policy {
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
+#[path = "tests/policy.rs"]
 mod tests;

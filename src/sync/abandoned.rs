@@ -1,4 +1,5 @@
-//! What was fetched for GitSyncs that were deleted while no operator ran. What was fetched for the others goes with them.
+//! Removes the fetched objects of GitSyncs that were deleted while no operator ran. When a GitSync is deleted while the operator
+//! runs, the driver removes its objects.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -9,11 +10,11 @@ use crate::api::GitSync;
 use crate::cluster::live::Managed;
 use crate::cluster::store::Store;
 
-/// Removes the folders of GitSyncs that are gone, once, as soon as it is known which are there.
+/// Removes the folders of GitSyncs that are gone: once, as soon as the first list of GitSyncs is complete.
 pub async fn remove(data_dir: PathBuf, syncs: Arc<Store<Managed<GitSync>>>) {
     syncs.wait_ready().await;
     let work = move || {
-        // Looked at first: a folder that is made from now on is of a GitSync that is known by then.
+        // The folders are listed before the GitSyncs are: so a folder that a new GitSync makes meanwhile is not removed.
         let folders = folders(&data_dir);
         let all = syncs.all();
         let known: HashSet<_> = all.iter().map(|(_, entry)| entry.uid.as_str()).collect();
@@ -33,7 +34,7 @@ pub async fn remove(data_dir: PathBuf, syncs: Arc<Store<Managed<GitSync>>>) {
     }
 }
 
-/// The folders that the engine may have made: each has the name of a uid. Links, files and all else are somebody's.
+/// The folders that the driver may have made: the name of each is a UID. Links, files and other folders belong to somebody else.
 fn folders(data_dir: &Path) -> Vec<String> {
     let entries = match std::fs::read_dir(data_dir) {
         Ok(entries) => entries,
@@ -51,7 +52,7 @@ fn folders(data_dir: &Path) -> Vec<String> {
     entries.flatten().filter_map(folder).collect()
 }
 
-/// Whether a name is a uid as the API server makes them. (pure)
+/// Whether a name has the form of the UIDs that the API server makes. (pure)
 fn is_uid(name: &str) -> bool {
     let part = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let lengths: Vec<_> = name.split('-').map(str::len).collect();

@@ -1,4 +1,4 @@
-//! What one repository may cost: flags of the operator.
+//! The operator's flags that limit how large one repository may be.
 
 use clap::Args as ClapArgs;
 
@@ -6,7 +6,7 @@ use crate::{definition, git};
 
 /// Flags of `convoke operator`.
 #[derive(Debug, Clone, ClapArgs)]
-#[allow(clippy::struct_field_names)] // they are the names of the flags
+#[allow(clippy::struct_field_names)] // the names of the flags
 pub struct BudgetArgs {
     /// Mebibytes of one fetched pack
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
@@ -31,12 +31,12 @@ pub struct BudgetArgs {
     git_max_total: u64,
 }
 
-/// The budgets of every repository.
+/// The budgets that apply to each repository.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Budgets {
-    /// Of fetching and walking.
+    /// The budgets of fetching a commit and listing its files.
     pub git: git::Limits,
-    /// Of parsing.
+    /// The budgets of parsing its definitions.
     pub definition: definition::Limits,
 }
 

@@ -1,7 +1,7 @@
-//! A folder on disk in place of the repository of one GitSync, for development: what is saved is synced.
+//! A folder on disk that takes the place of one GitSync's repository, for development: every saved change is synced.
 //!
-//! The rest of the pipeline is the same: validation, plan, brake, apply. The folder stands for the root of the repository,
-//! and `spec.path` is below it; `spec.url` and `spec.ref` are not looked at.
+//! The rest is the same as for a repository: validation, plan, prune brake, apply. The folder stands for the root of the
+//! repository, and `spec.path` is below it. `spec.url` and `spec.ref` are not used.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ use crate::runtime::queue::Queue;
 use crate::sync::commit::desired::DesiredSet;
 use convoke_core::text::hex;
 
-/// No change for this long: an editor that replaces a file by a new one is done, and a checkout is too.
-const QUIET: Duration = Duration::from_millis(100);
-/// A folder that never gets quiet is looked at all the same.
-const MOST_NOISE: Duration = Duration::from_secs(2);
+/// When nothing has changed for this long, an editor has replaced its file and a checkout is complete.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+/// A folder that changes all the time is read after this time anyway.
+const MAX_WAIT_FOR_QUIET: Duration = Duration::from_secs(2);
 
-/// `NAMESPACE/NAME=DIR`, as the flag says it.
+/// The value of the flag `--local`: `NAMESPACE/NAME=DIR`.
 #[derive(Debug, Clone)]
 pub struct LocalArg {
     key: Key,
@@ -51,34 +51,38 @@ impl std::str::FromStr for LocalArg {
     }
 }
 
-/// One folder.
+/// A folder that takes the place of a repository.
 #[derive(Debug)]
 pub struct Local {
-    /// The root, absolute, without links.
+    /// The absolute path of the root. No part of it is a link.
     pub dir: PathBuf,
-    /// Changes that were seen.
+    /// How many changes were seen.
     changes: AtomicU64,
-    /// Whether there is something to look at.
+    /// Whether the folder has changed since [`LocalFolders::take_changed`] was called.
     changed: AtomicBool,
-    noise: Notify,
+    /// Notified of every change.
+    change: Notify,
 }
 
 impl Local {
-    /// How many changes were seen so far: as long as it stays the same, what was read belongs together.
+    /// How many changes were seen so far. If it is the same before and after the folder is read, all that was read belongs
+    /// together.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// DependencyState until nothing has changed for a moment.
+    /// Waits until nothing has changed for a moment.
     pub async fn quiet(&self) {
-        let quiet =
-            async { while tokio::time::timeout(QUIET, self.noise.notified()).await.is_ok() {} };
-        let _ = tokio::time::timeout(MOST_NOISE, quiet).await;
+        let quiet = async {
+            while tokio::time::timeout(QUIET_TIME, self.change.notified()).await.is_ok() {}
+        };
+        let _ = tokio::time::timeout(MAX_WAIT_FOR_QUIET, quiet).await;
     }
 
-    fn hear(&self, event: &notify::Result<Event>) {
-        // Reading the folder is no change of it. An error may have swallowed one.
-        let change = match event {
+    /// Takes an event of the file system, and counts it if it is a change.
+    fn observe(&self, event: &notify::Result<Event>) {
+        // Reading is no change, and neither is what Git writes into `.git`. An error may hide a change.
+        let is_change = match event {
             Ok(Event { kind: EventKind::Access(kind), .. }) => {
                 *kind == AccessKind::Close(AccessMode::Write)
             }
@@ -91,14 +95,14 @@ impl Local {
             }
             Err(_) => true,
         };
-        if change {
+        if is_change {
             self.changes.fetch_add(1, Ordering::SeqCst);
-            self.noise.notify_one();
+            self.change.notify_one();
         }
     }
 }
 
-/// The folders that take the place of repositories, by GitSync. Cheap to clone.
+/// All folders that take the place of repositories, by GitSync. A clone is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct LocalFolders(Arc<HashMap<Key, Arc<Local>>>);
 
@@ -108,40 +112,41 @@ impl LocalFolders {
     pub fn new(args: Vec<LocalArg>) -> Self {
         let folders = args.into_iter().map(|LocalArg { key, dir }| {
             let (changes, changed) = (AtomicU64::new(0), AtomicBool::new(false));
-            (key, Arc::new(Local { dir, changes, changed, noise: Notify::new() }))
+            (key, Arc::new(Local { dir, changes, changed, change: Notify::new() }))
         });
         Self(Arc::new(folders.collect()))
     }
 
-    /// The folder of a GitSync.
+    /// The folder of a GitSync, if it has one.
     #[must_use]
     pub fn of(&self, key: &Key) -> Option<Arc<Local>> {
         self.0.get(key).cloned()
     }
 
-    /// Whether the folder of a GitSync has changed; asking takes the answer away.
+    /// Whether the folder of a GitSync has changed since this was called last.
     #[must_use]
     pub fn take_changed(&self, key: &Key) -> bool {
         self.0.get(key).is_some_and(|local| local.changed.swap(false, Ordering::SeqCst))
     }
 
-    /// Wakes each GitSync when its folder has changed, for ever.
+    /// Watches the folders, for ever. When one has changed, its GitSync is put on the queue.
     ///
     /// # Errors
-    /// When a folder cannot be watched (the system's limit on watches, most of the time).
+    /// When a folder cannot be watched. The usual cause is the system's limit on watches.
     pub async fn watch(self, queue: Arc<Queue>) -> notify::Result<()> {
         let mut watchers = Vec::new();
         let mut waits = Vec::new();
         for (key, local) in self.0.iter() {
             tracing::warn!(object = %key, dir = %local.dir.display(), "synced from a folder, not from its repository");
             let sink = local.clone();
-            let mut watcher =
-                notify::recommended_watcher(move |event: notify::Result<Event>| sink.hear(&event))?;
+            let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+                sink.observe(&event)
+            })?;
             watcher.watch(&local.dir, RecursiveMode::Recursive)?;
             watchers.push(watcher);
             waits.push(async {
                 loop {
-                    local.noise.notified().await;
+                    local.change.notified().await;
                     local.quiet().await;
                     local.changed.store(true, Ordering::SeqCst);
                     queue.add(key.clone());
@@ -149,19 +154,19 @@ impl LocalFolders {
             });
         }
         futures::future::join_all(waits).await;
-        // Without a folder there is nothing to wait for; with one this is never reached.
+        // Reached only when there is no folder: then there is nothing to wait for.
         std::future::pending().await
     }
 }
 
-/// Names what a folder holds, as a commit's id does: a hash of what is wanted and of what is wrong.
+/// Names the state of a folder as an id names a commit: a hash of the wanted objects and of the problems.
 #[must_use]
 pub fn state_id(desired: &DesiredSet, catalog: &Catalog) -> String {
     let mut hash = Sha256::new();
     for (id, want) in desired {
         hash.update(format!("{id} {}\n", want.applied));
     }
-    // Problems are plain data: writing them cannot fail.
+    // Problems are plain data, so serializing them cannot fail.
     hash.update(serde_json::to_string(&catalog.problems).unwrap_or_default());
     hex(&hash.finalize())
 }
@@ -192,14 +197,14 @@ mod tests {
         let folders = LocalFolders::new(vec!["agents/team=src".parse().expect("a folder")]);
         let local = folders.of(&Key::new("agents", "team")).expect("the folder");
         let at = |kind, path: &str| Ok(Event::new(kind).add_path(local.dir.join(path)));
-        local.hear(&at(EventKind::Access(AccessKind::Open(AccessMode::Any)), "a.yaml"));
-        local.hear(&at(EventKind::Access(AccessKind::Close(AccessMode::Read)), "a.yaml"));
-        local.hear(&at(EventKind::Any, ".git/index.lock"));
+        local.observe(&at(EventKind::Access(AccessKind::Open(AccessMode::Any)), "a.yaml"));
+        local.observe(&at(EventKind::Access(AccessKind::Close(AccessMode::Read)), "a.yaml"));
+        local.observe(&at(EventKind::Any, ".git/index.lock"));
         assert_eq!(local.changes(), 0);
-        local.hear(&at(EventKind::Access(AccessKind::Close(AccessMode::Write)), "a.yaml"));
-        local.hear(&at(EventKind::Any, "a.yaml"));
+        local.observe(&at(EventKind::Access(AccessKind::Close(AccessMode::Write)), "a.yaml"));
+        local.observe(&at(EventKind::Any, "a.yaml"));
         // The system lost count.
-        local.hear(&Ok(Event::new(EventKind::Other)));
+        local.observe(&Ok(Event::new(EventKind::Other)));
         assert_eq!(local.changes(), 3);
     }
 }

@@ -1,15 +1,15 @@
-//! What drives the engine: looks at remotes, sends its requests, tells it what came of them.
+//! The I/O of the sync engine: it polls remotes, sends requests to the API server, and gives the engine the answers.
 //!
-//! What decides is the machine of [`convoke_core::sync`], which knows no executor, client or repository; the [`driver`] does
-//! what it asks for.
+//! The decisions are made by the state machine of [`convoke_core::sync`], which knows no executor, client or repository. The
+//! [`driver`] does what the machine asks for.
 
 pub use convoke_core::sync::*;
 
 pub mod abandoned;
 pub mod budgets;
+pub mod concurrency;
 pub mod driver;
 pub mod local;
 pub mod published;
-pub mod slots;
 pub mod source;
 pub mod variables;

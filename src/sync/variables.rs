@@ -1,7 +1,7 @@
-//! Where the values of `spec.variables` come from, and who hears when they change.
+//! Reads the values of `spec.variables`, and wakes the GitSyncs whose values change.
 //!
-//! ConfigMaps count only with the label `convoke.dev/agents=allow`: what a repository may read is for the people of
-//! the namespace to say. A watch of those wakes the syncs that use them; the values are read when they are needed.
+//! A ConfigMap may be used only with the label `convoke.dev/agents=allow`: the people of a namespace decide what a repository may
+//! read. One watch of the labelled ConfigMaps wakes the GitSyncs that use them. The values themselves are read for each poll.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
@@ -17,24 +17,24 @@ use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::client::call;
 use crate::cluster::live::Managed;
 use crate::cluster::read::Head;
-use crate::cluster::reflector::{self, Heard, Manner, View};
+use crate::cluster::reflector::{self, View, WatchNews, WatchOptions};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::definition::variables::Variables;
 use crate::runtime::queue::Queue;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
 
-/// What is followed.
+/// The label of the ConfigMaps that may be used.
 const LABEL: (&str, &str) = ("convoke.dev/agents", "allow");
 
-/// Objects of the first page of a list: each may have a mebibyte.
-const PAGE: u32 = 4;
+/// Objects of the first page of a list. Few, because a ConfigMap may have a mebibyte.
+const FIRST_PAGE_OBJECTS: u32 = 4;
 
-/// The values of a spec; `None` when it has no `variables`. Later sources win over earlier ones, and what stands in the
-/// spec itself over all.
+/// The values of a spec's variables; `None` when it has no `variables`. A later source replaces values of an earlier one, and
+/// `inline` replaces values of all of them.
 ///
 /// # Errors
-/// [`SourceError::Variables`], when a source is not there, is not labelled, or cannot be read.
+/// [`SourceError::Variables`] when a source does not exist, lacks the label, or cannot be read.
 pub async fn read(
     client: &Client,
     namespace: &str,
@@ -73,7 +73,7 @@ pub async fn read(
     Ok(Some(Variables::new(values)))
 }
 
-/// What is kept of a ConfigMap: a hash of its values.
+/// The only thing that is kept of a ConfigMap: a hash of its values.
 pub struct Hashed([u8; 32]);
 
 impl View for Hashed {
@@ -89,7 +89,7 @@ impl View for Hashed {
     }
 }
 
-/// The syncs whose values have changed since they last looked.
+/// The GitSyncs whose variables have changed since their last reconcile.
 #[derive(Default)]
 pub struct Changed(Mutex<HashSet<Key>>);
 
@@ -98,20 +98,20 @@ impl Changed {
         self.0.lock()
     }
 
-    /// Whether its values have changed; forgets it.
+    /// Whether the variables of a GitSync have changed since this was called last.
     pub fn take(&self, key: &Key) -> bool {
         self.lock().remove(key)
     }
 }
 
-/// Follows the ConfigMaps of all syncs, for ever.
+/// Watches the labelled ConfigMaps of all namespaces, for ever. When one changes, the GitSyncs that use it are put on the queue.
 pub async fn follow(
     client: Client,
     syncs: Arc<Store<Managed<GitSync>>>,
     changed: Arc<Changed>,
     queue: Arc<Queue>,
 ) {
-    // What no spec names is not kept, so the specs must be known.
+    // Only ConfigMaps that a spec names are kept, so the specs must be known first.
     syncs.wait_ready().await;
     let store = Store::<Hashed>::new("ConfigMap");
     let named = syncs.clone();
@@ -132,30 +132,34 @@ pub async fn follow(
             }
         }
     });
-    let told = wake.clone();
+    let wake_users = wake.clone();
     store.on_change(move |change| {
         let same = matches!((change.old, change.new), (Some(old), Some(new))
             if old.uid == new.uid && old.value.0 == new.value.0);
         if !same {
-            told(change.key);
+            wake_users(change.key);
         }
     });
-    // One that was named after it was shown is not kept: the store does not know that it ends.
+    // A ConfigMap that a spec names only after the watch has shown it is not in the store, so the store cannot report its end.
     let (kept, listed) = (store.clone(), AtomicBool::new(false));
-    let heard = |heard: Heard<'_>| match heard {
-        Heard::Ended(map) => wake(map),
-        // A list keeps all that are named: what is missing is gone.
-        Heard::Listed if listed.swap(true, Ordering::Relaxed) => {
+    let on_news = |news: WatchNews<'_>| match news {
+        WatchNews::Deleted(map) => wake(map),
+        // A new list keeps every ConfigMap that a spec names. One that is not in the store is gone.
+        WatchNews::ListComplete if listed.swap(true, Ordering::Relaxed) => {
             sources(&syncs).filter(|map| kept.get(map).is_none()).for_each(|map| wake(&map));
         }
-        Heard::Listed | Heard::Lists | Heard::Failed(_) => {}
+        WatchNews::ListComplete | WatchNews::ListBegins | WatchNews::Failed(_) => {}
     };
     let label = format!("{}={}", LABEL.0, LABEL.1);
-    let manner = Manner { labels: Some(&label), page: PAGE, ..Manner::default() };
-    reflector::run_some(Api::<ConfigMap>::all(client), store, manner, read, heard).await;
+    let options = WatchOptions {
+        labels: Some(&label),
+        first_page_objects: FIRST_PAGE_OBJECTS,
+        ..WatchOptions::default()
+    };
+    reflector::run_some(Api::<ConfigMap>::all(client), store, options, read, on_news).await;
 }
 
-/// The ConfigMaps that specs name.
+/// The ConfigMaps that all specs name.
 fn sources(syncs: &Store<Managed<GitSync>>) -> impl Iterator<Item = Key> {
     let all = syncs.all().into_iter().filter_map(|(key, entry)| {
         let variables = entry.value.object()?.spec.variables.clone()?;
@@ -166,7 +170,7 @@ fn sources(syncs: &Store<Managed<GitSync>>) -> impl Iterator<Item = Key> {
     })
 }
 
-/// The syncs whose spec names a ConfigMap.
+/// The GitSyncs whose spec names this ConfigMap.
 fn users(syncs: &Store<Managed<GitSync>>, map: &Key) -> Vec<Key> {
     let uses = |entry: &Entry<Managed<GitSync>>| {
         let sync = entry.value.object();
@@ -178,72 +182,5 @@ fn users(syncs: &Store<Managed<GitSync>>, map: &Key) -> Vec<Key> {
 }
 
 #[cfg(test)]
-mod tests {
-    use kube::core::DeserializeGuard;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::cluster::fake::Fake;
-
-    /// The GitSync `team/main`, whose variables come from this ConfigMap.
-    fn sync(syncs: &Store<Managed<GitSync>>, version: u64, from: Option<&str>) {
-        let from: Vec<_> =
-            from.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
-        let object = json!({
-            "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
-            "metadata": {"name": "main", "namespace": "team", "uid": "m", "generation": version,
-                "resourceVersion": version.to_string()},
-            "spec": {"url": "https://git.example", "variables": {"from": from}},
-        });
-        let object = serde_json::from_value(object).expect("a GitSync");
-        let (key, entry) = reflector::entry::<Managed<GitSync>>(DeserializeGuard(Ok(object)));
-        syncs.applied(key, entry);
-    }
-
-    fn map(name: &str, value: &str) -> Value {
-        json!({"metadata": {"namespace": "team", "name": name}, "data": {"k": value}})
-    }
-
-    async fn heard(queue: &Queue, changed: &Changed) -> bool {
-        let next = tokio::time::timeout(std::time::Duration::from_secs(60), queue.next()).await;
-        let Ok(key) = next else { return false };
-        queue.done(&key);
-        assert_eq!(key, Key::new("team", "main"));
-        assert!(changed.take(&key));
-        true
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn g21_the_end_of_a_config_map_is_heard_that_was_named_after_it_was_there() {
-        let (fake, queue) = (Fake::default(), Queue::new());
-        let (syncs, changed) = (Store::new("GitSync"), Arc::<Changed>::default());
-        syncs.list_begins();
-        syncs.list_done();
-        for name in ["a", "b", "c", "other"] {
-            fake.put(map(name, "1"));
-        }
-        let follows = follow(fake.client(), syncs.clone(), changed.clone(), queue.clone());
-        let following = tokio::spawn(follows);
-        sync(&syncs, 1, None);
-        assert!(!heard(&queue, &changed).await, "it names none");
-        for (version, name) in [(2, "a"), (3, "b"), (4, "c")] {
-            sync(&syncs, version, Some(name));
-            assert!(!heard(&queue, &changed).await, "its own change is told elsewhere");
-            match name {
-                "a" => fake.delete("team", "a"),
-                "b" => fake.put(map("b", "2")),
-                // While the watch is down.
-                _ => {
-                    fake.lose("team", "c");
-                    fake.expire();
-                }
-            }
-            assert!(heard(&queue, &changed).await, "{name}");
-            assert!(!heard(&queue, &changed).await, "{name}: once");
-            fake.delete("team", "other");
-            fake.put(map("other", "2"));
-            assert!(!heard(&queue, &changed).await, "nobody uses it");
-        }
-        following.abort();
-    }
-}
+#[path = "tests/variables.rs"]
+mod tests;

@@ -18,7 +18,7 @@ use convoke::cluster::store::Key;
 use convoke::controllers::Shared;
 use convoke::controllers::agent_build::{self, Settings};
 use convoke::runtime::write_priority::WritePriority;
-use convoke::sync::published::build_sources::{BuildSources, SourceAt};
+use convoke::sync::published::build_sources::{Absence, BuildSources, CommitBuilds, SourceAt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -144,9 +144,11 @@ impl<'c> Team<'c> {
             applied,
         };
         let sync = Key::new(self.namespace.as_str(), "team");
-        // With errors: what the others were told before stays.
+        // With errors: what was published for the other builds stays.
         let (url, builds) = (source.url.clone(), [(name.to_owned(), source)]);
-        controller.sources.tell(&sync, SYNC, &url, &builds, true, Vec::new);
+        let absence = Absence::Unproven;
+        let commit = CommitBuilds { uid: SYNC, url: &url, builds: &builds, absence };
+        controller.sources.publish(&sync, commit, Vec::new);
     }
 
     async fn status(&self, name: &str) -> AgentBuildStatus {
@@ -325,7 +327,9 @@ async fn b6_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
         team.until("reviewer", "it builds", |s| s.phase == Some(BuildPhase::Building)).await;
     // Its delete is held.
     let sync = Key::new(team.namespace.as_str(), "team");
-    controller.sources.tell(&sync, SYNC, "https://git.example.com/team.git", &[], false, Vec::new);
+    let (url, absence) = ("https://git.example.com/team.git", Absence::Proven);
+    let commit = CommitBuilds { uid: SYNC, url, builds: &[], absence };
+    controller.sources.publish(&sync, commit, Vec::new);
     team.end(&building.pipeline_run.expect("a run"), true).await;
     let built =
         team.until("reviewer", "it is built", |s| s.phase == Some(BuildPhase::Succeeded)).await;

@@ -6,14 +6,19 @@ use crate::support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use convoke::cluster::read::{Event, PAGE, Source};
+use convoke::cluster::read::{Event, MAX_PAGE_OBJECTS, Source};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::cluster;
 
 fn source(client: &Client, namespace: &str, labels: Option<&str>) -> Source {
-    Source::new(client.clone(), &format!("/api/v1/namespaces/{namespace}/configmaps"), labels, PAGE)
+    Source::new(
+        client.clone(),
+        &format!("/api/v1/namespaces/{namespace}/configmaps"),
+        labels,
+        MAX_PAGE_OBJECTS,
+    )
 }
 
 fn name(text: &str) -> serde_json::Result<String> {
@@ -90,8 +95,10 @@ async fn a_kind_that_is_not_served_is_an_error() {
     let cluster = cluster().await;
     let (namespace, client) = (cluster.namespace("unknown").await, cluster.client().await);
     let url = format!("/apis/example.com/v1/namespaces/{namespace}/things");
-    let unknown =
-        Source::new(client, &url, None, PAGE).list(|_| Ok(())).await.expect_err("unknown");
+    let unknown = Source::new(client, &url, None, MAX_PAGE_OBJECTS)
+        .list(|_| Ok(()))
+        .await
+        .expect_err("unknown");
     assert!(unknown.is_not_found() && !unknown.is_gone(), "{unknown}");
 }
 

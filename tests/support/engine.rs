@@ -15,7 +15,7 @@ use convoke::runtime::worker;
 use convoke::runtime::write_priority::WritePriority;
 use convoke::sync::apply::impersonation::Rules;
 use convoke::sync::budgets::Budgets;
-use convoke::sync::driver::{Driver, Settings};
+use convoke::sync::driver::{Driver, Parts, Settings};
 use convoke::sync::local::LocalFolders;
 use convoke::sync::published::build_sources::BuildSources;
 use convoke::sync::published::wanted_agents::WantedAgents;
@@ -40,17 +40,16 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         data_dir: data.to_owned(),
         budgets: Budgets::default(),
     };
-    let (builds, wanted) = (BuildSources::new(), WantedAgents::new());
-    let engine = Driver::new(
-        client.clone(),
-        &Writes::new(),
-        stores.clone(),
+    let engine = Driver::new(Parts {
+        client: client.clone(),
+        writes: Writes::new(),
+        stores: stores.clone(),
         settings,
-        builds,
-        wanted,
-        WritePriority::new(),
-        &queue,
-    );
+        builds: BuildSources::new(),
+        wanted: WantedAgents::new(),
+        write_priority: WritePriority::new(),
+        queue: queue.clone(),
+    });
     let mut tasks = JoinSet::new();
     tasks.spawn(worker::run(engine, queue, 8));
     macro_rules! watch {

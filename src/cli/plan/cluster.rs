@@ -1,4 +1,4 @@
-//! A folder against the cluster: what the operator would decide if these files were the newest commit.
+//! Compares a folder with the cluster: shows what the operator would decide if these files were the newest commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Definition, Limits, Loader};
 use crate::git::open_local;
-use crate::sync::plan::{Others, Plan};
+use crate::sync::plan::{Held as HeldDeletes, Others, Plan};
 use crate::sync::variables;
 use convoke_core::sync::commit::desired::{Desired, DesiredSet, desired_set};
 use convoke_core::sync::preview::{LiveManifest, Preview, spec_after};
@@ -37,7 +37,7 @@ pub struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// An option that would do nothing is a mistake.
+    /// Refuses these options when they would have no effect.
     pub fn refuse(&self) -> Result<(), Failure> {
         let Self { connection: ConnectionArgs { namespace, context }, sync } = self;
         match [("--namespace", namespace), ("--context", context), ("--sync", sync)]
@@ -50,26 +50,26 @@ impl ClusterArgs {
     }
 }
 
-/// Everything that was read of the cluster.
+/// Everything that was read from the cluster.
 struct Cluster {
     namespace: String,
     sync: GitSync,
     /// The other GitSyncs of the namespace, by name.
     others: BTreeMap<String, GitSync>,
     live: BTreeMap<ObjectId, LiveManifest>,
-    /// The values of its variables.
+    /// The values of the GitSync's variables.
     variables: Option<Variables>,
-    /// GitSyncs of other namespaces that live objects are marked by and that do not exist: namespace, name, uid.
+    /// GitSyncs of other namespaces that owner marks of live objects name and that do not exist: namespace, name, UID.
     vanished: BTreeSet<(String, String, String)>,
 }
 
-/// The plan, and whether the folder has errors.
+/// Makes the plan. Returns it, and whether the folder has errors.
 pub fn plan(
     path: &Path,
     context: &ContextArgs,
     args: &ClusterArgs,
 ) -> Result<(Report, bool), Failure> {
-    // What is wrong on this side is said before anything is asked.
+    // Wrong arguments are reported before any request is sent.
     validate::load(path, |path| context.resolve(path))?;
     let mut cluster = block_on(read(args))?;
     let values = cluster.variables.take();
@@ -94,7 +94,7 @@ async fn read(args: &ClusterArgs) -> Result<Cluster, Failure> {
         if namespace == connection.namespace {
             continue;
         }
-        // A mark from elsewhere is nothing that Convoke writes. Who may not look there takes it for true.
+        // Convoke writes no marks for other namespaces. If the GitSync may not be read, it is assumed to exist.
         let api = kube::Api::<GitSync>::namespaced(connection.client.clone(), &namespace);
         let gone = match call(api.get(&name)).await {
             Ok(found) => found.metadata.uid.as_deref() != Some(mark.sync_uid.as_str()),
@@ -119,21 +119,21 @@ fn mark(live: &LiveManifest) -> Option<Mark> {
     live.annotation(keys::OWNER).and_then(Mark::parse)
 }
 
-/// The other GitSyncs, as far as they can be known from here: what one wants that follows the same branch of the same
-/// repository is in the work tree; of the rest nothing is known.
-struct Siblings<'a> {
+/// The other GitSyncs of the namespace, as far as the work tree shows what they want. For a GitSync that follows the same
+/// branch of the same repository it does. Nothing is known of the others.
+struct Peers<'a> {
     cluster: &'a Cluster,
     known: BTreeMap<&'a str, (Catalog, DesiredSet)>,
     unknown: Vec<&'a str>,
 }
 
-impl<'a> Siblings<'a> {
+impl<'a> Peers<'a> {
     fn new(cluster: &'a Cluster, root: &Path) -> Self {
         let reference = |spec: &GitSyncSpec| {
             spec.reference.clone().filter(|r| r.branch.as_deref() != Some("main"))
         };
         let spec = &cluster.sync.spec;
-        let mut siblings = Self { cluster, known: BTreeMap::new(), unknown: Vec::new() };
+        let mut peers = Self { cluster, known: BTreeMap::new(), unknown: Vec::new() };
         for (name, other) in &cluster.others {
             if other.metadata.deletion_timestamp.is_some() {
                 continue;
@@ -149,16 +149,16 @@ impl<'a> Siblings<'a> {
             match loaded {
                 Some(Loaded { catalog, .. }) => {
                     let desired = desired_set(&catalog);
-                    siblings.known.insert(name, (catalog, desired));
+                    peers.known.insert(name, (catalog, desired));
                 }
-                None => siblings.unknown.push(name),
+                None => peers.unknown.push(name),
             }
         }
-        siblings
+        peers
     }
 }
 
-/// What another GitSync reads its folder with. One with variables from elsewhere is not known here.
+/// The context that another GitSync reads its folder with. It is not known if variables come from ConfigMaps.
 fn context_of(path: &str, namespace: &str, spec: &GitSyncSpec) -> Result<Context, Failure> {
     let unknown = |why: String| Failure::new(USAGE, why);
     let variables = match &spec.variables {
@@ -171,7 +171,7 @@ fn context_of(path: &str, namespace: &str, spec: &GitSyncSpec) -> Result<Context
     Ok(Context { namespace: Some(namespace.to_owned()), path: path.to_owned(), ignore, variables })
 }
 
-impl Others for Siblings<'_> {
+impl Others for Peers<'_> {
     fn exists(&self, namespace: &str, name: &str, uid: &str) -> bool {
         if namespace != self.cluster.namespace {
             let key = (namespace.to_owned(), name.to_owned(), uid.to_owned());
@@ -192,7 +192,7 @@ impl Others for Siblings<'_> {
         found.map(|(name, _)| (*name).to_owned())
     }
 
-    /// Whoever proves that it does not want an object gives it away.
+    /// A GitSync gives an object away when its folder has no errors and does not hold the object.
     fn gives(&self, name: &str, id: &ObjectId) -> bool {
         self.known
             .get(name)
@@ -200,11 +200,11 @@ impl Others for Siblings<'_> {
     }
 }
 
-/// What the newest commit of the work tree holds.
+/// The newest commit of the work tree.
 struct Head {
-    /// Its id, if it holds just what the folder holds.
+    /// Its id, if it holds the same definitions as the folder.
     commit: Option<String>,
-    /// The file of each object that it wants.
+    /// The file of each object that it defines.
     paths: BTreeMap<ObjectId, String>,
 }
 
@@ -231,7 +231,7 @@ impl Head {
 fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
     let catalog = &loaded.catalog;
     let desired = desired_set(catalog);
-    let siblings = Siblings::new(cluster, &loaded.root);
+    let peers = Peers::new(cluster, &loaded.root);
     let Head { commit, paths: mut last_paths } = Head::new(loaded, &desired);
     last_paths.retain(|id, _| catalog.has_errors() && !desired.contains_key(id));
     let plan = Preview {
@@ -241,27 +241,63 @@ fn decide(loaded: &Loaded, cluster: &Cluster) -> Report {
         desired: &desired,
         last_paths: &last_paths,
         live: &cluster.live,
-        others: &siblings,
+        others: &peers,
     }
     .plan();
-    let notes = notes(loaded, cluster, &siblings, &plan);
-    let mut report = describe(&plan, &desired, cluster, commit.is_some());
+    let notes = notes(loaded, cluster, &peers, &plan);
+    let committed = if commit.is_some() { Committed::Yes } else { Committed::No };
+    let mut report = describe(&plan, &desired, cluster, committed);
     report.notes = notes;
     report
 }
 
+/// Whether a commit of the work tree holds exactly the definitions of the folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    Yes,
+    No,
+}
+
 /// A plan as a report.
-fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: bool) -> Report {
-    let definition = |id: &ObjectId| desired.get(id).map(|want| want.definition.as_ref());
-    let entry = |id: &ObjectId, action| Entry::new(id, action, definition(id));
+fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: Committed) -> Report {
+    let mut entries = writes(plan, desired, cluster);
+    entries.extend(passive(plan, desired));
+    // By kind and name. Deletes come last, in the order in which they happen.
+    entries.sort_by_key(|(id, _)| *id);
+    let mut report = Report::default();
+    for (_, entry) in entries {
+        report.add(entry);
+    }
+    for victim in &plan.prune {
+        report.add(entry(desired, &victim.id, Action::Delete));
+    }
+    report.summary.unchanged = plan.unchanged;
+    if let Some(held) = &plan.held {
+        report.summary.held = held.victims.len();
+        report.held = Some(describe_held(held, cluster, committed));
+    }
+    report
+}
+
+/// The entry of an object, with the place of its definition if it has one.
+fn entry(desired: &DesiredSet, id: &ObjectId, action: Action) -> Entry {
+    Entry::new(id, action, desired.get(id).map(|want| want.definition.as_ref()))
+}
+
+/// The objects that the operator would create or change.
+fn writes<'a>(
+    plan: &'a Plan,
+    desired: &DesiredSet,
+    cluster: &Cluster,
+) -> Vec<(&'a ObjectId, Entry)> {
     let mut entries = Vec::new();
     for id in &plan.create {
-        let brings = definition(id).map(brings).unwrap_or_default();
-        entries.push((id, entry(id, Action::Create).changed(brings)));
+        let secrets = desired.get(id).map(|want| brings(&want.definition)).unwrap_or_default();
+        entries.push((id, entry(desired, id, Action::Create).changed(secrets)));
     }
     for update in &plan.update {
         let id = &update.id;
-        let mut line = entry(id, Action::Update);
+        let mut line = entry(desired, id, Action::Update);
         if let (Some(want), Some(live)) = (desired.get(id), cluster.live.get(id)) {
             line = line.changed(differences(want, live));
         }
@@ -272,84 +308,93 @@ fn describe(plan: &Plan, desired: &DesiredSet, cluster: &Cluster, committed: boo
         } else if cluster.live.get(id).is_some_and(|live| live.spec.is_none()) {
             line = line.noted("is not valid as it is, so what changes is not known");
         } else if line.changes.is_empty() {
-            // Its spec is as wanted; what it was made from, or how it was written, is not.
+            // The spec is as wanted, but not the commit in the annotations, or the way in which it was written.
             line = line.noted("what Convoke keeps about it is brought up to date");
         }
         entries.push((id, line));
     }
+    entries
+}
+
+/// The objects that the operator would leave as they are, with the reason.
+fn passive<'a>(plan: &'a Plan, desired: &DesiredSet) -> Vec<(&'a ObjectId, Entry)> {
+    let noted = |id: &'a ObjectId, action: Action, note: String| {
+        (id, entry(desired, id, action).noted(note))
+    };
+    let mut entries = Vec::new();
     entries.extend(plan.terminating.iter().map(|id| {
-        (id, entry(id, Action::Wait).noted("is being deleted by somebody; made anew afterwards"))
+        noted(id, Action::Wait, "is being deleted by somebody; made anew afterwards".into())
     }));
     entries.extend(plan.ending.iter().map(|victim| {
         let note = "is not wanted any more and is being deleted; finalizers keep it";
-        (&victim.id, entry(&victim.id, Action::Wait).noted(note))
+        noted(&victim.id, Action::Wait, note.into())
     }));
     entries.extend(plan.protected.iter().map(|id| {
         let note =
             format!("is not wanted any more, and stays: {} is {}", keys::PRUNE, keys::DISABLED);
-        (id, entry(id, Action::Pause).noted(note))
+        noted(id, Action::Pause, note)
     }));
     entries.extend(plan.waiting.iter().map(|id| {
         let note = "waits: something of this commit is wrong, and failurePolicy is Atomic";
-        (id, entry(id, Action::Wait).noted(note))
+        noted(id, Action::Wait, note.into())
     }));
     entries.extend(plan.paused.iter().map(|id| {
         let note = format!("stays as it is: {} is {}", keys::RECONCILE, keys::DISABLED);
-        (id, entry(id, Action::Pause).noted(note))
+        noted(id, Action::Pause, note)
     }));
     entries.extend(plan.drifted.iter().map(|id| {
         let note = "was changed by hand, and stays so: spec.drift is Report";
-        (id, entry(id, Action::Drift).noted(note))
+        noted(id, Action::Drift, note.into())
     }));
     entries.extend(plan.conflicts.iter().map(|conflict| {
         let note = format!("exists and belongs to {}", conflict.owner);
-        (&conflict.id, entry(&conflict.id, Action::Conflict).noted(note))
+        noted(&conflict.id, Action::Conflict, note)
     }));
     entries.extend(plan.quarantined.iter().map(|(id, file)| {
         let note = match file {
             Some(file) => format!("is kept at its last good definition: {file} is broken"),
             None => "is kept at its last good definition: it may come from a broken file".into(),
         };
-        (id, entry(id, Action::Quarantine).noted(note))
+        noted(id, Action::Quarantine, note)
     }));
-    entries.extend(plan.given.iter().map(|(id, to)| {
-        (id, entry(id, Action::HandOver).noted(format!("is left to GitSync {to}")))
-    }));
-    entries.extend(plan.orphans.iter().map(|id| {
-        (id, entry(id, Action::Orphan).noted("of a vanished GitSync of this name; stays"))
-    }));
-    // By kind and name, and what is deleted last, in the order in which it happens.
-    entries.sort_by_key(|(id, _)| *id);
-    let mut report = Report::default();
-    for (_, line) in entries {
-        report.add(line);
-    }
-    for victim in &plan.prune {
-        report.add(entry(&victim.id, Action::Delete));
-    }
-    report.summary.unchanged = plan.unchanged;
-    report.held = plan.held.as_ref().map(|held| {
-        report.summary.held = held.victims.len();
-        let name = cluster.sync.metadata.name.as_deref().unwrap_or_default();
-        let hint = if committed {
-            format!(
-                "to release exactly these once they wait: convoke approve {name} -n {} --digest {}",
-                cluster.namespace, held.digest
-            )
-        } else {
-            "their digest depends on the commit, and no commit holds these files yet".into()
-        };
-        Held {
-            digest: committed.then(|| held.digest.clone()),
-            reason: held.reason.clone(),
-            objects: held.victims.iter().map(|victim| victim.id.to_string()).collect(),
-            hint,
-        }
-    });
-    report
+    entries.extend(
+        plan.given
+            .iter()
+            .map(|(id, to)| noted(id, Action::HandOver, format!("is left to GitSync {to}"))),
+    );
+    entries.extend(
+        plan.orphans.iter().map(|id| {
+            noted(id, Action::Orphan, "of a vanished GitSync of this name; stays".into())
+        }),
+    );
+    entries
 }
 
-/// What an apply changes of a live object.
+/// The held deletes, and how to release them.
+fn describe_held(held: &HeldDeletes, cluster: &Cluster, committed: Committed) -> Held {
+    let name = cluster.sync.metadata.name.as_deref().unwrap_or_default();
+    let (digest, hint) = match committed {
+        Committed::Yes => {
+            let hint = format!(
+                "to release exactly these once they wait: convoke approve {name} -n {} --digest {}",
+                cluster.namespace, held.digest
+            );
+            (Some(held.digest.clone()), hint)
+        }
+        Committed::No => {
+            let hint = "their digest depends on the commit, and no commit holds these files yet";
+            (None, hint.to_owned())
+        }
+    };
+    Held {
+        digest,
+        reason: held.reason.clone(),
+        objects: held.victims.iter().map(|victim| victim.id.to_string()).collect(),
+        hint,
+    }
+}
+
+/// The changes of a live object that an apply would make.
 fn differences(want: &Desired, live: &LiveManifest) -> Vec<Change> {
     let Definition { id, labels, annotations, .. } = want.definition.as_ref();
     let mut found = Vec::new();
@@ -357,7 +402,7 @@ fn differences(want: &Desired, live: &LiveManifest) -> Vec<Change> {
         found = changes(id.kind, spec, &spec_after(want, Some(spec)));
     }
     for (field, wanted) in [("labels", labels), ("annotations", annotations)] {
-        // What Git does not set stays.
+        // Keys that Git does not set stay as they are.
         let mut have = live.metadata(field);
         have.retain(|key, _| wanted.contains_key(key));
         found.extend(metadata_change(field, &have, wanted));
@@ -365,7 +410,8 @@ fn differences(want: &Desired, live: &LiveManifest) -> Vec<Change> {
     found
 }
 
-fn notes(loaded: &Loaded, cluster: &Cluster, siblings: &Siblings<'_>, plan: &Plan) -> Vec<String> {
+/// Remarks about the GitSync and about what is not known here.
+fn notes(loaded: &Loaded, cluster: &Cluster, peers: &Peers<'_>, plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     let Cluster { sync, namespace, .. } = cluster;
     let name = sync.metadata.name.as_deref().unwrap_or_default();
@@ -387,13 +433,12 @@ fn notes(loaded: &Loaded, cluster: &Cluster, siblings: &Siblings<'_>, plan: &Pla
         notes.push("spec.prune.enabled is false: nothing is deleted".into());
     }
     let contested = plan.conflicts.iter().any(|conflict| conflict.peer.is_some());
-    if !siblings.unknown.is_empty() && (!plan.prune.is_empty() || plan.held.is_some() || contested)
-    {
+    if !peers.unknown.is_empty() && (!plan.prune.is_empty() || plan.held.is_some() || contested) {
         notes.push(format!(
             "what {} of {namespace} {} ({}) is not known here: before it deletes or complains, the operator asks, and hands over what is wanted there; deletes wait for one that is suspended",
-            count(siblings.unknown.len(), "other GitSync"),
-            if siblings.unknown.len() == 1 { "wants" } else { "want" },
-            siblings.unknown.join(", ")
+            count(peers.unknown.len(), "other GitSync"),
+            if peers.unknown.len() == 1 { "wants" } else { "want" },
+            peers.unknown.join(", ")
         ));
     }
     notes

@@ -1,4 +1,4 @@
-//! The Secrets and ConfigMaps that definitions name: which of them pods may not read. Their data is not asked for.
+//! Notes about Secrets and ConfigMaps that definitions name and pods may not read. Their data is not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +13,17 @@ use crate::cluster::client::{CallError, call};
 use crate::controllers::inputs::references::{Reference, Source};
 use crate::definition::Catalog;
 
-/// Objects that one plan asks for.
-const MOST: usize = 500;
+/// Objects that one plan asks the API server for.
+const MAX_OBJECTS: usize = 500;
 
-/// Where an object is named first, and whether some pod needs it.
+/// The place that names an object first, and whether any pod needs the object.
 #[derive(Debug, PartialEq)]
 struct Named {
     place: String,
     required: bool,
 }
 
-/// What is to be said of the Secrets and ConfigMaps that these definitions name. Nothing is said of a kind that may not
-/// be read.
+/// The notes about the Secrets and ConfigMaps that these definitions name. There are none about a kind that may not be read.
 pub async fn notes(args: &ConnectionArgs, catalog: &Catalog) -> Result<Vec<String>, Failure> {
     let all = named(catalog);
     let mut notes = Vec::new();
@@ -33,7 +32,7 @@ pub async fn notes(args: &ConnectionArgs, catalog: &Catalog) -> Result<Vec<Strin
     }
     let connection = Connection::open(args).await?;
     let mut unreadable = BTreeSet::new();
-    for (reference, named) in all.iter().take(MOST) {
+    for (reference, named) in all.iter().take(MAX_OBJECTS) {
         if unreadable.contains(&reference.source) {
             continue;
         }
@@ -46,12 +45,13 @@ pub async fn notes(args: &ConnectionArgs, catalog: &Catalog) -> Result<Vec<Strin
             }
         }
     }
-    if let Some(more) = all.len().checked_sub(MOST).filter(|more| *more > 0) {
+    if let Some(more) = all.len().checked_sub(MAX_OBJECTS).filter(|more| *more > 0) {
         notes.push(format!("{more} more Secrets and ConfigMaps are named, and were not looked at"));
     }
     Ok(notes)
 }
 
+/// The metadata of an object, if it exists.
 async fn metadata(
     connection: &Connection,
     reference: &Reference,
@@ -73,6 +73,7 @@ async fn metadata(
     }
 }
 
+/// The note about an object, if there is anything to say.
 fn note(
     reference: &Reference,
     named: &Named,
@@ -97,12 +98,11 @@ fn note(
     ))
 }
 
+/// The objects that definitions name.
 fn named(catalog: &Catalog) -> BTreeMap<Reference, Named> {
     let mut all = BTreeMap::<_, Named>::new();
     for definition in catalog.definitions.values() {
-        let mut found = Vec::new();
-        collect(&definition.canonical_spec.json(), &mut found);
-        for (reference, required) in found {
+        for (reference, required) in references(&definition.canonical_spec.json()) {
             let place = || format!("{}:{}", definition.path, definition.line);
             let named =
                 all.entry(reference).or_insert_with(|| Named { place: place(), required: false });
@@ -112,27 +112,28 @@ fn named(catalog: &Catalog) -> BTreeMap<Reference, Named> {
     all
 }
 
-/// What a spec names, and whether pods need it.
-fn collect(value: &Value, found: &mut Vec<(Reference, bool)>) {
+/// The objects that a spec names, and whether pods need each of them.
+fn references(value: &Value) -> Vec<(Reference, bool)> {
     match value {
         Value::Object(map) => {
-            for (key, value) in map {
-                let source = match key.as_str() {
-                    "secretKeyRef" => Some(Source::Secret),
-                    "configMapKeyRef" => Some(Source::ConfigMap),
-                    _ => None,
-                };
-                if let (Some(source), Some(name)) = (source, value["name"].as_str()) {
-                    let required = value["optional"] != Value::Bool(true);
-                    found.push((Reference { source, name: name.to_owned() }, required));
-                } else {
-                    collect(value, found);
-                }
-            }
+            map.iter().flat_map(|(key, value)| references_of_field(key, value)).collect()
         }
-        Value::Array(list) => list.iter().for_each(|value| collect(value, found)),
-        _ => {}
+        Value::Array(list) => list.iter().flat_map(references).collect(),
+        _ => Vec::new(),
     }
+}
+
+fn references_of_field(key: &str, value: &Value) -> Vec<(Reference, bool)> {
+    let source = match key {
+        "secretKeyRef" => Some(Source::Secret),
+        "configMapKeyRef" => Some(Source::ConfigMap),
+        _ => None,
+    };
+    let (Some(source), Some(name)) = (source, value["name"].as_str()) else {
+        return references(value);
+    };
+    let required = value["optional"] != Value::Bool(true);
+    vec![(Reference { source, name: name.to_owned() }, required)]
 }
 
 #[cfg(test)]
@@ -150,8 +151,7 @@ mod tests {
             "config": {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": key("two")}}]},
             "env": [{"name": "B", "valueFrom": {"secretKeyRef": maybe}}, {"name": "C", "value": "secretKeyRef"}],
         });
-        let mut found = Vec::new();
-        collect(&spec, &mut found);
+        let found = references(&spec);
         let mut shown: Vec<_> =
             found.iter().map(|(reference, required)| format!("{reference} {required}")).collect();
         shown.sort();
@@ -161,20 +161,20 @@ mod tests {
     #[test]
     fn a13_a_missing_object_is_not_to_be_labelled_and_an_allowed_one_is_not_told() {
         let reference = Reference { source: Source::Secret, name: "keys".into() };
-        let told = |required, labels: Option<Value>| {
+        let note_of = |required, labels: Option<Value>| {
             let named = Named { place: "a.yaml:1".into(), required };
             let metadata = labels
                 .map(|labels| serde_json::from_value(json!({"labels": labels})).expect("metadata"));
             note(&reference, &named, metadata.as_ref(), "team").unwrap_or_default()
         };
         assert!(
-            told(true, None).ends_with("to be created with the label convoke.dev/agents=allow")
+            note_of(true, None).ends_with("to be created with the label convoke.dev/agents=allow")
         );
-        assert_eq!(told(false, None), "", "pods do without");
-        assert_eq!(told(true, Some(json!({"convoke.dev/agents": "allow"}))), "");
+        assert_eq!(note_of(false, None), "", "pods do without");
+        assert_eq!(note_of(true, Some(json!({"convoke.dev/agents": "allow"}))), "");
         let command = "to label: kubectl -n team label secret/keys convoke.dev/agents=allow";
         for required in [true, false] {
-            assert!(told(required, Some(json!({}))).ends_with(command));
+            assert!(note_of(required, Some(json!({}))).ends_with(command));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `convoke plan [PATH] --against cluster|REF|DIR`: what a folder changes.
+//! `convoke plan [PATH] --against cluster|REF|DIR`: shows what a folder changes.
 
 mod cluster;
 mod inputs;
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     })
 }
 
-/// A folder against a Git ref or another folder.
+/// Compares a folder with a Git ref or another folder.
 fn offline(args: &Args) -> Result<Report, Failure> {
     let new = load(&args.path, |path| args.context.resolve(path))?;
     if print_errors(&new) {
@@ -76,7 +76,8 @@ fn offline(args: &Args) -> Result<Report, Failure> {
     Ok(compare(&baseline(&args.against, &new)?, &new.catalog))
 }
 
-/// What `--against` names. What is written like a path is a folder; anything else is a ref first.
+/// The definitions that `--against` names. A text that looks like a path is a folder. Any other text is a ref, or a folder if
+/// there is no such ref.
 fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
     let folder = Path::new(against);
     let like_a_path = [".", ".."].contains(&against)
@@ -86,7 +87,7 @@ fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
     }
     match open_local(&new.root, against, &new.below, crate::git::Limits::default()) {
         Ok(tree) => Ok(Loader::new(Limits::default()).load(&tree, &new.context)),
-        // The folder is new: everything in it is.
+        // The commit does not have the folder, so everything in it is new.
         Err(GitError::PathMissing { .. }) => Ok(Catalog::default()),
         Err(_) if folder.is_dir() => Ok(load(folder, |path| Ok(new.at(path)))?.catalog),
         Err(error) => Err(Failure::new(USAGE, format!("cannot read {against}: {error}"))
@@ -94,7 +95,7 @@ fn baseline(against: &str, new: &Loaded) -> Result<Catalog, Failure> {
     }
 }
 
-/// Shows the errors of a folder, if there are any.
+/// Prints the errors of a folder. Returns whether there are any.
 pub(super) fn print_errors(loaded: &Loaded) -> bool {
     let problems = loaded.catalog.problems.iter();
     let errors: Vec<_> = problems.filter(|p| p.severity == Severity::Error).cloned().collect();

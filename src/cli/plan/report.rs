@@ -1,4 +1,4 @@
-//! (pure) A plan for people and for programs.
+//! (pure) The report of a plan, as text and as JSON.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
@@ -12,26 +12,26 @@ use crate::cli::count;
 use crate::definition::difference::{Change, changes, metadata_change, secrets};
 use crate::definition::{Catalog, Definition};
 
-/// Everything that a plan says.
+/// The report of a plan.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// Objects that are not as wanted, in apply order.
+    /// The objects that are not as wanted, in apply order.
     pub objects: Vec<Entry>,
     /// Deletes that wait for an approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// How many of what.
+    /// The counts.
     pub summary: Summary,
-    /// What else is worth knowing.
+    /// Other remarks.
     pub notes: Vec<String>,
 }
 
-/// One object.
+/// An object that is not as wanted.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Entry {
     /// `Kind/name`.
     pub object: String,
-    /// What is to be done.
+    /// What the operator would do.
     pub action: Action,
     /// File of the definition, relative to the root of the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,17 +39,17 @@ pub struct Entry {
     /// Its line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// Why, when the action does not say it.
+    /// Why, if the action does not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What differs.
+    /// The differences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Told>,
+    pub changes: Vec<ShownChange>,
 }
 
-/// A difference, and how it is told.
+/// A difference, with its text.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Told {
+pub struct ShownChange {
     /// One line for people.
     pub text: String,
     /// The same, structured.
@@ -57,7 +57,7 @@ pub struct Told {
     pub change: Change,
 }
 
-/// What is to be done with an object.
+/// What the operator would do with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Action {
     /// It does not exist.
@@ -66,19 +66,19 @@ pub enum Action {
     Update,
     /// It is not wanted any more.
     Delete,
-    /// It exists and belongs to somebody else.
+    /// It exists, and belongs to another owner.
     Conflict,
-    /// Its file is broken: it is kept at its last good definition.
+    /// Its file has errors, so it is kept at its last good definition.
     Quarantine,
-    /// Another GitSync wants it: it is left to that one.
+    /// Another GitSync wants it, and takes it over.
     HandOver,
-    /// Somebody is deleting it, and its end is awaited; or something else of an atomic commit is wrong.
+    /// It is being deleted and is waited for, or another object of an atomic commit has a problem.
     Wait,
-    /// Its annotation says that it is to be left as it is.
+    /// Its annotation says that it stays as it is.
     Pause,
-    /// Somebody changed it by hand, and that is only told.
+    /// It was changed by hand, which is only reported.
     Drift,
-    /// A vanished GitSync of the same name made it, and nobody wants it: it stays.
+    /// An earlier GitSync of the same name has made it, and no GitSync wants it. It stays.
     Orphan,
 }
 
@@ -100,9 +100,9 @@ impl Action {
 /// Deletes that wait for an approval.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Held {
-    /// What to approve; `None` while no commit holds these definitions.
+    /// The digest to approve; `None` while no commit holds these definitions.
     pub digest: Option<String>,
-    /// Why they wait.
+    /// Why they are held.
     pub reason: String,
     /// `Kind/name` of each.
     pub objects: Vec<String>,
@@ -110,27 +110,27 @@ pub struct Held {
     pub hint: String,
 }
 
-/// How many of what.
+/// The counts of a plan.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// To create.
+    /// Objects to create.
     pub create: usize,
-    /// To change.
+    /// Objects to change.
     pub update: usize,
-    /// To delete now.
+    /// Objects to delete now.
     pub delete: usize,
-    /// As they should be.
+    /// Objects that are as wanted.
     pub unchanged: usize,
     /// Deletes that wait for an approval.
     pub held: usize,
-    /// Objects that belong to somebody else.
+    /// Objects that belong to another owner.
     pub conflicts: usize,
-    /// Objects that stay as they are because their file is broken.
+    /// Objects that stay as they are because their file has errors.
     pub quarantined: usize,
 }
 
 impl Entry {
-    /// An entry without changes; place and note are those of a definition, if there is one.
+    /// An entry without changes. Its path and line are those of the definition, if there is one.
     pub fn new(id: &ObjectId, action: Action, definition: Option<&Definition>) -> Self {
         Self {
             object: id.to_string(),
@@ -142,27 +142,27 @@ impl Entry {
         }
     }
 
-    /// The same with a note.
+    /// Adds a note.
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// The same with what differs.
+    /// Adds the differences.
     pub fn changed(mut self, changes: impl IntoIterator<Item = Change>) -> Self {
-        let told = |change: Change| Told { text: change.to_string(), change };
-        self.changes = changes.into_iter().map(told).collect();
+        let shown = |change: Change| ShownChange { text: change.to_string(), change };
+        self.changes = changes.into_iter().map(shown).collect();
         self
     }
 }
 
-/// What a new object brings that is worth a look: the Secrets that it names.
+/// What to show of a new object: the Secrets that it names.
 pub fn brings(definition: &Definition) -> Vec<Change> {
     let named = secrets(&definition.canonical_spec.json()).into_iter();
     named.map(|name| Change::new_secret_reference(&name)).collect()
 }
 
-/// What differs between two definitions of one object.
+/// The differences between two definitions of an object.
 fn differences(old: &Definition, new: &Definition) -> Vec<Change> {
     let mut found = changes(new.id.kind, &old.canonical_spec.json(), &new.canonical_spec.json());
     found.extend(metadata_change("labels", &old.labels, &new.labels));
@@ -170,7 +170,7 @@ fn differences(old: &Definition, new: &Definition) -> Vec<Change> {
     found
 }
 
-/// What lies between two sets of definitions.
+/// Compares two sets of definitions.
 pub fn compare(old: &Catalog, new: &Catalog) -> Report {
     let ids: BTreeSet<&ObjectId> = old.definitions.keys().chain(new.definitions.keys()).collect();
     let mut report = Report::default();
@@ -213,7 +213,7 @@ impl Report {
         self.objects.push(entry);
     }
 
-    /// Whether anything is to be done or decided.
+    /// Whether there is anything to do or to decide.
     pub fn has_changes(&self) -> bool {
         let passive = |action| {
             use Action::{Drift, Orphan, Pause, Quarantine};
@@ -222,19 +222,19 @@ impl Report {
         self.held.is_some() || self.objects.iter().any(|entry| !passive(entry.action))
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub fn json(&self) -> String {
-        // Plain data with string keys: writing it cannot fail.
+        // Plain data with string keys can always be serialized.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// For people: one line an object, then what differs.
+    /// The report as text: one line for each object, followed by its differences.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
         for Entry { object, action, note, changes, .. } in &self.objects {
             let _ = writeln!(text, "{} {object}", action.sign());
-            for line in note.iter().chain(changes.iter().map(|told| &told.text)) {
+            for line in note.iter().chain(changes.iter().map(|shown| &shown.text)) {
                 let _ = writeln!(text, "    {line}");
             }
         }

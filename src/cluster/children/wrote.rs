@@ -1,4 +1,4 @@
-//! What a write has made of a child.
+//! What a write has changed of a child.
 
 use serde_json::Value;
 
@@ -6,22 +6,22 @@ use super::{Child, ChildKind, Content, HASH};
 use crate::cluster::store::Entry;
 use crate::packed::Packed;
 
-/// See the module.
+/// What a write has changed of a child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Wrote {
-    /// It is as it was.
+    /// Nothing: the child is as it was.
     #[default]
     Nothing,
-    /// It was not there.
+    /// The child is new.
     Created,
-    /// Its pods are made in another way: they are replaced.
+    /// The pod template. The pods are replaced.
     Pods,
-    /// Only something else of it has changed.
+    /// Something else than the pod template.
     Rest,
 }
 
 impl Wrote {
-    /// What has become of a child, if it was there before, by the write with this reply.
+    /// Compares the child before a write, if there was one, with the reply.
     pub(super) fn of<K: ChildKind>(
         before: Option<&Entry<Child<K>>>,
         reply: &Entry<Child<K>>,
@@ -32,14 +32,14 @@ impl Wrote {
         }
         let pods = match (&before.value.content, &reply.value.content) {
             (Content::Whole(before), Content::Whole(reply)) => template(before) != template(reply),
-            // What its pods were like is not known, but whether another one was wanted.
+            // The old pod template is not known. But a new hash means that another child was wanted.
             _ => before.value.about(HASH) != reply.value.about(HASH),
         };
         if pods { Self::Pods } else { Self::Rest }
     }
 }
 
-/// How pods are made.
+/// The pod template of a Deployment.
 fn template(object: &Packed) -> Option<Value> {
     object.json().pointer("/spec/template").cloned()
 }

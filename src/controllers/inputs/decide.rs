@@ -1,93 +1,90 @@
-//! (pure) From what pods read and what is known of it to their annotation and to what people are told.
+//! (pure) Decides on the annotation of pods from what they read and what is known of it.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::digest::Components;
-use super::references::{Reference, References, Source};
-use crate::api::keys;
-use crate::cluster::conditions;
-
-/// Objects that a message names; the rest is counted.
-const NAMED: usize = 8;
+use super::references::{Reference, References};
 
 /// What is known of one object that pods read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// Nothing: it is not watched (yet), or may not be.
+pub enum InputState {
+    /// Nothing: it is not watched yet, or may not be watched.
     Unknown,
-    /// It is not among the labelled ones: missing, or without the label. Which of the two is not known.
-    Absent,
-    /// It is there, without the label.
+    /// It is not among the labelled objects: it is missing or lacks the label, and it is not known which of the two.
+    MissingOrUnlabelled,
+    /// It exists, but lacks the label.
     Unlabelled,
     /// It is missing, and no pod starts without it.
     Missing,
-    /// It is not among those that are followed, and its namespace holds more than that.
-    Beyond,
     /// It is missing, and pods start without it.
-    Gone,
-    /// The digest of what is read of it.
-    Holds(String),
+    OptionalMissing,
+    /// It is not among the watched objects, and its namespace has more objects than the budget allows.
+    OverBudget,
+    /// It exists with the label. This is the digest of what pods read of it.
+    Digest(String),
 }
 
-/// How an object's pods get their annotation.
+/// The annotation of an object's pods, and the objects that pods read but may not read or cannot have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// What the pods are to say of what they read.
+    /// The digests for the annotation.
     pub components: Components,
     /// Objects that lack the label.
     pub unlabelled: Vec<Reference>,
     /// Objects that are missing, and no pod starts without them.
     pub missing: Vec<Reference>,
-    /// Objects that are missing or lack the label: which of the two is not known.
-    pub absent: Vec<Reference>,
-    /// Objects that are not followed because their namespace holds too much.
-    pub beyond: Vec<Reference>,
+    /// Objects that are missing or lack the label, and it is not known which of the two.
+    pub missing_or_unlabelled: Vec<Reference>,
+    /// Objects that are not watched because their namespace is over its budget.
+    pub over_budget: Vec<Reference>,
 }
 
 impl Decision {
-    /// Whether an object is read that pods may not read, or that they cannot start without.
+    /// Whether pods read an object that they may not read, or that they cannot start without.
     #[must_use]
     pub fn refuses(&self) -> bool {
-        let Self { components: _, unlabelled, missing, absent, beyond: _ } = self;
-        !(unlabelled.is_empty() && missing.is_empty() && absent.is_empty())
+        let Self { components: _, unlabelled, missing, missing_or_unlabelled, over_budget: _ } =
+            self;
+        !(unlabelled.is_empty() && missing.is_empty() && missing_or_unlabelled.is_empty())
     }
 
-    /// Whether the answer may change without a watch telling: only labelled objects are watched.
+    /// Whether the decision may change without an event of a watch. Only labelled objects are watched.
     #[must_use]
-    pub fn is_to_be_asked_again(&self) -> bool {
-        !(self.missing.is_empty() && self.absent.is_empty())
+    pub fn is_to_be_checked_again(&self) -> bool {
+        !(self.missing.is_empty() && self.missing_or_unlabelled.is_empty())
     }
 }
 
-/// Decides on the annotation. `live` is what the pods say now.
+/// Decides on the annotation. `live` is the annotation that the pods have now, and `state_of` says what is known of an object.
 ///
-/// What is not known stays as the pods say: not knowing replaces no pods. The same for an object that is away and that
-/// pods need: new ones could not start, and if it comes back unchanged nothing has changed. An object that pods can
-/// do without is left out when it is gone.
+/// The digest of an object of which nothing is known stays, so that missing knowledge replaces no pods. The same holds for an
+/// object that is missing and that pods need: new pods could not start, and if the object comes back unchanged, nothing has
+/// changed. The digest of an optional object is removed when the object is gone.
 #[must_use]
 pub fn decide(
     references: &References,
     live: &Components,
-    found: impl Fn(&Reference) -> Found,
+    state_of: impl Fn(&Reference) -> InputState,
 ) -> Decision {
     let mut decision = Decision::default();
     for (reference, _) in references.iter() {
-        let found = found(reference);
-        match found {
-            Found::Absent => decision.absent.push(reference.clone()),
-            Found::Unlabelled => decision.unlabelled.push(reference.clone()),
-            Found::Missing => decision.missing.push(reference.clone()),
-            Found::Beyond => decision.beyond.push(reference.clone()),
-            Found::Unknown | Found::Gone | Found::Holds(_) => {}
-        }
-        let component = match found {
-            Found::Holds(digest) => Some(digest),
-            Found::Gone => None,
-            Found::Unknown | Found::Absent | Found::Unlabelled | Found::Missing | Found::Beyond => {
-                live.0.get(reference).cloned()
+        let state = state_of(reference);
+        match state {
+            InputState::MissingOrUnlabelled => {
+                decision.missing_or_unlabelled.push(reference.clone());
             }
+            InputState::Unlabelled => decision.unlabelled.push(reference.clone()),
+            InputState::Missing => decision.missing.push(reference.clone()),
+            InputState::OverBudget => decision.over_budget.push(reference.clone()),
+            InputState::Unknown | InputState::OptionalMissing | InputState::Digest(_) => {}
+        }
+        let component = match state {
+            InputState::Digest(digest) => Some(digest),
+            InputState::OptionalMissing => None,
+            InputState::Unknown
+            | InputState::MissingOrUnlabelled
+            | InputState::Unlabelled
+            | InputState::Missing
+            | InputState::OverBudget => live.0.get(reference).cloned(),
         };
         if let Some(component) = component {
             decision.components.0.insert(reference.clone(), component);
@@ -96,397 +93,6 @@ pub fn decide(
     decision
 }
 
-/// How well the objects of one kind are followed in one namespace.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum State {
-    /// It is not known yet.
-    #[default]
-    Starting,
-    /// The first list failed for a reason that passes.
-    Failing,
-    /// Every change is seen.
-    Watching,
-    /// The right is missing.
-    Forbidden {
-        /// Whom the API server refused, as it says.
-        user: Option<String>,
-    },
-    /// There is no key for digests: why.
-    NoKey(String),
-}
-
-impl State {
-    /// The state after the API server refused a list or a watch, from what it said.
-    #[must_use]
-    pub fn forbidden(said: &str) -> Self {
-        let user = said.split_once("User \"").and_then(|(_, rest)| rest.split_once('"'));
-        let user = user.map(|(user, _)| user.to_owned());
-        // It goes into a command that people run.
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '.' | '_' | '@');
-        Self::Forbidden { user: user.filter(|user| !user.is_empty() && user.chars().all(plain)) }
-    }
-
-    const fn is_settled(&self) -> bool {
-        !matches!(self, Self::Starting | Self::Failing)
-    }
-}
-
-/// What becomes of a condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Say {
-    /// As it is: nothing new is known.
-    Keep,
-    /// It does not apply.
-    Remove,
-    /// Status, reason, message.
-    Set(&'static str, &'static str, String),
-}
-
-/// What people are told: the conditions `SecretsWatched` and `InputsFollowed`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Followed {
-    secrets_watched: Say,
-    inputs: Say,
-    /// Whether no pods are made or changed because of what they read.
-    held: bool,
-}
-
-impl Followed {
-    /// Nothing was looked at: what was told stands.
-    #[must_use]
-    pub const fn unchanged() -> Self {
-        Self { secrets_watched: Say::Keep, inputs: Say::Keep, held: false }
-    }
-
-    /// Pods that read nothing, or no pods.
-    #[must_use]
-    pub const fn nothing() -> Self {
-        Self { secrets_watched: Say::Remove, inputs: Say::Remove, held: false }
-    }
-
-    /// The same of an object whose Deployment is neither made nor changed because of what its pods read.
-    #[must_use]
-    pub fn holding(self) -> Self {
-        Self { held: true, ..self }
-    }
-
-    /// Why the Deployment is neither made nor changed, if it is what pods read.
-    #[must_use]
-    pub fn held(&self) -> Option<&str> {
-        match &self.inputs {
-            Say::Set(_, _, message) if self.held => Some(message),
-            _ => None,
-        }
-    }
-
-    /// What is told of pods that read `references` in `namespace`; `operator` is the operator's own namespace.
-    #[must_use]
-    pub fn of(
-        references: &References,
-        decision: &Decision,
-        config_maps: &State,
-        secrets: &State,
-        namespace: &str,
-        operator: &str,
-    ) -> Self {
-        let (reads_maps, reads_secrets) =
-            (references.any(Source::ConfigMap), references.any(Source::Secret));
-        let secrets_watched = if reads_secrets {
-            match secrets {
-                State::Starting | State::Failing => Say::Keep,
-                State::Watching => Say::Set("True", "Watching", String::new()),
-                State::NoKey(why) => Say::Set("False", "NoKey", no_key(why)),
-                State::Forbidden { user } => {
-                    let command = grant(namespace, user.as_deref(), operator);
-                    let text = format!(
-                        "changes of Secrets are not seen, and replace no pods; to allow it: {command}"
-                    );
-                    Say::Set("False", "Forbidden", text)
-                }
-            }
-        } else {
-            Say::Remove
-        };
-        let inputs = match config_maps {
-            _ if decision.refuses() => {
-                let (reason, text) = refused(decision, namespace);
-                Say::Set("False", reason, text)
-            }
-            State::NoKey(why) if reads_maps => Say::Set("False", "NoKey", no_key(why)),
-            State::Forbidden { .. } if reads_maps => {
-                let text = "the operator may not watch ConfigMaps: apply deploy/rbac.yaml";
-                Say::Set("False", "Forbidden", text.to_owned())
-            }
-            _ if !decision.beyond.is_empty() => {
-                let text = too_much(&decision.beyond, namespace);
-                Say::Set("False", "BudgetExceeded", text)
-            }
-            State::Starting | State::Failing if reads_maps => Say::Keep,
-            _ if reads_secrets && !secrets.is_settled() => Say::Keep,
-            _ => Say::Remove,
-        };
-        Self { secrets_watched, inputs, held: false }
-    }
-
-    /// Brings the conditions where they should be.
-    pub fn tell(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
-        let Self { secrets_watched, inputs, held: _ } = self;
-        for (type_, say) in [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs)] {
-            match say {
-                Say::Keep => {}
-                Say::Remove => conditions::remove(list, type_),
-                Say::Set(status, reason, message) => {
-                    conditions::set(list, type_, status, reason, message, generation, now);
-                }
-            }
-        }
-    }
-}
-
-fn no_key(why: &str) -> String {
-    format!("changes of ConfigMaps and Secrets replace no pods: {why}")
-}
-
-/// The command that lets the operator watch the Secrets of a namespace.
-fn grant(namespace: &str, user: Option<&str>, operator: &str) -> String {
-    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
-    let subject = match (account, user) {
-        (Some(account), _) => format!("--serviceaccount={account}"),
-        (None, Some(user)) => format!("--user={user}"),
-        (None, None) => format!("--serviceaccount={operator}:convoke"),
-    };
-    format!(
-        "kubectl -n {namespace} create rolebinding convoke-secrets --clusterrole=convoke-secrets {subject}"
-    )
-}
-
-/// Some objects, by name.
-fn named(all: &[Reference]) -> String {
-    let names: Vec<_> = all.iter().take(NAMED).map(Reference::to_string).collect();
-    match all.len().saturating_sub(NAMED) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
-}
-
-/// What is not followed because there is too much of it.
-fn too_much(beyond: &[Reference], namespace: &str) -> String {
-    format!(
-        "{}: not followed, so changes replace no pods: what is labelled {}={} in namespace {namespace} has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads",
-        named(beyond),
-        keys::AGENTS,
-        keys::ALLOW
-    )
-}
-
-/// Some objects as arguments of kubectl.
-fn arguments<'a>(all: impl Iterator<Item = &'a Reference>) -> String {
-    let object = |r: &Reference| format!("{}/{}", r.source.as_str().to_lowercase(), r.name);
-    all.take(NAMED).map(object).collect::<Vec<_>>().join(" ")
-}
-
-/// Reason and message: what pods may not read or is missing, what follows from that, and what to do.
-fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
-    let Decision { components: _, unlabelled, missing, absent, beyond: _ } = decision;
-    let label = format!("{}={}", keys::AGENTS, keys::ALLOW);
-    let mut parts = Vec::new();
-    if !missing.is_empty() {
-        let names = named(missing);
-        parts.push(format!("{names}: missing; to be created with the label {label}"));
-    }
-    if !absent.is_empty() {
-        let (names, which) = (named(absent), arguments(absent.iter()));
-        parts.push(format!(
-            "{names}: missing, or not labelled {label} (kubectl -n {namespace} get {which} shows which)"
-        ));
-    }
-    if !unlabelled.is_empty() {
-        parts.push(format!("{}: not labelled {label}", named(unlabelled)));
-    }
-    parts.push("until then no new pods are made, and those that run stay as they are".to_owned());
-    if unlabelled.is_empty() && absent.is_empty() {
-        return ("Missing", parts.join("; "));
-    }
-    let objects = arguments(unlabelled.iter().chain(absent));
-    parts.push(format!("to label: kubectl -n {namespace} label {objects} {label}"));
-    ("NotAllowed", parts.join("; "))
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn references() -> References {
-        let key = |kind: &str, name: &str, optional: bool| json!({"name": name, "valueFrom": {kind: {"name": name, "key": "k", "optional": optional}}});
-        let env = [
-            key("configMapKeyRef", "map", false),
-            key("secretKeyRef", "keys", false),
-            key("secretKeyRef", "maybe", true),
-        ];
-        let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
-        References::of(&serde_json::from_value(template).expect("template"), None)
-    }
-
-    fn digest(of: char) -> String {
-        std::iter::repeat_n(of, 32).collect()
-    }
-
-    /// What is found, by name.
-    fn decided(live: &str, found: &[(&str, Found)]) -> (String, Vec<String>) {
-        let look = |reference: &Reference| {
-            let found = found.iter().find(|(name, _)| *name == reference.name);
-            found.map_or(Found::Unknown, |(_, found)| found.clone())
-        };
-        let decision = decide(&references(), &Components::parse(live), look);
-        let Decision { components, unlabelled, missing, absent, beyond } = &decision;
-        let refused: Vec<_> = unlabelled.iter().chain(missing).chain(absent).collect();
-        assert_eq!(decision.refuses(), !refused.is_empty());
-        assert!(refused.iter().all(|one| !beyond.contains(one)));
-        (components.text().unwrap_or_default(), refused.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn a5_what_is_not_known_replaces_no_pods() {
-        let live = format!("ConfigMap/map={},Secret/keys={}", digest('1'), digest('2'));
-        assert_eq!(decided(&live, &[]), (live.clone(), vec![]));
-        assert_eq!(decided("", &[]), (String::new(), vec![]));
-        let (changed, _) = decided(&live, &[("map", Found::Holds(digest('9')))]);
-        assert_eq!(changed, live.replace(&digest('1'), &digest('9')), "the others stay");
-        let (rest, _) = decided(&format!("{live},Secret/unread={}", digest('3')), &[]);
-        assert_eq!(rest, live, "what is no longer read goes");
-    }
-
-    #[test]
-    fn a5_what_is_away_replaces_no_pods_unless_they_can_do_without() {
-        let live = format!("Secret/keys={},Secret/maybe={}", digest('2'), digest('3'));
-        let refused = vec!["Secret keys".to_owned(), "Secret maybe".to_owned()];
-        for state in [Found::Absent, Found::Unlabelled, Found::Missing] {
-            let found = [("keys", state.clone()), ("maybe", state)];
-            assert_eq!(decided(&live, &found), (live.clone(), refused.clone()));
-        }
-        let found = [("keys", Found::Beyond), ("maybe", Found::Beyond)];
-        assert_eq!(decided(&live, &found), (live.clone(), vec![]));
-        let found = [("keys", Found::Absent), ("maybe", Found::Gone)];
-        let without = format!("Secret/keys={}", digest('2'));
-        assert_eq!(decided(&live, &found), (without, refused[..1].to_vec()), "nothing is wrong");
-    }
-
-    fn told(config_maps: &State, secrets: &State) -> Vec<String> {
-        tell(&Decision::default(), config_maps, secrets)
-    }
-
-    fn tell(decision: &Decision, config_maps: &State, secrets: &State) -> Vec<String> {
-        let told = Followed::of(&references(), decision, config_maps, secrets, "team", "ops");
-        let mut list = Vec::new();
-        told.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
-        list.iter()
-            .map(|c| format!("{}={} {} {}", c.type_, c.status, c.reason, c.message))
-            .collect()
-    }
-
-    #[test]
-    fn a13_a_missing_right_is_told_with_the_command_that_gives_it() {
-        let said = r#"secrets is forbidden: User "system:serviceaccount:ops-1:convoke" cannot list resource "secrets" in API group "" in the namespace "team""#;
-        let told_of = |said: &str| told(&State::Watching, &State::forbidden(said)).remove(0);
-        let command =
-            "kubectl -n team create rolebinding convoke-secrets --clusterrole=convoke-secrets";
-        let text = "SecretsWatched=False Forbidden changes of Secrets are not seen, and replace no pods; to allow it:";
-        assert_eq!(told_of(said), format!("{text} {command} --serviceaccount=ops-1:convoke"));
-        assert_eq!(
-            told_of(r#"User "jo@x.org" cannot"#),
-            format!("{text} {command} --user=jo@x.org")
-        );
-        let fallback = format!("{text} {command} --serviceaccount=ops:convoke");
-        assert_eq!(told_of("no"), fallback);
-        assert_eq!(told_of(r#"User "a; rm" cannot"#), fallback, "nothing odd in a command");
-    }
-
-    #[test]
-    fn a13_what_may_not_be_read_is_named_with_the_label_to_add_and_what_is_missing_is_not_to_be_labelled()
-     {
-        let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
-        let watching = "SecretsWatched=True Watching ";
-        let stay = "until then no new pods are made, and those that run stay as they are";
-        let label = "convoke.dev/agents=allow";
-        let decision = Decision { unlabelled: all[..2].to_vec(), ..Decision::default() };
-        let text = format!(
-            "InputsFollowed=False NotAllowed ConfigMap map, Secret keys: not labelled {label}; {stay}; to label: kubectl -n team label configmap/map secret/keys {label}"
-        );
-        assert_eq!(tell(&decision, &State::Watching, &State::Watching), [&*text, watching]);
-
-        let decision = Decision { missing: all[..2].to_vec(), ..Decision::default() };
-        let text = format!(
-            "InputsFollowed=False Missing ConfigMap map, Secret keys: missing; to be created with the label {label}; {stay}"
-        );
-        assert_eq!(tell(&decision, &State::Watching, &State::Watching), [&*text, watching]);
-
-        let (missing, absent) = (all[..1].to_vec(), all[1..2].to_vec());
-        let decision =
-            Decision { missing, absent, unlabelled: all[2..].to_vec(), ..Decision::default() };
-        let text = format!(
-            "InputsFollowed=False NotAllowed ConfigMap map: missing; to be created with the label {label}; Secret keys: missing, or not labelled {label} (kubectl -n team get secret/keys shows which); Secret maybe: not labelled {label}; {stay}; to label: kubectl -n team label secret/maybe secret/keys {label}"
-        );
-        assert_eq!(tell(&decision, &State::Watching, &State::Watching), [&*text, watching]);
-        let forbidden = State::forbidden("no");
-        assert!(
-            tell(&decision, &forbidden, &State::Watching)[0].contains("NotAllowed"),
-            "it counts for more than what is not followed"
-        );
-    }
-
-    #[test]
-    fn a13_why_nothing_runs_is_told_only_while_it_is_held() {
-        let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
-        let decision = Decision { missing: all[..1].to_vec(), ..Decision::default() };
-        let watching = &State::Watching;
-        let told = Followed::of(&references(), &decision, watching, watching, "team", "ops");
-        assert_eq!(told.held(), None, "it is to run no pods");
-        assert!(
-            told.holding().held().is_some_and(|text| text.starts_with("ConfigMap map: missing"))
-        );
-        assert_eq!(Followed::unchanged().held(), None);
-    }
-
-    #[test]
-    fn a13_what_is_beyond_the_budget_is_named_with_what_to_do() {
-        let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
-        let decision = Decision { beyond: all[..1].to_vec(), ..Decision::default() };
-        let told = tell(&decision, &State::Watching, &State::Watching);
-        let text = "InputsFollowed=False BudgetExceeded ConfigMap map: not followed, so changes replace no pods: what is labelled convoke.dev/agents=allow in namespace team has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads";
-        assert_eq!(told, [text, "SecretsWatched=True Watching "]);
-    }
-
-    #[test]
-    fn a13_conditions_are_there_only_when_they_apply_and_stand_while_nothing_is_known() {
-        assert_eq!(told(&State::Watching, &State::Watching), ["SecretsWatched=True Watching "]);
-        let none = Decision::default();
-        let nothing = Followed::of(
-            &References::default(),
-            &none,
-            &State::Watching,
-            &State::Starting,
-            "t",
-            "o",
-        );
-        assert_eq!(nothing, Followed::nothing());
-        let why = State::NoKey("why".into());
-        let text = "NoKey changes of ConfigMaps and Secrets replace no pods: why";
-        let expected =
-            [format!("InputsFollowed=False {text}"), format!("SecretsWatched=False {text}")];
-        assert_eq!(told(&why, &why), expected);
-
-        let mut list = Vec::new();
-        let stand = Followed::of(&references(), &none, &why, &why, "t", "o");
-        stand.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
-        let before = list.clone();
-        let starting =
-            Followed::of(&references(), &none, &State::Starting, &State::Failing, "t", "o");
-        assert_eq!(starting, Followed::unchanged());
-        starting.tell(&mut list, 1, Timestamp::UNIX_EPOCH);
-        assert_eq!(list, before);
-        Followed::nothing().tell(&mut list, 1, Timestamp::UNIX_EPOCH);
-        assert_eq!(list, []);
-    }
-}
+#[path = "tests/decide.rs"]
+mod tests;

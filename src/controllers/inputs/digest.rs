@@ -1,4 +1,4 @@
-//! (pure) Keyed digests of what pods read: proof that something changed, and no help in guessing what it is.
+//! (pure) Keyed digests of what pods read. They show that a value has changed, but not what it is.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use super::references::{Reference, Source, Use};
 
 /// Bytes of the key.
 pub const KEY_BYTES: usize = 32;
-/// Bytes of a digest that are shown: enough that no two values meet, and short in an annotation.
-const SHOWN_BYTES: usize = 16;
+/// Bytes of a digest in the annotation: enough to tell any two values apart, and short.
+const ANNOTATION_BYTES: usize = 16;
 
 type Digest = [u8; 32];
 
@@ -21,7 +21,7 @@ fn bytes(tag: &hmac::Tag) -> Digest {
     digest
 }
 
-/// The operator's key. Not printable.
+/// The operator's key. Its debug output does not show it.
 pub struct MacKey(hmac::Key);
 
 impl MacKey {
@@ -31,7 +31,7 @@ impl MacKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
-    /// What is kept of one object: the digest of each of its values.
+    /// The digest of each value of an object.
     #[must_use]
     pub fn digests<'a>(&self, data: impl IntoIterator<Item = (String, &'a [u8])>) -> Digests {
         let digest = |value| {
@@ -43,7 +43,7 @@ impl MacKey {
         Digests(data.into_iter().map(|(key, value)| (key, digest(value))).collect())
     }
 
-    /// The digest of what is read of one object, in hexadecimal digits. A key that the object lacks counts as that.
+    /// The digest of what pods read of an object, in hexadecimal digits. A missing key counts as missing, not as empty.
     #[must_use]
     pub fn component(
         &self,
@@ -54,7 +54,7 @@ impl MacKey {
     ) -> String {
         let mut all = hmac::Context::with_key(&self.0);
         all.update(b"component");
-        // Each part with its length: no two lists of parts look the same.
+        // Each part comes with its length, so that two different lists of parts have different digests.
         let mut add = |part: &[u8]| {
             all.update(&(part.len() as u64).to_be_bytes());
             all.update(part);
@@ -72,7 +72,9 @@ impl MacKey {
             add(digest.map_or(&[], |digest| &digest[..]));
         }
         let digest = bytes(&all.sign());
-        digest[..SHOWN_BYTES].iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+        digest[..ANNOTATION_BYTES]
+            .iter()
+            .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
     }
 }
 
@@ -82,12 +84,12 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// What is kept of a ConfigMap or Secret: a digest of each value, by key.
+/// All that is kept of a ConfigMap or Secret: the digest of each value, by key.
 #[derive(PartialEq, Eq)]
 pub struct Digests(BTreeMap<String, Digest>);
 
 impl Digests {
-    /// What it counts in the [`Budget`](crate::cluster::budget::Budget) of its namespace: one, and one for each key.
+    /// What an object counts in the [`Budget`](crate::cluster::budget::Budget) of its namespace: one, and one more for each key.
     #[must_use]
     pub fn weight(&self) -> usize {
         1 + self.0.len()
@@ -100,14 +102,14 @@ impl fmt::Debug for Digests {
     }
 }
 
-/// The annotation: for each object that pods read its digest, as far as it was ever known.
+/// The annotation of pods: the digest of each object that they read, if it was ever known.
 ///
 /// `ConfigMap/<name>=<32 hexadecimal digits>,Secret/<name>=…`, sorted. Names hold neither `=` nor `,`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Components(pub BTreeMap<Reference, String>);
 
 impl Components {
-    /// Reads an annotation. What is not ours is left out.
+    /// Parses an annotation. Parts in another format are left out.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let one = |part: &str| {
@@ -115,14 +117,14 @@ impl Components {
             let (kind, name) = object.split_once('/')?;
             let source =
                 [Source::ConfigMap, Source::Secret].into_iter().find(|s| s.as_str() == kind)?;
-            let hex =
-                digest.len() == 2 * SHOWN_BYTES && digest.bytes().all(|b| b.is_ascii_hexdigit());
+            let hex = digest.len() == 2 * ANNOTATION_BYTES
+                && digest.bytes().all(|b| b.is_ascii_hexdigit());
             hex.then(|| (Reference { source, name: name.to_owned() }, digest.to_owned()))
         };
         Self(text.split(',').filter_map(one).collect())
     }
 
-    /// The annotation; `None` when there is nothing to say.
+    /// The text of the annotation; `None` when there are no digests.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         let one = |(r, digest): (&Reference, &String)| {
@@ -133,69 +135,5 @@ impl Components {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key() -> MacKey {
-        MacKey::new(&[7; KEY_BYTES])
-    }
-
-    fn secret() -> Reference {
-        Reference { source: Source::Secret, name: "keys".into() }
-    }
-
-    fn keys(keys: &[&str]) -> Use {
-        let keys = keys.iter().map(|&key| key.to_owned()).collect();
-        Use { keys, all: false, required: true }
-    }
-
-    fn object(data: &[(&str, &str)]) -> Digests {
-        key().digests(data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes())))
-    }
-
-    #[test]
-    fn a5_only_what_is_read_counts() {
-        let of = |used: &Use, data: &[(&str, &str)]| {
-            key().component("team", &secret(), used, &object(data))
-        };
-        let one = keys(&["a"]);
-        let before = of(&one, &[("a", "1"), ("b", "1")]);
-        assert_eq!(before.len(), 32);
-        assert_eq!(of(&one, &[("a", "1"), ("b", "2"), ("c", "3")]), before);
-        assert_ne!(of(&one, &[("a", "2"), ("b", "1")]), before);
-        assert_ne!(of(&one, &[("b", "1")]), before, "a key that is gone");
-        assert_ne!(of(&one, &[("a", "")]), of(&one, &[]), "empty is not missing");
-        let all = Use { all: true, ..Use::default() };
-        assert_ne!(of(&all, &[("a", "1"), ("b", "1")]), of(&all, &[("a", "1"), ("b", "2")]));
-        assert_ne!(of(&all, &[("ab", "1")]), of(&all, &[("a", "1"), ("b", "1")]));
-    }
-
-    #[test]
-    fn a5_the_digest_needs_the_key_and_tells_nothing_of_another_place() {
-        let (used, data) = (keys(&["a"]), object(&[("a", "1")]));
-        let here = key().component("team", &secret(), &used, &data);
-        assert_ne!(key().component("other", &secret(), &used, &data), here);
-        let other = MacKey::new(&[8; KEY_BYTES]);
-        let theirs = other.digests([("a".to_owned(), &b"1"[..])]);
-        assert_ne!(other.component("team", &secret(), &used, &theirs), here);
-        assert_eq!(format!("{:?} {data:?}", key()), "MacKey(…) {\"a\"}");
-        assert!(data == object(&[("a", "1")]) && data != object(&[("a", "2")]));
-    }
-
-    #[test]
-    fn a5_the_annotation_is_read_as_it_is_written() {
-        let mut all = Components::default();
-        assert_eq!(all.text(), None);
-        all.0.insert(secret(), "0123456789abcdef0123456789abcdef".into());
-        let map = Reference { source: Source::ConfigMap, name: "a.b".into() };
-        all.0.insert(map, "f".repeat(32));
-        let text = all.text().expect("text");
-        let expected = format!(
-            "ConfigMap/a.b={},Secret/keys=0123456789abcdef0123456789abcdef",
-            "f".repeat(32)
-        );
-        assert_eq!(text, expected);
-        assert_eq!(Components::parse(&text), all);
-        assert_eq!(Components::parse("Pod/a=1,Secret/x=short,,by hand"), Components::default());
-    }
-}
+#[path = "tests/digest.rs"]
+mod tests;

@@ -1,7 +1,7 @@
-//! The key of the digests: a Secret in the operator's namespace, made once, read at each start.
+//! The key of the digests. It is a Secret in the operator's namespace, which is created once and read at each start.
 //!
-//! Who has it can test guesses against the digests, so it never leaves that Secret and the operator's memory. A new
-//! key replaces each pod that reads a followed object once.
+//! Whoever has the key can test guesses of values against the digests. So it exists only in this Secret and in the operator's
+//! memory. A new key replaces each pod that reads a watched object once.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -21,13 +21,13 @@ const FIELD: &str = "key";
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It could not be read.
+    /// The Secret could not be read.
     #[error("cannot read Secret {SECRET} in namespace {0}: {1}")]
     Read(String, #[source] CallError),
-    /// It could not be made.
+    /// The Secret could not be created.
     #[error("cannot make Secret {SECRET} in namespace {0}: {1}")]
     Create(String, #[source] CallError),
-    /// It holds something else.
+    /// The Secret does not hold a key.
     #[error(
         "Secret {SECRET} in namespace {0} has no {KEY_BYTES} bytes at {FIELD:?}: delete it, and it is made anew"
     )]
@@ -38,7 +38,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// Whether it stays so until somebody does something.
+    /// Whether the error stays until somebody changes something.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {
@@ -50,10 +50,10 @@ impl KeyError {
     }
 }
 
-/// Reads the key, and makes it when there is none.
+/// Reads the key, and creates it if there is none.
 ///
 /// # Errors
-/// Why there is none; another try may work.
+/// Why there is no key. Another try may succeed.
 pub async fn obtain(client: &Client, namespace: &str) -> Result<MacKey, KeyError> {
     let in_namespace = || namespace.to_owned();
     if let Some(key) = read(client, namespace).await? {
@@ -68,7 +68,7 @@ pub async fn obtain(client: &Client, namespace: &str) -> Result<MacKey, KeyError
     });
     match ssa::create(&ssa::api_of::<Secret>(client, namespace), secret).await {
         Ok(()) => Ok(MacKey::new(&bytes)),
-        // Another replica was first: its key counts.
+        // Another replica has created it meanwhile.
         Err(error) if error.is_conflict() => {
             read(client, namespace).await?.ok_or_else(|| KeyError::Create(in_namespace(), error))
         }

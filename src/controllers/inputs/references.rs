@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, KeyToPath, PodTemplateSpec};
 
-/// What is read.
+/// The kind of an object that pods read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A ConfigMap.
@@ -26,7 +26,7 @@ impl Source {
     }
 }
 
-/// One object of the pods' namespace.
+/// An object in the namespace of the pods.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     /// Its kind.
@@ -42,8 +42,8 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
-    /// Whether an object can have that name. If not, there is none, and the name belongs into no address and no command:
-    /// whoever writes a definition chooses it.
+    /// Whether an object can have this name. If not, the object does not exist, and the name must not appear in a URL or a
+    /// command, because the author of a definition chooses it freely.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         let inner =
@@ -57,23 +57,36 @@ impl Reference {
     }
 }
 
-/// What is read of one object.
+/// What pods read of one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Use {
-    /// The keys that are named.
+    /// The keys that pods name.
     pub keys: BTreeSet<String>,
-    /// Whether all keys are read, besides.
+    /// Whether pods read all keys.
     pub all: bool,
-    /// Whether no pod starts without it.
+    /// Whether no pod starts without the object.
     pub required: bool,
 }
 
-/// Everything that the pods of a template read.
+impl Use {
+    /// Some keys of an object.
+    fn of_keys(keys: impl IntoIterator<Item = String>, optional: Option<bool>) -> Self {
+        let keys = keys.into_iter().collect();
+        Self { keys, all: false, required: optional != Some(true) }
+    }
+
+    /// All keys of an object.
+    fn of_all(optional: Option<bool>) -> Self {
+        Self { keys: BTreeSet::new(), all: true, required: optional != Some(true) }
+    }
+}
+
+/// All objects that the pods of a template read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References(BTreeMap<Reference, Use>);
 
 impl References {
-    /// All that `template` reads, without the ConfigMap `own`: a child of ours has its own way to replace pods.
+    /// The objects that `template` reads, without the ConfigMap `own`: a change of this child replaces pods in another way.
     #[must_use]
     pub fn of(template: &PodTemplateSpec, own: Option<&str>) -> Self {
         let mut all = Self::default();
@@ -110,18 +123,18 @@ impl References {
     fn add_container(&mut self, container: &Container) {
         for source in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
             if let Some(r) = &source.config_map_key_ref {
-                self.add(Source::ConfigMap, &r.name, [r.key.clone()], false, r.optional);
+                self.add(Source::ConfigMap, &r.name, Use::of_keys([r.key.clone()], r.optional));
             }
             if let Some(r) = &source.secret_key_ref {
-                self.add(Source::Secret, &r.name, [r.key.clone()], false, r.optional);
+                self.add(Source::Secret, &r.name, Use::of_keys([r.key.clone()], r.optional));
             }
         }
         for source in container.env_from.iter().flatten() {
             if let Some(r) = &source.config_map_ref {
-                self.add(Source::ConfigMap, &r.name, [], true, r.optional);
+                self.add(Source::ConfigMap, &r.name, Use::of_all(r.optional));
             }
             if let Some(r) = &source.secret_ref {
-                self.add(Source::Secret, &r.name, [], true, r.optional);
+                self.add(Source::Secret, &r.name, Use::of_all(r.optional));
             }
         }
     }
@@ -134,22 +147,19 @@ impl References {
         optional: Option<bool>,
     ) {
         let items = items.unwrap_or_default();
-        let keys = items.iter().map(|item| item.key.clone());
-        self.add(source, name, keys, items.is_empty(), optional);
+        let part = if items.is_empty() {
+            Use::of_all(optional)
+        } else {
+            Use::of_keys(items.iter().map(|item| item.key.clone()), optional)
+        };
+        self.add(source, name, part);
     }
 
-    fn add(
-        &mut self,
-        source: Source,
-        name: &str,
-        keys: impl IntoIterator<Item = String>,
-        all: bool,
-        optional: Option<bool>,
-    ) {
+    fn add(&mut self, source: Source, name: &str, part: Use) {
         let used = self.0.entry(Reference { source, name: name.to_owned() }).or_default();
-        used.keys.extend(keys);
-        used.all |= all;
-        used.required |= optional != Some(true);
+        used.keys.extend(part.keys);
+        used.all |= part.all;
+        used.required |= part.required;
     }
 
     /// Whether nothing is read.
@@ -158,18 +168,18 @@ impl References {
         self.0.is_empty()
     }
 
-    /// Every object, sorted, with what is read of it.
+    /// All objects, sorted, with what is read of each.
     pub fn iter(&self) -> impl Iterator<Item = (&Reference, &Use)> {
         self.0.iter()
     }
 
-    /// Whether that object is read.
+    /// Whether pods read this object.
     #[must_use]
     pub fn has(&self, reference: &Reference) -> bool {
         self.0.contains_key(reference)
     }
 
-    /// Whether any object of that kind is read.
+    /// Whether pods read any object of this kind.
     #[must_use]
     pub fn any(&self, source: Source) -> bool {
         self.0.keys().any(|reference| reference.source == source)
@@ -177,63 +187,5 @@ impl References {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a13_a_name_that_no_object_can_have_is_told_apart() {
-        let is =
-            |name: &str| Reference { source: Source::Secret, name: name.to_owned() }.is_possible();
-        assert!(is("a") && is("openai-key.v2") && is("7") && is(&"a".repeat(253)));
-        let odd = ["", "..", "../x", "x/y", "x?y", "x; rm -rf", "$(x)", "X", "-x", "x.", "ä"];
-        assert!(odd.iter().all(|name| !is(name)) && !is(&"a".repeat(254)));
-    }
-
-    fn shown(template: serde_json::Value, own: Option<&str>) -> Vec<String> {
-        let template = serde_json::from_value(template).expect("template");
-        let line = |(r, u): (&Reference, &Use)| {
-            let keys: Vec<_> = u.keys.iter().map(String::as_str).collect();
-            let all = if u.all { " all" } else { "" };
-            let required = if u.required { " required" } else { "" };
-            format!("{r}:{}{all}{required}", keys.join("+"))
-        };
-        References::of(&template, own).iter().map(line).collect()
-    }
-
-    #[test]
-    fn a5_every_way_to_read_an_object_counts_and_ours_does_not() {
-        let key = |kind: &str, name: &str, key: &str| json!({kind: {"name": name, "key": key}});
-        let template = json!({"spec": {
-            "initContainers": [{"name": "i", "env": [{"name": "I", "valueFrom": key("secretKeyRef", "init", "k")}]}],
-            "containers": [{"name": "c",
-                "env": [
-                    {"name": "A", "valueFrom": key("secretKeyRef", "keys", "a")},
-                    {"name": "B", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "b", "optional": true}}},
-                    {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "maybe", "key": "c", "optional": true}}},
-                    {"name": "D", "value": "literal"},
-                    {"name": "E", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                "envFrom": [{"configMapRef": {"name": "all"}}, {"secretRef": {"name": "every", "optional": true}}]}],
-            "volumes": [
-                {"name": "config", "configMap": {"name": "agent-a-12345678"}},
-                {"name": "files", "configMap": {"name": "files", "items": [{"key": "x", "path": "y"}]}},
-                {"name": "tls", "secret": {"secretName": "tls"}},
-                {"name": "both", "projected": {"sources": [{"secret": {"name": "token"}}, {"configMap": {"name": "ca", "optional": true}}]}},
-                {"name": "tmp", "emptyDir": {}}],
-        }});
-        let expected = [
-            "ConfigMap all: all required",
-            "ConfigMap ca: all",
-            "ConfigMap files:x required",
-            "ConfigMap maybe:c",
-            "Secret every: all",
-            "Secret init:k required",
-            "Secret keys:a+b required",
-            "Secret tls: all required",
-            "Secret token: all required",
-        ];
-        assert_eq!(shown(template, Some("agent-a-12345678")), expected);
-        assert!(shown(json!({"spec": {"containers": []}}), None).is_empty());
-    }
-}
+#[path = "tests/references.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! (pure) ConfigMaps and Secrets as they arrive: data that cannot be printed, gone as soon as it is hashed.
+//! (pure) ConfigMaps and Secrets as a watch shows them. Their values cannot be printed, and are dropped once they are hashed.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::digest::{Digests, MacKey};
 
-/// A value that cannot be printed.
+/// A value whose debug output does not show it.
 #[derive(Clone, Deserialize)]
 #[serde(transparent)]
 pub struct Hidden<T>(T);
@@ -23,7 +23,7 @@ impl<T> fmt::Debug for Hidden<T> {
     }
 }
 
-/// A Secret.
+/// A Secret with the fields that are hashed.
 #[derive(Clone, Deserialize, Resource)]
 #[resource(inherit = "Secret")]
 pub struct WatchedSecret {
@@ -32,7 +32,7 @@ pub struct WatchedSecret {
     data: BTreeMap<String, Hidden<ByteString>>,
 }
 
-/// A ConfigMap.
+/// A ConfigMap with the fields that are hashed.
 #[derive(Clone, Deserialize, Resource)]
 #[resource(inherit = "ConfigMap")]
 #[serde(rename_all = "camelCase")]
@@ -44,7 +44,7 @@ pub struct WatchedConfigMap {
     binary_data: BTreeMap<String, Hidden<ByteString>>,
 }
 
-// Annotations may hold the data, too (`kubectl apply` leaves a copy there).
+// Annotations are not shown either: `kubectl apply` leaves a copy of the data there.
 impl fmt::Debug for WatchedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({:?})", self.metadata.name)
@@ -58,13 +58,13 @@ impl fmt::Debug for WatchedConfigMap {
 }
 
 impl WatchedSecret {
-    /// What is kept of it.
+    /// The digests of its values.
     #[must_use]
     pub fn digests(self, key: &MacKey) -> Digests {
         key.digests(self.data.iter().map(|(name, value)| (name.clone(), value.0.0.as_slice())))
     }
 
-    /// One value.
+    /// The value of one key.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.data.get(name).map(|value| value.0.0.as_slice())
@@ -72,7 +72,7 @@ impl WatchedSecret {
 }
 
 impl WatchedConfigMap {
-    /// What is kept of it.
+    /// The digests of its values.
     #[must_use]
     pub fn digests(self, key: &MacKey) -> Digests {
         let text = self.data.iter().map(|(name, value)| (name.clone(), value.0.as_bytes()));

@@ -6,7 +6,7 @@ use super::pod_template::image_of;
 use super::validate::Invalid;
 use crate::controllers::children::{Children, Owner, bring};
 use crate::controllers::context::Context;
-use crate::controllers::inputs::decide::Followed;
+use crate::controllers::inputs::report::Followed;
 
 /// Brings the children of an object where they should be. A failure is part of the answer: the status tells it.
 ///

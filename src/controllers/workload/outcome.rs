@@ -11,7 +11,7 @@ use crate::cluster::client::CallError;
 use crate::cluster::conditions;
 use crate::cluster::readiness::Observed;
 use crate::controllers::children::NamesTaken;
-use crate::controllers::inputs::decide::Followed;
+use crate::controllers::inputs::report::Followed;
 use crate::controllers::reason::Reason;
 
 /// Why a child could not be written.
@@ -102,7 +102,7 @@ impl Applied {
             }
             _ => conditions::remove(list, "Conflict"),
         }
-        self.inputs.tell(list, generation, now);
+        self.inputs.set_conditions(list, generation, now);
     }
 
     /// All children are as wanted, and nothing is known of a Deployment.

@@ -2,7 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::api::common::Phase;
-use crate::cluster::readiness::{Health, Observed, UNMADE};
+use crate::cluster::readiness::{Health, Observed, REPLICA_SET_REFUSED};
 use crate::controllers::reason::Reason;
 
 /// The reason of the Deployment's condition `ReplicaFailure` when the API server refuses a pod.
@@ -17,8 +17,14 @@ pub fn pod_phase(observed: &Observed) -> (Phase, &'static str, String) {
     let count = observed.progress();
     match (&observed.health, &observed.trouble) {
         (Health::Available, _) => (Phase::Ready, "Available", count),
-        (Health::Failed(reason, message), _) if reason == REFUSED || reason == UNMADE => {
-            let what = if reason == UNMADE { "the ReplicaSet of new pods" } else { "new pods" };
+        (Health::Failed(reason, message), _)
+            if reason == REFUSED || reason == REPLICA_SET_REFUSED =>
+        {
+            let what = if reason == REPLICA_SET_REFUSED {
+                "the ReplicaSet of new pods"
+            } else {
+                "new pods"
+            };
             let (reason, said) = refusal(message);
             (Phase::Failed, reason, format!("{count}; the API server refuses {what}: {said}"))
         }

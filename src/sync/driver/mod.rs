@@ -1,4 +1,4 @@
-//! Drives the machines: does what they ask for, each thing in one place, and tells them what came of it.
+//! Drives the machines of the sync engine: does what they ask for, and gives them the answers.
 
 mod perform;
 mod poll;
@@ -19,9 +19,9 @@ use tokio::task::AbortHandle;
 use self::perform::Clients;
 use super::apply::MAX_WRITES_IN_FLIGHT;
 use super::budgets::Budgets;
+use super::concurrency::ConcurrencyLimits;
 use super::local::LocalFolders;
-use super::published::build_sources::BuildSources;
-use super::slots::Slots;
+use super::published::build_sources::{Absence, BuildSources, CommitBuilds};
 use super::source::Source;
 use super::variables::Changed;
 use crate::cluster::events::Events;
@@ -46,28 +46,49 @@ use crate::sync::reconcile::engine::Engine;
 use crate::sync::status::last_written::LastWritten;
 use crate::sync::triggers::listen;
 
-/// How long the first lists of our kinds may take before the statuses say that one is missing.
-const LISTED_WITHIN: Duration = Duration::from_secs(15);
+/// How long a reconcile waits for the first lists of our kinds. After that, statuses report the kinds whose list is missing.
+const MAX_WAIT_FOR_FIRST_LISTS: Duration = Duration::from_secs(15);
+/// Places for writes that one reconcile waits for at the same time. Few, so that other writers of the namespace come in between.
+const MAX_WAITING_WRITES: usize = 8;
+/// How long a reconcile sleeps when it has no timer: it wakes earlier when an answer arrives.
+const SLEEP_WITHOUT_TIMER: Duration = Duration::from_secs(3600);
 
-/// How the operator was started, as far as syncing is concerned.
+/// The operator's options that concern syncing.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Makes the connections to repositories.
     pub dialler: Dialler,
-    /// With whose rights is written.
+    /// Which ServiceAccount the writes of a GitSync use.
     pub rules: Rules,
-    /// Folders on disk in place of repositories.
+    /// Folders on disk that take the place of repositories.
     pub local: LocalFolders,
-    /// Folder for bare stores; everything in it can be made anew.
+    /// Folder for fetched objects. Everything in it can be fetched again.
     pub data_dir: PathBuf,
-    /// What one repository may cost.
+    /// How large one repository may be.
     pub budgets: Budgets,
 }
 
-/// Slots for which one pass waits at once: whoever else writes in the namespace comes in between.
-const QUEUED: usize = 8;
+/// What a [`Driver`] is made of. Apart from the settings, other parts of the operator use the same values.
+pub struct Parts {
+    /// A client whose requests wait for no limit: the driver itself waits for `writes`.
+    pub client: Client,
+    /// The limit of concurrent writes.
+    pub writes: Arc<Writes>,
+    /// The live objects of our kinds.
+    pub stores: Stores,
+    /// The operator's options.
+    pub settings: Settings,
+    /// Gets the sources of the AgentBuilds of each commit that is read.
+    pub builds: Arc<BuildSources>,
+    /// Gets the agents of each commit that is read.
+    pub wanted: Arc<WantedAgents>,
+    /// Makes the controllers of a namespace wait while a sync writes there.
+    pub write_priority: Arc<WritePriority>,
+    /// Gets the key of each GitSync that has something to do.
+    pub queue: Arc<Queue>,
+}
 
-/// What reads the repository of a GitSync, and the poll that is under way.
+/// The reader of a GitSync's repository, and the poll that runs.
 struct Reader {
     uid: String,
     source: Arc<tokio::sync::Mutex<Source>>,
@@ -85,18 +106,18 @@ pub struct Driver {
     write_priority: Arc<WritePriority>,
     queue: Arc<Queue>,
     events: Events,
-    touched: Arc<Dirty>,
-    spoken: Arc<LastWritten>,
-    slots: Slots,
+    dirty: Arc<Dirty>,
+    last_written: Arc<LastWritten>,
+    concurrency: ConcurrencyLimits,
     started: tokio::time::Instant,
-    /// Syncs whose variables have changed.
+    /// GitSyncs whose variables have changed.
     pub variables: Arc<Changed>,
-    /// One for each namespace that has GitSyncs.
+    /// One machine for each namespace that has GitSyncs.
     machines: Mutex<HashMap<String, Arc<Mutex<Machine>>>>,
     readers: Mutex<HashMap<Key, Reader>>,
 }
 
-/// What time it is, on the clock of the executor.
+/// The time, on the clock of the executor.
 fn now() -> Now {
     let time = Timestamp::now();
     // Kubernetes keeps whole seconds.
@@ -109,40 +130,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Driver {
-    /// Drives the engine over these stores. Its requests take slots among the `writes`, and `client` waits for none. `queue`
-    /// hears of every change that concerns a GitSync.
-    ///
-    /// It tells `builds` the source of every AgentBuild of each commit that it reads, and `wanted` its Agents. While it
-    /// writes, the controllers of the namespace wait.
-    #[allow(clippy::too_many_arguments)] // what one process has one of
-    pub fn new(
-        client: Client,
-        writes: &Arc<Writes>,
-        stores: Stores,
-        settings: Settings,
-        builds: Arc<BuildSources>,
-        wanted: Arc<WantedAgents>,
-        write_priority: Arc<WritePriority>,
-        queue: &Arc<Queue>,
-    ) -> Arc<Self> {
-        let (touched, spoken) = (Arc::new(Dirty::default()), Arc::new(LastWritten::default()));
+    /// Makes a driver, and connects it to the stores: every change that concerns a GitSync puts its key on the queue.
+    #[must_use]
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let Parts { client, writes, stores, settings, builds, wanted, write_priority, queue } =
+            parts;
+        let (dirty, last_written) = (Arc::new(Dirty::default()), Arc::new(LastWritten::default()));
         let sink = queue.clone();
         let sink: Sink = Arc::new(move |key, after| sink.add_after(key, after));
-        listen(&stores, &touched, &spoken, || now().instant, &sink);
+        listen(&stores, &dirty, &last_written, || now().instant, &sink);
         let events = Events::new(client.clone());
         Arc::new(Self {
             client,
-            writes: writes.clone(),
+            writes,
             stores,
             settings,
             builds,
             wanted,
             write_priority,
-            queue: queue.clone(),
+            queue,
             events,
-            touched,
-            spoken,
-            slots: Slots::default(),
+            dirty,
+            last_written,
+            concurrency: ConcurrencyLimits::default(),
             started: tokio::time::Instant::now(),
             variables: Arc::default(),
             machines: Mutex::default(),
@@ -152,40 +162,42 @@ impl Driver {
 
     fn machine(&self, namespace: &str) -> Arc<Mutex<Machine>> {
         let fresh = || {
-            let (touched, spoken) = (self.touched.clone(), self.spoken.clone());
+            let (dirty, last_written) = (self.dirty.clone(), self.last_written.clone());
             let (stores, rules) = (self.stores.clone(), self.settings.rules.clone());
-            let engine = Engine::new(namespace, stores, rules, touched, spoken);
+            let engine = Engine::new(namespace, stores, rules, dirty, last_written);
             Arc::new(Mutex::new(Machine::new(engine, seed())))
         };
         lock(&self.machines).entry(namespace.to_owned()).or_insert_with(fresh).clone()
     }
 
-    /// Nothing is kept for a namespace without GitSyncs.
+    /// Drops the machine of a namespace that has no GitSyncs any more.
     fn tidy(&self, namespace: &str) {
         let mut machines = lock(&self.machines);
-        let unused = |machine: &Arc<Mutex<Machine>>| {
-            // Nobody else has it, and nobody can get it now.
+        let is_unused = |machine: &Arc<Mutex<Machine>>| {
+            // While `machines` is locked, nobody can get another reference.
             Arc::strong_count(machine) == 1 && lock(machine).is_empty()
         };
-        if machines.get(namespace).is_some_and(unused) {
+        if machines.get(namespace).is_some_and(is_unused) {
             machines.remove(namespace);
-            self.touched.forget_namespace(namespace);
+            self.dirty.forget_namespace(namespace);
         }
     }
 
     fn publish(&self, key: &Key, published: &Published) {
         let Published { uid, before, loaded } = published;
+        // The builds of all owners: a controller that asks later checks the owner mark of its build.
         let live = || {
             let live = self.stores.agent_builds.names(&key.namespace).into_iter();
             live.map(|name| Key::new(&*key.namespace, name)).collect()
         };
-        // Whose they are is seen when they are used: the mark on the object says it.
-        let errors = loaded.catalog.has_errors();
-        self.builds.tell(key, uid, loaded.url(), &loaded.builds, errors, live);
+        let absence = if loaded.catalog.has_errors() { Absence::Unproven } else { Absence::Proven };
+        let commit = CommitBuilds { uid, url: loaded.url(), builds: &loaded.builds, absence };
+        self.builds.publish(key, commit, live);
         let before = before.as_ref().map(|before| &before.desired);
         publish_agents(&self.wanted, key, before, &loaded.desired);
     }
 
+    /// Drops everything that is kept for a GitSync that is gone, its fetched objects included.
     fn forget(&self, key: &Key) {
         self.wanted.forget(key);
         self.builds.forget(key);
@@ -203,50 +215,51 @@ impl Driver {
         });
     }
 
-    /// Does what is asked for at once; gives back what takes time.
-    fn does<'a>(
+    fn stop_polling(&self, key: &Key) {
+        let poll = lock(&self.readers).get_mut(key).and_then(|reader| reader.poll.take());
+        if let Some(poll) = poll {
+            poll.abort();
+        }
+    }
+
+    /// Does what a machine asks for. Work that takes time is returned as a future.
+    fn perform<'a>(
         self: &'a Arc<Self>,
         key: &'a Key,
-        clients: &mut Clients,
-        writing: &mut Option<SyncWrites>,
+        session: &mut Session,
         effect: Effect,
-    ) -> Option<BoxFuture<'a, Option<(u64, Replied)>>> {
+    ) -> Option<InFlight<'a>> {
         match effect {
             Effect::Request(number, request) => {
-                let client = clients.of(request.account.as_ref());
+                let client = session.clients.of(request.account.as_ref());
                 let work = perform::perform(client, &key.namespace, request.call);
                 return Some(work.map(move |reply| Some((number, reply))).boxed());
             }
             Effect::Event(event) => {
-                let tell = async move {
+                let publish = async move {
                     let about = &event.about;
-                    self.events.tell(about, event.good, &event.reason, &event.note).await;
+                    self.events.publish(about, event.type_, &event.reason, &event.note).await;
                     None
                 };
-                return Some(tell.boxed());
+                return Some(publish.boxed());
             }
             Effect::Poll(request) => self.poll(key, *request),
-            Effect::StopPolling => {
-                let reader = lock(&self.readers).get_mut(key).and_then(|reader| reader.poll.take());
-                if let Some(poll) = reader {
-                    poll.abort();
-                }
-            }
+            Effect::StopPolling => self.stop_polling(key),
             Effect::Wake(name, after) => {
                 self.queue.add_after(Key::new(&*key.namespace, name), after);
             }
             Effect::Publish(published) => self.publish(key, &published),
             Effect::Writing(true) => {
-                *writing = Some(self.write_priority.sync_writes(&key.namespace));
+                session.writing = Some(self.write_priority.sync_writes(&key.namespace));
             }
-            Effect::Writing(false) => *writing = None,
+            Effect::Writing(false) => session.writing = None,
             Effect::Tick => {}
             Effect::Forget => self.forget(key),
         }
         None
     }
 
-    /// One pass for a GitSync, from its begin to its end.
+    /// One reconcile of a GitSync, from its begin to its end.
     async fn drive(self: &Arc<Self>, key: &Key) -> Ended {
         let machine = self.machine(&key.namespace);
         if self.variables.take(key) {
@@ -255,109 +268,122 @@ impl Driver {
         if self.settings.local.take_changed(key) {
             lock(&machine).changed(&key.name, Moved::Folder);
         }
-        let pass = lock(&machine).begin(&key.name, now());
-        // Also when this is dropped, or panics.
-        let _ended = Ends { machine: &machine, name: &key.name };
-        let (mut clients, mut writing) = (Clients::new(&self.client), None);
-        let does = |effect| self.does(key, &mut clients, &mut writing, effect);
-        let ended = run(&pass, (&self.writes, &key.namespace), does).await;
+        let reconcile = lock(&machine).begin(&key.name, now());
+        let _end = EndOnDrop { machine: &machine, name: &key.name };
+        let mut session = Session { clients: Clients::new(&self.client), writing: None };
+        let perform = |effect| self.perform(key, &mut session, effect);
+        let ended = run(&reconcile, (&self.writes, &key.namespace), perform).await;
         ended.unwrap_or(Err(EngineError::Stuck))
     }
+}
+
+/// What one reconcile keeps while it runs.
+struct Session {
+    clients: Clients,
+    /// Held while the reconcile writes: the controllers of the namespace wait.
+    #[allow(dead_code)] // dropping it is its use
+    writing: Option<SyncWrites>,
 }
 
 impl Reconciler for Driver {
     type Error = EngineError;
     const KIND: &'static str = "GitSync";
-    /// A minute of writes (`apply::MAX_APPLY_TIME`), and what stands before and after them, each call as slow as it may be.
+    /// Long enough for a minute of writes (`apply::MAX_APPLY_TIME`) and for the requests before and after it, each as slow as its own
+    /// deadline allows.
     const DEADLINE: Duration = Duration::from_secs(5 * 60);
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Next, EngineError> {
         let listed = self.stores.wait_ready();
-        let _ = tokio::time::timeout_at(self.started + LISTED_WITHIN, listed).await;
+        let _ = tokio::time::timeout_at(self.started + MAX_WAIT_FOR_FIRST_LISTS, listed).await;
         let ended = self.drive(&key).await;
         self.tidy(&key.namespace);
         ended
     }
 }
 
-/// Says in the end that nobody asks the pass any more.
-struct Ends<'a> {
+/// Reports the end of a reconcile to its machine, also when the reconcile is dropped or panics.
+struct EndOnDrop<'a> {
     machine: &'a Mutex<Machine>,
     name: &'a str,
 }
 
-impl Drop for Ends<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         lock(self.machine).ended(self.name);
     }
 }
 
-/// A request on its way, with the slot that it takes.
-type Flight<'a> = BoxFuture<'a, Option<(u64, Replied)>>;
+/// A request on its way. Gives its number and its reply; an event gives `None`.
+type InFlight<'a> = BoxFuture<'a, Option<(u64, Replied)>>;
 
-/// Does what a pass asks for until it is over. A request is judged when there is a slot for it among the writes of all
-/// namespaces. `None` when the pass waits for nothing, which would be a bug.
+/// Runs a reconcile until its end: does what it asks for, and gives it the replies. A write is asked for only when there is a
+/// place for it among the writes of all namespaces, so the reconcile decides on it with what is known then. `None` when the
+/// reconcile waits for nothing, which would be a bug.
 async fn run<'a, T>(
-    pass: &Mutex<Coroutine<'_, T>>,
+    reconcile: &Mutex<Coroutine<'_, T>>,
     (writes, namespace): (&Arc<Writes>, &str),
-    mut does: impl FnMut(Effect) -> Option<Flight<'a>>,
+    mut perform: impl FnMut(Effect) -> Option<InFlight<'a>>,
 ) -> Option<T> {
-    let mut flying: FuturesUnordered<Flight<'a>> = FuturesUnordered::new();
-    let (mut slots, mut queued) = (Vec::<Ticket>::new(), FuturesUnordered::new());
+    let mut in_flight: FuturesUnordered<InFlight<'a>> = FuturesUnordered::new();
+    let (mut tickets, mut waiting) = (Vec::<Ticket>::new(), FuturesUnordered::new());
     loop {
-        let limit = if slots.is_empty() { Limit::Reached } else { Limit::Free };
-        let step = lock(pass).next(now(), limit);
+        let limit = if tickets.is_empty() { Limit::Reached } else { Limit::Free };
+        let step = lock(reconcile).next(now(), limit);
         let until = match step {
             Step::Do(effect) => {
-                // What needs none leaves it to the next one.
-                let takes = matches!(&effect, Effect::Request(_, request) if request.call.counts_toward_limit());
-                let slot = if takes { slots.pop() } else { None };
-                flying.extend(does(effect).map(|flight| {
-                    let landed = async move {
-                        let landed = flight.await;
-                        drop(slot);
-                        landed
-                    };
-                    landed.boxed()
-                }));
+                // A request that needs no ticket leaves it to the next one.
+                let needs_ticket =
+                    matches!(&effect, Effect::Request(_, request) if request.call.counts_toward_limit());
+                let ticket = if needs_ticket { tickets.pop() } else { None };
+                in_flight.extend(perform(effect).map(|work| hold(ticket, work)));
                 continue;
             }
             Step::Over(over) => {
-                // What is told beside it.
-                while flying.next().await.is_some() {}
+                // Events may still be on their way.
+                while in_flight.next().await.is_some() {}
                 return Some(over);
             }
             Step::Wait { until, requests } => {
-                // Nobody wanted them after all.
-                slots.clear();
-                let most =
-                    requests.min(MAX_WRITES_IN_FLIGHT.saturating_sub(flying.len())).min(QUEUED);
-                if most == 0 {
-                    queued = FuturesUnordered::new();
+                // Tickets that were not used are given back.
+                tickets.clear();
+                let free = MAX_WRITES_IN_FLIGHT.saturating_sub(in_flight.len());
+                let wanted = requests.min(free).min(MAX_WAITING_WRITES);
+                if wanted == 0 {
+                    waiting = FuturesUnordered::new();
                 }
-                queued.extend((queued.len()..most).map(|_| writes.slot(namespace)));
+                waiting.extend((waiting.len()..wanted).map(|_| writes.slot(namespace)));
                 until
             }
         };
-        if flying.is_empty() && queued.is_empty() && until.is_none() {
+        if in_flight.is_empty() && waiting.is_empty() && until.is_none() {
             return None;
         }
-        let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+        let far = tokio::time::Instant::now() + SLEEP_WITHOUT_TIMER;
         tokio::select! {
-            // The first that can, in this order.
+            // In this order when several are ready.
             biased;
-            Some(landed) = flying.next(), if !flying.is_empty() => {
+            Some(landed) = in_flight.next(), if !in_flight.is_empty() => {
                 if let Some((number, reply)) = landed {
-                    lock(pass).reply(number, reply);
+                    lock(reconcile).reply(number, reply);
                 }
             }
-            Some(slot) = queued.next(), if !queued.is_empty() => slots.push(slot),
+            Some(ticket) = waiting.next(), if !waiting.is_empty() => tickets.push(ticket),
             () = tokio::time::sleep_until(until.map_or(far, Into::into)) => {}
         }
     }
 }
 
-/// Differs from operator to operator, so that not all of them wake at once.
+/// Keeps the ticket of a request until its reply is there.
+fn hold(ticket: Option<Ticket>, work: InFlight<'_>) -> InFlight<'_> {
+    let held = async move {
+        let reply = work.await;
+        drop(ticket);
+        reply
+    };
+    held.boxed()
+}
+
+/// Differs from operator to operator, so that not all of them wake at the same time.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0u8)

@@ -1,4 +1,4 @@
-//! Polls of remotes, which run beside the reconciles.
+//! Polls of remotes. They run beside the reconciles, so a slow remote delays no reconcile.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -6,16 +6,17 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use super::{Driver, Reader, lock};
-use crate::api::git_sync::Stages;
+use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::store::Key;
+use crate::definition::variables::Variables;
 use crate::git::Revision;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::PollRequest;
 use crate::sync::io::poll::Answer;
-use crate::sync::source::Source;
+use crate::sync::source::{Attempt, Source};
 use crate::sync::variables;
 
-/// A panic as an error. Whoever goes on must not believe what the work has left half done.
+/// Turns a panic into an error. The caller must not use what the work has left half done.
 async fn unpanicked<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -23,7 +24,7 @@ async fn unpanicked<T>(
 }
 
 impl Driver {
-    /// What reads the repository of this very GitSync.
+    /// The reader of the repository of the GitSync with this UID.
     fn source(&self, key: &Key, uid: &str) -> Arc<tokio::sync::Mutex<Source>> {
         let mut readers = lock(&self.readers);
         if let Some(reader) = readers.get(key).filter(|reader| reader.uid == uid) {
@@ -31,7 +32,7 @@ impl Driver {
         }
         let store = self.settings.data_dir.join(uid);
         let source = Source::new(store, self.settings.dialler.clone(), self.settings.budgets)
-            .taking(self.slots.clone())
+            .limited_by(self.concurrency.clone())
             .in_place_of(self.settings.local.of(key));
         let source = Arc::new(tokio::sync::Mutex::new(source));
         let reader = Reader { uid: uid.to_owned(), source: source.clone(), poll: None };
@@ -39,12 +40,12 @@ impl Driver {
         source
     }
 
-    /// Begins a poll; the machine hears of its answer, and a reconcile begins then.
+    /// Starts a poll. At its end the machine gets the answer, and a reconcile begins.
     pub(super) fn poll(self: &Arc<Self>, key: &Key, request: PollRequest) {
         let uid = request.sync.metadata.uid.clone().unwrap_or_default();
         let source = self.source(key, &uid);
         let (driver, mine, at) = (self.clone(), key.clone(), request.question.at);
-        // In a box: what aborts a task keeps the task's own memory until the next poll, 13 KiB for each GitSync.
+        // In a box: the handle that aborts a task keeps the task's own memory until the next poll, 13 KiB for each GitSync.
         let task = tokio::spawn(Box::pin(async move {
             let found = unpanicked(driver.find(&mine, source, request).map(Ok)).await;
             let machine = driver.machine(&mine.namespace);
@@ -66,53 +67,36 @@ impl Driver {
     ) -> Answer {
         let PollRequest { sync, question, anew, needless, before, has_objects, applied, last } =
             request;
-        let budgets = self.settings.budgets;
         let mut source = source.lock().await;
         source.needless = needless;
+        source.attempt = Attempt::default();
         if anew {
-            source.start_anew(budgets);
+            source.start_anew(self.settings.budgets);
         }
-        let (mut stages, mut attempted) = (Stages::default(), None);
-        let slot = self.slots.ask(&key.namespace).await;
-        let values = variables::read(&self.client, &key.namespace, &sync.spec).await;
-        drop(slot);
-        let known = values.as_ref().ok().cloned().flatten();
-        let result = match values {
-            Ok(values) => {
-                let (stages, attempted) = (&mut stages, &mut attempted);
-                unpanicked(source.refresh(&sync.spec, key, values, stages, attempted)).await
-            }
-            Err(error) => Err(error),
-        };
+        let (values, result) = self.refresh(key, &mut source, &sync.spec).await;
         let (mut changed, failure) = match result {
             Ok(changed) => (changed, None),
-            Err(error) => {
-                tracing::warn!(object = %key, reason = error.reason().as_str(), %error, "cannot read the repository");
-                if error == SourceError::Panicked {
-                    source.start_anew(budgets);
-                }
-                (false, Some(error.into()))
-            }
+            Err(error) => (false, Some(error)),
         };
         if failure.is_none() {
             let before = (before, has_objects);
-            match source.reach_back(&sync.spec, key, before, known.clone()).await {
+            match source.reach_back(&sync.spec, key, before, values.clone()).await {
                 Ok(new) => changed |= new,
                 Err(error) => {
                     tracing::warn!(object = %key, %error, "it is not known what was wanted before");
                 }
             }
         }
-        if let Some(applied) = applied.filter(|_| failure.is_some()) {
-            // Nothing new is known, but what was applied before is still to be kept so.
-            if let Err(error) = source.recall(&sync.spec, key, applied).await {
-                tracing::warn!(object = %key, %error, "changes by hand are not undone for now");
-            }
+        // Nothing new is known after a failure, but changes by hand are undone as the commit that was applied before says.
+        if let Some(applied) = applied.filter(|_| failure.is_some())
+            && let Err(error) = source.recall(&sync.spec, key, applied).await
+        {
+            tracing::warn!(object = %key, %error, "changes by hand are not undone for now");
         }
         let newest = source.loaded.as_ref().filter(|_| failure.is_none());
-        let other = |last: &Revision| newest.is_some_and(|newest| newest.revision != *last);
-        let recalled = match last.filter(other) {
-            Some(last) => match source.before(&sync.spec, key, last, known).await {
+        let is_other = |last: &Revision| newest.is_some_and(|newest| newest.revision != *last);
+        let recalled = match last.filter(is_other) {
+            Some(last) => match source.before(&sync.spec, key, last, values).await {
                 Ok(before) => before,
                 Err(error) => {
                     tracing::warn!(object = %key, %error, "changes by hand are not undone for now");
@@ -121,8 +105,32 @@ impl Driver {
             },
             None => None,
         };
-        let loaded = source.loaded.clone();
+        let (loaded, failure) = (source.loaded.clone(), failure.map(Into::into));
+        let Attempt { revision: attempted, stages } = std::mem::take(&mut source.attempt);
         Answer { question, attempted, stages, changed, failure, loaded, recalled }
+    }
+
+    /// Reads the variables of a GitSync, and then its newest commit. Returns the variables, and whether something new was read.
+    async fn refresh(
+        &self,
+        key: &Key,
+        source: &mut Source,
+        spec: &GitSyncSpec,
+    ) -> (Option<Variables>, Result<bool, SourceError>) {
+        let permit = self.concurrency.poll(&key.namespace).await;
+        let values = variables::read(&self.client, &key.namespace, spec).await;
+        drop(permit);
+        let (values, result) = match values {
+            Ok(values) => (values.clone(), unpanicked(source.refresh(spec, key, values)).await),
+            Err(error) => (None, Err(error)),
+        };
+        if let Err(error) = &result {
+            tracing::warn!(object = %key, reason = error.reason(), %error, "cannot read the repository");
+            if *error == SourceError::Panicked {
+                source.start_anew(self.settings.budgets);
+            }
+        }
+        (values, result)
     }
 }
 

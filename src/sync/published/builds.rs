@@ -1,4 +1,4 @@
-//! What the AgentBuilds of a commit are made from.
+//! The sources of the AgentBuilds of a commit.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::git::{GitError, Snapshot};
 use crate::sync::commit::desired::DesiredSet;
 use crate::sync::commit::source_at::SourceAt;
 
-/// The tree ids that the AgentBuilds of a commit are made from.
+/// The source of each AgentBuild of a commit, with the tree ids of the folders that it names.
 pub(in crate::sync) fn build_sources(
     desired: &DesiredSet,
     snapshot: &Snapshot,
@@ -41,8 +41,8 @@ pub(in crate::sync) fn build_sources(
     Ok(builds)
 }
 
-/// What is at a path that a definition names. At one that no tree may have is nothing: the build says so, and the rest of
-/// the commit is not concerned.
+/// The id of the object at a path that a definition names. A path that no tree may have counts as missing: then only this build
+/// reports a problem, and the rest of the commit is applied.
 fn tree_id(snapshot: &Snapshot, path: &str) -> Result<Option<String>, GitError> {
     match snapshot.tree_id(path) {
         Err(GitError::InvalidPath { .. }) => Ok(None),

@@ -1,4 +1,4 @@
-//! What the engine says to controllers: the agents that commits want, and what images are made of.
+//! What the sync engine publishes to the controllers: the agents that commits want, and the sources that images are built from.
 
 pub mod build_sources;
 pub(super) mod builds;

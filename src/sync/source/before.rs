@@ -1,8 +1,8 @@
-//! Commits that were applied before, by an operator that ran before this one: they are read by their ids.
+//! Reads commits again that an earlier run of the operator applied. They are read by their ids.
 
 use std::sync::Arc;
 
-use super::{Coordinates, Loaded, Source};
+use super::{Coordinates, Incoming, Loaded, Source};
 use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::store::Key;
 use crate::definition::Context;
@@ -13,12 +13,12 @@ use crate::sync::commit::source_error::SourceError;
 use crate::sync::order::Seq;
 
 impl Source {
-    /// Reads a commit that was applied before, by its id: from the store if it is still there, else from the remote.
-    /// For the time after a start in which the newest one cannot be read. Variables may have other values now, so a spec
-    /// with variables recalls nothing.
+    /// Reads a commit that was applied before into `loaded`, for the time after a start in which the newest commit cannot be
+    /// read. It comes from the store if it is still there, otherwise from the remote. A spec with variables recalls nothing,
+    /// because the variables may have other values now.
     ///
     /// # Errors
-    /// Whatever keeps it from being read.
+    /// The reason why it cannot be read.
     pub async fn recall(
         &mut self,
         spec: &GitSyncSpec,
@@ -33,11 +33,11 @@ impl Source {
         self.read_again(wanted, key, applied, None).await
     }
 
-    /// Reads a commit that was applied before beside the newest one, which stays in `loaded`. With the variables of
-    /// now: a definition that was applied with other values has another hash. `None` for a folder.
+    /// Reads a commit that was applied before, and returns it. The newest commit stays in `loaded`. It is read with today's
+    /// variables, so a definition that was applied with other values has another hash. `None` for a folder.
     ///
     /// # Errors
-    /// Whatever keeps it from being read.
+    /// The reason why it cannot be read.
     pub async fn before(
         &mut self,
         spec: &GitSyncSpec,
@@ -56,18 +56,19 @@ impl Source {
         read.map(|()| before)
     }
 
-    /// What was put aside counts again, also when whoever did so was given up in the middle.
+    /// Makes the commit that was put aside the newest one again. Every method begins with this, because the future that put it
+    /// aside may have been dropped before its end.
     pub(super) fn put_back(&mut self) {
         if let Some(newest) = self.aside.take() {
             self.loaded = Some(newest);
         }
     }
 
-    /// After a start: when the newest commit has errors, what was wanted before it is read from the commit that was applied
-    /// last. Returns whether anything new is known.
+    /// After a start, when the newest commit has errors: learns what was wanted before it from the commit that was applied last.
+    /// `has_objects` says whether the GitSync owns objects. Returns whether anything new is known.
     ///
     /// # Errors
-    /// Whatever keeps that from being read. Until then the newest commit is [`Loaded::lost`].
+    /// The reason why the commit cannot be read. Until it is read, the newest commit is [`Loaded::lost`].
     pub async fn reach_back(
         &mut self,
         spec: &GitSyncSpec,
@@ -81,14 +82,14 @@ impl Source {
         };
         let Some(applied) = applied else {
             if has_objects {
-                // It was never applied whole, and nobody knows any more what its objects come from.
+                // No commit was ever applied completely, so it is not known which commits its objects come from.
                 return Ok(false);
             }
-            // Nothing was ever applied: there is nothing else to know.
+            // Nothing was ever applied, so nothing is missing.
             self.loaded = Some(Arc::new(Loaded { lost: false, ..(*loaded).clone() }));
             return Ok(true);
         };
-        // Another look at the same says the same.
+        // The same commit read again says the same.
         if applied.commit == loaded.revision.commit || self.reached.as_ref() == Some(&applied) {
             return Ok(false);
         }
@@ -101,25 +102,26 @@ impl Source {
     /// Reads a commit by its id into `loaded`.
     async fn read_again(
         &mut self,
-        wanted: Coordinates,
+        coordinates: Coordinates,
         key: &Key,
-        applied: Revision,
+        revision: Revision,
         variables: Option<Variables>,
     ) -> Result<(), SourceError> {
-        let ignore = Patterns::new(&wanted.ignore).map_err(SourceError::Ignore)?;
-        let (namespace, path) = (Some(key.namespace.clone()), wanted.path.clone());
+        let ignore = Patterns::new(&coordinates.ignore).map_err(SourceError::Ignore)?;
+        let (namespace, path) = (Some(key.namespace.clone()), coordinates.path.clone());
         let context = Context { namespace, path, ignore, variables };
-        let (remote, found) = (self.remote(&wanted)?, Seq::next());
-        let snapshot = match remote.snapshot(&applied.commit, &wanted.path).await {
+        let (remote, found) = (self.remote(&coordinates)?, Seq::next());
+        let snapshot = match remote.snapshot(&revision.commit, &coordinates.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
-                // The remote may be the one that just did not answer.
-                let _slot = self.slots.ask(&key.namespace).await;
-                remote.fetch(&applied).await?;
-                remote.snapshot(&applied.commit, &wanted.path).await?
+                // This remote may be the one that just did not answer, so this counts as a poll.
+                let _permit = self.concurrency.poll(&key.namespace).await;
+                remote.fetch(&revision).await?;
+                remote.snapshot(&revision.commit, &coordinates.path).await?
             }
             other => other?,
         };
-        let _slot = self.slots.read(&key.namespace).await;
-        self.take_in((applied, true), found, &snapshot, wanted, &context, key)
+        let _permit = self.concurrency.read(&key.namespace).await;
+        let incoming = Incoming { revision, found, recalled: true, coordinates, context };
+        self.take_in(incoming, &snapshot, key)
     }
 }

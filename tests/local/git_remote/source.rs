@@ -1,6 +1,6 @@
 //! What a GitSync reads over time: the last good commit is kept, what moved is followed: G1, G3.
 
-use convoke::api::git_sync::{GitSyncSpec, Stages};
+use convoke::api::git_sync::GitSyncSpec;
 use convoke::cluster::store::Key;
 use convoke::sync::budgets::Budgets;
 use convoke::sync::commit::source_error::SourceError;
@@ -25,7 +25,7 @@ impl Reader {
 
     pub async fn refresh(&mut self) -> Result<bool, SourceError> {
         let key = Key::new("team", "main");
-        self.source.refresh(&self.spec, &key, None, &mut Stages::default(), &mut None).await
+        self.source.refresh(&self.spec, &key, None).await
     }
 
     /// Names that the commit wants.

@@ -193,12 +193,38 @@ pub struct PollRequest {
     pub last: Option<Revision>,
 }
 
+/// The type of a Kubernetes event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    /// Something happened as intended.
+    Normal,
+    /// Something went wrong.
+    Warning,
+}
+
+impl EventType {
+    /// [`EventType::Normal`] for what is good, [`EventType::Warning`] for the rest.
+    #[must_use]
+    pub const fn normal_if(good: bool) -> Self {
+        if good { Self::Normal } else { Self::Warning }
+    }
+
+    /// The type as Kubernetes writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
 /// A Kubernetes event.
 pub struct Event {
     /// The object that the event is about.
     pub about: ObjectReference,
-    /// Whether the event is of type `Normal`. Otherwise it is a `Warning`.
-    pub good: bool,
+    /// Whether somebody has to look at it.
+    pub type_: EventType,
     /// The reason, in one word.
     pub reason: String,
     /// The message.

@@ -6,7 +6,7 @@ use crate::api::git_sync::{ApprovedPrune, GitSyncStatus};
 use crate::api::keys;
 use crate::next::Next;
 use crate::sync::io::Ended;
-use crate::sync::io::effect::{Effect, Event};
+use crate::sync::io::effect::{Effect, Event, EventType};
 use crate::sync::plan::approvals::{is_gone, words};
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::plan::{Held, brake};
@@ -75,5 +75,6 @@ pub(crate) fn announce_outdated(subject: &Subject<'_>, given: &str, held: Option
         ),
     };
     let (about, reason) = (subject.about(), EventReason::ApprovalOutdated.to_string());
-    subject.io.emit(Effect::Event(Box::new(Event { about, good: false, reason, note })));
+    let type_ = EventType::Warning;
+    subject.io.emit(Effect::Event(Box::new(Event { about, type_, reason, note })));
 }

@@ -17,7 +17,7 @@ use crate::sync::apply::problems::{Refused, Written, write_problems};
 use crate::sync::apply::terminating::{finalizers, keepers};
 use crate::sync::apply::{MAX_APPLY_TIME, Outcome, Pruned, Writer};
 use crate::sync::commit::desired::{DesiredSet, SyncRef};
-use crate::sync::io::effect::{Call, Effect, Event, Reply};
+use crate::sync::io::effect::{Call, Effect, Event, EventType, Reply};
 use crate::sync::io::{Ended, EngineError, Io};
 use crate::sync::live_namespace::{LiveSet, is_ours, is_paused};
 use crate::sync::order::Seq;
@@ -156,7 +156,8 @@ impl Engine {
         };
         tracing::info!(object = %key, reason = reason.as_str(), note, "the end of a GitSync");
         let (about, reason) = (of_sync(key, &entry.uid), reason.to_string());
-        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
+        let type_ = EventType::normal_if(good);
+        io.emit(Effect::Event(Box::new(Event { about, type_, reason, note })));
         self.remove_finalizer(io, key, &entry.uid).await?;
         self.forget(io, key);
         Ok(Next::Forget)

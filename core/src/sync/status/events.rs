@@ -13,7 +13,7 @@ use crate::cluster::conditions;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::sync::apply::problems::{CONFLICT, FORBIDDEN, REFUSED};
-use crate::sync::io::effect::{Effect, Event};
+use crate::sync::io::effect::{Effect, Event, EventType};
 use crate::sync::reasons::{EngineReason, EventReason};
 use crate::sync::status::memory::ReportMemory;
 use crate::sync::status::plan_result::PlanResult;
@@ -115,18 +115,19 @@ pub(crate) fn event_of_change(
         StateChange::Resumed => {
             let reason = EventReason::Resumed.to_string();
             let note = "spec.suspend is false: the repository is looked at".into();
-            return Some(Event { about, good: true, reason, note });
+            return Some(Event { about, type_: EventType::Normal, reason, note });
         }
     };
     let shown = status.conditions.iter().find(|condition| condition.type_ == type_)?;
     let good = is_good(shown.status == "True", EngineReason::parse(&shown.reason));
-    Some(Event { about, good, reason: shown.reason.clone(), note: shown.message.clone() })
+    let type_ = EventType::normal_if(good);
+    Some(Event { about, type_, reason: shown.reason.clone(), note: shown.message.clone() })
 }
 
 /// An event about one object of a GitSync.
 struct ObjectEvent {
     id: ObjectId,
-    good: bool,
+    type_: EventType,
     reason: EventReason,
     note: String,
 }
@@ -187,7 +188,7 @@ fn new_refusals(
         if let Some(hint) = &problem.hint {
             note.push_str(&format!("; hint: {hint}"));
         }
-        new.push(ObjectEvent { id, good: false, reason, note });
+        new.push(ObjectEvent { id, type_: EventType::Warning, reason, note });
     }
     if tried_all(result) {
         announced.clear();
@@ -215,16 +216,16 @@ pub(crate) fn announce_objects(
     for (id, drift) in &result.outcome.drifts {
         tracing::info!(namespace, %id, %drift, "undone");
         let (id, note) = (id.clone(), format!("{id}: {drift}; undone"));
-        all.push(ObjectEvent { id, good: true, reason: EventReason::DriftCorrected, note });
+        all.push(ObjectEvent { id, type_: EventType::Normal, reason: EventReason::DriftCorrected, note });
     }
     let rest = all.split_off(all.len().min(MOST_OBJECT_EVENTS));
-    for ObjectEvent { id, good, reason, note } in all {
+    for ObjectEvent { id, type_, reason, note } in all {
         let key = Key::new(namespace, &id.name);
         // An object that could not be created has no uid.
         let live = stores.managed(id.kind).live(&key);
         let about = reference(id.kind.as_str(), &key, live.as_ref().map(|live| live.uid()));
         let reason = reason.to_string();
-        io.emit(Effect::Event(Box::new(Event { about, good, reason, note })));
+        io.emit(Effect::Event(Box::new(Event { about, type_, reason, note })));
     }
     if let Some(event) = event_of_rest(subject, &rest) {
         io.emit(Effect::Event(Box::new(event)));
@@ -244,8 +245,9 @@ fn event_of_rest(subject: &Subject<'_>, rest: &[ObjectEvent]) -> Option<Event> {
         rest.len(),
         counts.join(", ")
     );
-    let (about, good) = (subject.about(), rest.iter().all(|one| one.good));
-    Some(Event { about, good, reason: reason.to_string(), note })
+    let all_normal = rest.iter().all(|one| one.type_ == EventType::Normal);
+    let (about, type_) = (subject.about(), EventType::normal_if(all_normal));
+    Some(Event { about, type_, reason: reason.to_string(), note })
 }
 
 #[cfg(test)]

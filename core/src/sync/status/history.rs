@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::git_sync::HistoryEntry;
 use crate::sync::apply::Outcome;
 use crate::sync::commit::loaded::Loaded;
-use crate::sync::io::effect::Event;
+use crate::sync::io::effect::{Event, EventType};
 use crate::sync::plan::Plan;
 use crate::sync::reasons::{EngineReason, SyncOutcome, Verdict};
 use crate::sync::status::events::is_good;
@@ -96,7 +96,7 @@ pub(crate) fn event(subject: &Subject<'_>, verdict: &Verdict, done: &SyncRecord)
     let (created, updated, pruned) = done.counts;
     Event {
         about: subject.about(),
-        good: is_good(verdict.ready, verdict.reason.engine()),
+        type_: EventType::normal_if(is_good(verdict.ready, verdict.reason.engine())),
         reason: verdict.reason.to_string(),
         note: format!(
             "{} ({created} created, {updated} updated, {pruned} pruned)",

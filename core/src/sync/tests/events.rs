@@ -11,7 +11,7 @@ const NOTHING: [&str; 0] = [];
 /// The events since the last call.
 fn told(script: &mut Script) -> Vec<String> {
     let events = std::mem::take(&mut script.operator.events);
-    let words = |Event { about, good, reason, .. }: &Event| {
+    let words = |Event { about, type_, reason, .. }: &Event| {
         let kind = about.kind.as_deref().expect("a kind");
         let name = about.name.as_deref().expect("a name");
         let object = match Kind::parse(kind) {
@@ -24,7 +24,7 @@ fn told(script: &mut Script) -> Vec<String> {
         assert!(live.is_none() || about.uid.as_deref() == uid, "{about:?}");
         let place = (about.api_version.as_deref(), about.namespace.as_deref());
         assert_eq!(place, (Some(API_VERSION), Some(NAMESPACE)));
-        format!("{} {reason} {kind}/{name}", if *good { "Normal" } else { "Warning" })
+        format!("{} {reason} {kind}/{name}", type_.as_str())
     };
     events.iter().map(words).collect()
 }

@@ -170,7 +170,7 @@ pub fn of_step(sync: &str, step: &Step<Ended>) -> Option<String> {
         Step::Do(Effect::StopPolling) => "gives up its look".to_owned(),
         Step::Do(Effect::Wake(other, after)) => format!("wakes {other} {}", roughly(*after)),
         Step::Do(Effect::Event(event)) => {
-            let kind = if event.good { "Normal" } else { "Warning" };
+            let kind = event.type_.as_str();
             let about = about(sync, &event.about);
             format!("event {kind} {}{about}: {}", event.reason, short(&event.note))
         }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::readiness::{Health, Observed};
 use crate::controllers::children::NamesTaken;
-use crate::controllers::inputs::decide::{Decision, Followed, State};
+use crate::controllers::inputs::decide::Decision;
 use crate::controllers::inputs::references::{Reference, References, Source};
+use crate::controllers::inputs::report::{Followed, WatchState, WatchStates};
 use crate::controllers::workload::outcome::{Outcome, WriteFailure};
 use crate::controllers::workload::validate::{Invalid, SpecProblem};
 
@@ -194,9 +195,9 @@ fn m4_a_model_that_is_not_served_is_told_while_it_is_so() {
 fn a13_what_may_not_be_read_holds_a_spec_back_and_is_not_called_ready() {
     let secret = Reference { source: Source::Secret, name: "keys".into() };
     let decision = Decision { unlabelled: vec![secret], ..Decision::default() };
-    let watching = &State::Watching;
-    let followed =
-        || Followed::of(&References::default(), &decision, watching, watching, "team", "ops");
+    let watching = &WatchState::Watching;
+    let watches = WatchStates { config_maps: watching, secrets: watching };
+    let followed = || Followed::of(&References::default(), &decision, watches, "team", "ops");
     let held = Applied { inputs: followed().holding(), ..nothing() };
     let first = of(&minimal(), &resolved(), &held);
     assert_eq!(first.phase, Some(Phase::Waiting));

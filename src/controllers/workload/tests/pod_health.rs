@@ -54,7 +54,7 @@ fn a8_pods_that_are_refused_say_by_whom() {
 #[test]
 fn a8_a_replica_set_that_is_refused_says_by_whom() {
     let told = |message: &str| {
-        let failed = Health::Failed(UNMADE.into(), message.to_owned());
+        let failed = Health::Failed(REPLICA_SET_REFUSED.into(), message.to_owned());
         let observed = observed(failed, None);
         assert_eq!(progressing(Some(&observed)), (false, "Stuck"));
         let (phase, reason, text) = pod_phase(&observed);

@@ -1,8 +1,9 @@
 use super::*;
 use crate::cluster::readiness::{Health, Observed};
 use crate::controllers::children::NamesTaken;
-use crate::controllers::inputs::decide::{Decision, Followed, State};
+use crate::controllers::inputs::decide::Decision;
 use crate::controllers::inputs::references::{Reference, References, Source};
+use crate::controllers::inputs::report::{Followed, WatchState, WatchStates};
 use crate::controllers::workload::outcome::{Outcome, WriteFailure};
 
 fn judged(serving: &Serving, applied: &Applied) -> (Phase, String, String) {
@@ -73,9 +74,9 @@ fn a11_what_a_namesake_left_is_no_conflict() {
 fn a13_what_is_missing_holds_first_pods() {
     let secret = Reference { source: Source::Secret, name: "keys".into() };
     let decision = Decision { missing: vec![secret], ..Decision::default() };
-    let watching = &State::Watching;
-    let followed =
-        Followed::of(&References::default(), &decision, watching, watching, "team", "ops");
+    let watching = &WatchState::Watching;
+    let watches = WatchStates { config_maps: watching, secrets: watching };
+    let followed = Followed::of(&References::default(), &decision, watches, "team", "ops");
     let applied = Applied { inputs: followed.holding(), ..Applied::for_tests() };
     let (phase, message, conditions) = judged(&Serving::default(), &applied);
     assert_eq!(phase, Phase::Waiting);

@@ -33,6 +33,16 @@ fn commit(sources: &BuildSources, mark: &Mark) -> String {
     }
 }
 
+/// A commit without errors that holds these builds.
+fn whole<'a>(uid: &'a str, builds: &'a [(String, SourceAt)]) -> CommitBuilds<'a> {
+    CommitBuilds { uid, url: URL, builds, absence: Absence::Proven }
+}
+
+/// A commit with errors in which these builds can be read.
+fn broken<'a>(uid: &'a str, builds: &'a [(String, SourceAt)]) -> CommitBuilds<'a> {
+    CommitBuilds { absence: Absence::Unproven, ..whole(uid, builds) }
+}
+
 fn none() -> Vec<Key> {
     Vec::new()
 }
@@ -43,10 +53,10 @@ fn b1_an_image_is_made_of_what_the_owner_told_whoever_else_tells_something() {
     let (main, other) = (Key::new("team", "main"), Key::new("team", "other"));
     let (ours, theirs) = (mark("1", "main"), mark("2", "other"));
     assert_eq!(commit(&sources, &ours), "nothing");
-    sources.tell(&other, "2", URL, &[source("b")], false, none);
+    sources.publish(&other, whole("2", &[source("b")]), none);
     assert_eq!(commit(&sources, &ours), "nothing", "that is not its owner");
-    sources.tell(&main, "1", URL, &[source("a")], false, none);
-    sources.tell(&other, "2", URL, &[source("c")], false, none);
+    sources.publish(&main, whole("1", &[source("a")]), none);
+    sources.publish(&other, whole("2", &[source("c")]), none);
     assert_eq!(commit(&sources, &ours), "a");
     assert_eq!(commit(&sources, &theirs), "c", "as soon as the mark says so");
     let far = Mark { sync_namespace: "far".into(), ..ours.clone() };
@@ -59,11 +69,11 @@ fn b1_an_image_is_made_of_what_the_owner_told_whoever_else_tells_something() {
 #[test]
 fn b1_a_git_sync_that_was_made_anew_is_another_one() {
     let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
-    sources.tell(&main, "1", URL, &[source("a")], false, none);
-    sources.tell(&main, "2", URL, &[], true, none);
+    sources.publish(&main, whole("1", &[source("a")]), none);
+    sources.publish(&main, broken("2", &[]), none);
     assert_eq!(commit(&sources, &mark("1", "main")), "nothing");
     assert_eq!(commit(&sources, &mark("2", "main")), "not in Git", "nothing is inherited");
-    sources.tell(&main, "2", URL, &[source("b")], false, none);
+    sources.publish(&main, whole("2", &[source("b")]), none);
     assert_eq!(commit(&sources, &mark("1", "main")), "nothing");
     assert_eq!(commit(&sources, &mark("2", "main")), "b");
 }
@@ -71,10 +81,10 @@ fn b1_a_git_sync_that_was_made_anew_is_another_one() {
 #[test]
 fn b1_what_is_no_longer_wanted_is_forgotten_unless_the_commit_has_errors() {
     let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
-    sources.tell(&main, "1", URL, &[source("a")], false, none);
-    sources.tell(&main, "1", URL, &[], true, || vec![Key::new("team", "reviewer")]);
+    sources.publish(&main, whole("1", &[source("a")]), none);
+    sources.publish(&main, broken("1", &[]), || vec![Key::new("team", "reviewer")]);
     assert_eq!(commit(&sources, &mark("1", "main")), "a", "its file may be the broken one");
-    sources.tell(&main, "1", URL, &[], false, none);
+    sources.publish(&main, whole("1", &[]), none);
     assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
 }
 
@@ -84,7 +94,7 @@ fn b1_renamed_builds_do_not_pile_up_while_commits_have_errors() {
     let live = || vec![Key::new("team", "n0"), Key::new("team", "n99")];
     for number in 0..100 {
         let (_, source) = source("a");
-        sources.tell(&main, "1", URL, &[(format!("n{number}"), source)], true, live);
+        sources.publish(&main, broken("1", &[(format!("n{number}"), source)]), live);
     }
     let kept = sources.write();
     let mut names: Vec<_> = kept[&main].builds.keys().cloned().collect();
@@ -96,14 +106,18 @@ fn b1_renamed_builds_do_not_pile_up_while_commits_have_errors() {
 fn b1_what_came_from_another_repository_does_not_stay() {
     let (sources, main) = (BuildSources::new(), Key::new("team", "main"));
     let live = || vec![Key::new("team", "reviewer")];
-    sources.tell(&main, "1", URL, &[source("a")], false, live);
+    sources.publish(&main, whole("1", &[source("a")]), live);
     let (_, mut other) = source("b");
     other.url = "https://other.example".into();
-    sources.tell(&main, "1", "https://other.example", &[("writer".into(), other)], true, live);
+    sources.publish(
+        &main,
+        CommitBuilds { url: "https://other.example", ..broken("1", &[("writer".into(), other)]) },
+        live,
+    );
     assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
     // Nor when that one holds no build that can be read.
-    sources.tell(&main, "1", URL, &[source("a")], false, live);
-    sources.tell(&main, "1", "https://other.example", &[], true, live);
+    sources.publish(&main, whole("1", &[source("a")]), live);
+    sources.publish(&main, CommitBuilds { url: "https://other.example", ..broken("1", &[]) }, live);
     assert_eq!(commit(&sources, &mark("1", "main")), "not in Git");
 }
 
@@ -122,15 +136,15 @@ async fn b1_builds_hear_of_what_changes_and_at_first_of_what_is_not_there() {
         }
         names
     };
-    sources.tell(&main, "1", URL, &[source("a")], false, left);
+    sources.publish(&main, whole("1", &[source("a")]), left);
     assert_eq!(heard().await, ["reviewer", "other"]);
-    sources.tell(&main, "1", URL, &[source("a")], false, left);
+    sources.publish(&main, whole("1", &[source("a")]), left);
     assert_eq!(heard().await, [""; 0]);
-    sources.tell(&main, "1", URL, &[source("b")], false, left);
+    sources.publish(&main, whole("1", &[source("b")]), left);
     assert_eq!(heard().await, ["reviewer"]);
-    sources.tell(&main, "1", URL, &[], false, left);
+    sources.publish(&main, whole("1", &[]), left);
     assert_eq!(heard().await, ["reviewer"]);
-    sources.tell(&main, "2", URL, &[source("b")], false, left);
+    sources.publish(&main, whole("2", &[source("b")]), left);
     assert_eq!(heard().await, ["reviewer", "other"]);
     sources.forget(&main);
     assert_eq!(heard().await, ["reviewer"]);

@@ -1,48 +1,51 @@
-//! Objects that no watch shows, because they lack the label or do not exist: which of the two, one request each tells.
+//! Objects that no watch shows, because they lack the label or do not exist. One request for each object says which of the two.
 
 use kube::Api;
 use kube::api::ObjectMeta;
 
 use super::Inputs;
-use super::decide::Found;
+use super::decide::InputState;
 use super::references::{Reference, Source, Use};
 use super::watched::{WatchedConfigMap, WatchedSecret};
 use crate::api::keys;
 use crate::cluster::client::{CallError, call};
 
 impl Inputs {
-    /// What is known of an object that is not among the labelled ones, after asking for it.
-    pub(super) async fn told_apart(
+    /// Asks the API server for an object that is not among the labelled ones, and returns its state. `questions` is how many
+    /// requests this reconcile may still send.
+    pub(super) async fn unwatched(
         &self,
         namespace: &str,
         reference: &Reference,
         used: &Use,
         questions: &mut usize,
-    ) -> Found {
-        let missing = if used.required { Found::Missing } else { Found::Gone };
-        // No question is needed, and none of the messages that have a command names it.
+    ) -> InputState {
+        let missing = if used.required { InputState::Missing } else { InputState::OptionalMissing };
+        // Then no command in a message names it, and no request is needed.
         if !reference.is_possible() {
             return missing;
         }
-        let Some(left) = questions.checked_sub(1) else { return Found::Absent };
+        let Some(left) = questions.checked_sub(1) else {
+            return InputState::MissingOrUnlabelled;
+        };
         *questions = left;
         match self.metadata(namespace, reference).await {
             Ok(None) => missing,
-            // The watch is a moment behind, and tells when it has seen it.
-            Ok(Some(metadata)) if is_allowed(&metadata) => Found::Unknown,
-            Ok(Some(_)) => Found::Unlabelled,
-            // Pods start when it is missing, and a missing right stops nothing.
-            Err(error) if error.is_forbidden() && !used.required => Found::Unknown,
-            Err(error) if error.is_forbidden() => Found::Absent,
+            // The watch is a moment behind, and wakes the object when it has seen the change.
+            Ok(Some(metadata)) if is_allowed(&metadata) => InputState::Unknown,
+            Ok(Some(_)) => InputState::Unlabelled,
+            // Pods start without it, so the missing right holds nothing.
+            Err(error) if error.is_forbidden() && !used.required => InputState::Unknown,
+            Err(error) if error.is_forbidden() => InputState::MissingOrUnlabelled,
             Err(_) => {
-                // The next question would take as long.
+                // The next request would probably fail, too, and take as long.
                 *questions = 0;
-                Found::Absent
+                InputState::MissingOrUnlabelled
             }
         }
     }
 
-    /// The metadata of an object, if it exists. Its data is not asked for.
+    /// The metadata of an object, if it exists. Its data is not read.
     pub(super) async fn metadata(
         &self,
         namespace: &str,
@@ -65,7 +68,7 @@ impl Inputs {
     }
 }
 
-/// Whether an object has the label by which pods may read it.
+/// Whether an object has the label that allows pods to read it.
 fn is_allowed(metadata: &ObjectMeta) -> bool {
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(keys::AGENTS));
     label.is_some_and(|value| value == keys::ALLOW)

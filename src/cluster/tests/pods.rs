@@ -19,7 +19,7 @@ fn pod(status: &Value) -> Value {
     })
 }
 
-fn seen(pod: &Value) -> Option<Sick> {
+fn seen(pod: &Value) -> Option<FailingPod> {
     let (key, entry) = read(&pod.to_string()).expect("a pod");
     assert_eq!(key, Key::new("team", POD));
     entry.map(|entry| entry.value)
@@ -27,7 +27,7 @@ fn seen(pod: &Value) -> Option<Sick> {
 
 /// What is told of a pod with this status: reason and words.
 fn told(status: &Value) -> Option<(&'static str, String)> {
-    seen(&pod(status)).map(|sick| (sick.ill.reason(), sick.about(WORDS).to_owned()))
+    seen(&pod(status)).map(|sick| (sick.problem.reason(), sick.about(MESSAGE).to_owned()))
 }
 
 /// The same of the one container of a pod.
@@ -300,17 +300,17 @@ fn deployment(generation: i64, observed: i64, message: &str) -> Deployment {
 }
 
 /// A pod in trouble: its name, its ReplicaSet and its trouble.
-fn sick(name: &str, set: &str, ill: Ill) -> (Key, Arc<Entry<Sick>>) {
+fn sick(name: &str, set: &str, problem: PodProblem) -> (Key, Arc<Entry<FailingPod>>) {
     let about = Texts::of(["agent", "a", set, "agent", "container agent is ill"]);
-    let value = Sick { ill, about };
+    let value = FailingPod { problem, about };
     (Key::new("team", name), Arc::new(Entry { uid: name.into(), version: 1, value }))
 }
 
 #[test]
 fn a8_only_the_newest_revision_has_a_trouble_to_tell() {
     let newest = "ReplicaSet \"agent-a-new\" is progressing.";
-    let old = sick("agent-a-old-1", "agent-a-old", Ill::CrashLoopBackOff);
-    let new = sick("agent-a-new-1", "agent-a-new", Ill::Unschedulable);
+    let old = sick("agent-a-old-1", "agent-a-old", PodProblem::CrashLoopBackOff);
+    let new = sick("agent-a-new-1", "agent-a-new", PodProblem::Unschedulable);
     let told = |deployment: &Deployment, sick: &[_]| trouble_of(deployment, sick).map(|t| t.reason);
     let both = [old.clone(), new];
     assert_eq!(told(&deployment(2, 2, newest), &both), Some("Unschedulable"));
@@ -318,7 +318,7 @@ fn a8_only_the_newest_revision_has_a_trouble_to_tell() {
     assert_eq!(told(&deployment(3, 2, newest), &both), None, "nobody knows the newest yet");
     // A message without a name: all of the Deployment count, and no one else's.
     assert_eq!(told(&deployment(2, 2, "moving"), &both), Some("CrashLoopBackOff"));
-    let other = sick("agent-a-b-new-1", "agent-a-b-new", Ill::CrashLoopBackOff);
+    let other = sick("agent-a-b-new-1", "agent-a-b-new", PodProblem::CrashLoopBackOff);
     assert_eq!(told(&deployment(2, 2, "moving"), &[other]), None);
 }
 
@@ -326,9 +326,9 @@ fn a8_only_the_newest_revision_has_a_trouble_to_tell() {
 fn a8_of_many_troubles_always_the_same_is_told() {
     let deployment = deployment(1, 1, "Created new replica set \"agent-a-r\"");
     let mut pods = vec![
-        sick("agent-a-r-2", "agent-a-r", Ill::CrashLoopBackOff),
-        sick("agent-a-r-3", "agent-a-r", Ill::Unschedulable),
-        sick("agent-a-r-1", "agent-a-r", Ill::CrashLoopBackOff),
+        sick("agent-a-r-2", "agent-a-r", PodProblem::CrashLoopBackOff),
+        sick("agent-a-r-3", "agent-a-r", PodProblem::Unschedulable),
+        sick("agent-a-r-1", "agent-a-r", PodProblem::CrashLoopBackOff),
     ];
     for _ in 0..pods.len() {
         let trouble = trouble_of(&deployment, &pods).expect("trouble");
@@ -337,6 +337,6 @@ fn a8_of_many_troubles_always_the_same_is_told() {
         assert!(trouble.lasting);
         pods.rotate_left(1);
     }
-    pods.retain(|(_, entry)| entry.value.ill == Ill::Unschedulable);
+    pods.retain(|(_, entry)| entry.value.problem == PodProblem::Unschedulable);
     assert!(trouble_of(&deployment, &pods).is_some_and(|trouble| !trouble.lasting));
 }

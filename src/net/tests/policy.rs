@@ -2,6 +2,7 @@
 
 use reqwest::Url;
 
+use super::super::address::{METADATA, RESERVED};
 use super::*;
 
 fn class(text: &str) -> AddressClass {

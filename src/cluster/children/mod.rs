@@ -1,12 +1,15 @@
-//! Children (Deployment, Service, ConfigMap): their live stores and the only way to write them.
+//! Children are the Deployments, Services and ConfigMaps that our objects own. Here are their stores, and the only code that
+//! writes them.
 //!
-//! They are watched by our label (`child_watch`). An object without it, or with another owner, is never touched: a child
-//! whose name somebody else has is a conflict (A11). One that an earlier owner of the same name left is waited for.
+//! Children are watched by our label (`child_watch`). An object without the label, or with another owner, is never changed: if it
+//! has the name of a child, that is a conflict (A11). A child that an earlier owner of the same name left is waited for until
+//! Kubernetes has deleted it.
 
+mod settled;
 mod wrote;
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -32,13 +35,16 @@ use crate::api::{Kind, keys};
 use crate::packed::{Family, Packed, Texts};
 use convoke_core::cluster::view::Metadata;
 
+use settled::Settled;
+
 pub use wrote::Wrote;
 
-/// A kind of child.
+/// A kind of children.
 pub trait ChildKind:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
-    /// What all of its objects look like; `None` for a kind that is looked into only to compare it: then a digest will do.
+    /// Compresses the objects of the kind, which look alike. `None` for a kind whose objects are only compared: a digest is
+    /// kept then.
     fn family() -> Option<&'static Family>;
 }
 
@@ -60,27 +66,28 @@ impl ChildKind for ConfigMap {
     }
 }
 
-/// What is kept of the object itself, without managed fields.
+/// The content of a child that is kept, without managed fields.
 #[derive(Debug)]
 enum Content {
+    /// The whole object, compressed.
     Whole(Packed),
-    /// What it is compared by; see [`digest`].
+    /// A digest of what is compared; see [`digest`].
     Digest(SpecHash),
-    /// There is no room for it.
+    /// Nothing, because the content does not fit into the namespace's limit.
     None,
 }
 
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// See [`OWNER_KIND`] and its siblings; empty where there is nothing.
+    /// Texts at the places [`OWNER_KIND`] to [`HASH`]. A missing one is empty.
     about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// Whether this version was compared with the wanted object of its hash, and found to be like it.
-    like: AtomicBool,
+    /// Whether this version was compared with the wanted object of the same hash, and was as wanted.
+    is_as_wanted: AtomicBool,
     content: Content,
     kind: PhantomData<fn() -> K>,
 }
@@ -93,8 +100,8 @@ const OWNER_UID: usize = 2;
 const LABEL: usize = 3;
 const HASH: usize = 4;
 
-/// Longest hash that may be one of ours.
-const MOST_HASH: usize = 64;
+/// Bytes of the longest text that may be one of our hashes.
+const MAX_HASH_BYTES: usize = 64;
 
 impl<K: ChildKind> Child<K> {
     fn about(&self, place: usize) -> Option<&str> {
@@ -113,7 +120,7 @@ impl<K: ChildKind> Child<K> {
         self.about(OWNER_UID)
     }
 
-    /// What a child is found by: the uid of its owner.
+    /// The index terms of a child: the UID of its owner.
     fn terms(&self) -> Vec<String> {
         self.owner_uid().map(str::to_owned).into_iter().collect()
     }
@@ -130,15 +137,15 @@ impl<K: ChildKind> Child<K> {
         self.about(OWNER_KIND)
     }
 
-    /// Whether an earlier owner of this kind and name has left it. There is one of a name at a time, so that one is gone,
-    /// and Kubernetes deletes what it owned.
+    /// Whether an earlier owner of the same kind and name has left this child. A name belongs to one object at a time, so the
+    /// earlier owner is gone, and Kubernetes deletes what it owned.
     fn is_left_by_namesake(&self, owner: &OwnerReference) -> bool {
         self.owner_kind() == Some(owner.kind.as_str())
             && self.owner_name() == Some(owner.name.as_str())
             && self.owner_uid().is_some_and(|uid| uid != owner.uid)
     }
 
-    /// The object itself, if it is kept whole.
+    /// The whole object, if it is kept.
     #[must_use]
     pub fn object(&self) -> Option<K> {
         match &self.content {
@@ -147,7 +154,7 @@ impl<K: ChildKind> Child<K> {
         }
     }
 
-    /// How many bytes its content takes; what is of the same size for all is not counted.
+    /// Bytes of the content. The rest has about the same size for all children, and is not counted.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match &self.content {
@@ -156,12 +163,12 @@ impl<K: ChildKind> Child<K> {
         }
     }
 
-    /// There is no room for its content.
+    /// Drops the content, which does not fit into the limit.
     pub fn forget_content(&mut self) {
         self.content = Content::None;
     }
 
-    /// The object with this text, whose metadata was read already.
+    /// The entry of an object with this JSON text and this metadata, which the caller has parsed.
     pub(super) fn entry(meta: &ObjectMeta, text: &str) -> serde_json::Result<Entry<Self>> {
         let content = match K::family() {
             Some(family) => Content::Whole(family.pack_text(text.as_bytes())),
@@ -182,25 +189,25 @@ impl<K: ChildKind> Child<K> {
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
         let mut hash = text(&meta.annotations, keys::CHILD_HASH);
-        if hash.len() > MOST_HASH {
+        if hash.len() > MAX_HASH_BYTES {
             hash.clear();
         }
         Self {
             about: Texts::of([kind, name, uid, &label, &hash]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
-            like: AtomicBool::new(false),
+            is_as_wanted: AtomicBool::new(false),
             content,
             kind: PhantomData,
         }
     }
 
-    /// Whether it is as wanted: same hash, and everything that was wanted is still there.
+    /// Whether the child has the hash of the wanted object, and every field of it with the same value.
     fn is_like(&self, desired: &K, hash: &str) -> bool {
         if self.about(HASH) != Some(hash) {
             return false;
         }
-        if self.like.load(Ordering::Relaxed) {
+        if self.is_as_wanted.load(Ordering::Relaxed) {
             return true;
         }
         let equal = match &self.content {
@@ -215,7 +222,7 @@ impl<K: ChildKind> Child<K> {
             Content::None => false,
         };
         if equal {
-            self.like.store(true, Ordering::Relaxed);
+            self.is_as_wanted.store(true, Ordering::Relaxed);
         }
         equal
     }
@@ -233,7 +240,7 @@ impl<K: ChildKind> View for Child<K> {
         Self::new(object.meta(), content)
     }
 
-    // What is in it besides its metadata is rarely asked: then it is time to read it.
+    // Only the metadata is parsed. The rest of the object is needed rarely, and is parsed then.
     fn read(text: &str) -> serde_json::Result<(Key, Entry<Self>)> {
         let Metadata { metadata } = serde_json::from_str(text)?;
         Ok((Key::of(&metadata), Self::entry(&metadata, text)?))
@@ -244,8 +251,7 @@ fn value_of(object: &impl Serialize) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-/// A hash of what an object is compared by, if nobody adds something to it: our labels, and all but what [`body`] leaves
-/// out. Empty fields equal absent ones.
+/// A hash of our labels and of the [`body`]. It fits kinds to which nobody adds fields. Empty fields equal absent ones.
 fn digest(object: Value) -> SpecHash {
     let ours = meta::labels(Kind::Agent, "");
     let mut labels = object["metadata"]["labels"].clone();
@@ -259,7 +265,7 @@ fn digest(object: Value) -> SpecHash {
     hash_json(&json!([labels, body]))
 }
 
-/// Everything but identity, metadata and status.
+/// An object without its identity, metadata and status.
 fn body(mut body: Value) -> Value {
     if let Some(map) = body.as_object_mut() {
         for key in ["apiVersion", "kind", "metadata", "status"] {
@@ -269,7 +275,7 @@ fn body(mut body: Value) -> Value {
     body
 }
 
-/// Stores of children, shared by all controllers: one watch a kind.
+/// The stores of children, one for each kind. All controllers share them.
 #[derive(Clone)]
 pub struct ChildStores {
     /// Deployments with our label.
@@ -291,13 +297,13 @@ impl ChildStores {
         }
     }
 
-    /// Whether the Service of that name is there and belongs to this owner: only then its address leads to the owner.
+    /// Whether this Service exists and belongs to this owner. Only then its address leads to the owner.
     #[must_use]
     pub fn has_service(&self, owner_uid: &str, key: &Key) -> bool {
         self.services.get(key).is_some_and(|entry| entry.value.owner_uid() == Some(owner_uid))
     }
 
-    /// Waits until every store has read a first complete list.
+    /// Waits until the first list of every kind is complete.
     pub async fn wait_ready(&self) {
         let Self { deployments, services, config_maps } = self;
         deployments.wait_ready().await;
@@ -324,47 +330,18 @@ impl Default for ChildStores {
     }
 }
 
-/// What came of bringing one child where it should be.
+/// The result of [`ChildWriter::bring`].
 #[derive(Debug)]
 pub enum Brought<K> {
-    /// It is there, as wanted; and what had to be written for that.
+    /// The child exists as wanted. The second value says what had to be written for that.
     Ours(Arc<Entry<Child<K>>>, Wrote),
-    /// Somebody else's object has the name: who, for people.
+    /// Another object has the name. The text says whose it is.
     Conflict(String),
-    /// The child of an earlier owner of the same name has the name, until it is deleted: which, for people.
+    /// The child of an earlier owner of the same name still exists. The text says which one.
     Leftover(String),
 }
 
-/// Applies that changed nothing: object → version and hash at that time.
-#[derive(Default)]
-struct Settled {
-    known: HashMap<(&'static str, Key), (u64, String)>,
-    /// When so many are known, those that are no more as they were are forgotten.
-    most: usize,
-}
-
-/// So many may be known that are no more.
-const MOST_SETTLED: usize = 1000;
-
-impl Settled {
-    /// The object of a kind was left as it is. `is_so` says whether one of that kind is still at this version.
-    fn insert(
-        &mut self,
-        kind: &'static str,
-        key: Key,
-        what: (u64, String),
-        is_so: impl Fn(&Key, u64) -> bool,
-    ) {
-        if self.known.len() >= self.most.max(MOST_SETTLED) {
-            self.known.retain(|(of, key), (version, _)| *of != kind || is_so(key, *version));
-            // Seldom enough that it costs nothing for each.
-            self.most = self.known.len() * 2;
-        }
-        self.known.insert((kind, key), what);
-    }
-}
-
-/// Writes children of one controller.
+/// Writes the children of one controller's objects.
 pub struct ChildWriter {
     client: Client,
     settled: Mutex<Settled>,
@@ -381,11 +358,11 @@ impl ChildWriter {
         self.settled.lock()
     }
 
-    /// Creates or changes one child, or finds it as wanted. `desired` carries namespace, name, our labels, the
-    /// owner reference and the annotation [`keys::CHILD_HASH`].
+    /// Creates or changes a child so that it is as wanted. Sends nothing if it already is. `desired` has a namespace, a name, our
+    /// labels, the owner reference and the annotation [`keys::CHILD_HASH`].
     ///
     /// # Errors
-    /// The write's error.
+    /// The call's error.
     pub async fn bring<K: ChildKind>(
         &self,
         store: &Store<Child<K>>,
@@ -403,8 +380,12 @@ impl ChildWriter {
                 let mut owners = desired.meta().owner_references.iter().flatten();
                 let owner = owners.find(|owner| owner.controller == Some(true));
                 return Ok(match owner.filter(|owner| live.value.is_left_by_namesake(owner)) {
-                    Some(owner) => Brought::Leftover(leftover(store.kind, &key, owner)),
-                    None => Brought::Conflict(stranger(store.kind, &key, live.value.owner_name())),
+                    Some(owner) => Brought::Leftover(leftover_message(store.kind, &key, owner)),
+                    None => Brought::Conflict(conflict_message(
+                        store.kind,
+                        &key,
+                        live.value.owner_name(),
+                    )),
                 });
             }
             Some(live) => {
@@ -426,7 +407,7 @@ impl ChildWriter {
         let reply = match ssa::apply(&api, ssa::CONTROLLER_MANAGER, object, &mode).await {
             Ok(reply) => reply,
             Err(error) if error.is_conflict() && mode == Mode::Create => {
-                return Ok(Brought::Conflict(stranger(store.kind, &key, None)));
+                return Ok(Brought::Conflict(conflict_message(store.kind, &key, None)));
             }
             Err(error) => return Err(error),
         };
@@ -435,12 +416,12 @@ impl ChildWriter {
         let (_, entry) = super::reflector::entry::<Child<K>>(reply);
         let wrote = Wrote::of(live.as_deref(), &entry);
         if let Some(live) = live.filter(|live| live.version == entry.version) {
-            let is_so = |key: &Key, version: u64| {
+            let is_current = |key: &Key, version: u64| {
                 store.get(key).is_some_and(|entry| entry.version == version)
             };
-            self.settled().insert(store.kind, key.clone(), (entry.version, hash), is_so);
+            self.settled().insert(store.kind, key.clone(), (entry.version, hash), is_current);
             if matches!(live.value.content, Content::None) {
-                // The store has no room for what the reply shows.
+                // The store keeps this child without content, so the caller gets the content of the reply.
                 return Ok(Brought::Ours(Arc::new(entry), wrote));
             }
         } else {
@@ -449,10 +430,10 @@ impl ChildWriter {
         Ok(Brought::Ours(store.wrote(key, entry), wrote))
     }
 
-    /// Deletes one child if it is there and belongs to this owner. Returns whether something was deleted.
+    /// Deletes a child if it exists and belongs to this owner. Returns whether it was deleted.
     ///
     /// # Errors
-    /// The delete's error.
+    /// The call's error.
     pub async fn remove<K: ChildKind>(
         &self,
         store: &Store<Child<K>>,
@@ -466,25 +447,27 @@ impl ChildWriter {
         let api = ssa::api_of::<K>(&self.client, &key.namespace);
         match ssa::delete(&api, &key.name, &live.uid, live.version).await? {
             Deleted::Gone => store.deleted(key, &live.uid),
-            // The watch brings the newest state, and with it the next try.
+            // The watch brings the newest version, which starts the next try.
             Deleted::Terminating(_) | Deleted::Changed => {}
         }
         Ok(true)
     }
 }
 
-fn stranger(kind: &str, key: &Key, owner: Option<&str>) -> String {
+/// The message about another object that has the name of a child.
+fn conflict_message(kind: &str, key: &Key, owner: Option<&str>) -> String {
     match owner {
         Some(owner) => format!("{kind} {} exists and belongs to {owner}", key.name),
         None => format!("{kind} {} exists and is not ours", key.name),
     }
 }
 
-fn leftover(kind: &str, key: &Key, owner: &OwnerReference) -> String {
+/// The message about a child of an earlier owner.
+fn leftover_message(kind: &str, key: &Key, owner: &OwnerReference) -> String {
     let OwnerReference { kind: of, name, .. } = owner;
     format!("{kind} {} is left from an earlier {of} {name}: waiting until it is deleted", key.name)
 }
 
 #[cfg(test)]
-#[path = "children_tests.rs"]
+#[path = "tests/children.rs"]
 mod tests;

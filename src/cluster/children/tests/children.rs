@@ -1,3 +1,4 @@
+use super::settled::MIN_CLEAN_UP;
 use super::*;
 use crate::cluster::fake::Fake;
 use crate::cluster::reflector;
@@ -17,7 +18,7 @@ fn a13_what_is_known_of_objects_that_are_gone_is_forgotten() {
     for number in 0..100_000 {
         let lives = |key: &Key, version: u64| version < 10 || key.name >= name(number);
         settled.insert("Deployment", key(number), (number, String::new()), lives);
-        assert!(settled.known.len() <= MOST_SETTLED * 2);
+        assert!(settled.known.len() <= MIN_CLEAN_UP * 2);
     }
     assert!((0..10).all(|number| settled.known.contains_key(&("Deployment", key(number)))));
 }

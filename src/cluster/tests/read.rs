@@ -1,4 +1,4 @@
-//! What a list and a watch make of what a server says.
+//! Lists and watches, with a server that gives prepared replies.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use tower::service_fn;
 
 use super::*;
 
-/// A server that gives these replies, one after the other, and keeps what it was asked.
+/// A server that gives these replies one after the other, and records the requests.
 fn server(replies: &[(u16, &str)]) -> (Source, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let mut replies: Vec<_> =
@@ -21,7 +21,7 @@ fn server(replies: &[(u16, &str)]) -> (Source, Arc<Mutex<Vec<String>>>) {
         *response.status_mut() = StatusCode::from_u16(code).expect("a code");
         async move { Ok::<_, std::convert::Infallible>(response) }
     });
-    (Source::new(Client::new(service, "default"), "/api/v1/things", None, PAGE), asked)
+    (Source::new(Client::new(service, "default"), "/api/v1/things", None, MAX_PAGE_OBJECTS), asked)
 }
 
 async fn list(replies: &[(u16, &str)]) -> (Result<String, CallError>, Vec<String>, Vec<String>) {
@@ -58,10 +58,10 @@ async fn a_page_with_too_many_bytes_is_asked_for_again_with_fewer_objects() {
         )
     };
     let object = |n: usize, bytes: usize| format!(r#"{{"n":{n},"t":"{}"}}"#, "x".repeat(bytes));
-    let long = page("", &object(0, PAGE_BYTES));
-    let (first, second) = (page("t", &object(1, 10)), page("u", &object(2, PAGE_BYTES / 2)));
+    let long = page("", &object(0, MAX_PAGE_BYTES));
+    let (first, second) = (page("t", &object(1, 10)), page("u", &object(2, MAX_PAGE_BYTES / 2)));
     // More than a page may have, and less than an object may.
-    let large = page("v", &object(3, 2 * PAGE_BYTES));
+    let large = page("v", &object(3, 2 * MAX_PAGE_BYTES));
     let last = page("", &object(4, 10));
     let replies: Vec<_> = [&long, &first, &long, &second, &long, &long, &large, &last]
         .iter()
@@ -109,7 +109,9 @@ fn managed_fields_are_left_out_and_nothing_else() {
     let whole = format!(
         r#"{{"metadata":{{"annotations":{{"managedFields":"x"}},"managedFields":[{{"f:a":{{}}}}],"name":"ü"}},{spec}}}"#
     );
-    let slim = |text: &str| serde_json::from_str::<Fields<'_>>(text).expect("object").slim();
+    let slim = |text: &str| {
+        serde_json::from_str::<Fields<'_>>(text).expect("object").without_managed_fields()
+    };
     let expected =
         format!(r#"{{"metadata":{{"annotations":{{"managedFields":"x"}},"name":"ü"}},{spec}}}"#);
     assert_eq!(slim(&whole), expected);

@@ -25,7 +25,7 @@ impl Names {
     }
 }
 
-impl Lookup for Arc<Names> {
+impl Resolver for Arc<Names> {
     fn addresses<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         self.asked.lock().push(host.to_owned());
         let mut answers = self.answers.lock();
@@ -42,7 +42,7 @@ impl Lookup for Arc<Names> {
 }
 
 fn dialler(policy: Policy, names: &Arc<Names>) -> Dialler {
-    Dialler::asking(policy, Box::new(Arc::clone(names)))
+    Dialler::with_resolver(policy, Box::new(Arc::clone(names)))
 }
 
 /// A place to connect to where nobody answers: only who comes is seen.
@@ -190,7 +190,7 @@ async fn v10_a_name_of_the_api_server_is_refused_wherever_it_leads_now() {
 #[tokio::test]
 async fn o11_name_servers_that_do_not_answer_are_told_apart() {
     struct Silent(&'static str);
-    impl Lookup for Silent {
+    impl Resolver for Silent {
         fn addresses<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
             Box::pin(std::future::ready(Err(io::Error::other(self.0))))
         }
@@ -203,7 +203,7 @@ async fn o11_name_servers_that_do_not_answer_are_told_apart() {
         ("failed to lookup address information: No address associated with hostname", false),
     ] {
         let names = Box::new(Silent(words));
-        let dialler = Dialler::asking(Policy::default(), names);
+        let dialler = Dialler::with_resolver(Policy::default(), names);
         let error = dialler.resolve(&Endpoint::new("git.test", 443)).await.unwrap_err();
         assert_eq!(matches!(error, NetError::Failed { .. }), temporary, "{words}: {error}");
     }

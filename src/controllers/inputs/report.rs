@@ -1,0 +1,263 @@
+//! (pure) The conditions `SecretsWatched` and `InputsFollowed`: what people learn of the Secrets and ConfigMaps that pods read.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::decide::Decision;
+use super::references::{Reference, References, Source};
+use crate::api::keys;
+use crate::cluster::conditions;
+
+/// Objects that a message names. The others are only counted.
+const MAX_NAMED_OBJECTS: usize = 8;
+
+/// The state of a watch of Secrets or ConfigMaps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum WatchState {
+    /// The first list is not complete yet.
+    #[default]
+    Starting,
+    /// The first list failed for a reason that may pass.
+    Failing,
+    /// Every change is seen.
+    Watching,
+    /// The right to watch is missing.
+    Forbidden {
+        /// The user that the API server refused, from its message.
+        user: Option<String>,
+    },
+    /// There is no key for digests, for this reason.
+    NoKey(String),
+}
+
+/// The watches that show what the pods of one object read.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchStates<'a> {
+    /// The watch of ConfigMaps.
+    pub config_maps: &'a WatchState,
+    /// The watch of the Secrets of the namespace.
+    pub secrets: &'a WatchState,
+}
+
+impl WatchState {
+    /// The state after the API server refused a list or a watch with this message.
+    #[must_use]
+    pub fn forbidden(message: &str) -> Self {
+        let user = message.split_once("User \"").and_then(|(_, rest)| rest.split_once('"'));
+        let user = user.map(|(user, _)| user.to_owned());
+        // The name becomes part of a command that people run.
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '.' | '_' | '@');
+        Self::Forbidden { user: user.filter(|user| !user.is_empty() && user.chars().all(plain)) }
+    }
+
+    const fn is_settled(&self) -> bool {
+        !matches!(self, Self::Starting | Self::Failing)
+    }
+}
+
+/// A change of a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ConditionChange {
+    /// None: nothing new is known.
+    Keep,
+    /// The condition does not apply, and is removed.
+    Remove,
+    /// The condition gets this status, reason and message.
+    Set(&'static str, &'static str, String),
+}
+
+/// The changes of the conditions `SecretsWatched` and `InputsFollowed`, and whether the Deployment is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    secrets_watched: ConditionChange,
+    inputs: ConditionChange,
+    /// Whether the Deployment is neither made nor changed because of what its pods read.
+    held: bool,
+}
+
+impl Followed {
+    /// Nothing was checked: the conditions stay as they are.
+    #[must_use]
+    pub const fn unchanged() -> Self {
+        Self { secrets_watched: ConditionChange::Keep, inputs: ConditionChange::Keep, held: false }
+    }
+
+    /// There are no pods, or they read nothing: the conditions are removed.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self {
+            secrets_watched: ConditionChange::Remove,
+            inputs: ConditionChange::Remove,
+            held: false,
+        }
+    }
+
+    /// Holds the Deployment: it is neither made nor changed because of what its pods read.
+    #[must_use]
+    pub fn holding(self) -> Self {
+        Self { held: true, ..self }
+    }
+
+    /// Why the Deployment is held, if it is.
+    #[must_use]
+    pub fn held(&self) -> Option<&str> {
+        match &self.inputs {
+            ConditionChange::Set(_, _, message) if self.held => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The conditions of an object in `namespace` whose pods read `references`. `operator` is the operator's own namespace.
+    #[must_use]
+    pub fn of(
+        references: &References,
+        decision: &Decision,
+        watches: WatchStates<'_>,
+        namespace: &str,
+        operator: &str,
+    ) -> Self {
+        let secrets_watched = if references.any(Source::Secret) {
+            secrets_watched(watches.secrets, namespace, operator)
+        } else {
+            ConditionChange::Remove
+        };
+        let inputs = inputs_followed(references, decision, watches, namespace);
+        Self { secrets_watched, inputs, held: false }
+    }
+
+    /// Changes the conditions of a status.
+    pub fn set_conditions(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
+        let Self { secrets_watched, inputs, held: _ } = self;
+        for (type_, change) in [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs)] {
+            match change {
+                ConditionChange::Keep => {}
+                ConditionChange::Remove => conditions::remove(list, type_),
+                ConditionChange::Set(status, reason, message) => {
+                    conditions::set(list, type_, status, reason, message, generation, now);
+                }
+            }
+        }
+    }
+}
+
+/// The condition `SecretsWatched` of an object whose pods read a Secret.
+fn secrets_watched(watch: &WatchState, namespace: &str, operator: &str) -> ConditionChange {
+    match watch {
+        WatchState::Starting | WatchState::Failing => ConditionChange::Keep,
+        WatchState::Watching => ConditionChange::Set("True", "Watching", String::new()),
+        WatchState::NoKey(why) => ConditionChange::Set("False", "NoKey", no_key(why)),
+        WatchState::Forbidden { user } => {
+            let command = grant_command(namespace, user.as_deref(), operator);
+            let text = format!(
+                "changes of Secrets are not seen, and replace no pods; to allow it: {command}"
+            );
+            ConditionChange::Set("False", "Forbidden", text)
+        }
+    }
+}
+
+/// The condition `InputsFollowed`. When there are several reasons, the first one counts.
+fn inputs_followed(
+    references: &References,
+    decision: &Decision,
+    watches: WatchStates<'_>,
+    namespace: &str,
+) -> ConditionChange {
+    let reads_maps = references.any(Source::ConfigMap);
+    let reads_secrets = references.any(Source::Secret);
+    match watches.config_maps {
+        _ if decision.refuses() => {
+            let (reason, text) = refused(decision, namespace);
+            ConditionChange::Set("False", reason, text)
+        }
+        WatchState::NoKey(why) if reads_maps => ConditionChange::Set("False", "NoKey", no_key(why)),
+        WatchState::Forbidden { .. } if reads_maps => {
+            let text = "the operator may not watch ConfigMaps: apply deploy/rbac.yaml";
+            ConditionChange::Set("False", "Forbidden", text.to_owned())
+        }
+        _ if !decision.over_budget.is_empty() => {
+            let text = over_budget(&decision.over_budget, namespace);
+            ConditionChange::Set("False", "BudgetExceeded", text)
+        }
+        WatchState::Starting | WatchState::Failing if reads_maps => ConditionChange::Keep,
+        _ if reads_secrets && !watches.secrets.is_settled() => ConditionChange::Keep,
+        _ => ConditionChange::Remove,
+    }
+}
+
+/// The message when there is no key for digests.
+fn no_key(why: &str) -> String {
+    format!("changes of ConfigMaps and Secrets replace no pods: {why}")
+}
+
+/// The command that allows the operator to watch the Secrets of a namespace.
+fn grant_command(namespace: &str, user: Option<&str>, operator: &str) -> String {
+    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
+    let subject = match (account, user) {
+        (Some(account), _) => format!("--serviceaccount={account}"),
+        (None, Some(user)) => format!("--user={user}"),
+        (None, None) => format!("--serviceaccount={operator}:convoke"),
+    };
+    format!(
+        "kubectl -n {namespace} create rolebinding convoke-secrets --clusterrole=convoke-secrets {subject}"
+    )
+}
+
+/// The names of some objects.
+fn named(all: &[Reference]) -> String {
+    let names: Vec<_> = all.iter().take(MAX_NAMED_OBJECTS).map(Reference::to_string).collect();
+    match all.len().saturating_sub(MAX_NAMED_OBJECTS) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// The message about objects that are not watched because the namespace is over its budget.
+fn over_budget(objects: &[Reference], namespace: &str) -> String {
+    format!(
+        "{}: not followed, so changes replace no pods: what is labelled {}={} in namespace {namespace} has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads",
+        named(objects),
+        keys::AGENTS,
+        keys::ALLOW
+    )
+}
+
+/// Some objects as arguments for kubectl.
+fn arguments<'a>(all: impl Iterator<Item = &'a Reference>) -> String {
+    let object = |r: &Reference| format!("{}/{}", r.source.as_str().to_lowercase(), r.name);
+    all.take(MAX_NAMED_OBJECTS).map(object).collect::<Vec<_>>().join(" ")
+}
+
+/// Reason and message about objects that pods may not read or that are missing: which ones, what follows, and what to do.
+fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
+    let Decision { components: _, unlabelled, missing, missing_or_unlabelled, over_budget: _ } =
+        decision;
+    let label = format!("{}={}", keys::AGENTS, keys::ALLOW);
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        let names = named(missing);
+        parts.push(format!("{names}: missing; to be created with the label {label}"));
+    }
+    if !missing_or_unlabelled.is_empty() {
+        let which = arguments(missing_or_unlabelled.iter());
+        let names = named(missing_or_unlabelled);
+        parts.push(format!(
+            "{names}: missing, or not labelled {label} (kubectl -n {namespace} get {which} shows which)"
+        ));
+    }
+    if !unlabelled.is_empty() {
+        parts.push(format!("{}: not labelled {label}", named(unlabelled)));
+    }
+    parts.push("until then no new pods are made, and those that run stay as they are".to_owned());
+    if unlabelled.is_empty() && missing_or_unlabelled.is_empty() {
+        return ("Missing", parts.join("; "));
+    }
+    let objects = arguments(unlabelled.iter().chain(missing_or_unlabelled));
+    parts.push(format!("to label: kubectl -n {namespace} label {objects} {label}"));
+    ("NotAllowed", parts.join("; "))
+}
+
+#[cfg(test)]
+#[path = "tests/report.rs"]
+mod tests;

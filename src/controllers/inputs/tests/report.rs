@@ -1,0 +1,132 @@
+use serde_json::json;
+
+use super::*;
+
+fn references() -> References {
+    let key = |kind: &str, name: &str, optional: bool| json!({"name": name, "valueFrom": {kind: {"name": name, "key": "k", "optional": optional}}});
+    let env = [
+        key("configMapKeyRef", "map", false),
+        key("secretKeyRef", "keys", false),
+        key("secretKeyRef", "maybe", true),
+    ];
+    let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
+    References::of(&serde_json::from_value(template).expect("template"), None)
+}
+
+/// Both watches in the same state.
+fn both(state: &WatchState) -> WatchStates<'_> {
+    WatchStates { config_maps: state, secrets: state }
+}
+
+fn told(config_maps: &WatchState, secrets: &WatchState) -> Vec<String> {
+    tell(&Decision::default(), config_maps, secrets)
+}
+
+fn tell(decision: &Decision, config_maps: &WatchState, secrets: &WatchState) -> Vec<String> {
+    let told =
+        Followed::of(&references(), decision, WatchStates { config_maps, secrets }, "team", "ops");
+    let mut list = Vec::new();
+    told.set_conditions(&mut list, 1, Timestamp::UNIX_EPOCH);
+    list.iter().map(|c| format!("{}={} {} {}", c.type_, c.status, c.reason, c.message)).collect()
+}
+
+#[test]
+fn a13_a_missing_right_is_told_with_the_command_that_gives_it() {
+    let said = r#"secrets is forbidden: User "system:serviceaccount:ops-1:convoke" cannot list resource "secrets" in API group "" in the namespace "team""#;
+    let told_of = |said: &str| told(&WatchState::Watching, &WatchState::forbidden(said)).remove(0);
+    let command =
+        "kubectl -n team create rolebinding convoke-secrets --clusterrole=convoke-secrets";
+    let text = "SecretsWatched=False Forbidden changes of Secrets are not seen, and replace no pods; to allow it:";
+    assert_eq!(told_of(said), format!("{text} {command} --serviceaccount=ops-1:convoke"));
+    assert_eq!(told_of(r#"User "jo@x.org" cannot"#), format!("{text} {command} --user=jo@x.org"));
+    let fallback = format!("{text} {command} --serviceaccount=ops:convoke");
+    assert_eq!(told_of("no"), fallback);
+    assert_eq!(told_of(r#"User "a; rm" cannot"#), fallback, "nothing odd in a command");
+}
+
+#[test]
+fn a13_what_may_not_be_read_is_named_with_the_label_to_add_and_what_is_missing_is_not_to_be_labelled()
+ {
+    let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+    let watching = "SecretsWatched=True Watching ";
+    let stay = "until then no new pods are made, and those that run stay as they are";
+    let label = "convoke.dev/agents=allow";
+    let decision = Decision { unlabelled: all[..2].to_vec(), ..Decision::default() };
+    let text = format!(
+        "InputsFollowed=False NotAllowed ConfigMap map, Secret keys: not labelled {label}; {stay}; to label: kubectl -n team label configmap/map secret/keys {label}"
+    );
+    assert_eq!(tell(&decision, &WatchState::Watching, &WatchState::Watching), [&*text, watching]);
+
+    let decision = Decision { missing: all[..2].to_vec(), ..Decision::default() };
+    let text = format!(
+        "InputsFollowed=False Missing ConfigMap map, Secret keys: missing; to be created with the label {label}; {stay}"
+    );
+    assert_eq!(tell(&decision, &WatchState::Watching, &WatchState::Watching), [&*text, watching]);
+
+    let (missing, missing_or_unlabelled) = (all[..1].to_vec(), all[1..2].to_vec());
+    let decision = Decision {
+        missing,
+        missing_or_unlabelled,
+        unlabelled: all[2..].to_vec(),
+        ..Decision::default()
+    };
+    let text = format!(
+        "InputsFollowed=False NotAllowed ConfigMap map: missing; to be created with the label {label}; Secret keys: missing, or not labelled {label} (kubectl -n team get secret/keys shows which); Secret maybe: not labelled {label}; {stay}; to label: kubectl -n team label secret/maybe secret/keys {label}"
+    );
+    assert_eq!(tell(&decision, &WatchState::Watching, &WatchState::Watching), [&*text, watching]);
+    let forbidden = WatchState::forbidden("no");
+    assert!(
+        tell(&decision, &forbidden, &WatchState::Watching)[0].contains("NotAllowed"),
+        "it counts for more than what is not followed"
+    );
+}
+
+#[test]
+fn a13_why_nothing_runs_is_told_only_while_it_is_held() {
+    let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+    let decision = Decision { missing: all[..1].to_vec(), ..Decision::default() };
+    let watching = &WatchState::Watching;
+    let told = Followed::of(&references(), &decision, both(watching), "team", "ops");
+    assert_eq!(told.held(), None, "it is to run no pods");
+    assert!(told.holding().held().is_some_and(|text| text.starts_with("ConfigMap map: missing")));
+    assert_eq!(Followed::unchanged().held(), None);
+}
+
+#[test]
+fn a13_what_is_beyond_the_budget_is_named_with_what_to_do() {
+    let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+    let decision = Decision { over_budget: all[..1].to_vec(), ..Decision::default() };
+    let told = tell(&decision, &WatchState::Watching, &WatchState::Watching);
+    let text = "InputsFollowed=False BudgetExceeded ConfigMap map: not followed, so changes replace no pods: what is labelled convoke.dev/agents=allow in namespace team has more keys than the operator follows (--inputs-max-keys); take the label from what no agent reads";
+    assert_eq!(told, [text, "SecretsWatched=True Watching "]);
+}
+
+#[test]
+fn a13_conditions_are_there_only_when_they_apply_and_stand_while_nothing_is_known() {
+    assert_eq!(
+        told(&WatchState::Watching, &WatchState::Watching),
+        ["SecretsWatched=True Watching "]
+    );
+    let none = Decision::default();
+    let (config_maps, secrets) = (&WatchState::Watching, &WatchState::Starting);
+    let watches = WatchStates { config_maps, secrets };
+    let nothing = Followed::of(&References::default(), &none, watches, "t", "o");
+    assert_eq!(nothing, Followed::nothing());
+    let why = WatchState::NoKey("why".into());
+    let text = "NoKey changes of ConfigMaps and Secrets replace no pods: why";
+    let expected = [format!("InputsFollowed=False {text}"), format!("SecretsWatched=False {text}")];
+    assert_eq!(told(&why, &why), expected);
+
+    let mut list = Vec::new();
+    let stand = Followed::of(&references(), &none, both(&why), "t", "o");
+    stand.set_conditions(&mut list, 1, Timestamp::UNIX_EPOCH);
+    let before = list.clone();
+    let (config_maps, secrets) = (&WatchState::Starting, &WatchState::Failing);
+    let watches = WatchStates { config_maps, secrets };
+    let starting = Followed::of(&references(), &none, watches, "t", "o");
+    assert_eq!(starting, Followed::unchanged());
+    starting.set_conditions(&mut list, 1, Timestamp::UNIX_EPOCH);
+    assert_eq!(list, before);
+    Followed::nothing().set_conditions(&mut list, 1, Timestamp::UNIX_EPOCH);
+    assert_eq!(list, []);
+}

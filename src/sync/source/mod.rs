@@ -1,0 +1,360 @@
+//! Reads the repository of one GitSync: finds the newest commit, fetches it, and loads its definitions. The last good result
+//! stays in memory.
+
+mod before;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::budgets::Budgets;
+use super::concurrency::{ConcurrencyLimits, Permit};
+use super::local::{Local, state_id};
+use super::published::builds::build_sources;
+use crate::api::ObjectId;
+use crate::api::git_sync::{GitSyncSpec, Stages};
+use crate::cluster::store::Key;
+use crate::definition::ignore::Patterns;
+use crate::definition::variables::Variables;
+use crate::definition::{Catalog, Context, Loader};
+use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
+use crate::net::Dialler;
+use crate::sync::commit::loaded::{Coordinates, Loaded, Reading};
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::order::Seq;
+
+/// How long a server may send nothing while a commit is fetched from it. Git's servers send a sign of life every five seconds
+/// (`uploadpack.keepAlive`).
+const MAX_SERVER_SILENCE: Duration = Duration::from_secs(30);
+/// How often a commit that disappeared while it was fetched, or a folder that changed while it was read, is tried again at once.
+const MAX_RETRIES_OF_MOVED: u32 = 3;
+/// How late the system may report a change of a folder.
+const MAX_CHANGE_DELAY: Duration = Duration::from_millis(20);
+
+/// What one poll tried, also when it failed.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    /// The newest commit that the remote named.
+    pub revision: Option<Revision>,
+    /// How long the stages took.
+    pub stages: Stages,
+}
+
+/// One GitSync's view of its repository.
+pub struct Source {
+    store: PathBuf,
+    dialler: Dialler,
+    limits: crate::git::Limits,
+    coordinates: Option<Coordinates>,
+    remote: Option<Remote>,
+    loader: Loader,
+    /// The folder that takes the place of the repository, if any.
+    local: Option<Arc<Local>>,
+    concurrency: ConcurrencyLimits,
+    /// The newest commit, while an older one is read.
+    aside: Option<Arc<Loaded>>,
+    /// The older commit that was read to learn what was wanted before the newest one.
+    reached: Option<Revision>,
+    /// What the last poll tried. The caller resets it before each poll.
+    pub attempt: Attempt,
+    /// Objects of earlier commits that the next commit does not have to remember.
+    pub needless: BTreeSet<ObjectId>,
+    /// The newest commit that was read completely, if any.
+    pub loaded: Option<Arc<Loaded>>,
+}
+
+/// A commit, or the state of a folder, that is about to be loaded.
+struct Incoming {
+    revision: Revision,
+    /// When it was found.
+    found: Seq,
+    /// Whether it was read again by its id, and not found at the remote.
+    recalled: bool,
+    /// The part of the spec that it answers.
+    coordinates: Coordinates,
+    /// The settings that its definitions are read with.
+    context: Context,
+}
+
+/// The definitions of a folder on disk.
+struct FolderRead {
+    start: Instant,
+    found: Seq,
+    catalog: Catalog,
+}
+
+impl Source {
+    /// A source that keeps fetched objects below `store`.
+    #[must_use]
+    pub fn new(store: PathBuf, dialler: Dialler, budgets: Budgets) -> Self {
+        let Budgets { git: limits, definition } = budgets;
+        Self {
+            store,
+            dialler,
+            limits,
+            coordinates: None,
+            remote: None,
+            loader: Loader::new(definition),
+            local: None,
+            concurrency: ConcurrencyLimits::default(),
+            aside: None,
+            reached: None,
+            attempt: Attempt::default(),
+            needless: BTreeSet::new(),
+            loaded: None,
+        }
+    }
+
+    /// Uses these limits, which other sources share.
+    #[must_use]
+    pub fn limited_by(mut self, concurrency: ConcurrencyLimits) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Reads this folder instead of the repository.
+    #[must_use]
+    pub fn in_place_of(mut self, local: Option<Arc<Local>>) -> Self {
+        self.local = local;
+        self
+    }
+
+    /// Polls the remote, and reads the commit if the commit or the values of `${NAME}` are new. Returns whether something new
+    /// was read. [`Source::attempt`] tells what was tried, also after an error.
+    ///
+    /// After an error the last good result stays in `loaded`, unless the spec names another place now.
+    ///
+    /// # Errors
+    /// The reason why the newest commit cannot be read completely.
+    pub async fn refresh(
+        &mut self,
+        spec: &GitSyncSpec,
+        key: &Key,
+        variables: Option<Variables>,
+    ) -> Result<bool, SourceError> {
+        self.put_back();
+        let coordinates = self.follow(spec);
+        let ignore = Patterns::new(&coordinates.ignore).map_err(SourceError::Ignore)?;
+        let (namespace, path) = (Some(key.namespace.clone()), coordinates.path.clone());
+        let context = Context { namespace, path, ignore, variables };
+        match self.local.clone() {
+            Some(local) => self.refresh_folder(&local, coordinates, context).await,
+            None => self.refresh_commit(key, coordinates, context).await,
+        }
+    }
+
+    /// Takes over what the spec names now. A result for another place is dropped.
+    fn follow(&mut self, spec: &GitSyncSpec) -> Coordinates {
+        let wanted = Coordinates::of(spec);
+        if self.coordinates.as_ref() != Some(&wanted) {
+            if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
+                (self.loaded, self.reached) = (None, None);
+            }
+            // Two remotes must not work in one store folder.
+            self.remote = None;
+            self.coordinates = Some(wanted.clone());
+        }
+        wanted
+    }
+
+    async fn refresh_folder(
+        &mut self,
+        local: &Local,
+        coordinates: Coordinates,
+        context: Context,
+    ) -> Result<bool, SourceError> {
+        for _ in 0..MAX_RETRIES_OF_MOVED {
+            local.quiet().await;
+            let before = local.changes();
+            let read = self.read_folder(local, &coordinates, &context)?;
+            tokio::time::sleep(MAX_CHANGE_DELAY).await;
+            // Without a change in between, what was read belongs together.
+            if local.changes() == before {
+                return Ok(self.take_in_folder(read, coordinates, context));
+            }
+        }
+        Err(GitError::Busy.into())
+    }
+
+    async fn refresh_commit(
+        &mut self,
+        key: &Key,
+        coordinates: Coordinates,
+        context: Context,
+    ) -> Result<bool, SourceError> {
+        let remote = self.remote(&coordinates)?;
+        let variables = context.variables.as_ref();
+        let Some((revision, found, _permit)) = self.fetch_newest(&remote, key, variables).await?
+        else {
+            return Ok(false);
+        };
+        let start = Instant::now();
+        let snapshot = match remote.snapshot(&revision.commit, &coordinates.path).await {
+            // The store was damaged, which shows only now. A fetch makes the store anew.
+            Err(GitError::CorruptData { detail }) => {
+                tracing::warn!(object = %key, detail, "the store is damaged, fetching anew");
+                remote.fetch(&revision).await?;
+                remote.snapshot(&revision.commit, &coordinates.path).await?
+            }
+            other => other?,
+        };
+        let incoming = Incoming { revision, found, recalled: false, coordinates, context };
+        self.take_in(incoming, &snapshot, key)?;
+        self.attempt.stages.load_ms = millis(start);
+        Ok(true)
+    }
+
+    /// Asks the remote for its newest commit, and fetches it. The permit to read must be kept until the commit is loaded. `None`
+    /// when this commit was loaded before with the same variables.
+    async fn fetch_newest(
+        &mut self,
+        remote: &Remote,
+        key: &Key,
+        variables: Option<&Variables>,
+    ) -> Result<Option<(Revision, Seq, Permit)>, SourceError> {
+        let mut retries = 0;
+        loop {
+            let permit = self.concurrency.poll(&key.namespace).await;
+            let start = Instant::now();
+            let revision = remote.resolve().await?;
+            drop(permit);
+            self.attempt.revision = Some(revision.clone());
+            let found = Seq::next();
+            self.attempt.stages.resolve_ms = millis(start);
+            if self.is_loaded(&revision, variables) {
+                return Ok(None);
+            }
+            let permit = self.concurrency.read(&key.namespace).await;
+            let start = Instant::now();
+            match remote.fetch(&revision).await {
+                Ok(()) => {
+                    self.attempt.stages.fetch_ms = millis(start);
+                    return Ok(Some((revision, found, permit)));
+                }
+                // A forced push moved the ref between the two requests.
+                Err(GitError::CommitGone { .. }) if retries < MAX_RETRIES_OF_MOVED => retries += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether this commit was loaded with these variables, and need not be read again.
+    fn is_loaded(&self, revision: &Revision, variables: Option<&Variables>) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| {
+            // A file that could not be read for a reason that may pass is read again.
+            !loaded.catalog.again
+                && loaded.variables.as_ref() == variables
+                // The remote was not asked for a recalled commit. From now on it counts as found there.
+                && !loaded.recalled
+                && loaded.revision.commit == revision.commit
+        })
+    }
+}
+
+impl Source {
+    fn remote(&mut self, wanted: &Coordinates) -> Result<Remote, GitError> {
+        if let Some(remote) = &self.remote {
+            return Ok(remote.clone());
+        }
+        let remote = Remote::new(RemoteOptions {
+            url: wanted.url.clone(),
+            reference: wanted.reference.clone(),
+            timeout: wanted.timeout,
+            silence: MAX_SERVER_SILENCE,
+            dialler: self.dialler.clone(),
+            roots: None,
+            store: self.store.clone(),
+            limits: self.limits,
+        })?;
+        Ok(self.remote.insert(remote).clone())
+    }
+
+    /// Drops the loader and the remote, which a panic may have left in a bad state. The last good result stays.
+    pub fn start_anew(&mut self, budgets: Budgets) {
+        self.loader = Loader::new(budgets.definition);
+        self.remote = None;
+    }
+
+    /// Loads the definitions of a fetched commit.
+    fn take_in(
+        &mut self,
+        incoming: Incoming,
+        snapshot: &Snapshot,
+        key: &Key,
+    ) -> Result<(), SourceError> {
+        let Incoming { revision, found, recalled, coordinates, context } = incoming;
+        let info = snapshot.commit().clone();
+        let catalog = {
+            // Parsing takes 30 ms for 1,000 files: long enough to leave the async threads alone.
+            let loader = &mut self.loader;
+            tokio::task::block_in_place(|| loader.load(snapshot, &context))
+        };
+        let before = self.loaded.as_deref();
+        let desired = Loaded::desired(before, &catalog);
+        let url = &coordinates.url;
+        let builds = build_sources(&desired, snapshot, &key.name, url, &revision.commit);
+        // Everything was read. The next commit is compared with the listing, which is in memory.
+        snapshot.close();
+        let (builds, variables) = (builds?, context.variables);
+        let reading =
+            Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
+        self.loaded = Some(Arc::new(Loaded::new(before, &self.needless, desired, reading)));
+        Ok(())
+    }
+
+    fn read_folder(
+        &mut self,
+        local: &Local,
+        wanted: &Coordinates,
+        context: &Context,
+    ) -> Result<FolderRead, GitError> {
+        let (start, found) = (Instant::now(), Seq::next());
+        let (loader, limits) = (&mut self.loader, self.limits);
+        let read = || {
+            let tree = Folder::open(&local.dir, &wanted.path, limits)?;
+            Ok(loader.load(&tree, context))
+        };
+        tokio::task::block_in_place(read).map(|catalog| FolderRead { start, found, catalog })
+    }
+
+    /// Makes the state of a folder the newest result. Returns whether it differs from the one before.
+    fn take_in_folder(
+        &mut self,
+        read: FolderRead,
+        coordinates: Coordinates,
+        context: Context,
+    ) -> bool {
+        let FolderRead { start, found, catalog } = read;
+        let before = self.loaded.as_deref();
+        let desired = Loaded::desired(before, &catalog);
+        let revision = Revision { commit: state_id(&desired, &catalog), name: "local".into() };
+        self.attempt.stages.load_ms = millis(start);
+        self.attempt.revision = Some(revision.clone());
+        let known = before.filter(|loaded| !loaded.catalog.again);
+        if known.is_some_and(|loaded| loaded.revision == revision) {
+            return false;
+        }
+        let info = CommitInfo {
+            id: revision.commit.clone(),
+            author: String::new(),
+            subject: "a folder on disk".into(),
+            time_seconds: 0,
+        };
+        // Tekton cannot clone a folder, so nothing is built from it.
+        let (builds, variables) = (Vec::new(), context.variables);
+        let recalled = false;
+        let reading =
+            Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
+        // No earlier state of a folder can be read again.
+        let loaded = Loaded::new(before, &self.needless, desired, reading);
+        self.loaded = Some(Arc::new(Loaded { lost: false, ..loaded }));
+        true
+    }
+}
+
+/// Milliseconds since `start`.
+#[must_use]
+pub fn millis(start: Instant) -> i64 {
+    i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX)
+}
