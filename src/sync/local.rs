@@ -140,7 +140,7 @@ impl LocalFolders {
             tracing::warn!(object = %key, dir = %local.dir.display(), "synced from a folder, not from its repository");
             let sink = local.clone();
             let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-                sink.observe(&event)
+                sink.observe(&event);
             })?;
             watcher.watch(&local.dir, RecursiveMode::Recursive)?;
             watchers.push(watcher);

@@ -332,8 +332,7 @@ async fn run<'a, T>(
         let until = match step {
             Step::Do(effect) => {
                 // A request that needs no ticket leaves it to the next one.
-                let needs_ticket =
-                    matches!(&effect, Effect::Request(_, request) if request.call.counts_toward_limit());
+                let needs_ticket = matches!(&effect, Effect::Request(_, request) if request.call.counts_toward_limit());
                 let ticket = if needs_ticket { tickets.pop() } else { None };
                 in_flight.extend(perform(effect).map(|work| hold(ticket, work)));
                 continue;

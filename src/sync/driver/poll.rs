@@ -125,7 +125,7 @@ impl Driver {
             Err(error) => (None, Err(error)),
         };
         if let Err(error) = &result {
-            tracing::warn!(object = %key, reason = error.reason(), %error, "cannot read the repository");
+            tracing::warn!(object = %key, reason = error.reason().as_str(), %error, "cannot read the repository");
             if *error == SourceError::Panicked {
                 source.start_anew(self.settings.budgets);
             }

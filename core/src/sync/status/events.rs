@@ -216,7 +216,12 @@ pub(crate) fn announce_objects(
     for (id, drift) in &result.outcome.drifts {
         tracing::info!(namespace, %id, %drift, "undone");
         let (id, note) = (id.clone(), format!("{id}: {drift}; undone"));
-        all.push(ObjectEvent { id, type_: EventType::Normal, reason: EventReason::DriftCorrected, note });
+        all.push(ObjectEvent {
+            id,
+            type_: EventType::Normal,
+            reason: EventReason::DriftCorrected,
+            note,
+        });
     }
     let rest = all.split_off(all.len().min(MOST_OBJECT_EVENTS));
     for ObjectEvent { id, type_, reason, note } in all {
