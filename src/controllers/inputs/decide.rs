@@ -50,7 +50,8 @@ impl Decision {
     /// Whether the decision may change without an event of a watch. Only labelled objects are watched.
     #[must_use]
     pub fn is_to_be_checked_again(&self) -> bool {
-        !(self.missing.is_empty() && self.missing_or_unlabelled.is_empty())
+        // Also when it is there without the label: nothing tells when somebody deletes it.
+        self.refuses()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use tokio::time::Instant;
 
 use super::decide::{Decision, InputState, decide};
 use super::digest::Components;
@@ -25,6 +26,14 @@ const MAX_WAIT_FOR_WATCH: Duration = Duration::from_secs(5);
 const MAX_OBJECTS_ASKED_FOR: usize = 32;
 /// When the API server is asked again for an object that no watch shows.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// How long one reconcile asks the API server for objects, all together.
+const MAX_TIME_ASKING: Duration = Duration::from_secs(10);
+
+/// The requests that one reconcile may still send for objects that no watch shows.
+pub(super) struct Questions {
+    pub left: usize,
+    pub until: Instant,
+}
 
 /// Where the state of one object's inputs comes from.
 struct View<'a> {
@@ -38,7 +47,8 @@ impl Inputs {
     /// Deployment as it is, if it belongs to the object.
     ///
     /// When pods may not read an input, or cannot start without one that is missing, the Deployment is held: none is made, and
-    /// one that exists stays as it is.
+    /// none is changed. The Service and the ConfigMap of pods that run stay with it. What already is as wanted is not held: nothing
+    /// new is read by it, and what somebody changes or deletes of it is undone.
     pub async fn follow(
         self: &Arc<Self>,
         kind: Kind,
@@ -69,7 +79,8 @@ impl Inputs {
             .get(namespace)
             .and_then(|here| Some(here.secrets.as_ref()?.0.clone()));
         let mac_key = self.settled(&references, secrets.as_deref()).await;
-        let live = live.and_then(annotation).map(Components::parse).unwrap_or_default();
+        let running = live;
+        let live = running.and_then(annotation).map(Components::parse).unwrap_or_default();
 
         let view = View { namespace, key: &mac_key, secrets: secrets.as_ref() };
         let states = self.states(&view, &references, &live).await;
@@ -78,12 +89,14 @@ impl Inputs {
         });
         self.check_again(kind, key, &decision);
         // A Deployment without pods needs no inputs.
-        let is_held = decision.refuses() && spec.replicas != Some(0);
+        let has_pods = spec.replicas != Some(0);
         if let Some(text) = decision.components.text() {
             let metadata = spec.template.metadata.get_or_insert_default();
             metadata.annotations.get_or_insert_default().insert(keys::INPUTS.to_owned(), text);
             *deployment = meta::with_hash(std::mem::take(deployment));
         }
+        let is_unchanged = running.is_some_and(|running| hash(running) == hash(deployment));
+        let is_held = decision.refuses() && has_pods && !is_unchanged;
         let config_maps = watch_state(&mac_key, Some(&self.config_maps));
         let secrets = watch_state(&mac_key, secrets.as_ref());
         let watches = WatchStates { config_maps: &config_maps, secrets: &secrets };
@@ -94,6 +107,10 @@ impl Inputs {
         }
         // The ConfigMap stays, too, so that no newer one replaces the one that running pods have mounted.
         (children.deployment, children.config_map) = (Wanted::Keep, Wanted::Keep);
+        if running.is_some() && matches!(children.service, Wanted::Bring(_)) {
+            // It leads to pods of the earlier spec, which may listen on another port.
+            children.service = Wanted::Keep;
+        }
         followed.holding()
     }
 
@@ -130,7 +147,8 @@ impl Inputs {
         references: &References,
         live: &Components,
     ) -> BTreeMap<Reference, InputState> {
-        let mut questions = MAX_OBJECTS_ASKED_FOR;
+        let until = Instant::now() + MAX_TIME_ASKING;
+        let mut questions = Questions { left: MAX_OBJECTS_ASKED_FOR, until };
         let mut all = BTreeMap::new();
         for (reference, used) in references.iter() {
             let watch = match reference.source {
@@ -138,8 +156,21 @@ impl Inputs {
                 Source::Secret => view.secrets,
             };
             let mut state = watched_state(view, watch, reference, used);
+            let is_new = !live.0.contains_key(reference);
             if state == InputState::MissingOrUnlabelled {
                 state = self.unwatched(view.namespace, reference, used, &mut questions).await;
+            } else if state == InputState::Unknown && !is_forbidden(watch) {
+                // The watch does not work, or there is no key for digests: the label can be asked for all the same.
+                let asked = self.unwatched(view.namespace, reference, used, &mut questions).await;
+                if asked != InputState::MissingOrUnlabelled {
+                    state = asked;
+                }
+            } else if state == InputState::OverBudget && is_new {
+                // Of what is not kept it is not known whether it has the label.
+                let asked = self.unwatched(view.namespace, reference, used, &mut questions).await;
+                if asked == InputState::Unlabelled {
+                    state = asked;
+                }
             } else if state == InputState::OverBudget
                 && !used.required
                 && live.0.contains_key(reference)
@@ -173,6 +204,11 @@ fn watched_state(
     }
 }
 
+/// Whether the operator may not look at such objects in this namespace.
+fn is_forbidden(watch: Option<&Arc<InputWatch>>) -> bool {
+    watch.is_some_and(|watch| matches!(*watch.state.borrow(), WatchState::Forbidden { .. }))
+}
+
 /// The state of a watch for conditions. Without a key there are no watches.
 fn watch_state(key: &KeyState, watch: Option<&Arc<InputWatch>>) -> WatchState {
     match key {
@@ -180,6 +216,11 @@ fn watch_state(key: &KeyState, watch: Option<&Arc<InputWatch>>) -> WatchState {
         KeyState::None(why) => WatchState::NoKey(why.clone()),
         KeyState::Known(_) => watch.map(|watch| watch.state.borrow().clone()).unwrap_or_default(),
     }
+}
+
+/// What a Deployment was made from: the hash of all that Convoke wants of it.
+fn hash(deployment: &Deployment) -> Option<&String> {
+    deployment.metadata.annotations.as_ref()?.get(keys::CHILD_HASH)
 }
 
 /// The annotation of a Deployment's pods.

@@ -5,6 +5,7 @@ use kube::api::ObjectMeta;
 
 use super::Inputs;
 use super::decide::InputState;
+use super::follow::Questions;
 use super::references::{Reference, Source, Use};
 use super::watched::{WatchedConfigMap, WatchedSecret};
 use crate::api::keys;
@@ -18,18 +19,23 @@ impl Inputs {
         namespace: &str,
         reference: &Reference,
         used: &Use,
-        questions: &mut usize,
+        questions: &mut Questions,
     ) -> InputState {
         let missing = if used.required { InputState::Missing } else { InputState::OptionalMissing };
         // Then no command in a message names it, and no request is needed.
         if !reference.is_possible() {
             return missing;
         }
-        let Some(left) = questions.checked_sub(1) else {
+        let Some(left) = questions.left.checked_sub(1) else {
             return InputState::MissingOrUnlabelled;
         };
-        *questions = left;
-        match self.metadata(namespace, reference).await {
+        questions.left = left;
+        let asked = self.metadata(namespace, reference);
+        let Ok(answer) = tokio::time::timeout_at(questions.until, asked).await else {
+            questions.left = 0;
+            return InputState::MissingOrUnlabelled;
+        };
+        match answer {
             Ok(None) => missing,
             // The watch is a moment behind, and wakes the object when it has seen the change.
             Ok(Some(metadata)) if is_allowed(&metadata) => InputState::Unknown,
@@ -39,7 +45,7 @@ impl Inputs {
             Err(error) if error.is_forbidden() => InputState::MissingOrUnlabelled,
             Err(_) => {
                 // The next request would probably fail, too, and take as long.
-                *questions = 0;
+                questions.left = 0;
                 InputState::MissingOrUnlabelled
             }
         }

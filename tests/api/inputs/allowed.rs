@@ -3,6 +3,8 @@
 
 use convoke::api::Kind;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -82,8 +84,10 @@ async fn a13_a_config_map_without_the_label_is_not_used_and_named_until_it_is_la
     team.refused("one", "NotAllowed").await;
     team.put_map("plain", &[], json!({"k": "2"})).await;
     let other = one.replace("spec:\n", "spec:\n  model: other\n");
+    team.condition(Kind::Agent, "one", "Ready", |c| c["reason"] != "WaitingForInputs").await;
     team.push(&[("one.yaml", Some(&other))]).await;
-    team.refused("one", "NotAllowed").await;
+    // A spec that is not rolled out is not called ready.
+    team.condition(Kind::Agent, "one", "Ready", |c| c["reason"] == "WaitingForInputs").await;
     let now = team.deployment("agent-one").await;
     assert_eq!((generation(&now), inputs(&now)), (1, inputs(&first)));
     // It can be stopped all the same.
@@ -107,6 +111,55 @@ async fn a13_a_config_map_without_the_label_is_not_used_and_named_until_it_is_la
         if replicas == Some(1) && read != inputs(&first) { Ok(()) } else { Err(read) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a13_pods_that_run_keep_their_service_while_another_spec_is_held() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let api = |spec: &str| {
+        let head =
+            "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: large\nspec:\n";
+        format!("{head}{spec}{}", env("configMap", "plain", "k"))
+    };
+    let proxy = api("  mode: Proxy\n  proxy:\n    models: [a]\n");
+    let hosted = api("  mode: Hosted\n  hosted:\n    model: b\n");
+    let team = team(cluster, "held", &[("large.yaml", proxy)]).await;
+    team.put_map("plain", &[ALLOWED], json!({"k": "1"})).await;
+    team.sync_with(json!({})).await;
+    let first = team.deployment("modelapi-large").await;
+    let services: Api<Service> = Api::namespaced(team.client.clone(), &team.namespace);
+    let ports = || async {
+        let service = services.get("modelapi-large").await.expect("get");
+        service.spec.and_then(|spec| spec.ports).expect("ports")
+    };
+    let before = ports().await;
+    cluster.kubectl(&["-n", &team.namespace, "label", "configmap/plain", "convoke.dev/agents-"]);
+    let condition = |type_: &'static str, reason: &'static str| {
+        team.condition(Kind::ModelAPI, "large", type_, move |c| c["reason"] == reason)
+    };
+    condition("InputsFollowed", "NotAllowed").await;
+
+    // Nothing is held as long as nothing is to change: what somebody deletes is made again.
+    services.delete("modelapi-large", &DeleteParams::default()).await.expect("delete");
+    eventually(SOON, "the Service is made again", || async {
+        let service = services.get_opt("modelapi-large").await.expect("get");
+        if service.is_some_and(|service| service.metadata.deletion_timestamp.is_none()) {
+            Ok(())
+        } else {
+            Err(())
+        }
+    })
+    .await;
+
+    team.push(&[("large.yaml", Some(&hosted))]).await;
+    condition("Ready", "WaitingForInputs").await;
+    assert_eq!(ports().await, before);
+    assert_eq!(generation(&team.deployment("modelapi-large").await), generation(&first));
+    team.put_map("plain", &[ALLOWED], json!({"k": "1"})).await;
+    let rolled = team.rolled(&first).await;
+    assert!(generation(&rolled) > generation(&first));
+    assert_ne!(ports().await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

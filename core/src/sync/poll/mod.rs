@@ -189,10 +189,15 @@ impl Poller<'_> {
         }
         // A poll ends long before this: something is wrong, and the status has to say so.
         tracing::warn!(object = %key, "a poll of the remote does not end: it is given up");
-        let _ended_just_now = self.stop(remote, subject);
+        let ended_just_now = self.stop(remote, subject);
         let failure = SourceFailure::from(SourceError::Hangs);
         let answer = Answer::failed(question, failure, remote.loaded.clone());
-        Some(self.record_answer(remote, subject, answer))
+        let mut result = self.record_answer(remote, subject, answer);
+        if let Some(ended) = ended_just_now {
+            result.changed |= ended.changed;
+            result.recalled = ended.recalled;
+        }
+        Some(result)
     }
 
     /// Why the remote is to be polled now, if it is.
