@@ -33,7 +33,7 @@ pub fn status(
 
     let list = &mut status.conditions;
     let ready = if phase == Phase::Ready { "True" } else { "False" };
-    conditions::set(list, "Ready", ready, reason, &message, generation, now);
+    conditions::Observed { generation, now }.set(list, "Ready", ready, reason, &message);
     applied.tell_pods(list, generation, now);
     tell_references(list, agent, resolved, now);
     applied.tell_problems(list, generation, now);
@@ -70,7 +70,7 @@ fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved
     // The reasons are those of `True` and of `False`. No message means that nothing is wrong.
     let mut set = |type_: &str, [good, bad]: [&str; 2], message: &str| {
         let (state, reason) = if message.is_empty() { ("True", good) } else { ("False", bad) };
-        conditions::set(list, type_, state, reason, message, generation, now);
+        conditions::Observed { generation, now }.set(list, type_, state, reason, message);
     };
     if resolved.dependencies == Dependencies::Settled {
         let waiting = resolved.waiting_for.join(", ");
@@ -90,7 +90,13 @@ fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved
         Some(model) if !serves(&resolved.models, model) => {
             let (api, models) = (&agent.spec.model_api.name, resolved.models.join(", "));
             let text = format!("ModelAPI {api} serves {models}, not {model}");
-            conditions::set(list, "ModelServed", "False", "UnknownModel", &text, generation, now);
+            conditions::Observed { generation, now }.set(
+                list,
+                "ModelServed",
+                "False",
+                "UnknownModel",
+                &text,
+            );
         }
         _ => conditions::remove(list, "ModelServed"),
     }

@@ -73,15 +73,27 @@ pub fn status(
     builder_condition(&mut new, meta, finding, builder, now);
     let generation = meta.generation.unwrap_or_default();
     let Summary { phase, ready, reason, message, stalled } = summary;
-    conditions::set(&mut new.conditions, "Ready", ready, &reason, &message, generation, now);
+    conditions::Observed { generation, now }.set(
+        &mut new.conditions,
+        "Ready",
+        ready,
+        &reason,
+        &message,
+    );
     let list = &mut new.conditions;
     if phase == BuildPhase::Building {
-        conditions::set(list, "Reconciling", "True", &reason, &message, generation, now);
+        conditions::Observed { generation, now }.set(
+            list,
+            "Reconciling",
+            "True",
+            &reason,
+            &message,
+        );
     } else {
         conditions::remove(list, "Reconciling");
     }
     if stalled {
-        conditions::set(list, "Stalled", "True", &reason, &message, generation, now);
+        conditions::Observed { generation, now }.set(list, "Stalled", "True", &reason, &message);
     } else if phase != BuildPhase::Failed {
         // Otherwise the condition goes on saying how the last build failed.
         conditions::remove(list, "Stalled");
@@ -332,14 +344,12 @@ fn builder_condition(
         Builder::Available => ("True", "TektonInstalled", "Tekton is there"),
     };
     let generation = meta.generation.unwrap_or_default();
-    conditions::set(
+    conditions::Observed { generation, now }.set(
         &mut new.conditions,
         "BuilderAvailable",
         status,
         reason,
         message,
-        generation,
-        now,
     );
 }
 

@@ -134,7 +134,8 @@ impl Followed {
                 ConditionChange::Keep => {}
                 ConditionChange::Remove => conditions::remove(list, type_),
                 ConditionChange::Set(status, reason, message) => {
-                    conditions::set(list, type_, status, reason, message, generation, now);
+                    conditions::Observed { generation, now }
+                        .set(list, type_, status, reason, message);
                 }
             }
         }

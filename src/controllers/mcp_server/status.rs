@@ -27,7 +27,13 @@ pub fn status(
     let Resolved { image, serving } = resolved;
     let (phase, message) = judge(&mut list, serving, applied, generation, now);
     let mut set = |good: &str, reason: &str, text: &str| {
-        conditions::set(&mut list, "ImageResolved", good, reason, text, generation, now);
+        conditions::Observed { generation, now }.set(
+            &mut list,
+            "ImageResolved",
+            good,
+            reason,
+            text,
+        );
     };
     match &serving.waiting_for_build {
         Some(build) => {

@@ -15,7 +15,7 @@ fn agent(phase: Phase, ready: Option<(&str, &str)>) -> AgentStatus {
     let mut status = AgentStatus { phase: Some(phase), ..AgentStatus::default() };
     if let Some((state, reason)) = ready {
         let (list, now) = (&mut status.conditions, Timestamp::UNIX_EPOCH);
-        conditions::set(list, "Ready", state, reason, "why", 1, now);
+        conditions::Observed { generation: 1, now }.set(list, "Ready", state, reason, "why");
     }
     status
 }

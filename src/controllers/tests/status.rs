@@ -19,7 +19,7 @@ use crate::cluster::store::Key;
 fn says(phase: BuildPhase, state: &str, reason: &str) -> AgentBuildStatus {
     let mut status = AgentBuildStatus { phase: Some(phase), ..AgentBuildStatus::default() };
     let (list, now) = (&mut status.conditions, Timestamp::UNIX_EPOCH);
-    conditions::set(list, "Ready", state, reason, "why", 1, now);
+    conditions::Observed { generation: 1, now }.set(list, "Ready", state, reason, "why");
     status
 }
 

@@ -84,7 +84,7 @@ impl Applied {
     pub fn tell_pods(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
         let mut set = |type_: &str, good: bool, reason: &str| {
             let state = if good { "True" } else { "False" };
-            conditions::set(list, type_, state, reason, "", generation, now);
+            conditions::Observed { generation, now }.set(list, type_, state, reason, "");
         };
         let available = self.observed.as_ref().is_some_and(Observed::is_available);
         let reason = if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" };
@@ -98,7 +98,13 @@ impl Applied {
         match &self.outcome {
             Outcome::NamesTaken(NamesTaken { conflicts, .. }) if !conflicts.is_empty() => {
                 let message = conflicts.join("; ");
-                conditions::set(list, "Conflict", "True", "NameTaken", &message, generation, now);
+                conditions::Observed { generation, now }.set(
+                    list,
+                    "Conflict",
+                    "True",
+                    "NameTaken",
+                    &message,
+                );
             }
             _ => conditions::remove(list, "Conflict"),
         }

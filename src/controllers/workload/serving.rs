@@ -47,7 +47,7 @@ pub fn judge(
 ) -> (Phase, String) {
     let (phase, reason, message) = decide_phase(serving, applied);
     let ready = if phase == Phase::Ready { "True" } else { "False" };
-    conditions::set(list, "Ready", ready, reason, &message, generation, now);
+    conditions::Observed { generation, now }.set(list, "Ready", ready, reason, &message);
     match serving.place {
         Place::Pods => applied.tell_pods(list, generation, now),
         Place::Elsewhere => {

@@ -156,7 +156,7 @@ async fn a13_pods_that_run_keep_their_service_while_another_spec_is_held() {
     condition("Ready", "WaitingForInputs").await;
     assert_eq!(ports().await, before);
     assert_eq!(generation(&team.deployment("modelapi-large").await), generation(&first));
-    team.put_map("plain", &[ALLOWED], json!({"k": "1"})).await;
+    team.put_map("plain", &[ALLOWED], json!({"k": "2"})).await;
     let rolled = team.rolled(&first).await;
     assert!(generation(&rolled) > generation(&first));
     assert_ne!(ports().await, before);

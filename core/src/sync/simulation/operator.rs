@@ -79,7 +79,7 @@ pub struct Watch {
 /// The kinds whose watches fail apart.
 pub const WATCHES: [&str; 3] = ["GitSync", "ModelAPI", "Agent"];
 
-/// See the module.
+/// One operator, with its requests and polls that are under way.
 pub struct Operator {
     pub machine: Machine,
     pub stores: Stores,

@@ -53,7 +53,7 @@ impl Rights {
     }
 }
 
-/// See the module.
+/// The API server of a scenario.
 #[derive(Default)]
 pub struct Server {
     objects: BTreeMap<Name, Arc<Value>>,

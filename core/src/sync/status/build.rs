@@ -65,7 +65,8 @@ struct Conditions<'a> {
 impl Conditions<'_> {
     fn set(&mut self, type_: &str, value: &str, reason: &str, message: &str) {
         let all = &mut self.status.conditions;
-        conditions::set(all, type_, value, reason, message, self.generation, self.now);
+        conditions::Observed { generation: self.generation, now: self.now }
+            .set(all, type_, value, reason, message);
     }
 
     fn remove(&mut self, type_: &str) {

@@ -59,7 +59,7 @@ fn set_prune_held(
     now: Timestamp,
 ) {
     let conditions = &mut status.conditions;
-    conditions::set(conditions, PRUNE_HELD, "True", reason, message, generation, now);
+    conditions::Observed { generation, now }.set(conditions, PRUNE_HELD, "True", reason, message);
 }
 
 /// The status of a GitSync whose approval was taken back.

@@ -108,7 +108,7 @@ pub enum Writer {
     Person,
 }
 
-/// See the module.
+/// What users may rely on, held against all that happens.
 #[derive(Default)]
 pub struct Oracle {
     /// Since when a GitSync has wanted an object all the time, or hidden it: by its name.

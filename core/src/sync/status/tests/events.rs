@@ -5,9 +5,9 @@ use super::*;
 fn standing(ready: &str, reason: &str, suspended: bool) -> AnnouncedState {
     let (mut status, now) = (GitSyncStatus::default(), Timestamp::UNIX_EPOCH);
     let all = &mut status.conditions;
-    conditions::set(all, "Ready", ready, reason, "whatever", 1, now);
+    conditions::Observed { generation: 1, now }.set(all, "Ready", ready, reason, "whatever");
     if suspended {
-        conditions::set(all, "Suspended", "True", "Suspended", "", 1, now);
+        conditions::Observed { generation: 1, now }.set(all, "Suspended", "True", "Suspended", "");
     }
     AnnouncedState::of(Some(&status))
 }
