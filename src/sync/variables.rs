@@ -64,7 +64,8 @@ pub async fn read(
         let (key, value) = LABEL;
         if map.labels().get(key).is_none_or(|found| found != value) {
             let message = format!("the ConfigMap {name} of spec.variables lacks a label");
-            let hint = format!("kubectl label configmap {name} {key}={value}");
+            let hint =
+                format!("kubectl -n {namespace} label configmap {name} {key}={value} --overwrite");
             return Err(failure(SourceReason::VariablesNotAllowed, message, Some(hint)));
         }
         values.extend(map.data.unwrap_or_default());

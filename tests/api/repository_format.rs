@@ -148,7 +148,12 @@ async fn g21_values_come_from_the_spec_and_from_config_maps_and_a_change_starts_
     config_map(&team, false, json!({"N": "2"})).await;
     team.request().await;
     let sync = reason_is(&team, "VariablesNotAllowed").await;
-    assert!(ready(&sync).message.contains("kubectl label configmap values"), "{sync:?}");
+    assert!(
+        ready(&sync)
+            .message
+            .contains("label configmap values convoke.dev/agents=allow --overwrite"),
+        "{sync:?}"
+    );
     assert_eq!(team.models().await, Vec::<String>::new());
 
     // The label alone starts it: the next look at the remote is an hour away.

@@ -94,7 +94,7 @@ fn note(
     }
     let (kind, name) = (reference.source.as_str().to_lowercase(), &reference.name);
     Some(format!(
-        "{reference}, which {place} names, is not labelled {label}, so pods may not read it; to label: kubectl -n {namespace} label {kind}/{name} {label}"
+        "{reference}, which {place} names, is not labelled {label}, so pods may not read it; to label: kubectl -n {namespace} label {kind}/{name} {label} --overwrite"
     ))
 }
 
@@ -172,7 +172,8 @@ mod tests {
         );
         assert_eq!(note_of(false, None), "", "pods do without");
         assert_eq!(note_of(true, Some(json!({"convoke.dev/agents": "allow"}))), "");
-        let command = "to label: kubectl -n team label secret/keys convoke.dev/agents=allow";
+        let command =
+            "to label: kubectl -n team label secret/keys convoke.dev/agents=allow --overwrite";
         for required in [true, false] {
             assert!(note_of(required, Some(json!({}))).ends_with(command));
         }

@@ -250,12 +250,14 @@ fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
     if !unlabelled.is_empty() {
         parts.push(format!("{}: not labelled {label}", named(unlabelled)));
     }
-    parts.push("until then no new pods are made, and those that run stay as they are".to_owned());
+    parts.push(
+        "until then no other spec is rolled out, and pods of the one before go on".to_owned(),
+    );
     if unlabelled.is_empty() && missing_or_unlabelled.is_empty() {
         return ("Missing", parts.join("; "));
     }
     let objects = arguments(unlabelled.iter().chain(missing_or_unlabelled));
-    parts.push(format!("to label: kubectl -n {namespace} label {objects} {label}"));
+    parts.push(format!("to label: kubectl -n {namespace} label {objects} {label} --overwrite"));
     ("NotAllowed", parts.join("; "))
 }
 

@@ -46,7 +46,7 @@ async fn a13_a_plan_names_what_pods_may_not_read() {
     assert_eq!(plan(&blind), "", "of what it may not read it says nothing");
     insta::assert_snapshot!(plan(&sees), @r#"
     note: ConfigMap none, which agent.yaml:1 names, does not exist in NAMESPACE: to be created with the label convoke.dev/agents=allow
-    note: Secret keys, which agent.yaml:1 names, is not labelled convoke.dev/agents=allow, so pods may not read it; to label: kubectl -n NAMESPACE label secret/keys convoke.dev/agents=allow
+    note: Secret keys, which agent.yaml:1 names, is not labelled convoke.dev/agents=allow, so pods may not read it; to label: kubectl -n NAMESPACE label secret/keys convoke.dev/agents=allow --overwrite
     "#);
     cluster.kubectl(&["-n", namespace, "label", "secret/keys", "convoke.dev/agents=allow"]);
     assert!(!plan(&sees).contains("Secret keys"));

@@ -62,14 +62,16 @@ async fn a13_a_config_map_without_the_label_is_not_used_and_named_until_it_is_la
         "Waiting"
     );
 
-    // No watch shows what has no label: the agent is looked at because it is touched.
-    team.put_map("plain", &[], json!({"k": "1"})).await;
+    // No watch shows what has another label: the agent is looked at because it is touched.
+    team.put_map("plain", &[(ALLOWED.0, "no")], json!({"k": "1"})).await;
     let touch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
     let api = team.api(Kind::Agent);
     api.patch("one", &PatchParams::default(), &Patch::Merge(&touch)).await.expect("touch");
     let told = team.refused("one", "NotAllowed").await;
-    let label =
-        format!("kubectl -n {} label configmap/plain convoke.dev/agents=allow", team.namespace);
+    let label = format!(
+        "kubectl -n {} label configmap/plain convoke.dev/agents=allow --overwrite",
+        team.namespace
+    );
     assert!(message(&told).ends_with(&label), "{told}");
     assert!(team.live("agent-one").await.is_none());
 
@@ -250,8 +252,10 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
         ),
         (Kind::ModelAPI, json!({"mode": "Proxy", "proxy": {"apiKeyFrom": from("secretKeyRef")}})),
     ];
-    let label =
-        format!("kubectl -n {} label secret/plain convoke.dev/agents=allow", team.namespace);
+    let label = format!(
+        "kubectl -n {} label secret/plain convoke.dev/agents=allow --overwrite",
+        team.namespace
+    );
     for (kind, spec) in specs {
         let said = refused(kind, spec).await;
         assert!(
@@ -299,7 +303,10 @@ async fn a13_a_sync_says_where_a_definition_names_what_is_not_labelled_and_how_t
     assert_eq!(places(&problems), ["proxy.yaml:1:1 CVK0902"]);
     let said = &problems[0].message;
     assert!(said.contains("Secret keys is not labelled") && !said.contains("canary"), "{said}");
-    let label = format!("kubectl -n {} label secret/keys convoke.dev/agents=allow", team.namespace);
+    let label = format!(
+        "kubectl -n {} label secret/keys convoke.dev/agents=allow --overwrite",
+        team.namespace
+    );
     assert!(said.contains(&label), "{said}");
 
     cluster.kubectl(&command(&label));

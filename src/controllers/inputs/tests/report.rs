@@ -49,11 +49,11 @@ fn a13_what_may_not_be_read_is_named_with_the_label_to_add_and_what_is_missing_i
  {
     let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
     let watching = "SecretsWatched=True Watching ";
-    let stay = "until then no new pods are made, and those that run stay as they are";
+    let stay = "until then no other spec is rolled out, and pods of the one before go on";
     let label = "convoke.dev/agents=allow";
     let decision = Decision { unlabelled: all[..2].to_vec(), ..Decision::default() };
     let text = format!(
-        "InputsFollowed=False NotAllowed ConfigMap map, Secret keys: not labelled {label}; {stay}; to label: kubectl -n team label configmap/map secret/keys {label}"
+        "InputsFollowed=False NotAllowed ConfigMap map, Secret keys: not labelled {label}; {stay}; to label: kubectl -n team label configmap/map secret/keys {label} --overwrite"
     );
     assert_eq!(tell(&decision, &WatchState::Watching, &WatchState::Watching), [&*text, watching]);
 
@@ -71,7 +71,7 @@ fn a13_what_may_not_be_read_is_named_with_the_label_to_add_and_what_is_missing_i
         ..Decision::default()
     };
     let text = format!(
-        "InputsFollowed=False NotAllowed ConfigMap map: missing; to be created with the label {label}; Secret keys: missing, or not labelled {label} (kubectl -n team get secret/keys shows which); Secret maybe: not labelled {label}; {stay}; to label: kubectl -n team label secret/maybe secret/keys {label}"
+        "InputsFollowed=False NotAllowed ConfigMap map: missing; to be created with the label {label}; Secret keys: missing, or not labelled {label} (kubectl -n team get secret/keys shows which); Secret maybe: not labelled {label}; {stay}; to label: kubectl -n team label secret/maybe secret/keys {label} --overwrite"
     );
     assert_eq!(tell(&decision, &WatchState::Watching, &WatchState::Watching), [&*text, watching]);
     let forbidden = WatchState::forbidden("no");
