@@ -1,7 +1,7 @@
 //! Convoke runs AI agents on Kubernetes from a Git repository. This page is the map.
 //!
 //! ```text
-//!  git remote ──ls-refs──► git ──objects──► definition ──► sync::desired ──► sync::plan ──► sync::apply ──► etcd
+//!  git remote ──ls-refs──► git ──objects──► definition ──► sync::commit  ──► sync::plan ──► sync::apply ──► etcd
 //!                          (bare store,     parse and      (hashes)             ▲            server-side
 //!                           no checkout)    validate                            │            apply, prune
 //!                                              │                                │               │

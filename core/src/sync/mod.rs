@@ -5,20 +5,22 @@
 //!                     ▲        ▲
 //!                   peers    io (requests, time)
 //! ```
-//! | module | what | its imports |
-//! |---|---|---|
-//! | [`commit`] | what a commit wants: the desired set, last good definitions, the commit as it was read | |
-//! | [`io`] | the input and output of a reconcile: requests, polls and the time | `commit` |
-//! | [`plan`] | the plan (pure), the prune brake, the quarantine, the work index | `commit` |
-//! | [`apply`] | the plan's writes: order, resume, impersonation, contention, problems | `io`, `plan` |
-//! | [`peers`] | the other GitSyncs of the namespace: hand-over, questions before a delete, `dependsOn` | `io`, `plan` |
-//! | [`status`] | what people see: conditions, history, events, and the one writer of the status | `apply`, `plan` |
-//! | [`poll`] | when a remote is polled, and the answer | `peers`, `status` |
-//! | [`reconcile`] | one reconcile of a GitSync, from top to bottom; its deletion | all of them |
-//! | [`machine`] | runs the reconciles of a namespace without input and output | `reconcile` |
-//! | [`triggers`] | which changes of objects start a reconcile | `plan`, `status` |
-//! | [`published`] | what the engine publishes to the controllers | `commit` |
-//! | [`preview`] | a plan without an operator, for the command line | `plan` |
+//! | module | what |
+//! |---|---|
+//! | [`commit`] | what a commit wants: the desired set, last good definitions, the commit as it was read |
+//! | [`io`] | the input and output of a reconcile: requests, polls and the time |
+//! | [`plan`] | the plan (pure), the prune brake, the quarantine, the work index |
+//! | [`apply`] | the plan's writes: order, resume, impersonation, contention, problems |
+//! | [`peers`] | the other GitSyncs of the namespace: hand-over, questions before a delete, `dependsOn` |
+//! | [`status`] | what people see: conditions, history, events, and the one writer of the status |
+//! | [`poll`] | when a remote is polled, and the answer |
+//! | [`reconcile`] | one reconcile of a GitSync, from top to bottom; its deletion |
+//! | [`machine`] | runs the reconciles of a namespace without input and output |
+//! | [`triggers`] | which changes of objects start a reconcile |
+//! | [`published`] | what the engine publishes to the controllers |
+//! | [`preview`] | a plan without an operator, for the command line |
+//!
+//! A module imports only from those below it in the order of docs/architecture.md, which a test holds.
 //!
 //! Absence must be proven. A commit with an error deletes nothing. Deletes run last, and only after every other write of the plan
 //! succeeded. Each delete names the uid and version of the object that was checked.
