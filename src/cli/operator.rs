@@ -16,6 +16,7 @@ use crate::api::Kind;
 use crate::cluster::client::connect;
 use crate::cluster::identity::is_dns_label;
 use crate::cluster::live::{Managed, Stores};
+use crate::cluster::own_user;
 use crate::cluster::reflector;
 use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
@@ -30,6 +31,7 @@ use crate::sync::driver::{Driver, Parts, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::published::build_sources::BuildSources;
 use crate::sync::variables;
+use convoke_core::cluster::account::OperatorAccount;
 use convoke_core::sync::apply::impersonation::Rules;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
 
@@ -137,10 +139,12 @@ struct Common {
     builds: Arc<BuildSources>,
     wanted: Arc<WantedAgents>,
     write_priority: Arc<WritePriority>,
+    /// The operator's own account.
+    operator: OperatorAccount,
 }
 
 impl Common {
-    fn new(client: Client) -> Self {
+    fn new(client: Client, operator_namespace: &str) -> Self {
         Self {
             client,
             writes: Writes::new(),
@@ -149,6 +153,7 @@ impl Common {
             builds: BuildSources::new(),
             wanted: WantedAgents::new(),
             write_priority: WritePriority::new(),
+            operator: OperatorAccount::new(operator_namespace),
         }
     }
 
@@ -176,12 +181,15 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let (data_dir, _temporary) = data_dir(args.data_dir.take())?;
 
     let mut tasks = Tasks::new();
-    let common = Common::new(client);
+    let common = Common::new(client, &args.operator_namespace);
     // Not among the tasks, because it ends by itself.
     let syncs = common.stores.git_syncs.clone();
     let _cleaning = tokio::spawn(abandoned::remove(data_dir.clone(), syncs));
     let local = LocalFolders::new(std::mem::take(&mut args.local));
-    let engine = common.driver(sync_settings(&args, api_servers, data_dir, local.clone()));
+    own_user::learn(common.client.clone(), common.operator.clone()).await;
+    let operator = common.operator.clone();
+    let settings = sync_settings(&args, api_servers, data_dir, local.clone(), operator);
+    let engine = common.driver(settings);
     let (health, metrics) = (args.health_addr, args.metrics_addr);
     let watched = start_controllers(&mut tasks, &common, args, set);
     start_engine(&mut tasks, &common, engine, local);
@@ -217,6 +225,7 @@ fn sync_settings(
     api_servers: Vec<Endpoint>,
     data_dir: PathBuf,
     local: LocalFolders,
+    operator: OperatorAccount,
 ) -> Settings {
     let dialler = Dialler::new(Policy {
         insecure: args.allow_insecure_git,
@@ -227,7 +236,7 @@ fn sync_settings(
     let rules = Rules {
         single_tenant: args.single_tenant,
         default_service_account: args.default_service_account.clone(),
-        operator_namespace: args.operator_namespace.clone(),
+        operator,
     };
     Settings { dialler, rules, local, data_dir, budgets: args.budgets.clone().resolve() }
 }
@@ -248,6 +257,7 @@ fn start_controllers(
         set,
         defaults: args.defaults.resolve(),
         operator_namespace: args.operator_namespace.clone(),
+        operator: common.operator.clone(),
         inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
     };
     let watched = controllers::start(tasks, shared, settings, wanted.clone());

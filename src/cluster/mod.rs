@@ -17,6 +17,7 @@ pub mod events;
 pub(crate) mod fake;
 pub mod identity;
 pub mod meta;
+pub mod own_user;
 mod pod_status;
 pub mod pods;
 pub mod projection;

@@ -22,6 +22,7 @@ use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::runtime::write_priority::WritePriority;
+use convoke_core::cluster::account::OperatorAccount;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
 
 /// The objects of one kind that are reconciled at once; of one namespace half as many.
@@ -36,6 +37,8 @@ pub struct Settings {
     pub defaults: Defaults,
     /// The namespace that holds the key for digests of what pods read.
     pub operator_namespace: String,
+    /// The operator's own account.
+    pub operator: OperatorAccount,
     /// How many labelled ConfigMaps and their keys are followed in each namespace, and how many Secrets and keys of those.
     pub inputs_max_keys: usize,
 }
@@ -62,14 +65,14 @@ pub fn start<E: Send + 'static>(
     settings: Settings,
     wanted: Arc<WantedAgents>,
 ) -> Option<Watched> {
-    let Settings { set, defaults, operator_namespace, inputs_max_keys } = settings;
+    let Settings { set, defaults, operator_namespace, operator, inputs_max_keys } = settings;
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
     let Shared { client, stores, write_priority } = shared;
     let children = ChildStores::new();
     let pods = Pods::new();
-    let inputs = Inputs::new(client.clone(), operator_namespace, inputs_max_keys);
+    let inputs = Inputs::new(client.clone(), operator_namespace, operator, inputs_max_keys);
     let context = Arc::new(Context {
         client: client.clone(),
         stores: stores.clone(),

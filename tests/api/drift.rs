@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::engine::{Intercepted, operate};
+use support::engine::InterceptedEngine;
 use support::team::{ARGS, SOON, Team, condition, model, model_at, places, ready, shared_operator};
 use support::{Cluster, cluster, eventually};
 
@@ -167,12 +167,8 @@ async fn g14_a_paused_object_is_left_alone_until_the_pause_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_what_is_paused_while_its_change_is_on_its_way_is_not_written() {
     let cluster = Cluster::start().await;
-    let namespace = cluster.namespace("operator").await;
-    let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
-    cluster.bind_single_tenant(&namespace);
-    let slow = Intercepted::new(cluster.client_of(&kubeconfig).await);
-    let data = tempfile::tempdir().expect("temporary folder");
-    let _running = operate(&slow.client(), data.path());
+    let engine = InterceptedEngine::start(&cluster).await;
+    let slow = &engine.requests;
     let files = [("a.yaml", model("a")), ("b.yaml", model("b"))];
     let files = files.each_ref().map(|(path, text)| (*path, text.as_str()));
     let team = Team::new(&cluster, "paused-late", &files).await;

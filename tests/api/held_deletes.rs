@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::engine::{Intercepted, operate};
+use crate::support::engine::{Intercepted, InterceptedEngine, operate};
 use crate::support::gate::gated;
 use crate::support::team::{ARGS, SOON, Team, condition, model, ready, shared_operator};
 use crate::support::{Cluster, cluster, eventually};
@@ -283,12 +283,8 @@ async fn g22_after_an_approval_the_others_are_asked_anew_and_held_deletes_ask_no
 #[tokio::test(flavor = "multi_thread")]
 async fn g22_what_another_sync_finds_while_an_approval_is_remembered_is_not_deleted() {
     let cluster = Cluster::start().await;
-    let namespace = cluster.namespace("operator").await;
-    let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
-    cluster.bind_single_tenant(&namespace);
-    let slow = Intercepted::new(cluster.client_of(&kubeconfig).await);
-    let data = tempfile::tempdir().expect("temporary folder");
-    let _running = operate(&slow.client(), data.path());
+    let engine = InterceptedEngine::start(&cluster).await;
+    let slow = &engine.requests;
     let files = ["a/p", "a/q", "a/r", "a/s", "b/x", "b/y"];
     let team = two(&cluster, "between", &files, json!({"prune": {"maxDeletions": 0}})).await;
     let before = team.objects(Kind::ModelAPI).await;

@@ -249,7 +249,7 @@ async fn g16_a_right_that_the_account_misses_stops_its_objects_only() {
     assert_eq!(
         problems[0].message,
         format!(
-            "MCPServer/t could not be written: ServiceAccount {account} may not patch mcpservers.convoke.dev"
+            "MCPServer/t could not be written: ServiceAccount {account} may not create or patch mcpservers.convoke.dev"
         )
     );
 

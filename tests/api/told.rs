@@ -1,7 +1,7 @@
 //! What was done is told, also when it was stopped in the middle or could not be told at first; and nothing is called ready that
 //! nobody can read.
 
-use crate::support::engine::{Intercepted, operate};
+use crate::support::engine::InterceptedEngine;
 use crate::support::team::{SOON, Team, condition, model, ready, shared_operator};
 use crate::support::{Cluster, cluster, eventually};
 use convoke::api::Kind;
@@ -26,12 +26,8 @@ spec:
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_plan_that_is_stopped_tells_what_it_has_done_and_is_not_called_ready() {
     let cluster = Cluster::start().await;
-    let namespace = cluster.namespace("operator").await;
-    let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
-    cluster.bind_single_tenant(&namespace);
-    let slow = Intercepted::new(cluster.client_of(&kubeconfig).await);
-    let data = tempfile::tempdir().expect("temporary folder");
-    let _running = operate(&slow.client(), data.path());
+    let engine = InterceptedEngine::start(&cluster).await;
+    let slow = &engine.requests;
     let team = Team::new(&cluster, "stopped", &[("k.yaml", &model("k"))]).await;
     team.create_sync(json!({"interval": "1s"})).await;
     team.wait_ready("True").await;
@@ -76,12 +72,8 @@ async fn g18_a_plan_that_is_stopped_tells_what_it_has_done_and_is_not_called_rea
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_what_was_done_is_told_also_when_the_status_cannot_be_written_at_first() {
     let cluster = Cluster::start().await;
-    let namespace = cluster.namespace("operator").await;
-    let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
-    cluster.bind_single_tenant(&namespace);
-    let some = Intercepted::new(cluster.client_of(&kubeconfig).await);
-    let data = tempfile::tempdir().expect("temporary folder");
-    let _running = operate(&some.client(), data.path());
+    let engine = InterceptedEngine::start(&cluster).await;
+    let some = &engine.requests;
     let team = Team::new(&cluster, "untold", &[("k.yaml", &model("k"))]).await;
     team.create_sync(json!({"interval": "1s"})).await;
     team.wait_ready("True").await;

@@ -54,9 +54,10 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Whether it could have changed something.
+    /// Whether it could have changed something. A review of who asks is created and not stored.
     pub fn is_write(&self) -> bool {
-        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
+        let writes = ["create", "update", "patch", "delete", "deletecollection"];
+        writes.contains(&self.verb.as_str()) && self.resource != "selfsubjectreviews"
     }
 
     /// Whether it was made by that user, for that user, or by a client whose User-Agent begins so.

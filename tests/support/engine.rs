@@ -19,12 +19,13 @@ use convoke::sync::driver::{Driver, Parts, Settings};
 use convoke::sync::local::LocalFolders;
 use convoke::sync::published::build_sources::BuildSources;
 use convoke::sync::published::wanted_agents::WantedAgents;
+use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::eventually;
+use super::{Cluster, eventually};
 
 /// The engine of an operator, which calls a kind silent after two seconds.
 pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
@@ -34,7 +35,7 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         rules: Rules {
             single_tenant: true,
             default_service_account: None,
-            operator_namespace: "convoke-system".into(),
+            operator: OperatorAccount::new("convoke-system"),
         },
         local: LocalFolders::new(Vec::new()),
         data_dir: data.to_owned(),
@@ -60,6 +61,26 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
     }
     watch!(git_syncs, model_apis, mcp_servers, agent_builds, agents);
     tasks
+}
+
+/// An engine over requests that the test may hold or refuse, with the rights of an operator that writes as itself. It ends with
+/// this.
+pub struct InterceptedEngine {
+    pub requests: Intercepted,
+    _data: tempfile::TempDir,
+    _tasks: JoinSet<()>,
+}
+
+impl InterceptedEngine {
+    pub async fn start(cluster: &Cluster) -> Self {
+        let namespace = cluster.namespace("operator").await;
+        let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
+        cluster.bind_single_tenant(&namespace);
+        let requests = Intercepted::new(cluster.client_of(&kubeconfig).await);
+        let data = tempfile::tempdir().expect("temporary folder");
+        let tasks = operate(&requests.client(), data.path());
+        Self { requests, _data: data, _tasks: tasks }
+    }
 }
 
 /// What becomes of some requests.

@@ -1,6 +1,7 @@
-//! The ServiceAccount that the operator impersonates in a request.
+//! The ServiceAccount that the operator impersonates in a request, and the operator's own account.
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use crate::text::is_dns_label;
 
@@ -35,9 +36,58 @@ impl fmt::Display for Account {
     }
 }
 
+/// The operator's own account, for commands that give it rights. Until the API server has said who the operator is, it is the
+/// ServiceAccount `convoke` of the operator's namespace, as in the shipped manifests.
+#[derive(Debug, Clone)]
+pub struct OperatorAccount {
+    namespace: String,
+    user: Arc<OnceLock<String>>,
+}
+
+impl OperatorAccount {
+    /// `namespace` is the operator's own.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), user: Arc::default() }
+    }
+
+    /// Takes over the user that the API server calls the operator. A name that is not plain is ignored, because it becomes part
+    /// of a command that people run.
+    pub fn set_user(&self, user: &str) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '.' | '_' | '@');
+        if !user.is_empty() && user.chars().all(plain) {
+            let _ = self.user.set(user.to_owned());
+        }
+    }
+
+    /// The flag with which `kubectl create rolebinding` names the account: `--serviceaccount=NAMESPACE:NAME` or `--user=NAME`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        match self.user.get().map(|user| (user, user.strip_prefix("system:serviceaccount:"))) {
+            Some((_, Some(account))) => format!("--serviceaccount={account}"),
+            Some((user, None)) => format!("--user={user}"),
+            None => format!("--serviceaccount={}:convoke", self.namespace),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g16_the_operator_is_named_as_kubectl_expects_it() {
+        let flag = |user: &str| {
+            let account = OperatorAccount::new("ops");
+            account.set_user(user);
+            account.flag()
+        };
+        assert_eq!(flag("system:serviceaccount:ops-1:convoke"), "--serviceaccount=ops-1:convoke");
+        assert_eq!(flag("jo@x.org"), "--user=jo@x.org");
+        for unknown in ["", "a; rm"] {
+            assert_eq!(flag(unknown), "--serviceaccount=ops:convoke", "nothing odd in a command");
+        }
+    }
 
     #[test]
     fn g16_only_a_name_inside_the_namespace_is_somebody() {

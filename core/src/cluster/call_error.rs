@@ -107,16 +107,27 @@ impl CallError {
         self.status().is_some_and(|s| s.code == 401)
     }
 
-    /// The operator lacks the right.
+    /// The server answered with 403: a right is missing, or a policy or a quota refuses the request.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
-        self.refusal().is_some()
+        self.status().is_some_and(|s| s.code == 403)
     }
 
-    /// The message of the server when the operator lacks the right.
+    /// The account lacks the right to make the request. Only its message tells this 403 from that of a policy or a quota: the
+    /// authorizer of Kubernetes says `User "x" cannot patch resource "y"`.
     #[must_use]
-    pub fn refusal(&self) -> Option<&str> {
-        self.status().filter(|s| s.code == 403).map(|s| s.message.as_str())
+    pub fn is_missing_right(&self) -> bool {
+        self.status().is_some_and(|s| {
+            s.code == 403 && s.message.contains("\" cannot ") && s.message.contains(" resource \"")
+        })
+    }
+
+    /// The missing right is about ServiceAccounts. For a request about anything else, that is the right to impersonate one.
+    #[must_use]
+    pub fn is_about_service_accounts(&self) -> bool {
+        let details = self.status().and_then(|s| s.details.as_ref());
+        self.is_missing_right()
+            && details.is_some_and(|d| d.group.is_empty() && d.kind == "serviceaccounts")
     }
 
     /// The resource version is too old: the watch must begin with a list again.

@@ -16,14 +16,28 @@ use crate::definition::Catalog;
 /// Objects that one plan asks the API server for.
 const MAX_OBJECTS: usize = 500;
 
-/// The place that names an object first, and whether any pod needs the object.
-#[derive(Debug, PartialEq)]
+/// Definitions that one note names.
+const MAX_NAMED_PLACES: usize = 5;
+
+/// The definitions that name an object, and whether any pod needs the object.
+#[derive(Debug, Default, PartialEq)]
 struct Named {
-    place: String,
+    places: Vec<String>,
     required: bool,
 }
 
-/// The notes about the Secrets and ConfigMaps that these definitions name. There are none about a kind that may not be read.
+impl Named {
+    /// The definitions, as far as one note names them.
+    fn shown(&self) -> String {
+        let shown = self.places.iter().take(MAX_NAMED_PLACES).cloned().collect::<Vec<_>>();
+        match self.places.len().saturating_sub(MAX_NAMED_PLACES) {
+            0 => shown.join(", "),
+            more => format!("{} and {more} more", shown.join(", ")),
+        }
+    }
+}
+
+/// The notes about the Secrets and ConfigMaps that these definitions name. About a kind that may not be read there is one.
 pub async fn notes(args: &ConnectionArgs, catalog: &Catalog) -> Result<Vec<String>, Failure> {
     let all = named(catalog);
     let mut notes = Vec::new();
@@ -40,8 +54,13 @@ pub async fn notes(args: &ConnectionArgs, catalog: &Catalog) -> Result<Vec<Strin
             Ok(found) => {
                 notes.extend(note(reference, named, found.as_ref(), &connection.namespace));
             }
-            Err(_) => {
-                unreadable.insert(reference.source);
+            Err(error) => {
+                let source = reference.source;
+                unreadable.insert(source);
+                notes.push(format!(
+                    "{source}s are named, and cannot be read here, so whether pods may read them is not known: {error}",
+                    source = source.as_str()
+                ));
             }
         }
     }
@@ -80,11 +99,12 @@ fn note(
     found: Option<&ObjectMeta>,
     namespace: &str,
 ) -> Option<String> {
-    let Named { place, required } = named;
+    let (place, required) = (named.shown(), named.required);
+    let (kind, name) = (reference.source.as_str().to_lowercase(), &reference.name);
     let label = format!("{}={}", keys::AGENTS, keys::ALLOW);
     let Some(metadata) = found else {
         let note = format!(
-            "{reference}, which {place} names, does not exist in {namespace}: to be created with the label {label}"
+            "{reference}, which {place} names, does not exist in {namespace}; create it, then: kubectl -n {namespace} label {kind}/{name} {label}"
         );
         return required.then_some(note);
     };
@@ -92,9 +112,8 @@ fn note(
     if value.is_some_and(|value| value == keys::ALLOW) {
         return None;
     }
-    let (kind, name) = (reference.source.as_str().to_lowercase(), &reference.name);
     Some(format!(
-        "{reference}, which {place} names, is not labelled {label}, so pods may not read it; to label: kubectl -n {namespace} label {kind}/{name} {label} --overwrite"
+        "{reference}, which {place} names, is not labelled {label}, so pods may not read it, and the API server refuses what begins to name it; to label: kubectl -n {namespace} label {kind}/{name} {label} --overwrite"
     ))
 }
 
@@ -103,10 +122,12 @@ fn named(catalog: &Catalog) -> BTreeMap<Reference, Named> {
     let mut all = BTreeMap::<_, Named>::new();
     for definition in catalog.definitions.values() {
         for (reference, required) in references(&definition.canonical_spec.json()) {
-            let place = || format!("{}:{}", definition.path, definition.line);
-            let named =
-                all.entry(reference).or_insert_with(|| Named { place: place(), required: false });
+            let place = format!("{}:{}", definition.path, definition.line);
+            let named = all.entry(reference).or_default();
             named.required |= required;
+            if named.places.last() != Some(&place) {
+                named.places.push(place);
+            }
         }
     }
     all
@@ -159,17 +180,27 @@ mod tests {
     }
 
     #[test]
+    fn a13_a_note_names_several_definitions_and_counts_the_rest() {
+        let named = |count: usize| {
+            let places = (1..=count).map(|line| format!("a.yaml:{line}")).collect();
+            Named { places, required: true }.shown()
+        };
+        assert_eq!(named(2), "a.yaml:1, a.yaml:2");
+        assert!(named(7).ends_with("a.yaml:5 and 2 more"), "{}", named(7));
+    }
+
+    #[test]
     fn a13_a_missing_object_is_not_to_be_labelled_and_an_allowed_one_is_not_told() {
         let reference = Reference { source: Source::Secret, name: "keys".into() };
         let note_of = |required, labels: Option<Value>| {
-            let named = Named { place: "a.yaml:1".into(), required };
+            let named = Named { places: vec!["a.yaml:1".into()], required };
             let metadata = labels
                 .map(|labels| serde_json::from_value(json!({"labels": labels})).expect("metadata"));
             note(&reference, &named, metadata.as_ref(), "team").unwrap_or_default()
         };
-        assert!(
-            note_of(true, None).ends_with("to be created with the label convoke.dev/agents=allow")
-        );
+        assert!(note_of(true, None).ends_with(
+            "create it, then: kubectl -n team label secret/keys convoke.dev/agents=allow"
+        ));
         assert_eq!(note_of(false, None), "", "pods do without");
         assert_eq!(note_of(true, Some(json!({"convoke.dev/agents": "allow"}))), "");
         let command =

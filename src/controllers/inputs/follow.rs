@@ -100,7 +100,7 @@ impl Inputs {
         let config_maps = watch_state(&mac_key, Some(&self.config_maps));
         let secrets = watch_state(&mac_key, secrets.as_ref());
         let watches = WatchStates { config_maps: &config_maps, secrets: &secrets };
-        let operator = &self.operator_namespace;
+        let operator = &self.operator;
         let followed = Followed::of(&references, &decision, watches, namespace, operator);
         if !is_held {
             return followed;
@@ -206,7 +206,7 @@ fn watched_state(
 
 /// Whether the operator may not look at such objects in this namespace.
 fn is_forbidden(watch: Option<&Arc<InputWatch>>) -> bool {
-    watch.is_some_and(|watch| matches!(*watch.state.borrow(), WatchState::Forbidden { .. }))
+    watch.is_some_and(|watch| matches!(*watch.state.borrow(), WatchState::Forbidden))
 }
 
 /// The state of a watch for conditions. Without a key there are no watches.

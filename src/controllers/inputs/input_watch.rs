@@ -92,11 +92,9 @@ impl InputWatch {
             let new = match news {
                 WatchNews::ListBegins | WatchNews::Deleted(_) => return false,
                 WatchNews::ListComplete => WatchState::Watching,
-                WatchNews::Failed(error) => match error.refusal() {
-                    Some(message) => WatchState::forbidden(message),
-                    None if *state == WatchState::Starting => WatchState::Failing,
-                    None => return false,
-                },
+                WatchNews::Failed(error) if error.is_forbidden() => WatchState::Forbidden,
+                WatchNews::Failed(_) if *state == WatchState::Starting => WatchState::Failing,
+                WatchNews::Failed(_) => return false,
             };
             let has_changed = *state != new;
             *state = new;

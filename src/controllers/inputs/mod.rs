@@ -36,6 +36,8 @@ use self::digest::{Digests, MacKey};
 use self::input_watch::{Affected, InputWatch, MAX_PAUSE_WHILE_FORBIDDEN};
 use self::references::{Reference, References, Source};
 use self::watched::{WatchedConfigMap, WatchedSecret};
+use convoke_core::cluster::account::OperatorAccount;
+
 use crate::api::Kind;
 use crate::cluster::client::jitter;
 use crate::cluster::reflector::entry_of;
@@ -71,6 +73,7 @@ struct Namespace {
 pub struct Inputs {
     client: Client,
     operator_namespace: String,
+    operator: OperatorAccount,
     max_keys: usize,
     key: watch::Sender<KeyState>,
     config_maps: Arc<InputWatch>,
@@ -79,13 +82,19 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Watches nothing until [`Inputs::run`] runs. `operator_namespace` holds the key. `max_keys` is the budget of each
-    /// namespace for ConfigMaps, and the same for Secrets.
+    /// Watches nothing until [`Inputs::run`] runs. `operator_namespace` holds the key, and `operator` is the account that needs
+    /// rights. `max_keys` is the budget of each namespace for ConfigMaps, and the same for Secrets.
     #[must_use]
-    pub fn new(client: Client, operator_namespace: String, max_keys: usize) -> Arc<Self> {
+    pub fn new(
+        client: Client,
+        operator_namespace: String,
+        operator: OperatorAccount,
+        max_keys: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             client,
             operator_namespace,
+            operator,
             max_keys,
             key: watch::Sender::new(KeyState::Starting),
             config_maps: InputWatch::new(Source::ConfigMap, max_keys),
@@ -274,7 +283,7 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
         let client = Client::try_from(nowhere).expect("client");
-        let inputs = Inputs::new(client, "ops".into(), 10);
+        let inputs = Inputs::new(client, "ops".into(), OperatorAccount::new("ops"), 10);
         let queue = Queue::new();
         inputs.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
         let watched =

@@ -8,6 +8,7 @@ use super::decide::Decision;
 use super::references::{Reference, References, Source};
 use crate::api::keys;
 use crate::cluster::conditions;
+use convoke_core::cluster::account::OperatorAccount;
 
 /// Objects that a message names. The others are only counted.
 const MAX_NAMED_OBJECTS: usize = 8;
@@ -23,10 +24,7 @@ pub enum WatchState {
     /// Every change is seen.
     Watching,
     /// The right to watch is missing.
-    Forbidden {
-        /// The user that the API server refused, from its message.
-        user: Option<String>,
-    },
+    Forbidden,
     /// There is no key for digests, for this reason.
     NoKey(String),
 }
@@ -41,16 +39,6 @@ pub struct WatchStates<'a> {
 }
 
 impl WatchState {
-    /// The state after the API server refused a list or a watch with this message.
-    #[must_use]
-    pub fn forbidden(message: &str) -> Self {
-        let user = message.split_once("User \"").and_then(|(_, rest)| rest.split_once('"'));
-        let user = user.map(|(user, _)| user.to_owned());
-        // The name becomes part of a command that people run.
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '-' | '.' | '_' | '@');
-        Self::Forbidden { user: user.filter(|user| !user.is_empty() && user.chars().all(plain)) }
-    }
-
     const fn is_settled(&self) -> bool {
         !matches!(self, Self::Starting | Self::Failing)
     }
@@ -108,14 +96,14 @@ impl Followed {
         }
     }
 
-    /// The conditions of an object in `namespace` whose pods read `references`. `operator` is the operator's own namespace.
+    /// The conditions of an object in `namespace` whose pods read `references`. `operator` is the operator's own account.
     #[must_use]
     pub fn of(
         references: &References,
         decision: &Decision,
         watches: WatchStates<'_>,
         namespace: &str,
-        operator: &str,
+        operator: &OperatorAccount,
     ) -> Self {
         let secrets_watched = if references.any(Source::Secret) {
             secrets_watched(watches.secrets, namespace, operator)
@@ -143,13 +131,17 @@ impl Followed {
 }
 
 /// The condition `SecretsWatched` of an object whose pods read a Secret.
-fn secrets_watched(watch: &WatchState, namespace: &str, operator: &str) -> ConditionChange {
+fn secrets_watched(
+    watch: &WatchState,
+    namespace: &str,
+    operator: &OperatorAccount,
+) -> ConditionChange {
     match watch {
         WatchState::Starting | WatchState::Failing => ConditionChange::Keep,
         WatchState::Watching => ConditionChange::Set("True", "Watching", String::new()),
         WatchState::NoKey(why) => ConditionChange::Set("False", "NoKey", no_key(why)),
-        WatchState::Forbidden { user } => {
-            let command = grant_command(namespace, user.as_deref(), operator);
+        WatchState::Forbidden => {
+            let command = grant_command(namespace, operator);
             let text = format!(
                 "changes of Secrets are not seen, and replace no pods; to allow it: {command}"
             );
@@ -173,7 +165,7 @@ fn inputs_followed(
             ConditionChange::Set("False", reason, text)
         }
         WatchState::NoKey(why) if reads_maps => ConditionChange::Set("False", "NoKey", no_key(why)),
-        WatchState::Forbidden { .. } if reads_maps => {
+        WatchState::Forbidden if reads_maps => {
             let text = "the operator may not watch ConfigMaps: apply deploy/rbac.yaml";
             ConditionChange::Set("False", "Forbidden", text.to_owned())
         }
@@ -193,15 +185,10 @@ fn no_key(why: &str) -> String {
 }
 
 /// The command that allows the operator to watch the Secrets of a namespace.
-fn grant_command(namespace: &str, user: Option<&str>, operator: &str) -> String {
-    let account = user.and_then(|user| user.strip_prefix("system:serviceaccount:"));
-    let subject = match (account, user) {
-        (Some(account), _) => format!("--serviceaccount={account}"),
-        (None, Some(user)) => format!("--user={user}"),
-        (None, None) => format!("--serviceaccount={operator}:convoke"),
-    };
+fn grant_command(namespace: &str, operator: &OperatorAccount) -> String {
+    let flag = operator.flag();
     format!(
-        "kubectl -n {namespace} create rolebinding convoke-secrets --clusterrole=convoke-secrets {subject}"
+        "kubectl -n {namespace} create rolebinding convoke-secrets --clusterrole=convoke-secrets {flag}"
     )
 }
 
@@ -238,7 +225,7 @@ fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
     let mut parts = Vec::new();
     if !missing.is_empty() {
         let names = named(missing);
-        parts.push(format!("{names}: missing; to be created with the label {label}"));
+        parts.push(format!("{names}: missing"));
     }
     if !missing_or_unlabelled.is_empty() {
         let which = arguments(missing_or_unlabelled.iter());
@@ -253,11 +240,14 @@ fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
     parts.push(
         "until then no other spec is rolled out, and pods of the one before go on".to_owned(),
     );
+    let command = |objects| format!("kubectl -n {namespace} label {objects} {label} --overwrite");
     if unlabelled.is_empty() && missing_or_unlabelled.is_empty() {
+        let objects = arguments(missing.iter());
+        parts.push(format!("create what is missing, then: {}", command(objects)));
         return ("Missing", parts.join("; "));
     }
     let objects = arguments(unlabelled.iter().chain(missing_or_unlabelled));
-    parts.push(format!("to label: kubectl -n {namespace} label {objects} {label} --overwrite"));
+    parts.push(format!("to label: {}", command(objects)));
     ("NotAllowed", parts.join("; "))
 }
 

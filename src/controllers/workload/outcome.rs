@@ -89,7 +89,11 @@ impl Applied {
         let available = self.observed.as_ref().is_some_and(Observed::is_available);
         let reason = if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" };
         set("Available", available, reason);
-        let (moving, reason) = progressing(self.observed.as_ref());
+        let (moving, reason) = match self.inputs.held() {
+            // What still moves is not this spec.
+            Some(_) => (false, Reason::WaitingForInputs.as_str()),
+            None => progressing(self.observed.as_ref()),
+        };
         set("Progressing", moving, reason);
     }
 

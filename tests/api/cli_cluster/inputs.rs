@@ -40,13 +40,22 @@ async fn a13_a_plan_names_what_pods_may_not_read() {
         let run = convoke(kubeconfig, &["plan", &folder, "--against", "cluster", "-n", namespace]);
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{run:?}");
         assert!(!run.out.contains("canary"), "{run:?}");
-        let notes = run.out.lines().filter(|line| line.contains("convoke.dev/agents=allow"));
+        let about = ["convoke.dev/agents=allow", "cannot be read here"];
+        let notes = run.out.lines().filter(|line| about.iter().any(|text| line.contains(text)));
         notes.map(|line| line.replace(namespace, "NAMESPACE")).collect::<Vec<_>>().join("\n")
     };
-    assert_eq!(plan(&blind), "", "of what it may not read it says nothing");
+    let blind = plan(&blind);
+    let begin = |line: &str| line.split(" is not known: ").next().map(str::to_owned);
+    assert_eq!(
+        blind.lines().filter_map(begin).collect::<Vec<_>>(),
+        [
+            "note: ConfigMaps are named, and cannot be read here, so whether pods may read them",
+            "note: Secrets are named, and cannot be read here, so whether pods may read them",
+        ]
+    );
     insta::assert_snapshot!(plan(&sees), @r#"
-    note: ConfigMap none, which agent.yaml:1 names, does not exist in NAMESPACE: to be created with the label convoke.dev/agents=allow
-    note: Secret keys, which agent.yaml:1 names, is not labelled convoke.dev/agents=allow, so pods may not read it; to label: kubectl -n NAMESPACE label secret/keys convoke.dev/agents=allow --overwrite
+    note: ConfigMap none, which agent.yaml:1 names, does not exist in NAMESPACE; create it, then: kubectl -n NAMESPACE label configmap/none convoke.dev/agents=allow
+    note: Secret keys, which agent.yaml:1 names, is not labelled convoke.dev/agents=allow, so pods may not read it, and the API server refuses what begins to name it; to label: kubectl -n NAMESPACE label secret/keys convoke.dev/agents=allow --overwrite
     "#);
     cluster.kubectl(&["-n", namespace, "label", "secret/keys", "convoke.dev/agents=allow"]);
     assert!(!plan(&sees).contains("Secret keys"));

@@ -52,10 +52,10 @@ async fn a13_a_config_map_without_the_label_is_not_used_and_named_until_it_is_la
     let one = reads("one", "configMap", "plain", "k");
     let team = team(cluster, "unlabelled", &[("one.yaml", one.clone())]).await;
     team.sync_with(json!({})).await;
-    // What does not exist cannot be labelled.
+    // What does not exist is to be created before it is labelled.
     let told = team.refused("one", "Missing").await;
     assert!(message(&told).starts_with("ConfigMap plain: missing; "), "{told}");
-    assert!(!message(&told).contains("kubectl"), "{told}");
+    assert!(message(&told).contains("create what is missing, then: kubectl"), "{told}");
     team.condition(Kind::Agent, "one", "Ready", |c| c["reason"] == "WaitingForInputs").await;
     assert_eq!(
         team.api(Kind::Agent).get("one").await.expect("get").data["status"]["phase"],

@@ -21,15 +21,18 @@ fn a_404_of_an_object_is_not_that_of_a_kind() {
 }
 
 #[test]
-fn only_a_403_counts_as_a_missing_right_and_only_a_410_as_expired() {
-    let error = |code: u16| {
-        let status =
-            serde_json::json!({"code": code, "message": "m", "status": "Failure", "reason": "r"});
+fn only_a_403_with_the_words_of_the_authorizer_is_a_missing_right_and_only_a_410_is_expired() {
+    let said = |code: u16, message: &str| {
+        let status = serde_json::json!({"code": code, "message": message, "status": "Failure", "reason": "r"});
         let status: Status = serde_json::from_value(status).expect("a status");
         CallError::Refused(Box::new(status))
     };
-    assert_eq!(error(403).refusal(), Some("m"));
-    assert_eq!((error(404).refusal(), CallError::Deadline(Duration::ZERO).refusal()), (None, None));
+    let error = |code: u16| said(code, "m");
+    assert!(error(403).is_forbidden() && !error(404).is_forbidden());
+    assert!(!CallError::Deadline(Duration::ZERO).is_forbidden());
+    let words = r#"agents is forbidden: User "u" cannot patch resource "agents" in API group "g""#;
+    assert!(said(403, words).is_missing_right() && !said(404, words).is_missing_right());
+    assert!(!error(403).is_missing_right(), "a policy or a quota");
     assert!(error(410).is_expired() && !error(404).is_expired());
     assert!(error(401).is_unauthorized() && !error(403).is_unauthorized());
 }

@@ -2,12 +2,8 @@
 //!
 //! Statuses, events and the finalizer of the GitSync are always written by the operator itself.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use crate::api::Kind;
-use crate::cluster::account::Account;
+use crate::cluster::account::{Account, OperatorAccount};
 use crate::cluster::call_error::CallError;
 use crate::sync::io::Io;
 use crate::sync::io::effect::{Call, Reply};
@@ -32,8 +28,8 @@ pub struct Rules {
     pub single_tenant: bool,
     /// The ServiceAccount of GitSyncs that name none, in the namespace of the GitSync.
     pub default_service_account: Option<String>,
-    /// The namespace of the operator, for hints.
-    pub operator_namespace: String,
+    /// The operator's own account, for hints.
+    pub operator: OperatorAccount,
 }
 
 /// When the account of a GitSync is checked at the API server.
@@ -118,7 +114,9 @@ impl Rules {
     /// Sends one request as the account, so that a missing right is reported before the first write.
     async fn try_out(&self, io: &Io, account: &Account) -> Result<(), Refusal> {
         match io.ask(Some(account), Call::TryAccount).await {
-            Err(error) if is_about_impersonation(&error) => Err(self.may_not_act(account, &error)),
+            Err(error) if error.is_about_service_accounts() => {
+                Err(self.may_not_act(account, &error))
+            }
             // The account may lack the right to ask this. Then the writes show whether impersonation works.
             _ => Ok(()),
         }
@@ -126,22 +124,15 @@ impl Rules {
 
     fn may_not_act(&self, account: &Account, error: &CallError) -> Refusal {
         let Account { namespace, name, .. } = account;
-        let Rejection { words, denial } = Rejection::of(error);
-        let me = denial.and_then(|denial| denial.account());
-        let me = me.unwrap_or_else(|| format!("{}:convoke", self.operator_namespace));
+        let (flag, words) = (self.operator.flag(), error.words());
         let message = format!(
             "the operator may not act as {account}; hint: kubectl -n {namespace} create role \
              convoke-act-as-{name} --verb=get,impersonate --resource=serviceaccounts --resource-name={name}; \
              kubectl -n {namespace} create rolebinding convoke-act-as-{name} --role=convoke-act-as-{name} \
-             --serviceaccount={me}; the server says: {words}"
+             {flag}; the server says: {words}"
         );
         Refusal { reason: EngineReason::ImpersonationForbidden, message, stalled: false }
     }
-}
-
-/// Whether the operator lacks the right to impersonate, rather than the account a right.
-fn is_about_impersonation(error: &CallError) -> bool {
-    Rejection::of(error).denial.is_some_and(|denial| denial.is_about_impersonation())
 }
 
 /// The answer of the API server to a request that it refused.
@@ -153,80 +144,120 @@ pub struct Rejection {
     pub denial: Option<Denial>,
 }
 
+/// What a request does to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Reads it.
+    Get,
+    /// Creates it by a server-side apply, which takes two rights.
+    Create,
+    /// Changes it.
+    Patch,
+    /// Deletes it.
+    Delete,
+}
+
+impl Verb {
+    /// The rights that the request takes, for people.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Create => "create or patch",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// A request that writes an object of a GitSync.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    /// The account that it was sent as; `None` for the operator itself.
+    pub account: Option<&'a Account>,
+    /// What it does.
+    pub verb: Verb,
+    /// The kind of the object.
+    pub kind: Kind,
+}
+
 impl Rejection {
     /// Reads the error of a request.
     #[must_use]
-    pub fn of(error: &CallError) -> Self {
-        let denial = error.refusal().and_then(Denial::of);
+    pub fn of(error: &CallError, attempt: Attempt<'_>) -> Self {
+        let Attempt { account, verb, kind } = attempt;
+        let account = account.cloned();
+        let denial = match account {
+            _ if !error.is_missing_right() => None,
+            Some(account) if error.is_about_service_accounts() => {
+                Some(Denial::Impersonation { account })
+            }
+            account => Some(Denial::Right { account, verb, kind }),
+        };
         Self { words: error.words(), denial }
     }
 }
 
-/// A missing right, as named by the API server.
+/// A missing right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
-    /// The user that was refused, such as `system:serviceaccount:team:sync`.
-    pub user: String,
-    /// The verb, such as `patch`.
-    pub verb: String,
-    /// The resource, such as `agents.convoke.dev`.
-    pub resource: String,
+pub enum Denial {
+    /// The operator may not impersonate the account.
+    Impersonation {
+        /// The account.
+        account: Account,
+    },
+    /// The account may not make the request.
+    Right {
+        /// The account; `None` for the operator itself.
+        account: Option<Account>,
+        /// What the request does.
+        verb: Verb,
+        /// The kind of the object.
+        kind: Kind,
+    },
 }
 
 impl Denial {
-    /// Reads a message of the API server. Its status has these fields only in the message.
-    fn of(message: &str) -> Option<Self> {
-        static SHAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-            Regex::new(r#"User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)""#)
-                .ok()
-        });
-        let found = SHAPE.as_ref()?.captures(message)?;
-        let (user, verb) = (found[1].to_owned(), found[2].to_owned());
-        let resource = match &found[4] {
-            "" => found[3].to_owned(),
-            group => format!("{}.{group}", &found[3]),
-        };
-        Some(Self { user, verb, resource })
-    }
-
     /// Whether the operator lacks the right to impersonate.
-    pub(super) fn is_about_impersonation(&self) -> bool {
-        self.verb.starts_with("impersonate")
-    }
-
-    /// `namespace:name` of a ServiceAccount, as kubectl expects it.
-    fn account(&self) -> Option<String> {
-        self.user.strip_prefix("system:serviceaccount:").map(str::to_owned)
+    pub(super) const fn is_about_impersonation(&self) -> bool {
+        matches!(self, Self::Impersonation { .. })
     }
 
     /// The missing right in one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let who = self.account().map_or_else(
-            || format!("user {}", self.user),
-            |account| format!("ServiceAccount {}", account.replace(':', "/")),
-        );
-        format!("{who} may not {} {}", self.verb, self.resource)
+        match self {
+            Self::Impersonation { account } => format!("the operator may not act as {account}"),
+            Self::Right { account, verb, kind } => {
+                let who =
+                    account.as_ref().map_or_else(|| "the operator".to_owned(), ToString::to_string);
+                format!("{who} may not {} {}.{}", verb.words(), kind.plural(), crate::api::GROUP)
+            }
+        }
     }
 
-    /// How to fix it: the commands that grant the account of a GitSync its rights in the namespace. If the refused user is no
-    /// account of that namespace, it is the operator, and the hint names its manifest.
+    /// How to fix it: the commands that grant the account its rights. If the operator writes as itself, the hint names its
+    /// manifest. `None` for impersonation: the next reconcile asks again, and gives the reason with its commands.
     #[must_use]
-    pub fn hint(&self, namespace: &str) -> String {
-        let account = self.account().unwrap_or_default();
-        let Some(name) = account.strip_prefix(namespace).and_then(|rest| rest.strip_prefix(':'))
-        else {
-            return "with --single-tenant the operator needs the rights of deploy/single-tenant.yaml".into();
+    pub fn hint(&self) -> Option<String> {
+        let Account { namespace, name } = match self {
+            Self::Impersonation { .. } => return None,
+            Self::Right { account: Some(account), .. } => account,
+            Self::Right { account: None, .. } => {
+                return Some(
+                    "with --single-tenant the operator needs the rights of deploy/single-tenant.yaml"
+                        .into(),
+                );
+            }
         };
         let kinds: Vec<_> = Kind::ALL
             .iter()
             .map(|kind| format!("{}.{}", kind.plural(), crate::api::GROUP))
             .collect();
-        format!(
+        Some(format!(
             "kubectl -n {namespace} create role {name} --verb=get,create,patch,delete --resource={}; \
-             kubectl -n {namespace} create rolebinding {name} --role={name} --serviceaccount={account}",
+             kubectl -n {namespace} create rolebinding {name} --role={name} --serviceaccount={namespace}:{name}",
             kinds.join(",")
-        )
+        ))
     }
 }
 
@@ -234,24 +265,43 @@ impl Denial {
 mod tests {
     use super::*;
 
-    const WORDS: &str = r#"agents.convoke.dev "a" is forbidden: User "system:serviceaccount:team:sync" cannot patch resource "agents" in API group "convoke.dev" in the namespace "team""#;
+    fn refused(message: &str, kind: &str, account: Option<&Account>) -> Rejection {
+        let status = serde_json::json!({
+            "status": "Failure", "code": 403, "message": message, "reason": "Forbidden", "details": {"kind": kind},
+        });
+        let status = serde_json::from_value(status).expect("a status");
+        let error = CallError::Refused(Box::new(status));
+        Rejection::of(&error, Attempt { account, verb: Verb::Patch, kind: Kind::Agent })
+    }
 
     #[test]
     fn g16_a_denial_says_who_what_and_how_to_allow_it() {
-        let denial = Denial::of(WORDS).expect("a denial");
+        let account = Account::new("team", "sync");
+        let words = r#"agents.convoke.dev "a" is forbidden: User "system:serviceaccount:team:sync" cannot patch resource "agents" in API group "convoke.dev" in the namespace "team""#;
+        let denial = refused(words, "agents", account.as_ref()).denial.expect("a denial");
         assert_eq!(denial.sentence(), "ServiceAccount team/sync may not patch agents.convoke.dev");
         assert_eq!(
-            denial.hint("team"),
-            "kubectl -n team create role sync --verb=get,create,patch,delete \
-             --resource=modelapis.convoke.dev,mcpservers.convoke.dev,agentbuilds.convoke.dev,agents.convoke.dev; \
-             kubectl -n team create rolebinding sync --role=sync --serviceaccount=team:sync"
+            denial.hint().as_deref(),
+            Some(
+                "kubectl -n team create role sync --verb=get,create,patch,delete \
+                 --resource=modelapis.convoke.dev,mcpservers.convoke.dev,agentbuilds.convoke.dev,agents.convoke.dev; \
+                 kubectl -n team create rolebinding sync --role=sync --serviceaccount=team:sync"
+            )
         );
-        assert!(denial.hint("te").contains("single-tenant"), "an account of another namespace");
-        // A policy's refusal is not about rights.
-        assert_eq!(
-            Denial::of(r#"agents "a" is forbidden: ValidatingAdmissionPolicy denied request: no"#),
-            None
-        );
+        let own = refused(words, "agents", None).denial.expect("a denial");
+        assert_eq!(own.sentence(), "the operator may not patch agents.convoke.dev");
+        assert!(own.hint().is_some_and(|hint| hint.contains("single-tenant")));
+        // The account is not asked at all if the operator may not act as it.
+        let words = r#"serviceaccounts "sync" is forbidden: User "system:serviceaccount:convoke-system:convoke" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "team""#;
+        let acting = refused(words, "serviceaccounts", account.as_ref()).denial.expect("a denial");
+        assert!(acting.is_about_impersonation());
+        assert_eq!(acting.sentence(), "the operator may not act as ServiceAccount team/sync");
+        // A policy's refusal is not about rights, and neither is a quota's.
+        let policy = r#"agents "a" is forbidden: ValidatingAdmissionPolicy denied request: no"#;
+        let quota = r#"agents "a" is forbidden: exceeded quota: most, requested: 1, used: 9"#;
+        for words in [policy, quota] {
+            assert_eq!(refused(words, "agents", account.as_ref()).denial, None);
+        }
     }
 
     #[test]
@@ -259,7 +309,7 @@ mod tests {
         let rules = |default: Option<&str>, single_tenant| Rules {
             single_tenant,
             default_service_account: default.map(str::to_owned),
-            operator_namespace: "convoke-system".into(),
+            operator: OperatorAccount::new("convoke-system"),
         };
         let ask = |default, single_tenant, name| {
             let found = rules(default, single_tenant).account("team", name);

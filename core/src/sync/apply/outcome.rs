@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::ObjectId;
+use crate::api::{Kind, ObjectId};
+use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
 use crate::cluster::write::Mode;
 use crate::sync::apply::drift::Drift;
-use crate::sync::apply::impersonation::Rejection;
+use crate::sync::apply::impersonation::{Attempt, Rejection, Verb};
 use crate::sync::plan::Victim;
 
 /// Why one write failed.
@@ -49,8 +50,13 @@ pub struct Outcome {
     pub unstarted: usize,
 }
 
-/// The failure that an error of a write means.
-pub(super) fn classify(error: &CallError, mode: &Mode) -> Failure {
+/// The failure that an error of a write means. `account` is the one that the write was sent as.
+pub(super) fn classify(
+    error: &CallError,
+    mode: &Mode,
+    kind: Kind,
+    account: Option<&Account>,
+) -> Failure {
     if error.is_conflict() && error.is_about_a_quota() {
         Failure::Transient(error.to_string())
     } else if error.is_conflict() && *mode == Mode::Create {
@@ -59,7 +65,8 @@ pub(super) fn classify(error: &CallError, mode: &Mode) -> Failure {
         // The object was deleted and created again since the plan was made. The next plan sees that.
         Failure::Transient(error.to_string())
     } else {
-        let rejection = Rejection::of(error);
+        let verb = if *mode == Mode::Create { Verb::Create } else { Verb::Patch };
+        let rejection = Rejection::of(error, Attempt { account, verb, kind });
         // Any other 403 may pass without a change of the content: a quota, or a namespace that is being deleted.
         if rejection.denial.is_some() || error.is_invalid() || error.is_denied() {
             Failure::Refused(rejection)

@@ -157,7 +157,7 @@ impl Place<'_> {
     fn forbidden(&self, id: &ObjectId, rejection: &Rejection, verb: &str) -> Option<Problem> {
         let denial = rejection.denial.as_ref()?;
         let message = format!("{id} could not be {verb}: {}", denial.sentence());
-        Some(self.problem(id, FORBIDDEN, message, Some(denial.hint(&self.key.namespace))))
+        Some(self.problem(id, FORBIDDEN, message, denial.hint()))
     }
 }
 

@@ -6,7 +6,7 @@ use futures::stream;
 use crate::api::keys;
 use crate::cluster::store::Key;
 use crate::cluster::write::Deleted;
-use crate::sync::apply::impersonation::Rejection;
+use crate::sync::apply::impersonation::{Rejection, Verb};
 use crate::sync::apply::outcome::Outcome;
 use crate::sync::apply::resume::Resume;
 use crate::sync::apply::writer::{MAX_WRITES_IN_FLIGHT, Writer, annotation, version_of};
@@ -88,7 +88,7 @@ impl Writer<'_> {
                     return Ok(Pruned::Ending);
                 }
                 Ok(_) => {}
-                Err(error) => return Err(Rejection::of(&error)),
+                Err(error) => return Err(self.rejection(&error, Verb::Delete, victim.id.kind)),
             }
             // The object has changed since it was judged. Is it still the same one, ours, and neither protected nor paused?
             let permit = self.io.permit().await;
@@ -98,7 +98,7 @@ impl Writer<'_> {
                     store.deleted_uid(&key, &victim.uid);
                     return Ok(Pruned::Gone);
                 }
-                Err(error) => return Err(Rejection::of(&error)),
+                Err(error) => return Err(self.rejection(&error, Verb::Get, victim.id.kind)),
             };
             let disabled = |key| annotation(&live, key) == Some(keys::DISABLED);
             let protected = disabled(keys::PRUNE) || disabled(keys::RECONCILE);

@@ -7,13 +7,14 @@ use futures::stream;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use crate::api::{Mark, ObjectId, keys};
+use crate::api::{Kind, Mark, ObjectId, keys};
 use crate::cluster::account::Account;
 use crate::cluster::call_error::CallError;
 use crate::cluster::live::{SpecHash, Stores};
 use crate::cluster::store::Key;
 use crate::cluster::write::Mode;
 use crate::sync::apply::drift::{Drift, drift};
+use crate::sync::apply::impersonation::{Attempt, Rejection, Verb};
 use crate::sync::apply::outcome::{Failure, Outcome, classify};
 use crate::sync::apply::resume::Resume;
 use crate::sync::commit::desired::{Desired, SyncRef};
@@ -119,6 +120,16 @@ impl Writer<'_> {
         }
     }
 
+    /// The failure that an error of a write means.
+    fn failure(&self, error: &CallError, mode: &Mode, job: &Job) -> Failure {
+        classify(error, mode, job.id.kind, self.account)
+    }
+
+    /// The answer to a request about an object of this kind that the API server refused.
+    pub(super) fn rejection(&self, error: &CallError, verb: Verb, kind: Kind) -> Rejection {
+        Rejection::of(error, Attempt { account: self.account, verb, kind })
+    }
+
     /// Sends a request.
     pub(super) async fn send(&self, permit: Permit, call: Call) -> Result<Reply, CallError> {
         self.io.send(permit, self.account, call).await
@@ -187,7 +198,8 @@ impl Writer<'_> {
                 let manifest = job.want.manifest(self.sync, self.commit);
                 let (id, mode) = (job.id.clone(), job.mode.clone());
                 let answer = self.send(permit, Call::Rehearse { id, manifest, mode }).await;
-                let answer = answer.map(drop).map_err(|error| classify(&error, &job.mode));
+                let answer =
+                    answer.map(drop).map_err(|error| self.failure(&error, &job.mode, &job));
                 (job, Some(answer))
             })
             .buffer_unordered(MAX_WRITES_IN_FLIGHT);
@@ -214,7 +226,7 @@ impl Writer<'_> {
 
     async fn create(&self, permit: Permit, job: &Job) -> Result<Seen, Failure> {
         let object = self.apply(permit, job, Mode::Create).await;
-        let object = object.map_err(|error| classify(&error, &job.mode))?;
+        let object = object.map_err(|error| self.failure(&error, &job.mode, job))?;
         Ok(self.overlay(&job.id, *object))
     }
 
@@ -262,7 +274,7 @@ impl Writer<'_> {
                 Err(error) => error,
             };
             if !error.is_conflict() || error.is_about_a_quota() {
-                return Err(classify(&error, &mode));
+                return Err(self.failure(&error, &mode, job));
             }
             // The object has changed since it was read, most often its status.
             last_error = error.to_string();

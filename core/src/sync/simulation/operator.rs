@@ -186,7 +186,7 @@ impl Operator {
         let rules = Rules {
             single_tenant: true,
             default_service_account: None,
-            operator_namespace: "convoke-system".into(),
+            operator: crate::cluster::account::OperatorAccount::new("convoke-system"),
         };
         let engine = Engine::new(NAMESPACE, stores.clone(), rules, touched, spoken);
         let mut operator = Self {

@@ -264,7 +264,7 @@ impl Server {
         };
         if self.rights.no_acting {
             let message = message("convoke-system:convoke", "impersonate", "serviceaccounts", "");
-            return Err(failure(403, &message, false));
+            return Err(failure_of("serviceaccounts", 403, &message, false));
         }
         if self.rights.no_verb == Some(verb) {
             let who = format!("{namespace}:{name}");

@@ -90,10 +90,9 @@ impl Sim {
             if error.is_denied() {
                 self.count("refused (422)");
             }
-            let forbidden = error.refusal().unwrap_or_default();
-            if forbidden.contains("cannot impersonate") {
+            if error.is_about_service_accounts() {
                 self.count("operator may not act as the account (403)");
-            } else if forbidden.contains("cannot") {
+            } else if error.is_missing_right() {
                 self.count("right is missing (403)");
             }
             if error.is_gone() && finds {

@@ -234,7 +234,7 @@ pub fn held_message(held: &Held) -> String {
 #[must_use]
 pub fn approved_message(approved: &ApprovedPrune) -> String {
     format!(
-        "deletes that were approved with {} are still to be made. To take the approval back, remove the annotation {}",
+        "deletes that were approved with {} are still to be made, once every write of the commit has succeeded. To take the approval back, remove the annotation {}",
         approved.digest,
         keys::APPROVE_PRUNE
     )

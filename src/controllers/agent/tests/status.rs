@@ -1,5 +1,6 @@
 //! What an agent says of itself.
 
+use convoke_core::cluster::account::OperatorAccount;
 use serde_json::{Value, json};
 
 use super::*;
@@ -197,7 +198,15 @@ fn a13_what_may_not_be_read_holds_a_spec_back_and_is_not_called_ready() {
     let decision = Decision { unlabelled: vec![secret], ..Decision::default() };
     let watching = &WatchState::Watching;
     let watches = WatchStates { config_maps: watching, secrets: watching };
-    let followed = || Followed::of(&References::default(), &decision, watches, "team", "ops");
+    let followed = || {
+        Followed::of(
+            &References::default(),
+            &decision,
+            watches,
+            "team",
+            &OperatorAccount::new("ops"),
+        )
+    };
     let held = Applied { inputs: followed().holding(), ..nothing() };
     let first = of(&minimal(), &resolved(), &held);
     assert_eq!(first.phase, Some(Phase::Waiting));

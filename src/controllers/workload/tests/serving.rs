@@ -5,6 +5,7 @@ use crate::controllers::inputs::decide::Decision;
 use crate::controllers::inputs::references::{Reference, References, Source};
 use crate::controllers::inputs::report::{Followed, WatchState, WatchStates};
 use crate::controllers::workload::outcome::{Outcome, WriteFailure};
+use convoke_core::cluster::account::OperatorAccount;
 
 fn judged(serving: &Serving, applied: &Applied) -> (Phase, String, String) {
     let mut list = Vec::new();
@@ -76,7 +77,13 @@ fn a13_what_is_missing_holds_first_pods() {
     let decision = Decision { missing: vec![secret], ..Decision::default() };
     let watching = &WatchState::Watching;
     let watches = WatchStates { config_maps: watching, secrets: watching };
-    let followed = Followed::of(&References::default(), &decision, watches, "team", "ops");
+    let followed = Followed::of(
+        &References::default(),
+        &decision,
+        watches,
+        "team",
+        &OperatorAccount::new("ops"),
+    );
     let applied = Applied { inputs: followed.holding(), ..Applied::for_tests() };
     let (phase, message, conditions) = judged(&Serving::default(), &applied);
     assert_eq!(phase, Phase::Waiting);

@@ -184,9 +184,9 @@ fn g14_only_a_create_that_meets_an_object_is_a_conflict() {
         CallError::Refused(Box::new(serde_json::from_value(said).expect("a status")))
     };
     let update = Mode::Update { uid: "u".into(), version: Some(7) };
-    assert_eq!(classify(&error(409), &Mode::Create), Failure::Conflict);
+    assert_eq!(classify(&error(409), &Mode::Create, Kind::Agent, None), Failure::Conflict);
     for (code, mode) in [(500, Mode::Create), (409, update.clone()), (500, update)] {
-        let failure = classify(&error(code), &mode);
+        let failure = classify(&error(code), &mode, Kind::Agent, None);
         assert!(matches!(failure, Failure::Transient(_)), "{code}: {failure:?}");
     }
 }

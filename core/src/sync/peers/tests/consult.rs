@@ -116,7 +116,7 @@ fn g22_a_look_that_ends_before_somebody_waits_for_it_is_not_missed() {
     let rules = Rules {
         single_tenant: true,
         default_service_account: None,
-        operator_namespace: "convoke-system".into(),
+        operator: crate::cluster::account::OperatorAccount::new("convoke-system"),
     };
     let engine = Engine::new("team", Stores::new(), rules, Arc::default(), Arc::default());
     two(&engine.stores.git_syncs);
