@@ -215,7 +215,8 @@ fn defaults_are_those_of_the_schema_and_of_the_type() {
 
 #[test]
 fn a_text_stands_for_a_name() {
-    let mut spec = json!({"modelAPI": "m", "mcpServers": ["a", {"name": "b", "tools": ["t"]}], "image": "i"});
+    let mut spec =
+        json!({"modelAPI": "m", "mcpServers": ["a", {"name": "b", "tools": ["t"]}], "image": "i"});
     Schemas::new().expand(Kind::Agent, &mut spec);
     assert_eq!(
         spec,
@@ -272,8 +273,18 @@ fn a2_values_of_agents_that_are_not_allowed_are_refused_with_their_place() {
             code::MISSING_FIELD,
         ),
         ("a2a", json!({"iconUrl": "ftp://x.example"}), "/spec/a2a/iconUrl", code::VALUE),
-        ("telemetry", json!({"endpoint": "collector:4318"}), "/spec/telemetry/endpoint", code::VALUE),
-        ("healthCheck", json!({"startupSeconds": 0}), "/spec/healthCheck/startupSeconds", code::VALUE),
+        (
+            "telemetry",
+            json!({"endpoint": "collector:4318"}),
+            "/spec/telemetry/endpoint",
+            code::VALUE,
+        ),
+        (
+            "healthCheck",
+            json!({"startupSeconds": 0}),
+            "/spec/healthCheck/startupSeconds",
+            code::VALUE,
+        ),
         (
             "mcpServers",
             json!([{"name": "s", "tools": ["a"], "requireApproval": ["b"]}]),
