@@ -116,10 +116,12 @@ fn parts(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> De
             init.push(install);
         };
         install("install", package::install(package, defaults));
-        command = Some(vec![package::program(package)]);
+        command = Some(package::run(package));
         if spec.transport == Some(Transport::Stdio) {
-            install("install-bridge", package::install_bridge(defaults));
-            command = Some(package::bridge(PORT, &package::program(package)));
+            if let Some(command) = package::install_bridge(package, defaults) {
+                install("install-bridge", command);
+            }
+            command = Some(package::bridge(package, PORT));
         }
     } else if let Some(tools) = &spec.tools_string {
         env.push(literal("MCP_TOOLS_STRING", tools));
