@@ -127,7 +127,8 @@ class Bridge(unittest.TestCase):
         self.assertEqual(found, wanted)
 
     def test_t1_a_client_that_goes_away_is_told_to_the_program(self):
-        body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"arguments": {"seconds": 9}}})
+        params = {"arguments": {"seconds": 9}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params})
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)) as connection:
             connection.request("POST", "/mcp", body, {"Content-Type": "application/json"})
         until = time.monotonic() + SECONDS

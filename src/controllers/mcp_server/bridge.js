@@ -100,7 +100,8 @@ function hear(line) {
     asked.done(message);
   } else if (id !== undefined) {
     // A question to a client. It cannot be told to which.
-    say(method === "ping" ? { id, result: {} } : { id, error: { code: METHOD_NOT_FOUND, message: "the bridge cannot ask clients" } });
+    const error = { code: METHOD_NOT_FOUND, message: "the bridge cannot ask clients" };
+    say(method === "ping" ? { id, result: {} } : { id, error });
   }
 }
 
