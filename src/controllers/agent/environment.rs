@@ -13,7 +13,7 @@ use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::pod_template::{from_secret, literal, merge_env};
 
 /// The longest instructions that also go into the environment: a variable may not be longer than 128 KiB.
-pub(super) const MAX_INSTRUCTIONS_IN_ENV: usize = 96 * 1024;
+const MAX_INSTRUCTIONS_IN_ENV: usize = 96 * 1024;
 
 /// How the names of the variables about the model endpoint begin.
 pub(super) const MODEL_API: &str = "MODEL_API";
