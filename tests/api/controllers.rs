@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod foreign;
+mod hot;
 mod peers;
 use crate::support;
 
