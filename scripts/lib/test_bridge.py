@@ -69,7 +69,7 @@ class Bridge(unittest.TestCase):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         program = Path(folder) / "program.py"
         program.write_text(PROGRAM)
-        self.log = self.enterContext(open(Path(folder) / "log", "w+"))  # noqa: SIM115
+        self.log = self.enterContext(open(Path(folder) / "log", "w+"))
         command = ["node", "-e", BRIDGE, "--", str(self.port), sys.executable, str(program), "--flag", "$(HOME) a b"]
         self.process = subprocess.Popen(command, stderr=self.log, env={**os.environ, "WORD": "given"})
         self.addCleanup(self.process.wait, SECONDS)
