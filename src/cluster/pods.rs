@@ -324,7 +324,9 @@ fn of_container(
         // 128 + SIGKILL or SIGTERM: only the kubelet kills a container of a pod that stays.
         (_, code @ (137 | 143)) => found(
             PodProblem::CrashLoopBackOff,
-            format!("{who} is killed (exit code {code}), perhaps because its liveness probe fails"),
+            format!(
+                "{who} is killed (exit code {code}), perhaps because its startup or liveness probe fails"
+            ),
         ),
         (_, code) => {
             found(PodProblem::CrashLoopBackOff, format!("{who} ends with exit code {code}"))

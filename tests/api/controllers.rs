@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod foreign;
+mod hot;
 mod peers;
 use crate::support;
 
@@ -82,7 +83,7 @@ async fn a1_a_commit_becomes_deployment_service_and_config_map() {
     .await;
     let deployment = team.deployment("agent-helper").await;
     assert_eq!(env(&deployment, "AGENT_INSTRUCTIONS").as_deref(), Some("Be kind."));
-    assert_eq!(env(&deployment, "MODEL_API_URL").as_deref(), Some("https://models.example.com/v1"));
+    assert_eq!(env(&deployment, "MODEL_API_URL").as_deref(), Some("https://models.example.com"));
     assert_eq!(
         env(&deployment, "MCP_SERVER_SEARCH_URL").as_deref(),
         Some("https://tools.example.com/mcp")

@@ -6,3 +6,4 @@ mod cli;
 mod git_remote;
 mod hostile_folder;
 mod layers;
+mod policies;

@@ -72,6 +72,26 @@ pub struct EnvVar {
     pub value_from: Option<EnvSource>,
 }
 
+/// A value that is in a Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretSource {
+    /// The key of the Secret. The value never leaves the Secret: the pod reads it.
+    pub secret_key_ref: KeyRef,
+}
+
+/// A header of the requests that agents send, with its value in a Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, kube::KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = kube::core::Rule::new("!self.name.matches('(?i)^(connection|content-length|content-type|host|te|trailer|transfer-encoding|upgrade)$')").message("this header belongs to HTTP itself: every client sets its own").field_path(".name"))]
+pub struct HeaderFrom {
+    /// Name of the header.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"))]
+    pub name: String,
+    /// The key of the Secret. The value never leaves the Secret: the agents' pods read it.
+    pub secret_key_ref: KeyRef,
+}
+
 /// Compute resources of the main container, as in a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {

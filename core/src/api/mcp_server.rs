@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::{Condition, EnvVar, NameRef, Phase, Resources, Source};
+use super::common::{Condition, EnvVar, HeaderFrom, NameRef, Phase, Resources, Source};
 
 /// Variables that Convoke sets: `PORT` always, the others with `toolsString` and with a package from PyPI. The CEL
 /// rules below refuse them.
@@ -25,7 +25,7 @@ pub const RESERVED_ENV: &[&str] = &["PORT", "MCP_TOOLS_STRING", "PYTHONPATH"];
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.__package__), has(self.toolsString), has(self.image), has(self.buildRef), has(self.remote)].filter(x, x).size() == 1").message("exactly one of package, toolsString, image, buildRef and remote is needed"))]
 #[x_kube(validation = Rule::new("!has(self.remote) || !(has(self.replicas) || has(self.resources) || (has(self.env) && self.env.size() > 0))").message("a remote server runs no pods: replicas, resources and env do not apply"))]
-#[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || (has(self.__package__) && self.__package__.registry == 'PyPI')").message("Stdio is for a package from PyPI; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
+#[x_kube(validation = Rule::new("!has(self.transport) || self.transport != 'Stdio' || has(self.__package__)").message("Stdio is for a package; every other server must serve MCP over HTTP by itself: leave transport out").field_path(".transport"))]
 #[x_kube(validation = Rule::new("!has(self.toolsString) || bytes(self.toolsString).size() <= 65536").message("toolsString has more than 65536 bytes").field_path(".toolsString"))]
 #[x_kube(validation = Rule::new("!has(self.toolsString) || !has(self.env) || self.env.all(e, e.name != 'MCP_TOOLS_STRING')").message("MCP_TOOLS_STRING is set by Convoke: it is toolsString").field_path(".env"))]
 #[x_kube(validation = Rule::new("!has(self.__package__) || self.__package__.registry != 'PyPI' || !has(self.env) || self.env.all(e, e.name != 'PYTHONPATH')").message("PYTHONPATH is set by Convoke: it is where a package from PyPI is installed").field_path(".env"))]
@@ -70,7 +70,7 @@ pub struct MCPServerSpec {
 pub struct PackageSource {
     /// PyPI or Npm.
     pub registry: PackageRegistry,
-    /// Name of the package; also the name of the program that it installs.
+    /// Name of the package.
     #[schemars(
         length(min = 1, max = 214),
         regex(pattern = r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -80,6 +80,14 @@ pub struct PackageSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$"))]
     pub version: Option<String>,
+    /// The program that it installs and that is run. Default: the name of the package, without its scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 214), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
+    pub program: Option<String>,
+    /// Arguments of the program, at most 64. They are never part of a shell script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 4096)))]
+    pub args: Vec<String>,
 }
 
 /// A registry of packages.
@@ -91,7 +99,7 @@ pub enum PackageRegistry {
     Npm,
 }
 
-/// How a server speaks MCP: `StreamableHTTP`, the default, or `Stdio`, for packages from PyPI, which Convoke bridges to HTTP.
+/// How a server speaks MCP: `StreamableHTTP`, the default, or `Stdio`, for packages, which Convoke bridges to HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Transport {
     /// Over HTTP on port 8000, path /mcp.
@@ -107,6 +115,10 @@ pub struct RemoteSource {
     /// URL of the MCP endpoint.
     #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@]+$"))]
     pub url: String,
+    /// Headers that agents send with each request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub headers_from: Vec<HeaderFrom>,
 }
 
 /// What the server is doing.

@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::{Condition, EnvSource, EnvVar, Phase, Resources, Source};
+use super::common::{Condition, EnvSource, EnvVar, HeaderFrom, KeyRef, Phase, Resources, Source};
 
 /// Variables that Convoke sets: the first two in mode Hosted, the others in mode Proxy. The CEL rules below refuse them.
 pub const RESERVED_ENV: &[&str] =
@@ -71,10 +71,11 @@ pub enum ModelMode {
 }
 
 /// LiteLLM in front of a provider.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.configYaml) || !has(self.provider)").message("provider is for the configuration that Convoke writes: with configYaml, name the provider in there").field_path(".provider"))]
 pub struct ProxySpec {
-    /// Models that are served. None: all that the provider has (`*`).
+    /// Models that are served. None: all that the provider has (`*`); with `configYaml`, it is not known which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 253)))]
     pub models: Vec<String>,
@@ -89,6 +90,26 @@ pub struct ProxySpec {
     /// Where the provider's key comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_from: Option<EnvSource>,
+    /// LiteLLM's whole configuration, instead of the one that Convoke writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_yaml: Option<ConfigYaml>,
+}
+
+/// LiteLLM's configuration: exactly one of the three.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("[has(self.inline), has(self.configMapKeyRef), has(self.secretKeyRef)].filter(x, x).size() == 1").message("exactly one of inline, configMapKeyRef and secretKeyRef is needed"))]
+pub struct ConfigYaml {
+    /// The YAML itself. No secrets: name variables, as `os.environ/PROXY_API_KEY`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 65536))]
+    pub inline: Option<String>,
+    /// A key of a ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeyRef>,
+    /// A key of a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeyRef>,
 }
 
 /// A model that runs in the cluster.
@@ -120,6 +141,10 @@ pub struct ExternalSpec {
     /// Base URL (OpenAI-compatible).
     #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@]+$"))]
     pub url: String,
+    /// Headers that agents send with each request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub headers_from: Vec<HeaderFrom>,
 }
 
 /// What the endpoint is doing.

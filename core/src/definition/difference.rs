@@ -330,7 +330,7 @@ fn keys(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<What> {
 #[allow(clippy::option_option, reason = "the two have a meaning of their own")]
 fn reference(field: &str, value: Option<&Value>) -> Option<Option<String>> {
     let kind = match last(field) {
-        "secretKeyRef" => "Secret",
+        "secretKeyRef" | "providerSecretRef" => "Secret",
         "configMapKeyRef" => "ConfigMap",
         _ => return None,
     };

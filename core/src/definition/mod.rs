@@ -127,7 +127,8 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Reads a spec with the schema's defaults.
+    /// Reads a spec with the schema's defaults. A proxy with a configuration of its own and without `models` does not say what
+    /// it serves.
     fn of(kind: Kind, spec: &Value) -> Self {
         let proxy = spec["proxy"]["models"].as_array().into_iter().flatten();
         let models = proxy.chain([&spec["hosted"]["model"]]).filter_map(Value::as_str);

@@ -74,6 +74,15 @@ impl Schemas {
         if let Some(schema) = self.kinds.get(&kind) {
             expand(&schema.spec, spec);
         }
+        // The name of a tool server says enough, though it takes other fields, too.
+        if kind == Kind::Agent {
+            let servers = spec.get_mut("mcpServers").and_then(Value::as_array_mut);
+            for server in servers.into_iter().flatten() {
+                if server.is_string() {
+                    *server = json!({"name": server.take()});
+                }
+            }
+        }
     }
 
     /// What is wrong with a spec in plain form. The CEL rules are checked only when the structure is right, as in the API

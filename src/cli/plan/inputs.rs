@@ -146,7 +146,7 @@ fn references(value: &Value) -> Vec<(Reference, bool)> {
 
 fn references_of_field(key: &str, value: &Value) -> Vec<(Reference, bool)> {
     let source = match key {
-        "secretKeyRef" => Some(Source::Secret),
+        "secretKeyRef" | "providerSecretRef" => Some(Source::Secret),
         "configMapKeyRef" => Some(Source::ConfigMap),
         _ => None,
     };
@@ -169,6 +169,7 @@ mod tests {
         let maybe = json!({"name": "maybe", "key": "k", "optional": true});
         let spec = json!({
             "proxy": {"apiKeyFrom": {"secretKeyRef": key("one")}},
+            "providerSecretRef": key("three"),
             "config": {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": key("two")}}]},
             "env": [{"name": "B", "valueFrom": {"secretKeyRef": maybe}}, {"name": "C", "value": "secretKeyRef"}],
         });
@@ -176,7 +177,9 @@ mod tests {
         let mut shown: Vec<_> =
             found.iter().map(|(reference, required)| format!("{reference} {required}")).collect();
         shown.sort();
-        assert_eq!(shown, ["ConfigMap two true", "Secret maybe false", "Secret one true"]);
+        let expected =
+            ["ConfigMap two true", "Secret maybe false", "Secret one true", "Secret three true"];
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn a8_a_crash_loop_is_one_trouble_while_the_container_keeps_dying() {
     assert!(
         words(0, "Completed").1.ends_with("ends by itself (exit code 0), and is to run for ever")
     );
-    assert!(words(137, "Error").1.contains("perhaps because its liveness probe fails"));
+    assert!(words(137, "Error").1.contains("perhaps because its startup or liveness probe fails"));
     let memory = words(137, "OOMKilled");
     assert_eq!(memory.0, "OOMKilled");
     assert_eq!(container(&running(), &ended(137, "OOMKilled")), Some(memory));

@@ -1,6 +1,11 @@
 //! Agents: an Agent runs pods that are told where its model, its tool servers and its peers are.
 
+mod config;
 pub mod desired;
+mod environment;
+#[cfg(test)]
+#[path = "tests/fixtures.rs"]
+mod fixtures;
 pub mod resolve;
 pub mod status;
 pub mod validate;

@@ -1,10 +1,14 @@
 //! Step "resolve" of an Agent: what it refers to, looked up in the live stores.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::EnvVar as PodVariable;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::desired::{child_name, server_variable};
-use crate::api::common::EnvVar;
+use super::desired::child_name;
+use super::environment::{
+    MODEL_API, header_variable, headers_variable, server_prefix, server_variable,
+};
+use crate::api::common::{EnvVar, HeaderFrom, KeyRef};
 use crate::api::model_api::ModelMode;
 use crate::api::{Agent, Kind};
 use crate::cluster::children::ChildStores;
@@ -21,14 +25,16 @@ const FALLBACK_MODEL: &str = "smollm2:135m";
 /// What an agent refers to. All lists are sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// The address of the ModelAPI, if it is known.
+    /// The address of the ModelAPI, if it is known, without `/v1` at its end.
     pub model_url: Option<String>,
+    /// The headers of each request to the model.
+    pub model_headers: Vec<HeaderFrom>,
     /// Name of the model; `None` when only the pod knows it, from a Secret or ConfigMap.
     pub model: Option<String>,
     /// The models that the ModelAPI serves; empty when it does not say.
     pub models: Vec<String>,
-    /// Tool servers: name, and address if it is known.
-    pub mcp_servers: Vec<(String, Option<String>)>,
+    /// Tool servers.
+    pub mcp_servers: Vec<Server>,
     /// Peers: name, and whether there is an exposed agent of that name.
     pub peers: Vec<(String, bool)>,
     /// The peers that the pods are told of: those that are there or about to be.
@@ -51,6 +57,17 @@ pub struct Resolved {
     pub undecided: bool,
 }
 
+/// A tool server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    /// The name of the MCPServer.
+    pub name: String,
+    /// Its address, if it is known.
+    pub url: Option<String>,
+    /// The headers of each request to it.
+    pub headers: Vec<HeaderFrom>,
+}
+
 /// Whether the state of the dependencies is told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dependencies {
@@ -70,11 +87,26 @@ impl Resolved {
     }
 }
 
-/// The value of a literal variable in the pods of a Deployment.
-fn literal_in(live: &Deployment, name: &str) -> Option<String> {
+/// A variable in the pods of a Deployment.
+fn variable_in<'a>(live: &'a Deployment, name: &str) -> Option<&'a PodVariable> {
     let pod = live.spec.as_ref()?.template.spec.as_ref()?;
-    let var = pod.containers.first()?.env.as_ref()?.iter().find(|var| var.name == name)?;
-    var.value.as_deref().map(unescaped)
+    pod.containers.first()?.env.as_ref()?.iter().find(|var| var.name == name)
+}
+
+/// The key of a Secret that a variable has its value from.
+fn secret_of(var: &PodVariable) -> Option<KeyRef> {
+    let from = var.value_from.as_ref()?.secret_key_ref.as_ref()?;
+    Some(KeyRef { name: from.name.clone(), key: from.key.clone(), optional: from.optional })
+}
+
+/// An address to which clients append `/v1/…`: without that ending, which the address of an External ModelAPI usually has.
+fn base_url(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    match url.strip_suffix("/v1") {
+        // A host may be called so, too.
+        Some(base) if !base.ends_with(":/") => base.trim_end_matches('/').to_owned(),
+        _ => url.to_owned(),
+    }
 }
 
 /// How a list of variables names the model.
@@ -177,7 +209,18 @@ impl Resolver<'_> {
 
     /// The value of a literal variable in the live pods.
     fn told(&self, variable: &str) -> Option<String> {
-        literal_in(self.live.as_ref()?, variable)
+        variable_in(self.live.as_ref()?, variable)?.value.as_deref().map(unescaped)
+    }
+
+    /// The headers that the live pods are told of.
+    fn told_headers(&self, prefix: &str) -> Vec<HeaderFrom> {
+        let names = self.told(&headers_variable(prefix)).unwrap_or_default();
+        let names = names.split(',').filter(|name| !name.is_empty()).enumerate();
+        let header = |(number, name): (usize, &str)| {
+            let var = variable_in(self.live.as_ref()?, &header_variable(prefix, number))?;
+            Some(HeaderFrom { name: name.to_owned(), secret_key_ref: secret_of(var)? })
+        };
+        names.filter_map(header).collect()
     }
 
     /// Takes note of a dependency: of its address, and whether the agent waits for it. `ready` is `None` when it is missing.
@@ -208,10 +251,15 @@ impl Resolver<'_> {
         let ready = entry.as_ref().map(|entry| entry.value.is_ready());
         self.depends(Kind::ModelAPI, &spec.model_api.name, address, ready);
         let own = address == Some(Address::Own);
-        self.resolved.model_url = match &api {
-            Some(api) if own => model_api::desired::endpoint(api, self.defaults),
-            _ => self.told("MODEL_API_URL"),
+        let (url, headers) = match &api {
+            Some(api) if own => {
+                let headers = model_api::desired::headers(api).to_vec();
+                (model_api::desired::endpoint(api, self.defaults), headers)
+            }
+            _ => (self.told("MODEL_API_URL"), self.told_headers(MODEL_API)),
         };
+        self.resolved.model_url = url.as_deref().map(base_url);
+        self.resolved.model_headers = headers;
         self.resolved.models =
             api.as_ref().map(|api| model_api::desired::models(api)).unwrap_or_default();
         let in_config = spec.config.as_ref().and_then(|config| model_name(&config.env));
@@ -251,13 +299,17 @@ impl Resolver<'_> {
             });
             let ready = entry.as_ref().map(|entry| entry.value.is_ready());
             self.depends(Kind::MCPServer, &server, address, ready);
-            let url = match &object {
+            let (url, headers) = match &object {
                 Some(object) if address == Some(Address::Own) => {
-                    Some(mcp_server::desired::endpoint(object, self.defaults))
+                    let headers = mcp_server::desired::headers(object).to_vec();
+                    (Some(mcp_server::desired::endpoint(object, self.defaults)), headers)
                 }
-                _ => self.told(&server_variable(&server)),
+                _ => {
+                    let headers = self.told_headers(&server_prefix(&server));
+                    (self.told(&server_variable(&server)), headers)
+                }
             };
-            self.resolved.mcp_servers.push((server, url));
+            self.resolved.mcp_servers.push(Server { name: server, url, headers });
         }
     }
 

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::desired::endpoint;
+use super::desired::{endpoint, separate_memories};
 use super::resolve::{Dependencies, Resolved};
 use crate::api::agent::AgentStatus;
 use crate::api::common::{LinkedResources, Phase};
@@ -36,6 +36,7 @@ pub fn status(
     conditions::Observed { generation, now }.set(list, "Ready", ready, reason, &message);
     applied.tell_pods(list, generation, now);
     tell_references(list, agent, resolved, now);
+    tell_sessions(list, agent, now);
     applied.tell_problems(list, generation, now);
 
     let observed = applied.observed.clone().unwrap_or_default();
@@ -56,7 +57,7 @@ pub fn status(
     let peers = resolved.peers.iter().filter(|(_, there)| *there);
     status.linked_resources = Some(LinkedResources {
         model_api: Some(agent.spec.model_api.name.clone()),
-        mcp_servers: resolved.mcp_servers.iter().map(|(name, _)| name.clone()).collect(),
+        mcp_servers: resolved.mcp_servers.iter().map(|server| server.name.clone()).collect(),
         peers: peers.map(|(name, _)| name.clone()).collect(),
         build: agent.spec.build_ref.as_ref().map(|build| build.name.clone()),
     });
@@ -100,6 +101,24 @@ fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved
         }
         _ => conditions::remove(list, "ModelServed"),
     }
+}
+
+/// Sets the condition `SessionsShared`, which is there only while several pods remember apart.
+fn tell_sessions(list: &mut Vec<Condition>, agent: &Agent, now: Timestamp) {
+    let generation = agent.metadata.generation.unwrap_or(0);
+    let Some(pods) = separate_memories(agent) else {
+        return conditions::remove(list, "SessionsShared");
+    };
+    let text = format!(
+        "each of {pods} pods remembers only what it was asked itself; its Service leads each client to the same pod while that pod is ready. To share sessions, set config.memory.type to Redis; to keep none, set config.memory.enabled to false"
+    );
+    conditions::Observed { generation, now }.set(
+        list,
+        "SessionsShared",
+        "False",
+        "LocalMemory",
+        &text,
+    );
 }
 
 /// Phase, reason of `Ready` and one sentence.

@@ -4,6 +4,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
+use crate::api::common::HeaderFrom;
 use crate::api::mcp_server::{PackageRegistry, RESERVED_ENV, Transport};
 use crate::api::{Kind, MCPServer};
 use crate::cluster::meta;
@@ -12,11 +13,13 @@ use crate::controllers::defaults::Defaults;
 use crate::controllers::mcp_server::package;
 use crate::controllers::workload::pod_template::{
     DeploymentParts, container, deployment, image_of, literal, merge_unreserved_env, mount, port,
-    resources, scratch, service, tcp_probe,
+    resources, scratch, service, watch_port,
 };
 
 /// The port of every tool server.
 const PORT: i32 = 8000;
+/// Seconds that a start may take. Some servers install packages or load data when they start.
+const STARTUP_SECONDS: i32 = 300;
 
 /// Name of Deployment and Service.
 #[must_use]
@@ -33,6 +36,12 @@ pub fn endpoint(server: &MCPServer, defaults: &Defaults) -> String {
     let name = child_name(server.metadata.name.as_deref().unwrap_or_default());
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     format!("http://{name}.{namespace}.svc.{}:{PORT}/mcp", defaults.cluster_domain)
+}
+
+/// The headers that agents send with each request.
+#[must_use]
+pub fn headers(server: &MCPServer) -> &[HeaderFrom] {
+    server.spec.remote.as_ref().map(|remote| remote.headers_from.as_slice()).unwrap_or_default()
 }
 
 /// The image that a server goes on with after its AgentBuild has lost its image. An image that runs a command of Convoke (a
@@ -107,10 +116,12 @@ fn parts(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> De
             init.push(install);
         };
         install("install", package::install(package, defaults));
-        command = Some(vec![package::program(package)]);
+        command = Some(package::run(package));
         if spec.transport == Some(Transport::Stdio) {
-            install("install-bridge", package::install_bridge(defaults));
-            command = Some(package::bridge(PORT, &package::program(package)));
+            if let Some(command) = package::install_bridge(package, defaults) {
+                install("install-bridge", command);
+            }
+            command = Some(package::bridge(package, PORT));
         }
     } else if let Some(tools) = &spec.tools_string {
         env.push(literal("MCP_TOOLS_STRING", tools));
@@ -121,8 +132,7 @@ fn parts(server: &MCPServer, name: &str, image: &str, defaults: &Defaults) -> De
     main.command = command;
     main.ports = Some(vec![port("http", PORT)]);
     // GET /mcp may be refused by a healthy server: only the connection counts.
-    main.readiness_probe = Some(tcp_probe(PORT, 5, 5));
-    main.liveness_probe = Some(tcp_probe(PORT, 30, 10));
+    watch_port(&mut main, PORT, STARTUP_SECONDS);
     if spec.package.is_some() {
         add_packages(&mut main);
     }

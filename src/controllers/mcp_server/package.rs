@@ -7,12 +7,15 @@ use crate::controllers::defaults::Defaults;
 
 /// The folder where packages are installed at each start.
 pub const FOLDER: &str = "/packages";
-/// The folder of the bridge. The bridge and the package may need two versions of the same dependency.
+/// The folder of the bridge of Python packages. The bridge and the package may need two versions of the same dependency.
 const BRIDGE_FOLDER: &str = "/packages/.bridge";
-/// The bridge: it serves over HTTP what a program says over stdio. `scripts/lib/images/packages/bridge.in` names the same.
+/// The bridge of Python packages: it serves over HTTP what a program says over stdio. `scripts/lib/images/packages/bridge.in`
+/// names the same.
 const BRIDGE: &str = "mcp-proxy==0.13.0";
 /// The script that runs the bridge and the program.
 const BRIDGE_SCRIPT: &str = include_str!("bridge.py");
+/// The bridge of Node packages. It needs nothing but Node.js.
+const NODE_BRIDGE: &str = include_str!("bridge.js");
 
 /// The installer's arguments.
 #[must_use]
@@ -32,28 +35,45 @@ pub fn install(package: &PackageSource, defaults: &Defaults) -> Vec<String> {
     }
 }
 
-/// The arguments that install the bridge.
+/// The arguments that install the bridge, if it must be installed.
 #[must_use]
-pub fn install_bridge(defaults: &Defaults) -> Vec<String> {
-    pip(BRIDGE_FOLDER, BRIDGE, defaults)
-}
-
-/// The program that a package installs under its own name.
-#[must_use]
-pub fn program(package: &PackageSource) -> String {
-    let name = package.name.rsplit('/').next().unwrap_or_default();
+pub fn install_bridge(package: &PackageSource, defaults: &Defaults) -> Option<Vec<String>> {
     match package.registry {
-        PackageRegistry::PyPI => format!("{FOLDER}/bin/{name}"),
-        PackageRegistry::Npm => format!("{FOLDER}/node_modules/.bin/{name}"),
+        PackageRegistry::PyPI => Some(pip(BRIDGE_FOLDER, BRIDGE, defaults)),
+        PackageRegistry::Npm => None,
     }
 }
 
-/// The arguments that serve a program of a Python package on a port.
+/// The program of a package, with its arguments. Kubernetes expands none of them.
 #[must_use]
-pub fn bridge(port: i32, program: &str) -> Vec<String> {
-    // Kubernetes expands `$(NAME)` in arguments.
-    let script = BRIDGE_SCRIPT.replace('$', "$$");
-    to_words(&["python", "-I", "-c", &script, BRIDGE_FOLDER, &port.to_string(), program])
+pub fn run(package: &PackageSource) -> Vec<String> {
+    let own_name = || package.name.rsplit('/').next().unwrap_or_default();
+    let name = package.program.as_deref().unwrap_or_else(own_name);
+    let program = match package.registry {
+        PackageRegistry::PyPI => format!("{FOLDER}/bin/{name}"),
+        PackageRegistry::Npm => format!("{FOLDER}/node_modules/.bin/{name}"),
+    };
+    std::iter::once(program).chain(package.args.iter().map(|arg| verbatim(arg))).collect()
+}
+
+/// The arguments that serve the program of a package on a port.
+#[must_use]
+pub fn bridge(package: &PackageSource, port: i32) -> Vec<String> {
+    let port = port.to_string();
+    let mut words = match package.registry {
+        PackageRegistry::PyPI => {
+            let script = verbatim(BRIDGE_SCRIPT);
+            to_words(&["python", "-I", "-c", &script, BRIDGE_FOLDER, &port])
+        }
+        PackageRegistry::Npm => to_words(&["node", "-e", &verbatim(NODE_BRIDGE), "--", &port]),
+    };
+    words.extend(run(package));
+    words
+}
+
+/// An argument that reaches the container as it is: Kubernetes expands `$(NAME)`.
+fn verbatim(arg: &str) -> String {
+    arg.replace('$', "$$")
 }
 
 /// Name and version as an installer takes them.

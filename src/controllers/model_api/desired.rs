@@ -4,24 +4,32 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ConfigMapVolumeSource, Container, EnvVar, PersistentVolumeClaimVolumeSource, Volume,
+    ConfigMap, ConfigMapVolumeSource, Container, EnvVar, KeyToPath,
+    PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
 };
 use serde_json::json;
 
-use crate::api::model_api::{HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
+use crate::api::common::HeaderFrom;
+use crate::api::model_api::{ConfigYaml, HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
 use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::workload::pod_template::{
-    DeploymentParts, container, deployment, http_probe, literal, merge_unreserved_env, mount, port,
-    resources, scratch, service, source,
+    DeploymentParts, HttpProbes, config_volume, container, deployment, literal,
+    merge_unreserved_env, mount, port, resources, scratch, service, source,
 };
 
 /// The port of LiteLLM.
 const PROXY_PORT: i32 = 8000;
 /// The port of Ollama.
 const HOSTED_PORT: i32 = 11434;
+/// Seconds that a start of LiteLLM may take. It loads much code, and a tenth of a processor is all that it is sure to get.
+const PROXY_STARTUP_SECONDS: i32 = 300;
+/// Seconds that a start of Ollama may take. The model is pulled before.
+const HOSTED_STARTUP_SECONDS: i32 = 120;
+/// LiteLLM's configuration file.
+const CONFIG_FILE: &str = "config.yaml";
 
 /// The script of the container that pulls the model `$1`. It starts an Ollama server, pulls, and ends the server. Under `sh -e` a
 /// failed pull fails the script; the exit code of the server does not.
@@ -50,11 +58,19 @@ pub fn endpoint(api: &ModelAPI, defaults: &Defaults) -> Option<String> {
     }
 }
 
-/// The models that it serves; empty when it does not say.
+/// The headers that agents send with each request.
+#[must_use]
+pub fn headers(api: &ModelAPI) -> &[HeaderFrom] {
+    api.spec.external.as_ref().map(|external| external.headers_from.as_slice()).unwrap_or_default()
+}
+
+/// The models that it serves; empty when it does not say. A configuration of its own is not read.
 #[must_use]
 pub fn models(api: &ModelAPI) -> Vec<String> {
     match (&api.spec.proxy, &api.spec.hosted) {
-        (Some(proxy), _) if proxy.models.is_empty() => vec!["*".into()],
+        (Some(ProxySpec { models, config_yaml: None, .. }), _) if models.is_empty() => {
+            vec!["*".into()]
+        }
         (Some(proxy), _) => proxy.models.clone(),
         (None, Some(hosted)) => vec![hosted.model.clone()],
         (None, None) => Vec::new(),
@@ -76,23 +92,40 @@ pub fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
     match (api.spec.mode, &api.spec.proxy, &api.spec.hosted) {
         (ModelMode::Proxy, Some(proxy), _) => {
             let config = config_map(api, &name, proxy);
-            let run = deployment(proxy_parts(api, &name, proxy, &config, defaults));
+            let run = deployment(proxy_parts(api, proxy, config.as_ref(), defaults));
             Children {
-                config_map: Wanted::Bring(config),
+                config_map: config.map_or(Wanted::Remove, Wanted::Bring),
                 service: serve(PROXY_PORT),
                 deployment: Wanted::Bring(run),
             }
         }
         (ModelMode::Hosted, _, Some(hosted)) => {
-            let run = deployment(hosted_parts(api, &name, hosted, defaults));
+            let run = deployment(hosted_parts(api, hosted, defaults));
             Children { service: serve(HOSTED_PORT), deployment: Wanted::Bring(run), ..nothing }
         }
         _ => nothing,
     }
 }
 
-/// LiteLLM's configuration. JSON is YAML, and a serializer quotes what must be quoted.
-fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> ConfigMap {
+/// LiteLLM's configuration. `None`: pods read it from an object that is not the ModelAPI's.
+fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> Option<ConfigMap> {
+    let text = match &proxy.config_yaml {
+        None => generated_config(proxy),
+        Some(config) => config.inline.clone()?,
+    };
+    let data = BTreeMap::from([(CONFIG_FILE.to_owned(), text)]);
+    let hash = meta::hex8(&crate::cluster::live::hash_json(&json!(data)));
+    let child = format!("{}-{hash}", meta::child_name("modelapi", name, 9));
+    Some(meta::with_hash(ConfigMap {
+        metadata: meta::child_meta(api, Kind::ModelAPI, child),
+        data: Some(data),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    }))
+}
+
+/// The configuration that Convoke writes. JSON is YAML, and a serializer quotes what must be quoted.
+fn generated_config(proxy: &ProxySpec) -> String {
     let all = ["*".to_owned()];
     let models = if proxy.models.is_empty() { &all[..] } else { &proxy.models[..] };
     let list: Vec<_> = models
@@ -115,22 +148,47 @@ fn config_map(api: &ModelAPI, name: &str, proxy: &ProxySpec) -> ConfigMap {
         })
         .collect();
     let config = json!({"model_list": list, "litellm_settings": {"drop_params": true}});
-    let data = BTreeMap::from([("config.yaml".to_owned(), format!("{config:#}\n"))]);
-    let hash = meta::hex8(&crate::cluster::live::hash_json(&json!(data)));
-    let child = format!("{}-{hash}", meta::child_name("modelapi", name, 9));
-    meta::with_hash(ConfigMap {
-        metadata: meta::child_meta(api, Kind::ModelAPI, child),
-        data: Some(data),
-        immutable: Some(true),
-        ..ConfigMap::default()
-    })
+    format!("{config:#}\n")
+}
+
+/// The volume with LiteLLM's configuration: the ConfigMap `own`, or one key of another object.
+fn config_files(proxy: &ProxySpec, own: Option<&ConfigMap>) -> Volume {
+    let name = "config";
+    let file = |key: &str| {
+        Some(vec![KeyToPath { key: key.to_owned(), path: CONFIG_FILE.into(), mode: None }])
+    };
+    match &proxy.config_yaml {
+        Some(ConfigYaml { config_map_key_ref: Some(r), .. }) => Volume {
+            name: name.into(),
+            config_map: Some(ConfigMapVolumeSource {
+                name: r.name.clone(),
+                items: file(&r.key),
+                optional: r.optional,
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        Some(ConfigYaml { secret_key_ref: Some(r), .. }) => Volume {
+            name: name.into(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(r.name.clone()),
+                items: file(&r.key),
+                optional: r.optional,
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        _ => config_volume(
+            name,
+            own.and_then(|own| own.metadata.name.as_deref()).unwrap_or_default(),
+        ),
+    }
 }
 
 fn proxy_parts(
     api: &ModelAPI,
-    name: &str,
     proxy: &ProxySpec,
-    config: &ConfigMap,
+    config: Option<&ConfigMap>,
     defaults: &Defaults,
 ) -> DeploymentParts {
     let mut env = vec![literal("LITELLM_LOG", "INFO"), literal("HOME", "/tmp")];
@@ -154,25 +212,21 @@ fn proxy_parts(
     );
     main.ports = Some(vec![port("http", PROXY_PORT)]);
     // Plain /health would call every provider.
-    main.liveness_probe = Some(http_probe("/health/liveliness", PROXY_PORT, 30, 10, None));
-    main.readiness_probe = Some(http_probe("/health/liveliness", PROXY_PORT, 15, 5, None));
+    let probes = HttpProbes {
+        port: PROXY_PORT,
+        alive: "/health/liveliness",
+        ready: "/health/liveliness",
+        startup_seconds: PROXY_STARTUP_SECONDS,
+        over: None,
+    };
+    probes.watch(&mut main);
     if let Some(mounts) = &mut main.volume_mounts {
         mounts.push(mount("config", "/etc/litellm", true));
     }
-    let config = ConfigMapVolumeSource {
-        name: config.metadata.name.clone().unwrap_or_default(),
-        ..ConfigMapVolumeSource::default()
-    };
-    let volume = Volume { name: "config".into(), config_map: Some(config), ..Volume::default() };
-    parts(api, name, Vec::new(), main, vec![volume])
+    parts(api, Vec::new(), main, vec![config_files(proxy, config)])
 }
 
-fn hosted_parts(
-    api: &ModelAPI,
-    name: &str,
-    hosted: &HostedSpec,
-    defaults: &Defaults,
-) -> DeploymentParts {
+fn hosted_parts(api: &ModelAPI, hosted: &HostedSpec, defaults: &Defaults) -> DeploymentParts {
     let env = vec![
         literal("OLLAMA_HOST", format!("0.0.0.0:{HOSTED_PORT}")),
         literal("OLLAMA_MODELS", "/models"),
@@ -195,8 +249,14 @@ fn hosted_parts(
     );
     let mut main = with_models(container("modelapi", image, env, limits));
     main.ports = Some(vec![port("http", HOSTED_PORT)]);
-    main.liveness_probe = Some(http_probe("/", HOSTED_PORT, 30, 10, None));
-    main.readiness_probe = Some(http_probe("/", HOSTED_PORT, 5, 5, None));
+    let probes = HttpProbes {
+        port: HOSTED_PORT,
+        alive: "/",
+        ready: "/",
+        startup_seconds: HOSTED_STARTUP_SECONDS,
+        over: None,
+    };
+    probes.watch(&mut main);
     let claim = hosted.storage.as_ref().and_then(|storage| storage.claim_name.clone());
     let volume = match claim {
         Some(claim_name) => Volume {
@@ -209,16 +269,16 @@ fn hosted_parts(
         },
         None => scratch("models"),
     };
-    parts(api, name, vec![pull], main, vec![volume])
+    parts(api, vec![pull], main, vec![volume])
 }
 
 fn parts(
     api: &ModelAPI,
-    name: &str,
     init: Vec<Container>,
     main: Container,
     volumes: Vec<Volume>,
 ) -> DeploymentParts {
+    let name = api.metadata.name.as_deref().unwrap_or_default();
     DeploymentParts {
         meta: meta::child_meta(api, Kind::ModelAPI, child_name(name)),
         kind: Kind::ModelAPI,

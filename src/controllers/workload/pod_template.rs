@@ -9,10 +9,10 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapKeySelector, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretKeySelector, SecurityContext, Service, ServicePort,
-    ServiceSpec, TCPSocketAction, Volume, VolumeMount,
+    Capabilities, ConfigMapKeySelector, ConfigMapVolumeSource, Container, ContainerPort,
+    EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, PodSecurityContext, PodSpec,
+    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretKeySelector,
+    SecurityContext, Service, ServicePort, ServiceSpec, TCPSocketAction, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,6 +24,12 @@ use crate::cluster::meta;
 
 /// User and group of all pods.
 const USER: i64 = 1000;
+/// Seconds between two liveness probes. They begin when the startup probe, each second, has passed once.
+const LIVENESS_SECONDS: i32 = 10;
+/// Seconds between two readiness probes.
+const READINESS_SECONDS: i32 = 5;
+/// Failures in a row that count.
+const FAILURES: i32 = 3;
 
 /// A variable whose value reaches the container as it is.
 ///
@@ -48,6 +54,13 @@ pub fn variable(var: &common::EnvVar) -> EnvVar {
     let value =
         if value_from.is_some() { None } else { Some(var.value.clone().unwrap_or_default()) };
     EnvVar { name: var.name.clone(), value, value_from }
+}
+
+/// A variable whose value is in a Secret.
+#[must_use]
+pub fn from_secret(name: &str, key: &common::KeyRef) -> EnvVar {
+    let source = common::EnvSource { secret_key_ref: Some(key.clone()), config_map_key_ref: None };
+    EnvVar { name: name.to_owned(), value_from: Some(self::source(&source)), ..EnvVar::default() }
 }
 
 /// The source of a variable's value.
@@ -175,6 +188,19 @@ pub fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     }
 }
 
+/// A volume with all files of a ConfigMap.
+#[must_use]
+pub fn config_volume(name: &str, config_map: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: config_map.to_owned(),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
 /// An empty volume that goes with the pod.
 #[must_use]
 pub fn scratch(name: &str) -> Volume {
@@ -196,43 +222,59 @@ pub fn port(name: &str, number: i32) -> ContainerPort {
     }
 }
 
-/// An HTTP probe, with the overrides of a spec.
-#[must_use]
-pub fn http_probe(
-    path: &str,
-    port: i32,
-    delay: i32,
-    period: i32,
-    over: Option<&HealthCheck>,
-) -> Probe {
-    Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(over.and_then(|h| h.path.clone()).unwrap_or_else(|| path.to_owned())),
-            port: IntOrString::Int(port),
-            ..HTTPGetAction::default()
-        }),
-        initial_delay_seconds: Some(delay),
-        period_seconds: Some(over.and_then(|h| h.interval_seconds).unwrap_or(period)),
-        timeout_seconds: Some(over.and_then(|h| h.timeout_seconds).unwrap_or(5)),
-        failure_threshold: Some(over.and_then(|h| h.failure_threshold).unwrap_or(3)),
-        ..Probe::default()
+/// The probes of a container that serves HTTP.
+pub struct HttpProbes<'a> {
+    /// The port that is asked.
+    pub port: i32,
+    /// The path that says whether the process has started and is alive.
+    pub alive: &'a str,
+    /// The path that says whether it takes requests.
+    pub ready: &'a str,
+    /// Seconds that a start may take.
+    pub startup_seconds: i32,
+    /// The overrides of a spec.
+    pub over: Option<&'a HealthCheck>,
+}
+
+impl HttpProbes<'_> {
+    /// Gives them to a container.
+    pub fn watch(&self, container: &mut Container) {
+        let Self { port, alive, ready, startup_seconds, over } = self;
+        let get = |path: &str, period: i32, failures: i32| Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some(over.and_then(|h| h.path.clone()).unwrap_or_else(|| path.to_owned())),
+                port: IntOrString::Int(*port),
+                ..HTTPGetAction::default()
+            }),
+            period_seconds: Some(period),
+            timeout_seconds: Some(over.and_then(|h| h.timeout_seconds).unwrap_or(5)),
+            failure_threshold: Some(failures),
+            ..Probe::default()
+        };
+        let every = |seconds| over.and_then(|h| h.interval_seconds).unwrap_or(seconds);
+        let failures = over.and_then(|h| h.failure_threshold).unwrap_or(FAILURES);
+        let budget = over.and_then(|h| h.startup_seconds).unwrap_or(*startup_seconds);
+        container.startup_probe = Some(get(alive, 1, budget));
+        container.liveness_probe = Some(get(alive, every(LIVENESS_SECONDS), failures));
+        container.readiness_probe = Some(get(ready, every(READINESS_SECONDS), failures));
     }
 }
 
-/// A TCP probe: it only opens a connection.
-#[must_use]
-pub fn tcp_probe(port: i32, delay: i32, period: i32) -> Probe {
-    Probe {
+/// Gives a container probes that only open a connection. `startup_seconds` is how long a start may take.
+pub fn watch_port(container: &mut Container, port: i32, startup_seconds: i32) {
+    let connect = |period: i32, failures: i32| Probe {
         tcp_socket: Some(TCPSocketAction {
             port: IntOrString::Int(port),
             ..TCPSocketAction::default()
         }),
-        initial_delay_seconds: Some(delay),
         period_seconds: Some(period),
         timeout_seconds: Some(3),
-        failure_threshold: Some(3),
+        failure_threshold: Some(failures),
         ..Probe::default()
-    }
+    };
+    container.startup_probe = Some(connect(1, startup_seconds));
+    container.liveness_probe = Some(connect(LIVENESS_SECONDS, FAILURES));
+    container.readiness_probe = Some(connect(READINESS_SECONDS, FAILURES));
 }
 
 /// What a Deployment is made of.
@@ -338,6 +380,15 @@ pub fn service(
         }),
         status: None,
     })
+}
+
+/// A Service that leads each client to the same pod, as long as that pod is ready.
+#[must_use]
+pub fn sticky(mut service: Service) -> Service {
+    if let Some(spec) = &mut service.spec {
+        spec.session_affinity = Some("ClientIP".into());
+    }
+    meta::with_hash(service)
 }
 
 /// Fails when a pod would not be admitted under the Pod Security level `restricted`. For the tests of every kind.

@@ -22,9 +22,12 @@ pub async fn remove_unneeded(
     children: &Children,
     observed: Option<&Observed>,
 ) -> Result<(), CallError> {
-    let current = match &children.config_map {
-        Wanted::Bring(map) => map.metadata.name.as_deref(),
-        Wanted::Remove => None,
+    let (current, which) = match &children.config_map {
+        Wanted::Bring(map) if map.immutable == Some(true) => {
+            (map.metadata.name.as_deref(), Current::OneOfMany)
+        }
+        Wanted::Bring(map) => (map.metadata.name.as_deref(), Current::TheOnly),
+        Wanted::Remove => (None, Current::None),
         Wanted::Keep => return Ok(()),
     };
     let (store, namespace) = (&context.children.config_maps, &owner.key.namespace);
@@ -34,19 +37,30 @@ pub async fn remove_unneeded(
         map.owner_uid() == Some(owner.uid) && map.kind_label() == Some(kind.as_str())
     });
     let existing = existing.map(|(key, entry)| (key.name, entry.value.created)).collect();
-    for name in removable(existing, current, kept(current.is_some(), observed)) {
+    for name in removable(existing, current, kept(which, observed)) {
         context.writer.remove(store, owner.uid, &Key::new(namespace, name)).await?;
     }
     Ok(())
 }
 
+/// The ConfigMap that is wanted.
+#[derive(Clone, Copy)]
+enum Current {
+    /// It is never changed: each content has one of its own.
+    OneOfMany,
+    /// It is changed in place.
+    TheOnly,
+    /// There is to be none.
+    None,
+}
+
 /// How many ConfigMaps stay beside the current one: one for pods of the revision before, more while a rollout is under way,
-/// and none when there is to be no ConfigMap.
-fn kept(has_current: bool, observed: Option<&Observed>) -> usize {
+/// and none when later contents need none of their own.
+fn kept(current: Current, observed: Option<&Observed>) -> usize {
     let settled = observed.is_none_or(|o| o.health == Health::Available || o.wanted == 0);
-    match (settled, has_current) {
-        (true, true) => 1,
-        (true, false) => 0,
+    match (settled, current) {
+        (true, Current::OneOfMany) => 1,
+        (true, Current::TheOnly | Current::None) => 0,
         (false, _) => KEPT_WHILE_ROLLING_OUT,
     }
 }
@@ -73,21 +87,47 @@ mod tests {
 
     #[test]
     fn a5_two_configurations_are_kept() {
-        assert_eq!(removable(existing(), Some("now"), kept(true, None)), ["b", "a"]);
+        assert_eq!(removable(existing(), Some("now"), kept(Current::OneOfMany, None)), ["b", "a"]);
         // Back to an older one: the newest before it stays.
-        assert_eq!(removable(existing(), Some("a"), kept(true, None)), ["c", "b"]);
+        assert_eq!(removable(existing(), Some("a"), kept(Current::OneOfMany, None)), ["c", "b"]);
     }
 
     #[test]
     fn a5_while_a_rollout_hangs_the_pods_that_serve_keep_their_configuration() {
         let hangs = Observed { wanted: 1, ..Observed::default() };
-        assert!(removable(existing(), Some("now"), kept(true, Some(&hangs))).is_empty());
+        assert!(
+            removable(existing(), Some("now"), kept(Current::OneOfMany, Some(&hangs))).is_empty()
+        );
         let done = Observed { wanted: 1, health: Health::Available, ..Observed::default() };
-        assert_eq!(removable(existing(), Some("now"), kept(true, Some(&done))), ["b", "a"]);
+        assert_eq!(
+            removable(existing(), Some("now"), kept(Current::OneOfMany, Some(&done))),
+            ["b", "a"]
+        );
+    }
+
+    #[test]
+    fn a5_one_that_is_changed_in_place_stays_and_goes_when_it_is_no_longer_wanted() {
+        let config = "config".to_owned();
+        let with = |at: i64| {
+            let mut all = existing();
+            all.push((config.clone(), Some(Timestamp::from_second(at).expect("time"))));
+            all
+        };
+        // While its pods come, those of the revision before keep theirs; afterwards only it is left.
+        let hangs = Observed { wanted: 1, ..Observed::default() };
+        let rolling = kept(Current::TheOnly, Some(&hangs));
+        assert!(removable(with(5), Some("config"), rolling).is_empty());
+        let settled = kept(Current::TheOnly, None);
+        assert_eq!(removable(with(0), Some("config"), settled), ["now", "c", "b", "a"]);
+        // It is the one before, and goes with the next.
+        let many = kept(Current::OneOfMany, None);
+        assert_eq!(removable(with(0), Some("now"), many), ["b", "a", "config"]);
+        let one_more = vec![("config".into(), None), ("now".into(), None)];
+        assert!(removable(one_more, Some("now"), many).is_empty());
     }
 
     #[test]
     fn a1_without_a_configuration_none_is_left() {
-        assert_eq!(removable(existing(), None, kept(false, None)), ["now", "c", "b", "a"]);
+        assert_eq!(removable(existing(), None, kept(Current::None, None)), ["now", "c", "b", "a"]);
     }
 }

@@ -242,6 +242,8 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
     };
     let from = |field: &str| json!({field: {"name": "plain", "key": "k"}});
     let config = json!({"modelAPI": {"name": "gpt"}, "config": {"env": [secret("plain")]}});
+    let headers = json!({"url": "https://x.example/mcp", "headersFrom": [{"name": "X", "secretKeyRef": {"name": "plain", "key": "k"}}]});
+    let redis = json!({"type": "Redis", "redis": {"urlFrom": from("secretKeyRef")}});
     let specs = [
         (Kind::Agent, with(&[secret("fine"), secret("plain")])),
         (Kind::Agent, config),
@@ -251,6 +253,14 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
             json!({"mode": "Hosted", "hosted": {"model": "m"}, "env": [secret("plain")]}),
         ),
         (Kind::ModelAPI, json!({"mode": "Proxy", "proxy": {"apiKeyFrom": from("secretKeyRef")}})),
+        (Kind::ModelAPI, json!({"mode": "Proxy", "proxy": {"configYaml": from("secretKeyRef")}})),
+        (Kind::ModelAPI, json!({"mode": "External", "external": headers})),
+        (Kind::MCPServer, json!({"remote": headers})),
+        (
+            Kind::Agent,
+            json!({"modelAPI": {"name": "gpt"}, "providerSecretRef": {"name": "plain", "key": "k"}}),
+        ),
+        (Kind::Agent, json!({"modelAPI": {"name": "gpt"}, "config": {"memory": redis}})),
     ];
     let label = format!(
         "kubectl -n {} label secret/plain convoke.dev/agents=allow --overwrite",
@@ -265,9 +275,11 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
             "{said}"
         );
     }
-    let key = json!({"mode": "Proxy", "proxy": {"apiKeyFrom": from("configMapKeyRef")}});
-    let said = refused(Kind::ModelAPI, key).await;
-    assert!(said.contains("ConfigMap plain is not labelled"), "{said}");
+    for field in ["apiKeyFrom", "configYaml"] {
+        let named = json!({"mode": "Proxy", "proxy": {field: from("configMapKeyRef")}});
+        let said = refused(Kind::ModelAPI, named).await;
+        assert!(said.contains("ConfigMap plain is not labelled"), "{said}");
+    }
 
     // One that came before its Secret can still be edited, and names no other that way.
     let old = with(&[secret("later")]);

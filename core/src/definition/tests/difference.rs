@@ -100,6 +100,12 @@ fn each_kind_of_change_has_its_sentence() {
             &["mcpServers[a].tools +y"],
         ),
         (
+            Kind::Agent,
+            json!({}),
+            json!({"providerSecretRef": {"name": "openai", "key": "key"}}),
+            &["providerSecretRef set to Secret openai[key]", "new Secret reference openai"],
+        ),
+        (
             Kind::ModelAPI,
             from("openai", "key"),
             from("openai", "other"),

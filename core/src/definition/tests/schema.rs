@@ -52,12 +52,12 @@ fn g10_rules_over_fields_are_checked_offline() {
 }
 
 #[test]
-fn t1_stdio_is_for_packages_from_pypi() {
+fn t1_stdio_is_for_packages() {
     let refused = [("/spec/transport".to_owned(), code::RULE)];
     let package = |registry: &str| json!({"package": {"registry": registry, "name": "x"}});
     for (mut spec, ok) in [
         (package("PyPI"), true),
-        (package("Npm"), false),
+        (package("Npm"), true),
         (json!({"toolsString": "def f(): ..."}), false),
         (json!({"image": "tools:1"}), false),
         (json!({"buildRef": {"name": "b"}}), false),
@@ -95,13 +95,19 @@ fn names_that_convoke_sets_are_refused_offline() {
         ("AGENT_INSTRUCTIONS", false),
         ("AGENT_INSTRUCTIONS_FILE", false),
         ("AGENT_CONFIG_FILE", false),
+        ("AGENT_CONFIG_HASH", false),
         ("MODEL_API_URL", false),
+        ("MODEL_API_HEADERS", false),
+        ("MODEL_API_HEADER_0", false),
         ("MCP_SERVERS", false),
         ("MCP_SERVER_SEARCH_URL", false),
+        ("MCP_SERVER_SEARCH_HEADER_0", false),
         ("PEER_AGENTS", false),
         ("PEER_AGENT_WRITER_CARD_URL", false),
         ("AGENT_NAMES", true),
         ("MODEL_NAME", true),
+        ("OPENAI_BASE_URL", true),
+        ("MEMORY_REDIS_URL", true),
         ("LOG_LEVEL", true),
     ] {
         let env = json!([{"name": "A", "value": "x"}, {"name": name, "value": "x"}]);
@@ -201,17 +207,157 @@ fn defaults_are_those_of_the_schema_and_of_the_type() {
     let spec = json!({"modelAPI": {"name": "m"}, "config": {"agenticLoop": {}}});
     let canonical = schemas.canonical(Kind::Agent, &spec).expect("canonical");
     let expected = json!({"modelAPI": {"name": "m"}, "waitForDependencies": true, "suspend": false,
-        "config": {"agenticLoop": {"maxSteps": 5, "enableTools": true, "enableDelegation": true}}});
+        "config": {"reload": "Rollout", "debugMemoryEndpoints": false,
+            "agenticLoop": {"maxSteps": 5, "enableTools": true, "enableDelegation": true, "maxSeconds": 300}}});
     assert_eq!(canonical, expected);
     assert_eq!(schemas.canonical(Kind::Agent, &canonical).as_ref(), Ok(&expected));
 }
 
 #[test]
 fn a_text_stands_for_a_name() {
-    let mut spec = json!({"modelAPI": "m", "mcpServers": ["a", {"name": "b"}], "image": "i"});
+    let mut spec =
+        json!({"modelAPI": "m", "mcpServers": ["a", {"name": "b", "tools": ["t"]}], "image": "i"});
     Schemas::new().expand(Kind::Agent, &mut spec);
     assert_eq!(
         spec,
-        json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "a"}, {"name": "b"}], "image": "i"})
+        json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "a"}, {"name": "b", "tools": ["t"]}], "image": "i"})
     );
+    // Nothing is added to what says nothing of tool servers, and what is no list of them is left to the schema.
+    for spec in [json!({"image": "i"}), json!({"mcpServers": "a"}), json!({"env": ["A"]})] {
+        let mut expanded = spec.clone();
+        Schemas::new().expand(Kind::Agent, &mut expanded);
+        assert_eq!(expanded, spec);
+    }
+}
+
+#[test]
+fn a2_a_number_is_the_same_with_and_without_a_fraction() {
+    let schemas = Schemas::new();
+    let canonical = |temperature: Value| {
+        let spec =
+            json!({"modelAPI": {"name": "m"}, "modelParameters": {"temperature": temperature}});
+        assert_eq!(findings(Kind::Agent, spec.clone()), []);
+        schemas.canonical(Kind::Agent, &spec).expect("canonical")
+    };
+    assert_eq!(canonical(json!(1)), canonical(json!(1.0)));
+    assert_ne!(canonical(json!(1)), canonical(json!(0.2)));
+}
+
+#[test]
+fn a2_values_of_agents_that_are_not_allowed_are_refused_with_their_place() {
+    let skill = |id: &str| json!({"id": id, "name": "N", "description": "D"});
+    let redis = json!({"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}});
+    for (field, value, at, code) in [
+        (
+            "modelParameters",
+            json!({"temperature": 2.1}),
+            "/spec/modelParameters/temperature",
+            code::VALUE,
+        ),
+        ("modelParameters", json!({"topP": -0.1}), "/spec/modelParameters/topP", code::VALUE),
+        ("modelParameters", json!({"seed": 0.5}), "/spec/modelParameters/seed", code::TYPE),
+        (
+            "config",
+            json!({"agenticLoop": {"maxSeconds": 3601}}),
+            "/spec/config/agenticLoop/maxSeconds",
+            code::VALUE,
+        ),
+        ("config", json!({"reload": "hot"}), "/spec/config/reload", code::VALUE),
+        ("config", json!({"memory": {"type": "Redis"}}), "/spec/config/memory", code::RULE),
+        ("config", json!({"memory": {"redis": redis}}), "/spec/config/memory", code::RULE),
+        ("a2a", json!({"skills": [skill("x"), skill("x")]}), "/spec/a2a/skills/1", code::VALUE),
+        (
+            "a2a",
+            json!({"skills": [{"id": "x", "name": "N"}]}),
+            "/spec/a2a/skills/0",
+            code::MISSING_FIELD,
+        ),
+        ("a2a", json!({"iconUrl": "ftp://x.example"}), "/spec/a2a/iconUrl", code::VALUE),
+        (
+            "telemetry",
+            json!({"endpoint": "collector:4318"}),
+            "/spec/telemetry/endpoint",
+            code::VALUE,
+        ),
+        (
+            "healthCheck",
+            json!({"startupSeconds": 0}),
+            "/spec/healthCheck/startupSeconds",
+            code::VALUE,
+        ),
+        (
+            "mcpServers",
+            json!([{"name": "s", "tools": ["a"], "requireApproval": ["b"]}]),
+            "/spec/mcpServers/0/requireApproval",
+            code::RULE,
+        ),
+        (
+            "mcpServers",
+            json!([{"name": "s", "tools": []}]),
+            "/spec/mcpServers/0/tools",
+            code::VALUE,
+        ),
+    ] {
+        let mut spec = json!({"modelAPI": {"name": "m"}});
+        spec[field] = value;
+        assert_eq!(findings(Kind::Agent, spec.clone()), [(at.to_owned(), code)], "{spec}");
+    }
+}
+
+#[test]
+fn a2_what_agents_may_say_is_accepted_whole() {
+    let spec = json!({
+        "modelAPI": {"name": "m"},
+        "providerSecretRef": {"name": "openai", "key": "api-key"},
+        "modelParameters": {"temperature": 0.2, "topP": 1, "maxTokens": 1024, "presencePenalty": -0.5,
+            "frequencyPenalty": 0, "seed": 1, "stopSequences": ["END"], "timeoutSeconds": 60},
+        "mcpServers": [{"name": "s", "tools": ["a", "b"], "requireApproval": ["b"]}, {"name": "t", "requireApproval": ["c"]}],
+        "config": {"reload": "Hot", "debugMemoryEndpoints": true, "agenticLoop": {"maxSeconds": 60, "maxTokens": 9000},
+            "memory": {"type": "Redis", "redis": {"urlFrom": {"secretKeyRef": {"name": "redis", "key": "url"}}}}},
+        "a2a": {"version": "1.2.0", "provider": {"organization": "O", "url": "https://o.example"},
+            "iconUrl": "https://o.example/i.png", "documentationUrl": "https://o.example/docs",
+            "skills": [{"id": "x", "name": "X", "description": "D", "tags": ["a"], "examples": ["e"]}]},
+        "telemetry": {"endpoint": "http://collector:4318"},
+        "healthCheck": {"startupSeconds": 30},
+    });
+    assert_eq!(findings(Kind::Agent, spec), []);
+}
+
+#[test]
+fn m1_m3_t6_configurations_and_headers_are_checked_offline() {
+    let header = |name: &str| json!([{"name": name, "secretKeyRef": {"name": "s", "key": "k"}}]);
+    let url = "https://x.example";
+    for (name, ok) in
+        [("Authorization", true), ("x-api-key", true), ("Host", false), ("content-length", false)]
+    {
+        let external =
+            json!({"mode": "External", "external": {"url": url, "headersFrom": header(name)}});
+        let remote = json!({"remote": {"url": url, "headersFrom": header(name)}});
+        for (kind, spec, block) in
+            [(Kind::ModelAPI, external, "external"), (Kind::MCPServer, remote, "remote")]
+        {
+            let refused = vec![(format!("/spec/{block}/headersFrom/0/name"), code::RULE)];
+            let expected = if ok { vec![] } else { refused };
+            assert_eq!(findings(kind, spec), expected, "{name}");
+        }
+    }
+    let key = json!({"name": "c", "key": "config.yaml"});
+    for (proxy, at) in [
+        (json!({"configYaml": {"inline": "model_list: []"}, "models": ["a"]}), None),
+        (json!({"configYaml": {"configMapKeyRef": key}}), None),
+        (json!({"configYaml": {"secretKeyRef": key}}), None),
+        (json!({"configYaml": {}}), Some("/spec/proxy/configYaml")),
+        (
+            json!({"configYaml": {"inline": "a: b", "secretKeyRef": key}}),
+            Some("/spec/proxy/configYaml"),
+        ),
+        (
+            json!({"configYaml": {"inline": "a: b"}, "provider": "openai"}),
+            Some("/spec/proxy/provider"),
+        ),
+    ] {
+        let spec = json!({"mode": "Proxy", "proxy": proxy});
+        let expected: Vec<_> = at.map(|at| (at.to_owned(), code::RULE)).into_iter().collect();
+        assert_eq!(findings(Kind::ModelAPI, spec.clone()), expected, "{spec}");
+    }
 }

@@ -2,89 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::super::fixtures::{agent, defaults, ready};
 use super::*;
 use crate::controllers::workload::pod_template::assert_restricted;
-
-fn defaults() -> Defaults {
-    Defaults::for_tests()
-}
-
-fn agent(name: &str, spec: Value) -> Agent {
-    let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "spec": spec,
-        "metadata": {"name": name, "namespace": "team", "uid": "u1", "annotations": {"convoke.dev/commit": "abc", "convoke.dev/source": "a.yaml:3"}}});
-    serde_json::from_value(object).expect("agent")
-}
-
-fn ready() -> Resolved {
-    Resolved {
-        model_url: Some("https://m.example/v1".into()),
-        model: Some("gpt".into()),
-        mcp_servers: vec![("web-search".into(), Some("https://s.example/mcp".into()))],
-        peers: vec![("missing".into(), false), ("writer".into(), true)],
-        wired: vec!["writer".into()],
-        image: Some("agent:1".into()),
-        ..Resolved::default()
-    }
-}
 
 fn spec() -> Value {
     json!({"modelAPI": {"name": "m"}, "description": "helps", "config": {"instructions": "Say $(HOME) {{x}}\nbye", "env": [{"name": "A", "value": "config"}, {"name": "B", "value": "config"}]},
         "env": [{"name": "B", "value": "env"}, {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]})
-}
-
-fn env(children: &Children) -> Vec<(String, Option<String>)> {
-    let deployment = children.deployment.get().expect("deployment");
-    let pod = deployment.spec.as_ref().and_then(|s| s.template.spec.as_ref()).expect("pod");
-    pod.containers[0].env.iter().flatten().map(|v| (v.name.clone(), v.value.clone())).collect()
-}
-
-#[test]
-fn a2_the_environment_is_complete_sorted_and_overridable() {
-    let children = children(&agent("helper", spec()), &ready(), &defaults());
-    let expected = [
-        ("AGENT_NAME", Some("helper")),
-        ("AGENT_DESCRIPTION", Some("helps")),
-        ("AGENT_INSTRUCTIONS", Some("Say $$(HOME) {{x}}\nbye")),
-        ("AGENT_INSTRUCTIONS_FILE", Some("/etc/convoke/agent/instructions.md")),
-        ("AGENT_CONFIG_FILE", Some("/etc/convoke/agent/config.json")),
-        ("HOME", Some("/tmp")),
-        ("MODEL_API_URL", Some("https://m.example/v1")),
-        ("MODEL_NAME", Some("gpt")),
-        ("AGENTIC_LOOP_MAX_STEPS", Some("5")),
-        ("AGENTIC_LOOP_ENABLE_TOOLS", Some("true")),
-        ("AGENTIC_LOOP_ENABLE_DELEGATION", Some("true")),
-        ("MEMORY_ENABLED", Some("true")),
-        ("MEMORY_TYPE", Some("local")),
-        ("MEMORY_CONTEXT_LIMIT", Some("6")),
-        ("MEMORY_MAX_SESSIONS", Some("1000")),
-        ("MEMORY_MAX_SESSION_EVENTS", Some("500")),
-        ("MCP_SERVERS", Some("web-search")),
-        ("MCP_SERVER_WEB_SEARCH_URL", Some("https://s.example/mcp")),
-        ("PEER_AGENTS", Some("writer")),
-        (
-            "PEER_AGENT_WRITER_CARD_URL",
-            Some("http://agent-writer.team.svc.cluster.local:8000/.well-known/agent-card.json"),
-        ),
-        ("A", Some("config")),
-        ("B", Some("env")),
-        ("KEY", None),
-    ];
-    let expected: Vec<_> =
-        expected.iter().map(|(n, v)| ((*n).to_owned(), v.map(str::to_owned))).collect();
-    assert_eq!(env(&children), expected);
-}
-
-#[test]
-fn a2_long_instructions_are_only_in_the_file() {
-    let long = "x".repeat(MAX_INSTRUCTIONS_IN_ENV + 1);
-    let spec = json!({"modelAPI": {"name": "m"}, "config": {"instructions": long}});
-    let children = children(&agent("a", spec), &ready(), &defaults());
-    assert!(!env(&children).iter().any(|(name, _)| name == "AGENT_INSTRUCTIONS"));
-    let map = children.config_map.get().expect("map");
-    assert_eq!(
-        map.data.as_ref().expect("data")["instructions.md"].len(),
-        MAX_INSTRUCTIONS_IN_ENV + 1
-    );
 }
 
 #[test]
@@ -132,21 +56,50 @@ fn a3_only_the_first_deployment_waits() {
 
 #[test]
 fn a4_probes_and_their_overrides() {
-    let spec =
-        json!({"modelAPI": {"name": "m"}, "healthCheck": {"path": "/alive", "intervalSeconds": 7}});
-    let children = children(&agent("a", spec), &ready(), &defaults());
-    let deployment =
-        serde_json::to_value(children.deployment.get().expect("deployment")).expect("json");
-    let main = &deployment["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(main["livenessProbe"]["httpGet"], json!({"path": "/alive", "port": 8000}));
-    assert_eq!(main["readinessProbe"]["periodSeconds"], 7);
-    assert_eq!(
-        (
-            &main["livenessProbe"]["initialDelaySeconds"],
-            &main["readinessProbe"]["initialDelaySeconds"]
-        ),
-        (&json!(30), &json!(10))
-    );
+    let probes = |health: Value| {
+        let spec = json!({"modelAPI": {"name": "m"}, "healthCheck": health});
+        let children = children(&agent("a", spec), &ready(), &defaults());
+        let deployment = serde_json::to_value(children.deployment.get()).expect("json");
+        let main = deployment["spec"]["template"]["spec"]["containers"][0].clone();
+        ["startupProbe", "livenessProbe", "readinessProbe"].map(|probe| {
+            let probe = &main[probe];
+            assert_eq!(probe["initialDelaySeconds"], Value::Null);
+            format!(
+                "{} {} {}",
+                probe["httpGet"]["path"], probe["periodSeconds"], probe["failureThreshold"]
+            )
+        })
+    };
+    let usual = ["\"/health\" 1 120", "\"/health\" 10 3", "\"/ready\" 5 3"];
+    assert_eq!(probes(json!({})), usual);
+    let over = json!({"path": "/alive", "intervalSeconds": 7, "startupSeconds": 30});
+    assert_eq!(probes(over), ["\"/alive\" 1 30", "\"/alive\" 7 3", "\"/alive\" 7 3"]);
+}
+
+#[test]
+fn a8_pods_that_remember_apart_get_their_clients_by_address() {
+    let affinity = |memory: Value, replicas: Value| {
+        let spec =
+            json!({"modelAPI": {"name": "m"}, "replicas": replicas, "config": {"memory": memory}});
+        let agent = agent("a", spec);
+        let children = children(&agent, &ready(), &defaults());
+        let service =
+            children.service.get().and_then(|service| service.spec.clone()).expect("spec");
+        (separate_memories(&agent), service.session_affinity)
+    };
+    let redis = json!({"type": "Redis", "redis": {"urlFrom": {"secretKeyRef": {"name": "r", "key": "url"}}}});
+    assert_eq!(affinity(json!({}), json!(2)), (Some(2), Some("ClientIP".into())));
+    assert_eq!(affinity(json!({}), json!(1)), (None, None));
+    assert_eq!(affinity(json!({"enabled": false}), json!(2)), (None, None));
+    assert_eq!(affinity(redis, json!(2)), (None, None));
+    let with_hash = |replicas: i32| {
+        let spec = json!({"modelAPI": {"name": "m"}, "replicas": replicas});
+        let service = children(&agent("a", spec), &ready(), &defaults()).service;
+        service.get().and_then(|service| service.metadata.annotations.clone()).expect("annotations")
+    };
+    assert_ne!(with_hash(1), with_hash(2), "so that it is written");
+    let suspended = json!({"modelAPI": {"name": "m"}, "replicas": 2, "suspend": true});
+    assert_eq!(separate_memories(&agent("a", suspended)), None);
 }
 
 #[test]
@@ -204,61 +157,6 @@ fn a1_the_deployment_of_a_minimal_agent() {
     let children = children(&agent("a", json!({"modelAPI": {"name": "m"}})), &ready(), &defaults());
     let deployment = children.deployment.get().expect("deployment");
     insta::assert_snapshot!(serde_json::to_string_pretty(deployment).expect("JSON"));
-}
-
-/// What a kubelet makes of a value: `k8s.io/kubernetes/third_party/forked/golang/expansion`, with no variable known.
-fn expanded(value: &str) -> String {
-    let mut out = String::new();
-    let mut rest = value;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        rest = if let Some(after) = after.strip_prefix('$') {
-            out.push('$');
-            after
-        } else if let Some((name, after)) =
-            after.strip_prefix('(').and_then(|text| text.split_once(')'))
-        {
-            out.push_str(&format!("<value of {name}>"));
-            after
-        } else {
-            out.push('$');
-            after
-        };
-    }
-    out + rest
-}
-
-#[test]
-fn a2_what_git_says_reaches_the_pod_as_it_is() {
-    assert_eq!(expanded("$(X) $$(X) $y $"), "<value of X> $(X) $y $");
-    for text in ["$(HOME)", "$$(HOME)", "$$$(HOME)", "$$x$$", "costs $5", "$", "$$", "$(", ""] {
-        let written = literal("X", text).value.expect("value");
-        assert_eq!(expanded(&written), text);
-        assert_eq!(crate::controllers::workload::pod_template::unescaped(&written), text);
-    }
-    let told = agent("a", json!({"modelAPI": {"name": "m"}, "description": "$(MODEL_API_URL)"}));
-    let env = env(&children(&told, &ready(), &defaults()));
-    let description = env.iter().find(|(name, _)| name == "AGENT_DESCRIPTION").expect("variable");
-    assert_eq!(description.1.as_deref(), Some("$$(MODEL_API_URL)"));
-}
-
-#[test]
-fn a2_the_model_of_the_spec_wins_over_config_env_and_a_reference_stays_one() {
-    let of = |resolved: &Resolved, config: Value| {
-        let spec = json!({"modelAPI": {"name": "m"}, "config": {"env": [config]}});
-        let children = children(&agent("a", spec), resolved, &defaults());
-        let deployment = serde_json::to_value(children.deployment.get()).expect("JSON");
-        let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
-        let named = env.as_array().expect("env").iter().filter(|v| v["name"] == "MODEL_NAME");
-        named.cloned().collect::<Vec<_>>()
-    };
-    let literal = json!({"name": "MODEL_NAME", "value": "other"});
-    assert_eq!(of(&ready(), literal), [json!({"name": "MODEL_NAME", "value": "gpt"})]);
-    let from = json!({"secretKeyRef": {"name": "s", "key": "k"}});
-    let unknown = Resolved { model: None, ..ready() };
-    let reference = json!({"name": "MODEL_NAME", "valueFrom": from});
-    assert_eq!(of(&unknown, reference.clone()), [reference]);
 }
 
 #[test]

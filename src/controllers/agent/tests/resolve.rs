@@ -127,7 +127,8 @@ fn a3_addresses_are_known_before_anything_is_ready() {
     assert_eq!(resolved.model_url.as_deref(), Some(url));
     assert_eq!(resolved.model.as_deref(), Some("gpt-5"), "the ModelAPI's only model");
     let tools = "http://mcpserver-s.team.svc.cluster.local:8000/mcp";
-    assert_eq!(resolved.mcp_servers, [("s".to_owned(), Some(tools.to_owned()))]);
+    let server = Server { name: "s".into(), url: Some(tools.into()), headers: Vec::new() };
+    assert_eq!(resolved.mcp_servers, [server]);
     assert_eq!(resolved.waiting_for, ["ModelAPI m (not ready)", "MCPServer s (not ready)"]);
 }
 
@@ -138,7 +139,7 @@ fn a3_a11_an_address_is_told_only_while_its_service_is_its_own() {
     world.unserve("modelapi-m");
     world.unserve("mcpserver-s");
     let resolved = world.resolve(&agent);
-    assert_eq!((&resolved.model_url, &resolved.mcp_servers[0].1), (&None, &None));
+    assert_eq!((&resolved.model_url, &resolved.mcp_servers[0].url), (&None, &None));
     assert_eq!(resolved.waiting_for, ["ModelAPI m (not ready)", "MCPServer s (not ready)"]);
     // Ready or not: what it says may be older than the loss.
     let mut ready = object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {}}));
@@ -198,6 +199,64 @@ fn a3_a_later_loss_replaces_no_pods() {
     let resolved = world.resolve(&agent);
     assert_eq!(resolved.waiting_for, ["ModelAPI m (missing)", "MCPServer s (missing)"]);
     assert_eq!(world.deploy(&agent), before);
+}
+
+#[test]
+fn a2_an_address_is_one_to_which_v1_is_appended() {
+    for (url, base) in [
+        ("https://m.example/v1", "https://m.example"),
+        ("https://m.example/v1/", "https://m.example"),
+        ("https://m.example/openai/v1", "https://m.example/openai"),
+        ("https://m.example//v1", "https://m.example"),
+        ("https://m.example", "https://m.example"),
+        ("https://m.example/", "https://m.example"),
+        ("https://m.example/v1beta", "https://m.example/v1beta"),
+        ("http://v1", "http://v1"),
+    ] {
+        assert_eq!(base_url(url), base, "{url}");
+    }
+}
+
+#[test]
+fn a3_headers_of_a_model_and_a_tool_that_are_away_stay_what_the_pods_were_told() {
+    let world = World::new();
+    let header =
+        |name: &str, key: &str| json!({"name": name, "secretKeyRef": {"name": "s", "key": key}});
+    let headers = json!([header("X-Org", "org"), header("Authorization", "key")]);
+    let external = json!({"mode": "External", "external": {"url": "https://m.example/v1", "headersFrom": headers}});
+    let remote = json!({"remote": {"url": "https://t.example/mcp", "headersFrom": headers}});
+    put(&world.stores.model_apis, object("ModelAPI", "m", external));
+    put(&world.stores.mcp_servers, object("MCPServer", "s", remote));
+    let agent = world.agent(spec());
+    let resolved = world.resolve(&agent);
+    let names = |headers: &[HeaderFrom]| {
+        headers.iter().map(|header| header.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(resolved.model_url.as_deref(), Some("https://m.example"));
+    assert_eq!(names(&resolved.model_headers), ["X-Org", "Authorization"]);
+    assert_eq!(resolved.mcp_servers[0].headers, resolved.model_headers);
+
+    let before = world.deploy(&agent);
+    world.stores.model_apis.deleted(&Key::new("team", "m"), "u-m");
+    world.stores.mcp_servers.deleted(&Key::new("team", "s"), "u-s");
+    let away = world.resolve(&agent);
+    assert_eq!(away.model_headers, resolved.model_headers);
+    assert_eq!(away.mcp_servers, resolved.mcp_servers);
+    assert_eq!(world.deploy(&agent), before);
+}
+
+#[test]
+fn a3_a_later_loss_replaces_no_pods_that_read_their_files_again() {
+    let world = World::new();
+    let mut hot = spec();
+    hot["config"] = json!({"reload": "Hot"});
+    let agent = world.agent(hot);
+    let children = || desired::children(&agent, &world.resolve(&agent), &world.defaults);
+    let (before, deployed) = (children(), world.deploy(&agent));
+    world.stores.model_apis.deleted(&Key::new("team", "m"), "u-m");
+    world.stores.mcp_servers.deleted(&Key::new("team", "s"), "u-s");
+    assert_eq!(children().config_map, before.config_map, "the model stays, too");
+    assert_eq!(world.deploy(&agent), deployed);
 }
 
 #[test]

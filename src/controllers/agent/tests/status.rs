@@ -219,3 +219,27 @@ fn a13_what_may_not_be_read_holds_a_spec_back_and_is_not_called_ready() {
     assert_eq!(shown(&later, "Available").map(|c| c.0), Some("True"));
     assert_eq!(shown(&later, "InputsFollowed"), Some(("False", "NotAllowed")));
 }
+
+#[test]
+fn a8_pods_that_remember_apart_are_told_only_while_there_are_several() {
+    let told = |agent: &Agent| {
+        let status = of(agent, &resolved(), &available());
+        let found = status.conditions.iter().find(|c| c.type_ == "SessionsShared").cloned();
+        (status, found.map(|c| (c.status, c.reason, c.message)))
+    };
+    let mut several = agent(json!({"modelAPI": {"name": "m"}, "replicas": 3}));
+    let (status, found) = told(&several);
+    let (state, reason, message) = found.expect("condition");
+    assert_eq!((state.as_str(), reason.as_str()), ("False", "LocalMemory"));
+    assert!(message.starts_with("each of 3 pods") && message.contains("Redis"), "{message}");
+    assert_eq!(status.phase, Some(Phase::Ready), "they answer all the same");
+    // It goes with its cause.
+    several.status = Some(status);
+    several.spec.replicas = Some(1);
+    assert_eq!(told(&several).1, None);
+    let redis = json!({"type": "Redis", "redis": {"urlFrom": {"secretKeyRef": {"name": "r", "key": "url"}}}});
+    for memory in [json!({"enabled": false}), redis] {
+        let spec = json!({"modelAPI": {"name": "m"}, "replicas": 3, "config": {"memory": memory}});
+        assert_eq!(told(&agent(spec)).1, None);
+    }
+}

@@ -147,6 +147,47 @@ fn t1_npm_packages_run_their_program() {
 }
 
 #[test]
+fn t1_a_program_of_another_name_gets_its_arguments_as_they_are() {
+    let args = json!(["--root", "$(HOME)/x; rm -rf /", ""]);
+    let command = |registry: &str, transport: &str| {
+        let package = json!({"registry": registry, "name": "@scope/server", "program": "serve", "args": args});
+        let pod = pod(json!({"package": package, "transport": transport}));
+        let installs = pod["initContainers"].as_array().expect("list").len();
+        (pod["containers"][0]["command"].as_array().expect("command").clone(), installs)
+    };
+    let rest = |program: &str| {
+        let words = json!([program, "--root", "$$(HOME)/x; rm -rf /", ""]);
+        words.as_array().expect("list").clone()
+    };
+    let (node, python) = ("/packages/node_modules/.bin/serve", "/packages/bin/serve");
+    assert_eq!(command("Npm", "StreamableHTTP"), (rest(node), 1));
+    assert_eq!(command("PyPI", "StreamableHTTP"), (rest(python), 1));
+    let (bridged, installs) = command("PyPI", "Stdio");
+    assert_eq!((&bridged[6..], installs), (&rest(python)[..], 2));
+    // The bridge of Node packages is a script: nothing more is installed.
+    let (bridged, installs) = command("Npm", "Stdio");
+    assert_eq!((&bridged[5..], installs), (&rest(node)[..], 1));
+    assert_eq!((&bridged[0], &bridged[1]), (&json!("node"), &json!("-e")));
+    assert_eq!((&bridged[3], &bridged[4]), (&json!("--"), &json!("8000")));
+    let script = bridged[2].as_str().expect("script");
+    assert_eq!(
+        script.replace("$$", "$"),
+        include_str!("../bridge.js"),
+        "Kubernetes expands $(NAME)"
+    );
+}
+
+#[test]
+fn t6_headers_are_those_of_the_spec() {
+    let key = json!({"name": "s", "key": "k"});
+    let remote = json!({"url": "https://t.example/mcp", "headersFrom": [{"name": "Authorization", "secretKeyRef": key}]});
+    let names =
+        |server: &MCPServer| headers(server).iter().map(|h| h.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&server(json!({"remote": remote}))), ["Authorization"]);
+    assert_eq!(names(&server(json!({"image": "i"}))), [""; 0]);
+}
+
+#[test]
 fn t2_tools_are_a_variable_on_the_agent_image() {
     let pod = pod(json!({"toolsString": "def f(): return '$(HOME)'"}));
     assert_eq!(pod["containers"][0]["image"], "agent:1");
@@ -163,10 +204,9 @@ fn t3_t4_service_and_readiness_by_connection() {
     let ports = children.service.get().and_then(|s| s.spec.as_ref()?.ports.clone()).expect("ports");
     assert_eq!(ports.iter().map(|p| p.port).collect::<Vec<_>>(), [8000, 80]);
     let pod = serde_json::to_value(children.deployment.get()).expect("json");
-    assert_eq!(
-        pod["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["tcpSocket"]["port"],
-        8000
-    );
+    let main = &pod["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(main["readinessProbe"]["tcpSocket"]["port"], 8000);
+    assert_eq!(main["startupProbe"]["failureThreshold"], 300);
 }
 
 #[test]

@@ -48,6 +48,63 @@ fn m1_values_are_quoted_by_the_serializer() {
 }
 
 #[test]
+fn m1_a_configuration_of_its_own_is_mounted_as_it_is() {
+    let key = json!({"name": "litellm", "key": "prod.yaml"});
+    let of = |config: Value| {
+        let proxy = json!({"models": ["gpt"], "configYaml": config,
+            "apiKeyFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
+        let api = api(json!({"mode": "Proxy", "proxy": proxy}));
+        let children = children(&api, &defaults());
+        assert_restricted(children.deployment.get().expect("deployment"));
+        let pod = serde_json::to_value(children.deployment.get()).expect("JSON");
+        let pod = pod["spec"]["template"]["spec"].clone();
+        let env = pod["containers"][0]["env"].as_array().expect("env");
+        assert!(env.iter().any(|var| var["name"] == "PROXY_API_KEY"), "the file may name it");
+        assert_eq!(models(&api), ["gpt"], "still what is served");
+        (children.config_map, pod["volumes"][1].clone())
+    };
+    let text = "# $(HOME)\nmodel_list: []\n";
+    let (map, volume) = of(json!({"inline": text}));
+    let map = map.get().expect("ConfigMap");
+    assert_eq!(map.data.as_ref().expect("data")["config.yaml"], text);
+    assert_eq!(volume["configMap"]["name"].as_str(), map.metadata.name.as_deref());
+
+    let items = json!([{"key": "prod.yaml", "path": "config.yaml"}]);
+    let (map, volume) = of(json!({"configMapKeyRef": key}));
+    assert_eq!(map, Wanted::Remove);
+    assert_eq!(volume["configMap"], json!({"name": "litellm", "items": items}));
+    let (map, volume) = of(json!({"secretKeyRef": key}));
+    assert_eq!(map, Wanted::Remove);
+    assert_eq!(volume["secret"], json!({"secretName": "litellm", "items": items}));
+}
+
+#[test]
+fn m1_m4_what_a_configuration_of_its_own_serves_is_not_known_unless_it_is_said() {
+    let served = |proxy: Value| models(&api(json!({"mode": "Proxy", "proxy": proxy})));
+    assert_eq!(served(json!({})), ["*"]);
+    assert_eq!(served(json!({"configYaml": {"inline": "model_list: []"}})), [""; 0]);
+}
+
+#[test]
+fn a4_m1_m2_servers_have_time_to_start() {
+    let budget = |spec: Value| {
+        let children = children(&api(spec), &defaults());
+        let pod = serde_json::to_value(children.deployment.get()).expect("JSON");
+        let main = &pod["spec"]["template"]["spec"]["containers"][0];
+        let [startup, liveness] = [&main["startupProbe"], &main["livenessProbe"]];
+        assert_eq!(
+            (&startup["periodSeconds"], &liveness["periodSeconds"]),
+            (&json!(1), &json!(10))
+        );
+        (startup["httpGet"]["path"].clone(), startup["failureThreshold"].clone())
+    };
+    let proxy = json!({"mode": "Proxy", "proxy": {}});
+    assert_eq!(budget(proxy), (json!("/health/liveliness"), json!(300)));
+    let hosted = json!({"mode": "Hosted", "hosted": {"model": "m"}});
+    assert_eq!(budget(hosted), (json!("/"), json!(120)));
+}
+
+#[test]
 fn m2_a_hosted_model_is_pulled_before_the_server_starts_and_is_no_part_of_a_script() {
     let api = api(
         json!({"mode": "Hosted", "hosted": {"model": "smollm2:135m", "storage": {"claimName": "weights"}}}),

@@ -26,10 +26,56 @@ fn a6_a_given_request_gets_no_limit() {
 fn a4_a_probe_ends_in_time() {
     let timeouts = |given| {
         let over = HealthCheck { timeout_seconds: given, ..HealthCheck::default() };
-        http_probe("/health", 8000, 0, 10, Some(&over)).timeout_seconds
+        let mut container = Container::default();
+        http_probes(Some(&over)).watch(&mut container);
+        probes(&container).map(|probe| probe.timeout_seconds)
     };
-    assert_eq!((timeouts(None), timeouts(Some(9))), (Some(5), Some(9)));
-    assert_eq!(tcp_probe(8000, 5, 5).timeout_seconds, Some(3));
+    assert_eq!((timeouts(None), timeouts(Some(9))), ([Some(5); 3], [Some(9); 3]));
+    let mut container = Container::default();
+    watch_port(&mut container, 8000, 300);
+    assert_eq!(probes(&container).map(|probe| probe.timeout_seconds), [Some(3); 3]);
+}
+
+fn http_probes(over: Option<&HealthCheck>) -> HttpProbes<'_> {
+    HttpProbes { port: 8000, alive: "/health", ready: "/ready", startup_seconds: 120, over }
+}
+
+/// Startup, liveness, readiness.
+fn probes(container: &Container) -> [&Probe; 3] {
+    let Container { startup_probe, liveness_probe, readiness_probe, .. } = container;
+    [startup_probe, liveness_probe, readiness_probe]
+        .map(|probe| probe.as_ref().expect("all three probes"))
+}
+
+/// Path, period and failures that count of the three probes. None of them waits before it begins.
+fn shown(container: &Container) -> [(&str, i32, i32); 3] {
+    probes(container).map(|probe| {
+        assert_eq!(probe.initial_delay_seconds, None);
+        let path = probe.http_get.as_ref().and_then(|get| get.path.as_deref());
+        let (period, failures) = (probe.period_seconds, probe.failure_threshold);
+        (path.unwrap_or("TCP"), period.expect("period"), failures.expect("failures"))
+    })
+}
+
+#[test]
+fn a4_a_start_has_a_budget_and_afterwards_no_probe_waits() {
+    let mut container = Container::default();
+    http_probes(None).watch(&mut container);
+    let expected = [("/health", 1, 120), ("/health", 10, 3), ("/ready", 5, 3)];
+    assert_eq!(shown(&container), expected);
+
+    let over = HealthCheck {
+        path: Some("/up".into()),
+        interval_seconds: Some(7),
+        failure_threshold: Some(4),
+        startup_seconds: Some(30),
+        timeout_seconds: None,
+    };
+    http_probes(Some(&over)).watch(&mut container);
+    assert_eq!(shown(&container), [("/up", 1, 30), ("/up", 7, 4), ("/up", 7, 4)]);
+
+    watch_port(&mut container, 8000, 300);
+    assert_eq!(shown(&container), [("TCP", 1, 300), ("TCP", 10, 3), ("TCP", 5, 3)]);
 }
 
 #[test]
