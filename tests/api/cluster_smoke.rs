@@ -49,7 +49,7 @@ async fn a_cel_rule_refuses_image_with_build_ref() {
 }
 
 #[tokio::test]
-async fn t1_stdio_is_for_packages_from_pypi_on_the_api_server_too() {
+async fn t1_stdio_is_for_packages_on_the_api_server_too() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("stdio").await;
     let servers: Api<MCPServer> = Api::namespaced(cluster.client().await, &namespace);
@@ -61,10 +61,11 @@ async fn t1_stdio_is_for_packages_from_pypi_on_the_api_server_too() {
         }))
         .expect("an MCPServer")
     };
-    let pypi = json!({"package": {"registry": "PyPI", "name": "x"}});
-    servers.create(&PostParams::default(), &with("good", pypi)).await.expect("created");
+    for (name, registry) in [("python", "PyPI"), ("node", "Npm")] {
+        let package = json!({"package": {"registry": registry, "name": "x"}});
+        servers.create(&PostParams::default(), &with(name, package)).await.expect("created");
+    }
     for spec in [
-        json!({"package": {"registry": "Npm", "name": "x"}}),
         json!({"image": "tools:1"}),
         json!({"remote": {"url": "https://tools.example/mcp"}}),
     ] {
