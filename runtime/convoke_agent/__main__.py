@@ -10,7 +10,7 @@ import sys
 import uvicorn
 
 from . import logs
-from .app import App
+from .front import Front
 
 DEFAULT_PORT = 8000
 BACKLOG = 1024
@@ -38,23 +38,25 @@ class Server(uvicorn.Server):
 
 async def serve(environment):
     """Serves until a signal comes, then ends in order."""
-    app = App(environment)
+    front = Front(environment)
     sock = listener(int(environment.get("PORT") or DEFAULT_PORT))
-    config = uvicorn.Config(app.asgi(), lifespan="off", log_config=None, access_log=False, server_header=False, ws="none")
+    config = uvicorn.Config(front, lifespan="off", log_config=None, access_log=False, server_header=False, ws="none")
     config.timeout_graceful_shutdown = STOP_SECONDS + FLUSH_SECONDS
+    # It imports: before the other thread does.
+    config.load()
     server = Server(config)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    loading = app.load()
+    loading = front.load()
     # An agent that cannot load ends, with the reason.
     loading.add_done_callback(lambda _: stop.set() if not loading.cancelled() and loading.exception() else None)
     logs.say("listening", port=sock.getsockname()[1])
     await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
     # The socket closes first, so that nobody new comes.
     server.should_exit = True
-    await app.stop(STOP_SECONDS)
+    await front.stop(STOP_SECONDS)
     await serving
     if loading.done() and not loading.cancelled():
         loading.result()

@@ -1,18 +1,22 @@
 """The HTTP interface: which path leads where, and what is refused before anybody looks at it."""
 
-import asyncio
-import importlib
 import json
 
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from . import limits, logs, traces
+from . import card, chat, history, limits, logs, traces
+from .a2a_handler import Handler
 from .errors import Failure, openai_body
+from .service import Service
 
+__all__ = ("App", "Service")
+
+STREAM_GRACE_SECONDS = 20
 # A2A errors of JSON-RPC for what is refused here.
 RPC_CODES = {"bad_request": -32700, "request_too_large": -32600, "unsupported_media_type": -32005}
 # Names of methods are A2A 1.0's; those of 0.3 have a slash.
@@ -20,16 +24,15 @@ VERSION_HEADER = b"a2a-version"
 
 
 class App:
-    """The interface of one agent. What needs much is loaded after it answers /health."""
+    """The interface of one agent."""
 
-    def __init__(self, environment):
-        self._environment = environment
-        self._service = None
-        self._dispatcher = None
-        self._chat = None
-        self._card = None
-        self._loading = None
+    def __init__(self, service, environment):
+        self._service = service
         self._port = environment.get("PORT") or "8000"
+        # Both versions of the protocol.
+        self._dispatcher = JsonRpcDispatcher(
+            Handler(service), enable_v0_3_compat=True, shutdown_grace_period=STREAM_GRACE_SECONDS
+        )
 
     def routes(self):
         get = ["GET"]
@@ -46,7 +49,7 @@ class App:
         ]
 
     def asgi(self):
-        handlers = {HTTPException: self.http_error, Exception: self.unexpected}
+        handlers = {HTTPException: self.http_error, Failure: self.failure, Exception: self.unexpected}
         inner = Starlette(routes=self.routes(), exception_handlers=handlers)
         inner.router.redirect_slashes = False
 
@@ -57,38 +60,11 @@ class App:
 
         return app
 
-    # ---- begin and end
-
-    def load(self):
-        """Begins to load the rest, beside the requests. Gives the task."""
-        self._loading = asyncio.create_task(self._load())
-        return self._loading
-
-    async def _load(self):
-        names = ("service", "chat", "card", "a2a_routes")
-        service, chat, card, routes = [
-            await asyncio.to_thread(importlib.import_module, f"convoke_agent.{name}") for name in names
-        ]
-        started = service.Service(self._environment)
-        await started.start()
-        self._chat, self._card = chat, card
-        self._dispatcher = routes.dispatcher(started)
-        self._service = started
-        logs.say("the agent serves", ready=started.state() is None)
-
-    async def stop(self, seconds):
-        """Ends what runs, within these seconds."""
-        if self._service is None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
-            return
-        await self._service.stop(seconds)
-
-    def loaded(self):
-        """The service. Raises Failure before it is there."""
-        if self._service is None:
-            raise Failure("not_ready", "the agent starts")
-        return self._service
+    def _snapshot(self):
+        """What the agent is now. Raises Failure where its settings are bad."""
+        if self._service.snapshot is None:
+            raise Failure("not_ready", self._service.problem)
+        return self._service.snapshot
 
     # ---- what it answers
 
@@ -96,59 +72,35 @@ class App:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request):
-        try:
-            body = self.loaded().ready_body()
-        except Failure as failure:
-            body = {"status": "not ready", "reason": failure.message}
+        body = self._service.ready_body()
         return JSONResponse(body, 200 if body["reason"] is None else 503)
 
     def _card_of(self, request):
-        service = self.loaded()
-        if service.snapshot is None:
-            raise Failure("not_ready", service.problem)
+        snapshot = self._snapshot()
         host = request.headers.get("host", "")
-        if not self._card.HOST.fullmatch(host):
+        if not card.HOST.fullmatch(host):
             host = f"localhost:{self._port}"
-        return self._card.card_of(service.snapshot.settings, service.snapshot.servers, f"http://{host}/")
+        return card.card_of(snapshot.settings, snapshot.servers, f"http://{host}/")
 
     async def card(self, request):
-        return await self._plain(lambda: self._card.both_shapes(self._card_of(request)))
+        return JSONResponse(card.both_shapes(self._card_of(request)))
 
     async def old_card(self, request):
-        return await self._plain(lambda: self._card.old_shape(self._card_of(request)))
-
-    async def _plain(self, value):
-        """A value as JSON, or why there is none."""
-        try:
-            return JSONResponse(value())
-        except Failure as failure:
-            return plain_error(failure)
+        return JSONResponse(card.old_shape(self._card_of(request)))
 
     async def models(self, request):
-        try:
-            snapshot = self.loaded().snapshot
-            if snapshot is None:
-                raise Failure("not_ready", self._service.problem)
-        except Failure as failure:
-            return openai_error(failure)
-        one = {"id": snapshot.settings.name, "object": "model", "created": 0, "owned_by": "convoke"}
+        one = {"id": self._snapshot().settings.name, "object": "model", "created": 0, "owned_by": "convoke"}
         return JSONResponse({"object": "list", "data": [one]})
 
     async def completions(self, request):
-        try:
-            self.loaded()
-            body = json_of(await body_of(request))
-            return await self._chat.completions(self.loaded(), request, body)
-        except Failure as failure:
-            return openai_error(failure)
+        self._snapshot()
+        return await chat.completions(self._service, request, json_of(await body_of(request)))
 
     async def rpc(self, request):
         try:
             content = await body_of(request)
             body = json_of(content)
-            self.loaded()
-            if self._service.snapshot is None:
-                raise Failure("not_ready", self._service.problem)
+            self._snapshot()
         except Failure as failure:
             error = {"code": RPC_CODES.get(failure.reason, -32603), "message": failure.message}
             error["data"] = {"reason": failure.reason}
@@ -156,30 +108,25 @@ class App:
         return await self._dispatcher.handle_requests(replayed(request, content, body))
 
     def _memory(self):
-        service = self.loaded()
-        if service.snapshot is None or not service.snapshot.settings.debug_memory_endpoints:
+        if not self._snapshot().settings.debug_memory_endpoints:
             raise HTTPException(404)
-        return service.memory
+        return self._service.memory
 
     async def sessions(self, request):
-        try:
-            return JSONResponse({"sessions": await self._memory().sessions()})
-        except Failure as failure:
-            return plain_error(failure)
+        return JSONResponse({"sessions": await self._memory().sessions()})
 
     async def session(self, request):
-        name = request.path_params["session"]
-        try:
-            memory = self._memory()
-            if not await memory.has(name):
-                raise Failure("session_not_found", "there is no such session")
-            if request.method == "DELETE":
-                await memory.forget(name)
-                return JSONResponse({"id": name, "deleted": True})
-            messages = importlib.import_module("convoke_agent.history").plain(await memory.messages(name))
-            return JSONResponse({"id": name, "messages": messages})
-        except Failure as failure:
-            return plain_error(failure)
+        name, memory = request.path_params["session"], self._memory()
+        if not await memory.has(name):
+            raise Failure("session_not_found", "there is no such session")
+        if request.method == "DELETE":
+            await memory.forget(name)
+            return JSONResponse({"id": name, "deleted": True})
+        return JSONResponse({"id": name, "messages": history.plain(await memory.messages(name))})
+
+    async def failure(self, request, failure):
+        answer = openai_error if request.url.path.startswith("/v1/") else plain_error
+        return answer(failure)
 
     async def http_error(self, request, error):
         reasons = {404: ("not_found", "there is nothing at this path"), 405: ("method_not_allowed", "the method is another")}

@@ -14,7 +14,7 @@ from .errors import TooLarge
 CONNECT_SECONDS = 10
 # How long a server is left alone after it could not be reached.
 FIRST_WAIT_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 30
+LONGEST_WAIT_SECONDS = 10
 # A listing is read again after this long: tools come and go without a sign.
 LISTING_SECONDS = 60
 ARGUMENTS_BYTES = 256 << 10
