@@ -285,12 +285,22 @@ class Handler(RequestHandler):
         task = await self._service.memory.task(task_id)
         if task is None:
             raise of.TaskNotFoundError
-        most = self._service.snapshot.settings.agentic_loop.max_seconds + LOST_SECONDS
-        if task.status.state not in tasks.ENDED and time.time() - task.status.timestamp.seconds > most:
-            live = tasks.Live(task)
-            live.fail(Failure("internal", "the process that ran the task is gone"))
+        failure = await self._fate(task)
+        if failure is not None:
+            tasks.Live(task).fail(failure)
             await self._service.memory.save_task(task)
         return task
+
+    async def _fate(self, task):
+        """Why a task that neither runs here nor ended will never end; None if it may."""
+        age = time.time() - task.status.timestamp.seconds
+        if task.status.state in peers.INTERRUPTED:
+            if age > self._service.pending_seconds and await self._service.memory.waiting(task.id) is None:
+                return Failure("approval_expired", "nobody answered in time")
+        elif task.status.state not in peers.TERMINAL:
+            if age > self._service.snapshot.settings.agentic_loop.max_seconds + LOST_SECONDS:
+                return Failure("internal", "the process that ran the task is gone")
+        return None
 
     @told
     async def on_get_task(self, params, context):

@@ -11,6 +11,7 @@ STATUS_OF = {
     "delegation_loop": 400,
     "delegation_too_deep": 400,
     "approval_invalid": 400,
+    "approval_expired": 400,
     "session_not_found": 404,
     "not_found": 404,
     "method_not_allowed": 405,

@@ -35,6 +35,7 @@ class Service:
         self.snapshot = None
         self.memory = None
         self.gate = None
+        self.pending_seconds = 0
         self.stopping = False
         self.running = set()
         self._servers = {}
@@ -52,10 +53,10 @@ class Service:
             running, waiting = _number(environment, "AGENT_MAX_RUNNING", 100), _number(environment, "AGENT_MAX_WAITING", 400)
             self.gate = limits.Gate(int(running), int(waiting))
             self._tool_seconds = _number(environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
-            pending_seconds = _number(environment, "AGENT_APPROVAL_SECONDS", 600)
+            self.pending_seconds = _number(environment, "AGENT_APPROVAL_SECONDS", 600)
             self._files = read_files(environment)
             settings = settings_of(self._files, environment)
-            self._start_memory(settings, pending_seconds)
+            self._start_memory(settings)
         except (BadSettings, OSError) as error:
             self.problem = str(error)
             logs.warn("the configuration is bad", error=self.problem)
@@ -67,14 +68,14 @@ class Service:
         if settings.reload == "Hot":
             self._tasks.append(asyncio.create_task(self._watch_files()))
 
-    def _start_memory(self, settings, pending_seconds):
+    def _start_memory(self, settings):
         if not settings.memory.enabled or settings.memory.type == "Local":
-            self.memory = Local(settings.memory, pending_seconds)
+            self.memory = Local(settings.memory, self.pending_seconds)
             return
         shared = importlib.import_module("convoke_agent.shared_memory")
         name = ":".join(filter(None, (self.environment.get("AGENT_NAMESPACE"), settings.name)))
         try:
-            self.memory = shared.Shared(settings.memory, pending_seconds, self.environment["MEMORY_REDIS_URL"], name)
+            self.memory = shared.Shared(settings.memory, self.pending_seconds, self.environment["MEMORY_REDIS_URL"], name)
         except ValueError:
             raise BadSettings(["MEMORY_REDIS_URL: it is not a URL of Redis"]) from None
 
