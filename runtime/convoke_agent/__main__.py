@@ -63,6 +63,8 @@ async def serve(environment):
 
 
 def main():
+    # The spans of this library quote errors, and errors quote requests.
+    os.environ["OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"] = "false"
     environment = dict(os.environ)
     logs.start(plain=environment.get("AGENT_LOG_FORMAT") == "plain")
     try:

@@ -6,6 +6,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 QUIET = ("/health", "/ready")
+KNOWN = ("", "v1", ".well-known", "memory")
 HEADERS = (b"traceparent", b"tracestate")
 
 
@@ -18,8 +19,9 @@ def of_request(scope):
     carrier = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in HEADERS}
     token = context.attach(TraceContextTextMapPropagator().extract(carrier))
     try:
-        # The path of a session names it: only the route's beginning goes into the span.
-        name = f"{scope['method']} /{scope['path'].split('/')[1]}"
+        # A path may name a session or be anybody's text: only a known beginning goes into the span.
+        first = scope["path"].split("/")[1]
+        name = f"{scope['method']} /{first if first in KNOWN else '*'}"
         with trace.get_tracer("convoke_agent").start_as_current_span(name, kind=trace.SpanKind.SERVER):
             yield
     finally:
