@@ -1,1 +1,1 @@
-"""The agent that runs where no other image is named: it answers probes and describes itself, and thinks nothing."""
+"""The default agent: a model's loop with tools and peers, served as A2A and as OpenAI chat completions."""

@@ -1,91 +1,77 @@
-"""Serves on port 8000 until SIGTERM. Standard library only.
+"""Serves on port 8000 ($PORT) until SIGTERM. docs/agent-runtime.md says what."""
 
-    GET  /health                        the process runs
-    GET  /ready                         it takes requests
-    GET  /.well-known/agent-card.json   who it is, for its peers (A2A 0.3)
-    else                                501: it asks no model
-
-What Convoke's operator tells it: AGENT_NAME, AGENT_DESCRIPTION. PORT is for those who run it by hand.
-"""
-
-import json
+import asyncio
+import contextlib
 import os
-import re
 import signal
+import socket
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import uvicorn
+
+from . import logs
+from .front import Front
 
 DEFAULT_PORT = 8000
-CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-# What a caller may say this agent is called; it goes into the card.
-HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:]{2,45}\](:[0-9]{1,5})?")
-SOCKET_SECONDS = 30
+BACKLOG = 1024
+# What runs may end within this long after SIGTERM.
+STOP_SECONDS = 20
+# Answers that are written when the last request ends.
+FLUSH_SECONDS = 2
 
 
-def card(environment, host):
-    """The A2A card of this agent, as it is reached under `host`."""
-    name = environment.get("AGENT_NAME") or "agent"
-    return {
-        "protocolVersion": "0.3.0",
-        "name": name,
-        "description": environment.get("AGENT_DESCRIPTION") or f"The agent {name}.",
-        "url": f"http://{host}/",
-        "version": "0.1.0",
-        "capabilities": {"streaming": False, "pushNotifications": False},
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [],
-    }
+def listener(port):
+    """A socket for all addresses, of IPv6 and IPv4 where there are both."""
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):
+            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=BACKLOG)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class Server(uvicorn.Server):
+    """The server, with signals handled below."""
 
-    timeout = SOCKET_SECONDS
-    environment = os.environ
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield
 
-    def do_GET(self):
-        path = self.path.partition("?")[0]
-        if path in ("/health", "/ready"):
-            self.answer(200, {"status": "ok"})
-        elif path in CARD_PATHS:
-            host = self.headers.get("Host", "")
-            if not HOST.fullmatch(host):
-                host = "localhost:%d" % self.server.server_port
-            self.answer(200, card(self.environment, host))
-        else:
-            self.refuse()
 
-    def do_POST(self):
-        self.refuse()
-
-    do_PUT = do_DELETE = do_PATCH = do_POST
-
-    def refuse(self):
-        # The body is not read: the connection cannot go on.
-        self.close_connection = True
-        self.answer(501, {"error": "this image answers probes and describes itself; it asks no model"})
-
-    def answer(self, status, body):
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        """Probes come every few seconds: keep them out of the log."""
+async def serve(environment):
+    """Serves until a signal comes, then ends in order."""
+    front = Front(environment)
+    sock = listener(int(environment.get("PORT") or DEFAULT_PORT))
+    config = uvicorn.Config(front, lifespan="off", log_config=None, access_log=False, server_header=False, ws="none")
+    config.timeout_graceful_shutdown = STOP_SECONDS + FLUSH_SECONDS
+    # It imports: before the other thread does.
+    config.load()
+    server = Server(config)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    loading = front.load()
+    # An agent that cannot load ends, with the reason.
+    loading.add_done_callback(lambda _: stop.set() if not loading.cancelled() and loading.exception() else None)
+    logs.say("listening", port=sock.getsockname()[1])
+    await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    # The socket closes first, so that nobody new comes.
+    server.should_exit = True
+    await front.stop(STOP_SECONDS)
+    await serving
+    if loading.done() and not loading.cancelled():
+        loading.result()
 
 
 def main():
-    server = ThreadingHTTPServer(("", int(os.environ.get("PORT") or DEFAULT_PORT)), Handler)
-    # The first process of a container ends by no signal that it doesn't handle. `shutdown` waits for the loop below.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
-    print(f"{os.environ.get('AGENT_NAME') or 'agent'} serves on port {server.server_port}", flush=True)
-    server.serve_forever()
+    # The spans of this library quote errors, and errors quote requests.
+    os.environ["OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"] = "false"
+    environment = dict(os.environ)
+    logs.start(plain=environment.get("AGENT_LOG_FORMAT") == "plain")
+    try:
+        asyncio.run(serve(environment))
+    except OSError as error:
+        return f"error: cannot listen: {error}"
+    return 0
 
 
 if __name__ == "__main__":

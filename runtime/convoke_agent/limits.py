@@ -1,0 +1,76 @@
+"""Bounds, and the queue before the loop."""
+
+import asyncio
+import contextlib
+
+from .errors import Failure, TooLarge
+
+MAX_BODY_BYTES = 1 << 20
+MAX_MODEL_ANSWER_BYTES = 4 << 20
+MAX_TOOL_ANSWER_BYTES = 4 << 20
+MAX_PEER_ANSWER_BYTES = 4 << 20
+MAX_CARD_BYTES = 1 << 20
+MAX_TOOL_RESULT_CHARACTERS = 64 << 10
+MAX_TOOLS_OF_A_SERVER = 500
+MAX_PATH = 8
+MAX_TASKS = 1000
+MAX_PENDING = 100
+MAX_ID_CHARACTERS = 200
+
+
+def shortened(text, most=MAX_TOOL_RESULT_CHARACTERS):
+    """The text, cut with a note where it is longer."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[cut: {len(text) - most} of {len(text)} characters are left out]"
+
+
+class Gate:
+    """At most `running` at a time; at most `waiting` wait for a place, in order."""
+
+    def __init__(self, running, waiting):
+        self._places = asyncio.Semaphore(running)
+        self._most = running + waiting
+        self.inside = 0
+
+    def enter(self):
+        """Reserves a place in the queue, or raises Failure. Each entry needs a `leave`."""
+        if self.inside >= self._most:
+            raise Failure("overloaded", "the agent has too many requests; try again later")
+        self.inside += 1
+
+    def leave(self):
+        self.inside -= 1
+
+    @contextlib.asynccontextmanager
+    async def place(self):
+        """Waits for a place to run."""
+        async with self._places:
+            yield
+
+
+def bounded_transport(http, what, most, **options):
+    """A transport of `http` (httpx or its successor) that gives up on an answer of more than `most` bytes."""
+
+    class Stream(http.AsyncByteStream):
+        def __init__(self, inner):
+            self._inner = inner
+
+        async def __aiter__(self):
+            seen = 0
+            async for chunk in self._inner:
+                seen += len(chunk)
+                if seen > most:
+                    raise TooLarge(f"the answer of {what} is larger than {most >> 20} MiB")
+                yield chunk
+
+        async def aclose(self):
+            await self._inner.aclose()
+
+    class Transport(http.AsyncHTTPTransport):
+        async def handle_async_request(self, request):
+            response = await super().handle_async_request(request)
+            response.stream = Stream(response.stream)
+            return response
+
+    return Transport(**options)

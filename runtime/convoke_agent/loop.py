@@ -1,0 +1,334 @@
+"""The loop: asks the model, runs the tools that it asks for, asks again."""
+
+import asyncio
+import dataclasses
+import hashlib
+import re
+import time
+
+import httpx2
+from a2a.types.a2a_pb2 import TaskState
+from openai import AsyncOpenAI
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDefinition, UsageLimits
+from pydantic_ai.exceptions import CallDeferred, ToolFailed
+from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets.abstract import ToolsetTool
+from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
+from pydantic_ai.usage import RunUsage
+
+from . import limits, peers
+from .errors import failure_of
+from .tool_servers import ToolError
+
+MAX_TOOL_NAME = 64
+MODEL_CONNECT_SECONDS = 10
+MODEL_RETRIES = 2
+# Steps bound the loop; how often one tool fails does not.
+TOOL_RETRIES = 1000
+# The client library wants a key; this one is not sent.
+NO_KEY = "there-is-no-key"
+NO_APPROVAL_HERE = "the call needs approval, which this interface cannot ask for"
+NO_INPUT_HERE = "the agent needs input, which this interface cannot ask for"
+
+
+@dataclasses.dataclass
+class Run:
+    """One question while it is thought about."""
+
+    snapshot: "Snapshot"
+    session: str | None = None
+    path: tuple[str, ...] = ()
+    # Whether the asker can be asked back.
+    can_pause: bool = False
+    on_text: object = None
+    usage: RunUsage = dataclasses.field(default_factory=RunUsage)
+    tools_used: list[str] = dataclasses.field(default_factory=list)
+    deadline: float = 0.0
+
+    def __post_init__(self):
+        self.deadline = time.monotonic() + self.snapshot.settings.agentic_loop.max_seconds
+
+    def remaining(self):
+        return max(self.deadline - time.monotonic(), 0.0)
+
+
+@dataclasses.dataclass
+class Answer:
+    """What the model said in the end. `turn` is the conversation's new part."""
+
+    text: str
+    turn: list
+
+
+@dataclasses.dataclass
+class Pause:
+    """The loop waits for the asker: `items` are the calls that wait, `messages` all so far, `base` those of before."""
+
+    items: list[dict]
+    messages: list
+    base: int
+    results: dict = dataclasses.field(default_factory=dict)
+
+
+def tool_name(text):
+    """A name that model APIs accept."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", text)
+    if len(name) <= MAX_TOOL_NAME:
+        return name
+    return f"{name[: MAX_TOOL_NAME - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+class Snapshot:
+    """The agent as one configuration describes it. Requests keep theirs when another comes."""
+
+    def __init__(self, settings, environment, servers, others, tool_seconds):
+        self.settings = settings
+        self.servers = servers
+        self.peers = others
+        self.tool_seconds = tool_seconds
+        self.agent = None
+        self._environment = environment
+
+    def build(self, http, capabilities):
+        """Makes the model and the agent. `http` is the client for the model API."""
+        settings = self.settings
+        base = settings.model_url.rstrip("/")
+        client = AsyncOpenAI(
+            base_url=base if base.endswith("/v1") else f"{base}/v1",
+            api_key=self._environment.get("OPENAI_API_KEY") or NO_KEY,
+            default_headers={one.name: self._environment[one.env] for one in settings.model_headers},
+            http_client=http,
+            max_retries=MODEL_RETRIES,
+        )
+        provider = OpenAICompatibleProvider(settings.model_api or "model-api", openai_client=client)
+        self.agent = Agent(
+            OpenAIChatModel(settings.model, provider=provider),
+            name=settings.name,
+            instructions=settings.instructions or None,
+            output_type=[str, DeferredToolRequests],
+            deps_type=Run,
+            toolsets=[Tools()],
+            model_settings=_model_settings(settings.model_parameters),
+            retries={"tools": TOOL_RETRIES, "output": 1},
+            capabilities=capabilities,
+        )
+
+    def tools(self):
+        """The tools by the names that the model sees: (server, MCP tool) each."""
+        if not self.settings.agentic_loop.enable_tools:
+            return {}
+        listed = [(server, tool) for server in self.servers for tool in (server.tools or {}).values()]
+        names = [tool_name(tool.name) for _, tool in listed]
+        twice = {name for name in names if names.count(name) > 1}
+        return {
+            tool_name(f"{server.name}_{tool.name}") if name in twice else name: (server, tool)
+            for name, (server, tool) in zip(names, listed, strict=True)
+        }
+
+    def delegates(self):
+        """The peers by the names of their tools."""
+        if not self.settings.agentic_loop.enable_delegation:
+            return {}
+        return {tool_name(f"delegate_to_{peer.name}"): peer for peer in self.peers}
+
+
+def model_http():
+    """The HTTP client for the model API."""
+    transport = limits.bounded_transport(httpx2, "the model API", limits.MAX_MODEL_ANSWER_BYTES)
+    timeout = httpx2.Timeout(60, connect=MODEL_CONNECT_SECONDS)
+    return httpx2.AsyncClient(transport=transport, timeout=timeout, event_hooks={"request": [_without_no_key]})
+
+
+async def _without_no_key(request):
+    if request.headers.get("Authorization") == f"Bearer {NO_KEY}":
+        del request.headers["Authorization"]
+
+
+def _model_settings(parameters):
+    plain = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty", "seed")
+    plain += ("stop_sequences", "extra_body")
+    found = {name: getattr(parameters, name) for name in plain if getattr(parameters, name) is not None}
+    return found | {"timeout": parameters.timeout_seconds}
+
+
+class Tools(AbstractToolset):
+    """Tools of servers and of peers, as the run's configuration has them."""
+
+    @property
+    def id(self):
+        return "tools"
+
+    async def get_tools(self, ctx):
+        snapshot = ctx.deps.snapshot
+        delegates = snapshot.delegates()
+        await asyncio.gather(*(peer.look() for peer in delegates.values()))
+        found = {
+            name: self._tool(name, tool.description, tool.input_schema) for name, (_, tool) in snapshot.tools().items()
+        }
+        schema = {
+            "type": "object",
+            "properties": {"message": {"type": "string", "description": "What the agent is asked, with all it must know."}},
+            "required": ["message"],
+        }
+        return found | {name: self._tool(name, peer.description(), schema) for name, peer in delegates.items()}
+
+    def _tool(self, name, description, schema):
+        definition = ToolDefinition(name=name, description=description or "", parameters_json_schema=schema, strict=False)
+        return ToolsetTool(
+            toolset=self, tool_def=definition, max_retries=TOOL_RETRIES, args_validator=TOOL_SCHEMA_VALIDATOR
+        )
+
+    async def call_tool(self, name, tool_args, ctx, tool):
+        run = ctx.deps
+        run.tools_used.append(name)
+        if not isinstance(tool_args, dict):
+            raise ToolFailed("the arguments must be a JSON object")
+        try:
+            if name in (delegates := run.snapshot.delegates()):
+                return await delegate(delegates[name], tool_args, run)
+            server, target = run.snapshot.tools()[name]
+            if server.needs_approval(target.name):
+                if not run.can_pause:
+                    raise ToolError(NO_APPROVAL_HERE)
+                item = {"kind": "tool", "server": server.name, "tool": target.name, "arguments": tool_args}
+                raise CallDeferred(metadata=item)
+            return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
+        except KeyError:
+            raise ToolFailed("the tool is not there any more") from None
+        except ToolError as error:
+            raise ToolFailed(str(error)) from None
+
+
+async def delegate(peer, arguments, run):
+    """Asks a peer. Raises ToolError, or CallDeferred where the peer asks back."""
+    message = arguments.get("message")
+    if not isinstance(message, str) or not message.strip():
+        raise ToolError("the argument `message` must be a text that is not empty")
+    path = (*run.path, run.snapshot.settings.name)
+    if peer.name in path:
+        raise ToolError(f"the agent {peer.name} waits for this answer already: asking it again would not end")
+    if len(path) > limits.MAX_PATH:
+        raise ToolError(f"the question was passed on {limits.MAX_PATH} times already: answer it here")
+    task = await asked(peer, [peers.text_part(message)], path, run)
+    if task.status.state not in peers.INTERRUPTED:
+        return peers.answer_of(task)
+    if not run.can_pause:
+        await peer.cancel(task.id)
+        raise ToolError(NO_APPROVAL_HERE if approval_in(task) else NO_INPUT_HERE)
+    raise CallDeferred(metadata=waiting_peer(peer.name, task))
+
+
+async def asked(peer, parts, path, run, of_task=None):
+    """A peer's task once it ends well or waits. Raises ToolError for one that failed."""
+    try:
+        async with asyncio.timeout(run.remaining()):
+            task = await peer.ask(parts, path, *(of_task or ()))
+    except TimeoutError:
+        raise ToolError(f"the agent {peer.name} did not answer in time") from None
+    state = task.status.state
+    if state in (TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED, TaskState.TASK_STATE_CANCELED):
+        why = limits.shortened(peers.answer_of(task), 1000)
+        raise ToolError(f"the agent {peer.name} {TaskState.Name(state)[11:].lower()}: {why}")
+    return task
+
+
+def approval_in(task):
+    """The approval that a waiting task asks for; None if it asks for something else."""
+    for data in peers.data_of(task.status.message):
+        approval = data.get("approval")
+        if isinstance(approval, dict) and isinstance(approval.get("token"), str):
+            return approval
+    return None
+
+
+def waiting_peer(name, task):
+    """What is kept of a peer that asks back."""
+    item = {"kind": "peer", "peer": name, "taskId": task.id, "contextId": task.context_id}
+    return item | {"approval": approval_in(task), "question": peers.answer_of(task)}
+
+
+async def think(run, prompt, history, paused=None):
+    """Runs the loop on a question, or on from where it paused. Gives an Answer or a Pause. Raises Failure."""
+    loop = run.snapshot.settings.agentic_loop
+    deferred = None
+    if paused is not None:
+        history, prompt = paused.messages, None
+        calls = {key: value["text"] if value["ok"] else ToolFailed(value["text"]) for key, value in paused.results.items()}
+        deferred = DeferredToolResults(calls=calls)
+    try:
+        async with asyncio.timeout(run.remaining()):
+            result = await run.snapshot.agent.run(
+                prompt,
+                message_history=history,
+                deferred_tool_results=deferred,
+                deps=run,
+                usage=run.usage,
+                usage_limits=UsageLimits(request_limit=loop.max_steps, total_tokens_limit=loop.max_tokens),
+                event_stream_handler=_text_handler if run.on_text is not None else None,
+            )
+    except Exception as error:
+        raise failure_of(error) from error
+    base = len(history) if paused is None else paused.base
+    messages = result.all_messages()
+    if isinstance(result.output, str):
+        return Answer(result.output, messages[base:])
+    requests = result.output
+    items = [{"id": call.tool_call_id} | requests.metadata[call.tool_call_id] for call in requests.calls]
+    return Pause(items, messages, base)
+
+
+async def _text_handler(ctx, events):
+    """Passes on the text of the model as it comes. Each step's text begins with `first`."""
+    first = True
+    async for event in events:
+        text = ""
+        if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+            text = event.part.content
+        elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+            text = event.delta.content_delta
+        if text:
+            await ctx.deps.on_text(text, first)
+            first = False
+
+
+async def settle(run, item, decision):
+    """Does what the asker decided about a call that waits.
+
+    Gives its result ({"ok", "text"}), or another item where a peer asks back again.
+    """
+    try:
+        if item["kind"] == "tool":
+            return {"ok": True, "text": await _run_approved(run, item, decision)}
+        peer = next((one for one in run.snapshot.peers if one.name == item["peer"]), None)
+        if peer is None:
+            raise ToolError(f"the agent {item['peer']} is not a peer any more")
+        task = await asked(
+            peer, [_reply(item, decision)], (*run.path, run.snapshot.settings.name), run, (item["taskId"], item["contextId"])
+        )
+        if task.status.state in peers.INTERRUPTED:
+            return {"id": item["id"]} | waiting_peer(peer.name, task)
+        return {"ok": True, "text": peers.answer_of(task)}
+    except ToolError as error:
+        return {"ok": False, "text": str(error)}
+
+
+def _reply(item, decision):
+    if item["approval"] is None:
+        return peers.text_part(decision["text"])
+    answer = {"token": item["approval"]["token"], "decision": decision["decision"]}
+    if decision.get("reason"):
+        answer["reason"] = decision["reason"]
+    return peers.data_part({"approval": answer})
+
+
+async def _run_approved(run, item, decision):
+    if decision["decision"] != "approve":
+        reason = decision.get("reason")
+        raise ToolError("the user denied the call" + (f": {reason}" if reason else ""))
+    server = next((one for one in run.snapshot.servers if one.name == item["server"]), None)
+    if server is None or item["tool"] not in (server.tools or {}):
+        raise ToolError("the tool is not there any more")
+    return await server.call(item["tool"], item["arguments"], min(run.snapshot.tool_seconds, run.remaining()))

@@ -1,0 +1,219 @@
+"""The agent as its interfaces see it: admits questions, thinks about them, keeps conversations."""
+
+import asyncio
+import contextlib
+import importlib
+
+from . import history, limits, logs, loop, peers
+from .errors import Failure
+from .memory import Local
+from .settings import BadSettings, read_files, settings_of
+from .tool_servers import ToolServer
+
+POLL_SECONDS = 1
+MEMORY_LOOK_SECONDS = 5
+
+
+def _number(environment, name, default):
+    try:
+        value = float(environment.get(name) or default)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise BadSettings([f"{name}: it must be a number above 0"])
+    return value
+
+
+class Service:
+    """One agent."""
+
+    def __init__(self, environment):
+        self.environment = environment
+        self.problem = None
+        self.reload_problem = None
+        self.memory_problem = None
+        self.snapshot = None
+        self.memory = None
+        self.gate = None
+        self.pending_seconds = 0
+        self.stopping = False
+        self.running = set()
+        self._servers = {}
+        self._peers = {}
+        self._files = None
+        self._capabilities = []
+        self._model_http = loop.model_http()
+        self._peer_http = peers.client()
+        self._tasks = []
+
+    async def start(self):
+        """Reads the settings and begins to connect. Bad settings are told by `state`, not raised."""
+        environment = self.environment
+        try:
+            running, waiting = _number(environment, "AGENT_MAX_RUNNING", 100), _number(environment, "AGENT_MAX_WAITING", 400)
+            self.gate = limits.Gate(int(running), int(waiting))
+            self._tool_seconds = _number(environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
+            self.pending_seconds = _number(environment, "AGENT_APPROVAL_SECONDS", 600)
+            self._files = read_files(environment)
+            settings = settings_of(self._files, environment)
+            self._start_memory(settings)
+        except (BadSettings, OSError) as error:
+            self.problem = str(error)
+            logs.warn("the configuration is bad", error=self.problem)
+            return
+        self._start_telemetry(settings)
+        self._take(settings)
+        if self.memory.shared:
+            self._tasks.append(asyncio.create_task(self._watch_memory()))
+        if settings.reload == "Hot":
+            self._tasks.append(asyncio.create_task(self._watch_files()))
+
+    def _start_memory(self, settings):
+        if not settings.memory.enabled or settings.memory.type == "Local":
+            self.memory = Local(settings.memory, self.pending_seconds)
+            return
+        shared = importlib.import_module("convoke_agent.shared_memory")
+        name = ":".join(filter(None, (self.environment.get("AGENT_NAMESPACE"), settings.name)))
+        try:
+            self.memory = shared.Shared(settings.memory, self.pending_seconds, self.environment["MEMORY_REDIS_URL"], name)
+        except ValueError:
+            raise BadSettings(["MEMORY_REDIS_URL: it is not a URL of Redis"]) from None
+
+    def _start_telemetry(self, settings):
+        if settings.telemetry.enabled:
+            telemetry = importlib.import_module("convoke_agent.telemetry")
+            self._capabilities = telemetry.start(settings, self.environment)
+
+    def _take(self, settings):
+        """Makes these settings the ones of the next request. Connections to servers that did not change are kept."""
+        servers = {}
+        for one in settings.mcp_servers if settings.agentic_loop.enable_tools else ():
+            there = self._servers.get(one.name)
+            if there is None or there.settings != one:
+                there = ToolServer(one, {header.name: self.environment[header.env] for header in one.headers})
+            servers[one.name] = there
+        gone = [server for name, server in self._servers.items() if servers.get(name) is not server]
+        peers_ = {}
+        for one in settings.peers:
+            there = self._peers.get(one.name)
+            peers_[one.name] = there if there is not None and there.settings == one else peers.Peer(one, self._peer_http)
+        snapshot = loop.Snapshot(
+            settings, self.environment, list(servers.values()), list(peers_.values()), self._tool_seconds
+        )
+        snapshot.build(self._model_http, self._capabilities)
+        self._servers, self._peers, self.snapshot = servers, peers_, snapshot
+        self.memory.settings = settings.memory
+        if gone:
+            self._tasks.append(asyncio.create_task(self._close_later(gone)))
+        for peer in peers_.values():
+            asyncio.get_running_loop().create_task(peer.look())
+
+    async def _close_later(self, servers):
+        """Closes connections once no request of today uses them."""
+        if self.running:
+            await asyncio.wait(set(self.running))
+        await asyncio.gather(*(server.close() for server in servers))
+
+    async def _watch_files(self):
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                files = await asyncio.to_thread(read_files, self.environment)
+                if files == self._files:
+                    continue
+                # The two files change together: only what was read twice alike is one version.
+                if await asyncio.to_thread(read_files, self.environment) != files:
+                    continue
+                self._files = files
+                settings = settings_of(files, self.environment)
+                self._take(settings)
+            except (BadSettings, OSError) as error:
+                if self.reload_problem != str(error):
+                    logs.warn("the new configuration is bad, the old one is kept", error=str(error))
+                self.reload_problem = str(error)
+            else:
+                self.reload_problem = None
+                logs.say("the configuration was loaded", hash=settings.hash, commit=settings.commit)
+
+    async def _watch_memory(self):
+        while True:
+            try:
+                await self.memory.ping()
+                self.memory_problem = None
+            except Failure as error:
+                self.memory_problem = error.message
+            await asyncio.sleep(MEMORY_LOOK_SECONDS if self.memory_problem is None else POLL_SECONDS)
+
+    def state(self):
+        """Why no requests are taken; None when they are."""
+        if self.stopping:
+            return "the agent stops"
+        if self.problem is not None:
+            return self.problem
+        if self.memory_problem is not None:
+            return self.memory_problem
+        for server in self._servers.values():
+            if server.tools is None:
+                return f"the tools of the server {server.name} were not listed yet: {server.problem or 'no answer'}"
+        return None
+
+    def ready_body(self):
+        reason = self.state()
+        body = {"status": "ok" if reason is None else "not ready", "reason": reason}
+        if self.snapshot is not None:
+            body |= {"hash": self.snapshot.settings.hash, "commit": self.snapshot.settings.commit}
+        if self.reload_problem is not None:
+            body["configurationProblem"] = self.reload_problem
+        return body
+
+    def admit(self):
+        """Lets a question in, or raises Failure. What it gives must be left (`gate.leave`)."""
+        if self.stopping:
+            raise Failure("stopping", "the agent stops; ask again")
+        if self.snapshot is None:
+            raise Failure("not_ready", self.problem or "the agent starts")
+        self.gate.enter()
+        return self.snapshot
+
+    def began(self, task):
+        """Remembers a task that must end before the process does."""
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+
+    @contextlib.asynccontextmanager
+    async def holding(self, run):
+        """Waits for a place to run and for the run's session. Gives the conversation so far."""
+        memory = run.snapshot.settings.memory
+        try:
+            async with asyncio.timeout(run.remaining()), contextlib.AsyncExitStack() as stack:
+                if run.session and memory.enabled:
+                    await stack.enter_async_context(self.memory.session(run.session, run.remaining()))
+                await stack.enter_async_context(self.gate.place())
+                messages = await self.memory.messages(run.session) if run.session and memory.enabled else []
+                held = stack.pop_all()
+        except TimeoutError:
+            raise Failure("seconds_exceeded", "the question waited too long for its turn") from None
+        async with held:
+            yield history.newest(messages, memory.context_limit)
+
+    async def remember(self, run, turn):
+        """Adds an answered question to its conversation."""
+        if run.session and run.snapshot.settings.memory.enabled:
+            await self.memory.append(run.session, turn)
+
+    async def stop(self, seconds):
+        """Takes no more requests, waits for those that run, and closes everything."""
+        self.stopping = True
+        if self.running:
+            _, late = await asyncio.wait(set(self.running), timeout=seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *(server.close() for server in self._servers.values()), return_exceptions=True)
+        if self.memory is not None:
+            await self.memory.close()
+        await asyncio.gather(self._model_http.aclose(), self._peer_http.aclose())
+        if self._capabilities:
+            importlib.import_module("convoke_agent.telemetry").stop()

@@ -1,0 +1,151 @@
+"""Connections to tool servers (Model Context Protocol)."""
+
+import asyncio
+import contextlib
+import json
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from . import limits, logs
+from .errors import TooLarge
+
+CONNECT_SECONDS = 10
+# How long a server is left alone after it could not be reached.
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 10
+# A listing is read again after this long: tools come and go without a sign.
+LISTING_SECONDS = 60
+ARGUMENTS_BYTES = 256 << 10
+
+
+class ToolError(Exception):
+    """A call that gave no result. The message is for the model."""
+
+
+def _text_of(result):
+    """What a tool answered, as text for the model."""
+    texts = []
+    for part in result.content:
+        if part.type == "text":
+            texts.append(part.text)
+        elif part.type == "resource" and getattr(part.resource, "text", None) is not None:
+            texts.append(part.resource.text)
+        else:
+            texts.append(f"[{part.type} is left out: only text can be passed on]")
+    if not texts and result.structured_content is not None:
+        texts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    return limits.shortened("\n".join(texts))
+
+
+def _leaf(error):
+    """The first error within groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class ToolServer:
+    """One server. A task of its own connects, lists its tools and connects again; calls come from other tasks."""
+
+    def __init__(self, settings, headers):
+        self.name = settings.name
+        self.settings = settings
+        self.tools = None
+        self.problem = "it was not asked yet"
+        self._headers = headers
+        self._client = None
+        self._look = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"tools of {self.name}")
+
+    async def close(self):
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self):
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            listed = False
+            try:
+                async with self._connection() as client:
+                    while True:
+                        self._look.clear()
+                        await self._list(client)
+                        listed, self._client, self.problem, wait = True, client, None, FIRST_WAIT_SECONDS
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(self._look.wait(), LISTING_SECONDS)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                if not isinstance(_leaf(error), Exception):
+                    raise
+                self._lost(_leaf(error), listed)
+            self._client = None
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+
+    def _lost(self, error, listed):
+        problem = type(error).__name__
+        if listed or self.problem != problem:
+            logs.warn("tool server is not there", server=self.name, error=problem)
+        self.problem = problem
+
+    @contextlib.asynccontextmanager
+    async def _connection(self):
+        # A call may take longer than the wait for its first byte; its own deadline ends it.
+        timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+        transport = limits.bounded_transport(httpx2, "the tool server", limits.MAX_TOOL_ANSWER_BYTES)
+        async with httpx2.AsyncClient(headers=self._headers, timeout=timeout, transport=transport) as http:
+            client = Client(streamable_http_client(self.settings.url, http_client=http), cache=None)
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await stack.enter_async_context(client)
+                yield client
+
+    async def _list(self, client):
+        found, cursor = {}, None
+        async with asyncio.timeout(CONNECT_SECONDS):
+            while len(found) < limits.MAX_TOOLS_OF_A_SERVER:
+                page = await client.list_tools(cursor=cursor)
+                found |= {tool.name: tool for tool in page.tools}
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+        allowed = self.settings.tools
+        self.tools = {name: tool for name, tool in found.items() if not allowed or name in allowed}
+        missing = [name for name in allowed if name not in found]
+        if missing and self.problem is not None:
+            logs.warn("tool server lacks allowed tools", server=self.name, tools=missing)
+
+    def needs_approval(self, tool):
+        return tool in self.settings.require_approval
+
+    async def call(self, tool, arguments, seconds):
+        """What the tool answers. Raises ToolError; never waits longer than `seconds`."""
+        if len(json.dumps(arguments)) > ARGUMENTS_BYTES:
+            raise ToolError(f"the arguments are larger than {ARGUMENTS_BYTES >> 10} KiB")
+        try:
+            async with asyncio.timeout(seconds):
+                result = await self._call_once(tool, arguments)
+        except TimeoutError:
+            self._look.set()
+            raise ToolError(f"the tool did not answer within {seconds:.0f} s") from None
+        if result.is_error:
+            raise ToolError(_text_of(result) or "the tool failed without a reason")
+        return _text_of(result)
+
+    async def _call_once(self, tool, arguments):
+        client = self._client
+        if client is None:
+            raise ToolError(f"the tool server {self.name} cannot be reached")
+        try:
+            return await client.call_tool(tool, arguments)
+        except BaseException as error:
+            leaf = _leaf(error)
+            if not isinstance(leaf, Exception) or isinstance(leaf, TimeoutError):
+                raise
+            self._look.set()
+            if isinstance(leaf, TooLarge):
+                raise ToolError(str(leaf)) from None
+            raise ToolError(limits.shortened(f"the tool server failed: {leaf}", 1000)) from None

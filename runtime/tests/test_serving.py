@@ -1,0 +1,211 @@
+"""Probes, the card, chat completions, and what is refused. Models that fail are told as what they are."""
+
+import json
+import tempfile
+import unittest
+
+from tests.support import Agent, ScriptedModel, ask, ask_raw, free_port, reason_of, wait_until
+
+FAILURES = {
+    "status 401": ([{"status": 401}], 502, "model_unauthorized"),
+    "status 404": ([{"status": 404}], 502, "model_not_found"),
+    "status 400": ([{"status": 400}], 502, "model_rejected"),
+    "status 429": ([{"status": 429, "headers": {"Retry-After": "0"}}], 429, "model_rate_limited"),
+    "status 500": ([{"status": 500, "headers": {"Retry-After": "0"}}], 502, "model_error"),
+    "is garbage": ([{"garbage": True}], 502, "model_bad_answer"),
+    "is empty": ([{"text": ""}], 502, "model_bad_answer"),
+    "is huge": ([{"huge": 10 << 20}], 502, "model_answer_too_large"),
+    "never comes": ([{"hang": True}], 504, "seconds_exceeded"),
+    "never ends": ([{"tool": "delegate_to_nobody", "arguments": {"message": "x"}}], 500, "steps_exceeded"),
+}
+KEY = "sk-secret-canary"
+
+
+class Serving(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        rules = [{"prompt": f"answer {name}", "steps": steps} for name, (steps, _, _) in FAILURES.items()]
+        rules.append({"prompt": "slowly", "steps": [{"delay": 0.3, "text": "one two three"}]})
+        cls.model = ScriptedModel(rules)
+        cls.addClassCleanup(cls.model.stop)
+        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        config = {
+            "name": "critic",
+            "description": "Reviews.",
+            "hash": "0a1b2c3d",
+            "commit": "c" * 40,
+            "agenticLoop": {"maxSeconds": 3, "maxSteps": 4},
+            "modelParameters": {"temperature": 0.25, "maxTokens": 64, "extraBody": {"top_k": 3}},
+            "modelHeaders": [{"name": "X-Org", "env": "ORG"}],
+            "peers": [{"name": "nobody", "url": f"http://127.0.0.1:{free_port()}"}],
+            "a2a": {"version": "1.2.0", "skills": [{"id": "r", "name": "Review", "description": "d", "tags": ["t"]}]},
+        }
+        with open(f"{cls.folder}/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        environment = {"MODEL_API_URL": cls.model.url, "OPENAI_API_KEY": KEY, "ORG": "an-org"}
+        cls.agent = Agent("other-name", environment | {"AGENT_CONFIG_FILE": f"{cls.folder}/config.json"})
+        cls.addClassCleanup(cls.agent.stop)
+
+    def test_probes(self):
+        self.assertEqual(ask(self.agent.url, "/health"), (200, {"status": "ok"}))
+        status, body = ask(self.agent.url, "/ready")
+        self.assertEqual((status, body["reason"]), (200, None))
+        self.assertEqual((body["hash"], body["commit"]), ("0a1b2c3d", "c" * 40))
+
+    def test_the_card_suits_both_versions(self):
+        headers = {"Host": "agent-critic.team.svc:8000"}
+        status, card = ask(self.agent.url, "/.well-known/agent-card.json", headers=headers)
+        self.assertEqual((status, card["name"], card["description"], card["version"]), (200, "critic", "Reviews.", "1.2.0"))
+        base = "http://agent-critic.team.svc:8000/"
+        interfaces = [(one["url"], one["protocolBinding"], one["protocolVersion"]) for one in card["supportedInterfaces"]]
+        self.assertEqual(interfaces, [(base, "JSONRPC", "1.0"), (base, "JSONRPC", "0.3")])
+        self.assertEqual((card["url"], card["preferredTransport"]), (base, "JSONRPC"))
+        self.assertEqual([one["name"] for one in card["skills"]], ["Review"])
+        extension = card["capabilities"]["extensions"][0]
+        self.assertEqual(extension["uri"], "https://convoke.dev/a2a/configuration/v1")
+        self.assertEqual(extension["params"], {"hash": "0a1b2c3d", "commit": "c" * 40, "tools": {}})
+        _, old = ask(self.agent.url, "/.well-known/agent.json", headers=headers)
+        self.assertEqual((old["url"], old["protocolVersion"][:3]), (base, "0.3"))
+        self.assertNotIn("supportedInterfaces", old)
+
+    def test_a_host_that_is_none_does_not_get_into_the_card(self):
+        _, card = ask(self.agent.url, "/.well-known/agent-card.json", headers={"Host": "evil.example/x?"})
+        self.assertEqual(card["url"], f"http://localhost:{self.agent.port}/")
+
+    def test_ipv6_is_served(self):
+        try:
+            status, _ = ask(f"http://[::1]:{self.agent.port}", "/health")
+        except OSError as error:
+            self.skipTest(f"there is no IPv6: {error}")
+        self.assertEqual(status, 200)
+
+    def test_a_chat_completion(self):
+        status, body = self.agent.chat("hello", model="gpt-x")
+        self.assertEqual(status, 200)
+        self.assertEqual((body["object"], body["model"]), ("chat.completion", "gpt-x"))
+        choice = {"index": 0, "message": {"role": "assistant", "content": "echo: hello"}, "finish_reason": "stop"}
+        self.assertEqual(body["choices"], [choice])
+        self.assertEqual(body["usage"], {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16})
+        self.assertEqual(ask(self.agent.url, "/v1/models")[1]["data"][0]["id"], "critic")
+
+    def test_what_the_model_is_asked(self):
+        self.agent.chat("what do you see?")
+        asked = self.model.asked("what do you see?")[0]
+        self.assertEqual(asked["headers"]["authorization"], f"Bearer {KEY}")
+        self.assertEqual(asked["headers"]["x-org"], "an-org")
+        body = asked["body"]
+        self.assertEqual((body["model"], body["temperature"], body["top_k"]), ("scripted", 0.25, 3))
+        self.assertIn(64, (body.get("max_tokens"), body.get("max_completion_tokens")))
+
+    def test_the_messages_given_are_the_history(self):
+        messages = [
+            {"role": "system", "content": "Be terse."},
+            {"role": "user", "content": "first question"},
+            {"role": "assistant", "content": "first answer"},
+            {"role": "user", "content": [{"type": "text", "text": "second question"}]},
+        ]
+        status, _ = ask(self.agent.url, "/v1/chat/completions", {"messages": messages})
+        self.assertEqual(status, 200)
+        seen = self.model.asked("second question")[0]["body"]["messages"]
+        self.assertEqual([one["content"] for one in seen[-3:]], ["first question", "first answer", "second question"])
+        self.assertIn("Be terse.", [one["content"] for one in seen])
+
+    def test_a_stream_ends_with_the_usage(self):
+        body = {"messages": [{"role": "user", "content": "slowly"}], "stream": True}
+        status, content, headers = ask_raw(self.agent.url, "/v1/chat/completions", body)
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream; charset=utf-8"))
+        lines = [line[6:] for line in content.decode().split("\n\n") if line]
+        self.assertEqual(lines.pop(), "[DONE]")
+        chunks = [json.loads(line) for line in lines]
+        text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks[:-1])
+        self.assertEqual(text, "one two three")
+        self.assertEqual(chunks[-2]["choices"][0]["finish_reason"], "stop")
+        self.assertEqual((chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 5))
+
+    def test_a_model_that_fails_is_told_and_the_agent_stays_well(self):
+        for name, (_, status, reason) in FAILURES.items():
+            with self.subTest(name, by="chat"):
+                got, body = self.agent.chat(f"answer {name}")
+                self.assertEqual((got, body["error"]["code"]), (status, reason))
+                self.assertNotIn(KEY, json.dumps(body))
+            if name in ("never comes", "is huge"):
+                continue
+            with self.subTest(name, by="stream"):
+                got, body = self.agent.chat(f"answer {name}", stream=True)
+                self.assertEqual((got, body["error"]["code"]), (status, reason))
+            with self.subTest(name, by="A2A"):
+                task = self.agent.send(f"answer {name}")
+                self.assertEqual((task["status"]["state"], reason_of(task)), ("TASK_STATE_FAILED", reason))
+        self.assertEqual(self.agent.said("still there?"), "echo: still there?")
+
+    def test_retries_are_bounded(self):
+        self.agent.chat("answer status 429 counted")
+        self.assertEqual(len(self.model.asked("429 counted")), 3)
+
+    def test_chat_requests_that_are_wrong(self):
+        path = "/v1/chat/completions"
+        for body, status, code in (
+            ({"messages": []}, 400, "empty_prompt"),
+            ({"messages": [{"role": "user", "content": "  "}]}, 400, "empty_prompt"),
+            ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "bad_request"),
+            ({"messages": [{"role": "assistant", "content": "x"}]}, 400, "bad_request"),
+            ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "bad_request"),
+            (["x"], 400, "bad_request"),
+            (b"{", 400, "bad_request"),
+            (b'{"a": "\xff"}', 400, "bad_request"),
+            (b"[" * 100_000, 400, "bad_request"),
+            (b" " * (2 << 20), 413, "request_too_large"),
+        ):
+            with self.subTest(code, body=str(body)[:60]):
+                got, answer = ask(self.agent.url, path, body)
+                self.assertEqual((got, answer["error"]["code"]), (status, code))
+        got, answer = ask(self.agent.url, path, b"x", headers={"Content-Type": "text/plain"})
+        self.assertEqual((got, answer["error"]["code"]), (415, "unsupported_media_type"))
+        self.assertEqual(ask(self.agent.url, path)[0], 405)
+
+    def test_a2a_requests_that_are_wrong(self):
+        for body, status, code in ((b"{", 400, -32700), (b"\xff", 400, -32700), (b" " * (2 << 20), 413, -32600)):
+            with self.subTest(code):
+                got, answer = ask(self.agent.url, "/", body)
+                self.assertEqual((got, answer["jsonrpc"], answer["error"]["code"]), (status, "2.0", code))
+        got, answer = ask(self.agent.url, "/", b"x", headers={"Content-Type": "text/plain"})
+        self.assertEqual((got, answer["error"]["code"]), (415, -32005))
+        for body, code in (([], -32600), ({"jsonrpc": "1.0", "method": "SendMessage", "id": 1}, -32600)):
+            self.assertEqual(ask(self.agent.url, "/", body)[1]["error"]["code"], code)
+        self.assertEqual(self.agent.rpc("Dance", {})["error"]["code"], -32601)
+        empty = self.agent.send(" ")["error"]
+        self.assertEqual((empty["code"], empty["data"][0]["metadata"]["reason"]), (-32602, "empty_prompt"))
+        self.assertEqual(ask(self.agent.url, "/", method="PUT")[0], 405)
+
+    def test_other_paths(self):
+        for path in ("/nothing", "/memory/sessions", "/memory/sessions/x"):
+            status, body = ask(self.agent.url, path)
+            self.assertEqual((status, body["error"]["reason"]), (404, "not_found"))
+        self.assertEqual(ask(self.agent.url, "/v1/nothing")[1]["error"]["code"], "not_found")
+
+    def test_a_client_that_goes_ends_the_question(self):
+        before = self.model.model.abandoned
+        with self.assertRaises(OSError):
+            ask(self.agent.url, "/v1/chat/completions", {"messages": [{"role": "user", "content": "answer never comes"}]}, seconds=0.7)
+        wait_until(lambda: self.model.model.abandoned > before, "the model call is given up", 2)
+
+
+class Unready(unittest.TestCase):
+    def test_bad_settings_are_told_and_nothing_is_answered(self):
+        agent = Agent("critic", {"AGENTIC_LOOP_MAX_STEPS": "0"}, wait=False)
+        self.addCleanup(agent.stop)
+        reason = wait_until(
+            lambda: (agent.state()[1] or {}).get("reason") not in (None, "the agent starts") and agent.state()[1]["reason"],
+            "the agent tells",
+        )
+        self.assertIn("MODEL_API_URL: it is missing", reason)
+        self.assertIn("AGENTIC_LOOP_MAX_STEPS: ", reason)
+        self.assertEqual(ask(agent.url, "/health")[0], 200)
+        self.assertEqual(agent.state()[0], 503)
+        status, body = agent.chat("hello")
+        self.assertEqual((status, body["error"]["code"]), (503, "not_ready"))
+        self.assertEqual(agent.rpc("SendMessage", {})["error"]["data"]["reason"], "not_ready")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,100 @@
+"""What the settings are read from, and how bad ones are told."""
+
+import json
+import unittest
+
+from convoke_agent.settings import BadSettings, settings_of
+
+LEAST = {"MODEL_API_URL": "http://model:8000", "MODEL_NAME": "m"}
+
+
+def read(file=None, environment=None, instructions=None):
+    content = None if file is None else file if isinstance(file, bytes) else json.dumps(file).encode()
+    return settings_of((content, instructions), LEAST if environment is None else environment)
+
+
+class FromTheEnvironment(unittest.TestCase):
+    def test_all_of_it(self):
+        settings = read(
+            environment=LEAST
+            | {
+                "AGENT_NAME": "critic",
+                "AGENT_DESCRIPTION": "Reviews.",
+                "AGENT_INSTRUCTIONS": "Be brief.",
+                "AGENTIC_LOOP_MAX_STEPS": "7",
+                "AGENTIC_LOOP_ENABLE_TOOLS": "false",
+                "MEMORY_TYPE": "redis",
+                "MEMORY_REDIS_URL": "redis://r",
+                "MEMORY_CONTEXT_LIMIT": "3",
+                "MCP_SERVERS": "text-tools, other",
+                "MCP_SERVER_TEXT_TOOLS_URL": "http://t:8000/mcp",
+                "MCP_SERVER_other_URL": "http://o:8000/mcp",
+                "PEER_AGENTS": "writer-one",
+                "PEER_AGENT_WRITER_ONE_CARD_URL": "http://w:8000/.well-known/agent-card.json",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4318",
+            }
+        )
+        self.assertEqual((settings.name, settings.description, settings.instructions), ("critic", "Reviews.", "Be brief."))
+        self.assertEqual((settings.agentic_loop.max_steps, settings.agentic_loop.enable_tools), (7, False))
+        self.assertEqual((settings.memory.type, settings.memory.context_limit), ("Redis", 3))
+        servers = {one.name: one.url for one in settings.mcp_servers}
+        self.assertEqual(servers, {"text-tools": "http://t:8000/mcp", "other": "http://o:8000/mcp"})
+        self.assertEqual([(one.name, one.url) for one in settings.peers], [("writer-one", "http://w:8000")])
+        self.assertTrue(settings.telemetry.enabled)
+
+
+class FromTheFile(unittest.TestCase):
+    def test_the_file_wins_key_by_key_and_null_says_nothing(self):
+        environment = LEAST | {"AGENTIC_LOOP_MAX_STEPS": "7", "MEMORY_CONTEXT_LIMIT": "3", "AGENT_INSTRUCTIONS": "Old."}
+        file = {"name": "critic", "model": None, "agenticLoop": {"maxSteps": 2}, "memory": {"maxSessions": 9}, "new": 1}
+        settings = read(file, environment, b"Be kind.\n")
+        self.assertEqual((settings.name, settings.model, settings.instructions), ("critic", "m", "Be kind.\n"))
+        self.assertEqual(settings.agentic_loop.max_steps, 2)
+        self.assertEqual((settings.memory.context_limit, settings.memory.max_sessions), (3, 9))
+
+    def test_all_keys_are_taken(self):
+        file = {
+            "modelAPI": "shared-model",
+            "modelParameters": {"topP": 0.5, "stopSequences": ["x"], "timeoutSeconds": 5, "extraBody": {"a": 1}},
+            "modelHeaders": [{"name": "X-Org", "env": "ORG"}],
+            "mcpServers": [{"name": "t", "url": "http://t/mcp", "tools": ["a"], "requireApproval": ["b"]}],
+            "a2a": {"skills": [{"id": "x", "name": "X"}], "iconUrl": "https://i"},
+        }
+        settings = read(file, LEAST | {"ORG": "secret"})
+        self.assertEqual((settings.model_api, settings.model_parameters.top_p), ("shared-model", 0.5))
+        self.assertEqual(settings.mcp_servers[0].require_approval, ["b"])
+        self.assertEqual((settings.a2a.skills[0].name, settings.a2a.icon_url), ("X", "https://i"))
+
+
+class Bad(unittest.TestCase):
+    def problems(self, *arguments, **more):
+        with self.assertRaises(BadSettings) as raised:
+            read(*arguments, **more)
+        return "; ".join(raised.exception.problems)
+
+    def test_each_problem_names_its_key(self):
+        for file, environment, what in (
+            ({}, {"MODEL_NAME": "m"}, "MODEL_API_URL: it is missing"),
+            ({}, {"MODEL_API_URL": "http://m"}, "MODEL_NAME: it is missing"),
+            ({"memory": {"contextLimit": 0}}, LEAST, "config.json: memory.contextLimit: "),
+            ({}, LEAST | {"AGENTIC_LOOP_MAX_STEPS": "many"}, "AGENTIC_LOOP_MAX_STEPS: "),
+            ({"mcpServers": [{"name": "t", "url": "ftp://t"}]}, LEAST, "config.json: mcpServers.0.url: "),
+            ({"reload": "Sometimes"}, LEAST, "config.json: reload: "),
+            ({}, LEAST | {"MCP_SERVERS": "a-b"}, "MCP_SERVER_A_B_URL: it is missing"),
+            ({}, LEAST | {"MEMORY_TYPE": "redis"}, "MEMORY_REDIS_URL: it is not set"),
+            ({"modelHeaders": [{"name": "X", "env": "KEY_0"}]}, LEAST, "KEY_0: it is not set"),
+            (b"{", LEAST, "AGENT_CONFIG_FILE: the file is not JSON"),
+            (b"[]", LEAST, "AGENT_CONFIG_FILE: the file is not a JSON object"),
+            (b"\xff", LEAST, "AGENT_CONFIG_FILE: the file is not UTF-8"),
+        ):
+            with self.subTest(what):
+                self.assertIn(what, self.problems(file, environment))
+
+    def test_an_address_with_a_password_is_refused_and_not_quoted(self):
+        told = self.problems({"modelUrl": "http://user:secret@model"})
+        self.assertIn("modelUrl", told)
+        self.assertNotIn("secret", told)
+
+
+if __name__ == "__main__":
+    unittest.main()
