@@ -23,6 +23,8 @@ GENERAL = {
 }
 # What the owner's litellm_settings may say otherwise: callbacks get no prompts, and a provider gets ten minutes.
 DEFAULTS = {"turn_off_message_logging": True, "request_timeout": 600}
+# And in router_settings: an agent's failed requests must not shut a model off for the others.
+ROUTER_DEFAULTS = {"disable_cooldowns": True}
 MOST_BYTES = 4 << 20
 SETTINGS = {
     "LITELLM_MODE": "PRODUCTION",
@@ -91,7 +93,12 @@ def litellm_config(document, said):
     callbacks = settings.get("callbacks") or []
     callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
     own = {"callbacks": [*callbacks, f"{HOOKS}.usage"], "suppress_debug_info": True}
-    return made | {"litellm_settings": DEFAULTS | settings | own, "general_settings": GENERAL}
+    router = ROUTER_DEFAULTS | made.get("router_settings", {})
+    return made | {
+        "litellm_settings": DEFAULTS | settings | own,
+        "router_settings": router,
+        "general_settings": GENERAL,
+    }
 
 
 def model_names(made):
