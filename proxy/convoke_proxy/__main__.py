@@ -40,7 +40,7 @@ def provider_of(made):
 
     first = made["model_list"][0]
     parameters = {name: resolved(value) for name, value in (first.get("litellm_params") or {}).items()}
-    return provider.Provider(lambda: provider.question({"litellm_params": parameters}, litellm.get_llm_provider))
+    return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider))
 
 
 def application(made, chosen, counters, writer):
