@@ -227,11 +227,16 @@ def convoke_files(images):
     return {"Dockerfile": images.root / "Dockerfile", "target/release/convoke": images.binary}
 
 
-def agent_files(images):
-    runtime = images.root / "runtime"
-    files = [runtime / "Dockerfile", runtime / "requirements.txt"]
-    files += [path for part in ("convoke_agent", "mcptools") for path in (runtime / part).rglob("*.py")]
-    return {str(path.relative_to(runtime)): path for path in files}
+def python_files(folder, *packages):
+    """The context of an image of Python packages in a folder of the checkout, with the lock of what they import."""
+
+    def files(images):
+        root = images.root / folder
+        found = [root / "Dockerfile", root / "requirements.txt"]
+        found += [path for package in packages for path in (root / package).rglob("*.py")]
+        return {str(path.relative_to(root)): path for path in found}
+
+    return files
 
 
 # ---- one static program
@@ -318,7 +323,18 @@ RECIPES = {
         "debian",
         lambda _: {"Dockerfile": SOURCES / "python/Dockerfile"},
     ),
-    "agent": from_dockerfile("runtime/, the default agent image", "python", agent_files, wheels="requirements.txt"),
+    "agent": from_dockerfile(
+        "runtime/, the default agent image",
+        "python",
+        python_files("runtime", "convoke_agent", "mcptools"),
+        wheels="requirements.txt",
+    ),
+    "proxy": from_dockerfile(
+        "proxy/, the model proxy",
+        "python",
+        python_files("proxy", "convoke_proxy"),
+        wheels="requirements.txt",
+    ),
     "node": node(),
     "packages": packages(),
     "web": web(1),

@@ -1,0 +1,123 @@
+"""Starts the model proxy: python -m convoke_proxy --config /etc/litellm/config.yaml [--host ...] [--port 8000]"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+from . import config, log, metrics
+
+KEYS = "/etc/convoke/proxy"
+AGENTS = "/etc/convoke/agents"
+# Longer than LiteLLM waits for its requests to end.
+GRACE_SECONDS = 25
+MOST_CONNECTIONS = 1024
+
+
+def options(arguments):
+    parser = argparse.ArgumentParser(prog="convoke_proxy", allow_abbrev=False)
+    parser.add_argument("--config", required=True, help="LiteLLM's configuration")
+    parser.add_argument("--host", default="0.0.0.0")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--metrics-port", type=int, default=9000)
+    parser.add_argument("--keys", default=KEYS, help="the folder with master-key and signing-key")
+    parser.add_argument("--agents", default=AGENTS, help="the folder with agents.json")
+    return parser.parse_args(arguments)
+
+
+def resolved(value):
+    """A value of the configuration: os.environ/NAME is the variable's."""
+    prefix = "os.environ/"
+    return os.environ.get(value[len(prefix) :]) if isinstance(value, str) and value.startswith(prefix) else value
+
+
+def provider_of(made):
+    """Asks the provider of the first model of the list."""
+    import litellm
+
+    from . import provider
+
+    first = made["model_list"][0]
+    parameters = {name: resolved(value) for name, value in (first.get("litellm_params") or {}).items()}
+    return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider))
+
+
+def application(made, chosen, counters, writer):
+    """The gate, with LiteLLM behind it. Its environment must be there: LiteLLM reads it when it is imported."""
+    from litellm.proxy.proxy_server import app
+    from litellm.types.utils import is_litellm_owned_kwarg
+
+    from . import gate, keys, litellm_hooks, models
+
+    litellm_hooks.usage.counters = counters
+    keyring = keys.Keyring(
+        os.path.join(chosen.keys, "signing-key"),
+        os.path.join(chosen.agents, "agents.json"),
+        writer.said,
+        counters.agents_changed,
+    )
+    fields = config.owner_fields(os.environ, is_litellm_owned_kwarg)
+    return gate.Gate(app, keyring, models.Models(config.model_names(made)), counters, writer.said, fields)
+
+
+def serve(served, chosen, writer):
+    """Serves until SIGTERM; gives the exit code."""
+    import uvicorn
+
+    from .server import Protocol
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets=None):
+            await super().startup(sockets)
+            if self.started:
+                writer.said(f"serves on port {chosen.port}, metrics on port {chosen.metrics_port}")
+                log.install(writer)
+                writer.begin_quiet()
+
+    settings = uvicorn.Config(
+        served,
+        host=chosen.host,
+        port=chosen.port,
+        http=Protocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = Server(settings)
+    server.run()
+    return 0 if server.started else 1
+
+
+def main():
+    chosen = options(sys.argv[1:])
+    writer = log.Log(sys.stderr)
+    log.install(writer)
+    try:
+        made = config.litellm_config(config.read(chosen.config), writer.said)
+        key = config.master_key(os.path.join(chosen.keys, "master-key"))
+        path = config.write(made, tempfile.mkdtemp(prefix="litellm-"))
+        environment = config.environment(os.environ, key, path)
+        os.environ.clear()
+        os.environ.update(environment)
+        counters = metrics.Counters()
+        served = application(made, chosen, counters, writer)
+    except config.Invalid as error:
+        writer.said(f"cannot start: {error}")
+        return 2
+    provider = provider_of(made)
+    pages = {
+        "/metrics": lambda: (200, "text/plain; version=0.0.4", counters.text()),
+        "/provider": lambda: (200, "application/json", json.dumps(provider.state()) + "\n"),
+    }
+    metrics.listener(chosen.host, chosen.metrics_port, pages)
+    log.install(writer)
+    return serve(served, chosen, writer)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

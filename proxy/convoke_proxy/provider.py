@@ -1,0 +1,91 @@
+"""Asks the provider for its list of models, which costs no tokens: can it be reached, and does it take the key?"""
+
+import threading
+import time
+
+import httpx
+
+SECONDS = 5.0
+# So long an answer is good: whoever asks, the provider is asked no more often.
+KEEP_SECONDS = 30.0
+ANTHROPIC_VERSION = "2023-06-01"
+
+
+# By LiteLLM's name of the provider, when nothing says another address.
+ADDRESSES = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+    "ollama": "http://localhost:11434",
+    "ollama_chat": "http://localhost:11434",
+}
+
+
+class Unknown(Exception):
+    """How to ask a provider is not known."""
+
+
+def question(parameters, resolve):
+    """The address and the headers that list a provider's models.
+
+    `parameters` are the litellm_params of an entry of the list. `resolve` is litellm.get_llm_provider.
+    """
+    base, key = parameters.get("api_base"), parameters.get("api_key")
+    try:
+        model = str(parameters.get("model", "")).replace("*", "any")
+        _, provider, found_key, found_base = resolve(model=model, api_base=base, api_key=key)
+    except Exception:
+        # LiteLLM has many ways to say that a model alone names no provider.
+        provider, found_key, found_base = "", None, None
+    base, key = (base or found_base or ADDRESSES.get(provider, "")).rstrip("/"), key or found_key or ""
+    if not base:
+        raise Unknown
+    if provider == "anthropic":
+        return f"{base.removesuffix('/v1')}/v1/models", {"x-api-key": key, "anthropic-version": ANTHROPIC_VERSION}
+    if provider in ("ollama", "ollama_chat"):
+        return f"{base}/api/tags", {}
+    if provider == "gemini":
+        return f"{base}/models", {"x-goog-api-key": key}
+    return f"{base}/models", {"authorization": f"Bearer {key}"} if key else {}
+
+
+def ask(url, headers):
+    """What came of a question: (reason, status or None)."""
+    try:
+        with httpx.stream("GET", url, headers=headers, timeout=SECONDS, follow_redirects=False) as reply:
+            status = reply.status_code
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError):
+        return "Unreachable", None
+    if status in (401, 403):
+        return "KeyRefused", status
+    if status >= 500:
+        return "ProviderError", status
+    # Something answers; whether it lists models is its own matter.
+    return "Reachable", status
+
+
+class Provider:
+    """Answers from what is known, and asks when that is old."""
+
+    def __init__(self, find, clock=time.monotonic):
+        self.find = find
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.asked = None
+        self.known = None
+
+    def state(self):
+        """{"reachable": true, false or null, "reason": ..., "status": ...}; no address and no key."""
+        with self.lock:
+            if self.asked is None or self.clock() - self.asked > KEEP_SECONDS:
+                self.known = self.look()
+                self.asked = self.clock()
+            return self.known
+
+    def look(self):
+        try:
+            url, headers = self.find()
+        except Unknown:
+            return {"reachable": None, "reason": "ProviderUnknown", "status": None}
+        reason, status = ask(url, headers)
+        return {"reachable": reason == "Reachable", "reason": reason, "status": status}

@@ -1,0 +1,85 @@
+"""How a provider is asked whether it can be reached, without LiteLLM."""
+
+import unittest
+
+from convoke_proxy import provider
+
+from .provider import Provider
+from .running import free_port
+
+KEY = "sk-key"
+
+
+def resolve(model, api_base=None, api_key=None):
+    """As LiteLLM: the part before the slash names the provider."""
+    name, slash, rest = model.partition("/")
+    if not slash:
+        raise ValueError("no provider")
+    return rest, name, api_key, api_base
+
+
+class Questions(unittest.TestCase):
+    def question(self, model, base=None, key=KEY):
+        return provider.question({"model": model, "api_base": base, "api_key": key}, resolve)
+
+    def test_each_provider_is_asked_in_its_way(self):
+        bearer = {"authorization": f"Bearer {KEY}"}
+        for model, base, url, headers in (
+            ("openai/gpt", None, "https://api.openai.com/v1/models", bearer),
+            ("openai/*", "http://host/v1/", "http://host/v1/models", bearer),
+            ("*", "http://host/v1", "http://host/v1/models", bearer),
+            ("ollama/llama", "http://host:11434", "http://host:11434/api/tags", {}),
+            ("gemini/one", None, "https://generativelanguage.googleapis.com/v1beta/models", {"x-goog-api-key": KEY}),
+            (
+                "anthropic/claude",
+                "http://host/v1",
+                "http://host/v1/models",
+                {"x-api-key": KEY, "anthropic-version": provider.ANTHROPIC_VERSION},
+            ),
+        ):
+            with self.subTest(model=model, base=base):
+                self.assertEqual(self.question(model, base), (url, headers))
+        self.assertEqual(self.question("openai/gpt", "http://host", None)[1], {})
+
+    def test_who_has_no_address_is_unknown(self):
+        for model in ("bedrock/one", "*"):
+            with self.assertRaises(provider.Unknown):
+                self.question(model)
+
+
+class Answers(unittest.TestCase):
+    def setUp(self):
+        self.server = Provider(KEY)
+        self.addCleanup(self.server.close)
+        self.now = 0
+
+    def state(self, url=None, key=KEY):
+        headers = {"authorization": f"Bearer {key}"}
+        found = provider.Provider(lambda: (url or f"{self.server.url}/models", headers), lambda: self.now).state()
+        return found["reachable"], found["reason"], found["status"]
+
+    def test_what_an_answer_means(self):
+        self.assertEqual(self.state(), (True, "Reachable", 200))
+        self.assertEqual(self.state(f"{self.server.url}/none"), (True, "Reachable", 404))
+        self.assertEqual(self.state(key="other"), (False, "KeyRefused", 401))
+        self.assertEqual(self.state(f"http://127.0.0.1:{free_port()}/"), (False, "Unreachable", None))
+        self.assertEqual(self.state("no address"), (False, "Unreachable", None))
+
+    def test_an_answer_is_kept_for_a_while(self):
+        asked = provider.Provider(lambda: (f"{self.server.url}/models", {}), lambda: self.now)
+        for now, times in ((0, 1), (30, 1), (31, 2), (32, 2)):
+            self.now = now
+            asked.state()
+            self.assertEqual(len(self.server.requests), times)
+
+    def test_an_unknown_provider_is_neither(self):
+        def unknown():
+            raise provider.Unknown
+
+        self.assertEqual(
+            provider.Provider(unknown).state(), {"reachable": None, "reason": "ProviderUnknown", "status": None}
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
