@@ -161,9 +161,9 @@ class Cluster:
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{self.kubectl('describe', 'pods')}") from error
 
-    def eventually(self, what, probe):
+    def eventually(self, what, probe, seconds=POD_SECONDS):
         """What the probe gives as soon as it gives something without an error."""
-        deadline = time.monotonic() + POD_SECONDS
+        deadline = time.monotonic() + seconds
         last = None
         while time.monotonic() < deadline:
             try:
@@ -173,7 +173,7 @@ class Cluster:
             except (AssertionError, OSError) as error:
                 last = error
             time.sleep(0.05)
-        raise AssertionError(f"{what}: not in {POD_SECONDS} s: {last}{self.logs()}")
+        raise AssertionError(f"{what}: not in {seconds} s: {last}{self.logs()}")
 
     def remove(self):
         """Stops it and removes its folder, in whatever state it is."""

@@ -76,7 +76,7 @@ class QuickstartWithPods(unittest.TestCase):
 
     def test_every_agent_is_ready_and_its_numbers_are_true(self):
         agents = [agent["metadata"]["name"] for agent in self.get("agents", "-n", "agents")["items"]]
-        self.assertEqual(set(agents), {"coordinator", "researcher", "writer"})
+        self.assertLessEqual({"coordinator", "researcher", "writer"}, set(agents))
         for name in agents:
             # Another test may have changed it a moment ago.
             status, pod = self.eventually(f"{name} is settled", lambda name=name: self.settled(name))
@@ -104,6 +104,44 @@ class QuickstartWithPods(unittest.TestCase):
         hello, listed = (json.loads(line)["result"] for line in text.splitlines())
         self.assertEqual(hello["serverInfo"]["name"], "mcp-time")
         self.assertEqual([tool["name"] for tool in listed["tools"]], ["get_current_time", "convert_time"])
+
+    def ask(self, agent, question):
+        """What an agent answers to a question, asked over A2A through its Service."""
+        message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": question}]}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+        endpoint = self.get("agent", agent, "-n", "agents")["status"]["endpoint"]
+        pod = f"deployment/agent-{agent}"
+        return self.kubectl("exec", "-n", "agents", pod, "--", "python", "-c", ASK, endpoint, json.dumps(request))
+
+    def pod_of(self, server):
+        """The one pod of a tool server."""
+        pods = self.get("pods", "-n", "agents", "-l", f"convoke.dev/name={server},convoke.dev/kind=mcpserver")["items"]
+        return pods[0]["metadata"]["name"] if len(pods) == 1 else None
+
+    def test_a2_a9_pushed_agents_answer_through_a_tool_and_a_peer_and_read_a_new_prompt(self):
+        image = self.get("agent", "writer", "-n", "agents")["status"]["image"]
+        objects = {"apiVersion": "v1", "kind": "List", "items": model(image)}
+        self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(objects))
+        for path, text in conversation().items():
+            file = self.state / "work/team/conversation" / path
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        subprocess.run(["git", "-C", str(self.state / "work"), "add", "--all"], check=True, capture_output=True)
+        commit = self.push("team/conversation/asker.md", "\n")
+        self.eventually("the commit is applied", lambda: self.is_synced(commit))
+        for agent in ("asker", "helper"):
+            self.kubectl("wait", "-n", "agents", "--for=condition=Ready", f"agent/{agent}", f"--timeout={2 * POD_SECONDS}s")
+        # Each tool tells the name of its pod, which nobody knew before. The model repeats what it was told.
+        asked, helped = (self.eventually(f"one pod of {one}", lambda one=one: self.pod_of(one)) for one in ("asked", "helped"))
+        answer = self.ask("asker", "Who is there?")
+        self.assertIn(f"the tool says {asked}, the peer says helper: {helped}", answer)
+        # A new prompt reaches the pod that runs.
+        before = self.settled("asker")[1]["metadata"]["uid"]
+        self.push("team/conversation/asker.md", "You answer shortly.\n")
+        # A kubelet brings a changed ConfigMap within about a minute.
+        told = lambda: "shortly: Who is there?" in self.ask("asker", "Who is there?")
+        self.eventually("the new prompt", told, seconds=2 * POD_SECONDS)
+        self.assertEqual(self.settled("asker")[1]["metadata"]["uid"], before)
 
     def test_what_took_how_long_is_printed(self):
         times = self.shown.partition("What took how long:")[2].splitlines()
@@ -158,6 +196,83 @@ for text in sys.argv[2:]:
     with urllib.request.urlopen(urllib.request.Request(sys.argv[1], text.encode(), kind), timeout=20) as reply:
         print(reply.read().decode())
 """
+# What the model says: it asks for a tool, then for the peer, then repeats what both have told.
+SCRIPT = {
+    "rules": [
+        {"system": "You answer shortly", "steps": [{"text": "shortly: {prompt}"}]},
+        {
+            "system": "You are the asker",
+            "steps": [
+                {"tool": "pod_name", "arguments": {}},
+                {"tool": "delegate_to_helper", "arguments": {"message": "Who are you?"}},
+                {"text": "the tool says {0}, the peer says {1}"},
+            ],
+        },
+        {"system": "You are the helper", "steps": [{"tool": "pod_name", "arguments": {}}, {"text": "helper: {0}"}]},
+    ]
+}
+TOOLS = """import os
+
+
+def pod_name() -> str:
+    \"\"\"Tells the name of the pod.\"\"\"
+    return os.uname().nodename
+"""
+
+
+def ours(kind, name, **spec):
+    return {"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def conversation():
+    """The files of two agents that answer together, each with a tool server of its own."""
+    files = {"tools.py": TOOLS, "asker.md": "You are the asker.\n", "helper.md": "You are the helper.\n"}
+    objects = {
+        "scripted": ours("ModelAPI", "scripted", mode="External", external={"url": "http://model.agents.svc:8000/v1"}),
+        "asked": ours("MCPServer", "asked", toolsStringFile="tools.py"),
+        "helped": ours("MCPServer", "helped", toolsStringFile="tools.py"),
+    }
+    for agent, server, peers in (("asker", "asked", ["helper"]), ("helper", "helped", [])):
+        objects[agent] = ours(
+            "Agent",
+            agent,
+            modelAPI="scripted",
+            model="small",
+            config={"instructionsFile": f"{agent}.md", "reload": "Hot"},
+            mcpServers=[server],
+            agentNetwork={"access": peers},
+        )
+    return files | {f"{name}.yaml": json.dumps(value, indent=1) for name, value in objects.items()}
+
+
+def model(image):
+    """A model API that says what its script tells it to, as a pod with a Service."""
+    labels = {"app": "model"}
+    files = {"scripted_model.py": (ROOT / "runtime/tests/scripted_model.py").read_text(), "script.json": json.dumps(SCRIPT)}
+    command = ["python", "/model/scripted_model.py", "--port", "8000", "--script", "/model/script.json"]
+    container = {
+        "name": "model",
+        "image": image,
+        "command": command,
+        "volumeMounts": [{"name": "files", "mountPath": "/model"}],
+        "readinessProbe": {"httpGet": {"path": "/v1/models", "port": 8000}, "periodSeconds": 1},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod = {
+        "containers": [container],
+        "volumes": [{"name": "files", "configMap": {"name": "model"}}],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    meta = {"name": "model", "namespace": "agents"}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    deployment = {"selector": {"matchLabels": labels}, "template": template}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": files},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": deployment},
+        {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": labels, "ports": [{"port": 8000}]}},
+    ]
+
+
 PRINT_INSTRUCTIONS = "import os; print(os.environ['AGENT_INSTRUCTIONS'])"
 
 if __name__ == "__main__":
