@@ -50,7 +50,10 @@ class Service:
         """Reads the settings and begins to connect. Bad settings are told by `state`, not raised."""
         environment = self.environment
         try:
-            running, waiting = _number(environment, "AGENT_MAX_RUNNING", 100), _number(environment, "AGENT_MAX_WAITING", 400)
+            running, waiting = (
+                _number(environment, "AGENT_MAX_RUNNING", 100),
+                _number(environment, "AGENT_MAX_WAITING", 400),
+            )
             self.gate = limits.Gate(int(running), int(waiting))
             self._tool_seconds = _number(environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
             self.pending_seconds = _number(environment, "AGENT_APPROVAL_SECONDS", 600)
@@ -75,7 +78,9 @@ class Service:
         shared = importlib.import_module("convoke_agent.shared_memory")
         name = ":".join(filter(None, (self.environment.get("AGENT_NAMESPACE"), settings.name)))
         try:
-            self.memory = shared.Shared(settings.memory, self.pending_seconds, self.environment["MEMORY_REDIS_URL"], name)
+            self.memory = shared.Shared(
+                settings.memory, self.pending_seconds, self.environment["MEMORY_REDIS_URL"], name
+            )
         except ValueError:
             raise BadSettings(["MEMORY_REDIS_URL: it is not a URL of Redis"]) from None
 
@@ -96,7 +101,9 @@ class Service:
         peers_ = {}
         for one in settings.peers:
             there = self._peers.get(one.name)
-            peers_[one.name] = there if there is not None and there.settings == one else peers.Peer(one, self._peer_http)
+            peers_[one.name] = (
+                there if there is not None and there.settings == one else peers.Peer(one, self._peer_http)
+            )
         snapshot = loop.Snapshot(
             settings, self.environment, list(servers.values()), list(peers_.values()), self._tool_seconds
         )
@@ -211,7 +218,9 @@ class Service:
             await asyncio.gather(*late, return_exceptions=True)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *(server.close() for server in self._servers.values()), return_exceptions=True)
+        await asyncio.gather(
+            *self._tasks, *(server.close() for server in self._servers.values()), return_exceptions=True
+        )
         if self.memory is not None:
             await self.memory.close()
         await asyncio.gather(self._model_http.aclose(), self._peer_http.aclose())

@@ -10,7 +10,10 @@ CONVERSATIONS = 200
 
 class Many(unittest.TestCase):
     def test_no_answer_is_lost_or_mixed(self):
-        rule = {"prompt": "words", "steps": [{"tool": "echo", "arguments": {"text": "{prompt}"}}, {"delay": 0.2, "text": "{0}"}]}
+        rule = {
+            "prompt": "words",
+            "steps": [{"tool": "echo", "arguments": {"text": "{prompt}"}}, {"delay": 0.2, "text": "{0}"}],
+        }
         model = ScriptedModel([rule])
         self.addCleanup(model.stop)
         tools = ToolServer()

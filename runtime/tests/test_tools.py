@@ -7,6 +7,16 @@ import unittest
 from tests.support import Agent, ScriptedModel, ToolServer, ask, free_port, wait_until
 
 
+OTHER = """
+def same(x: str) -> str:
+    return 'other ' + x
+def hidden() -> str:
+    return ''
+def careful(text: str) -> str:
+    return text
+"""
+
+
 def use(name, arguments=None, **more):
     step = {"tool": name, "arguments": arguments or {}} | more
     return {"prompt": f"^use {name}( |$)", "steps": [step, {"text": "results: {results}"}]}
@@ -24,17 +34,24 @@ class Tools(unittest.TestCase):
                 use("hidden"),
                 use("careful", {"text": "x"}),
                 use("note", raw="this is no JSON"),
-                {"prompt": "use two", "steps": [
-                    {"calls": [{"tool": "echo", "arguments": {"text": "a"}}, {"tool": "count_words", "arguments": {"text": "a b c"}}]},
-                    {"text": "{0} and {1}"},
-                ]},
+                {
+                    "prompt": "use two",
+                    "steps": [
+                        {
+                            "calls": [
+                                {"tool": "echo", "arguments": {"text": "a"}},
+                                {"tool": "count_words", "arguments": {"text": "a b c"}},
+                            ]
+                        },
+                        {"text": "{0} and {1}"},
+                    ],
+                },
             ]
         )
         cls.addClassCleanup(cls.model.stop)
         cls.server = ToolServer()
         cls.addClassCleanup(cls.server.stop)
-        other = "def same(x: str) -> str:\n    return 'other ' + x\ndef hidden() -> str:\n    return ''\ndef careful(text: str) -> str:\n    return text\n"
-        cls.other = ToolServer(other)
+        cls.other = ToolServer(OTHER)
         cls.addClassCleanup(cls.other.stop)
         cls.third = ToolServer("def same(x: str) -> str:\n    return 'third ' + x\n")
         cls.addClassCleanup(cls.third.stop)
