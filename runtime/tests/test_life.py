@@ -91,6 +91,18 @@ class Hot(unittest.TestCase):
         wait_until(lambda: agent.state()[1].get("hash") == "00000003", "the next one is loaded")
         self.assertNotIn("configurationProblem", agent.state()[1])
 
+    def test_a_bad_configuration_can_be_mended(self):
+        model = ScriptedModel()
+        self.addCleanup(model.stop)
+        mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+        mounted.write("{", "Instructions.")
+        agent = Agent("critic", mounted.environment(), wait=False)
+        self.addCleanup(agent.stop)
+        wait_until(lambda: "not JSON" in str(agent.state()[1]), "the problem is told")
+        mounted.write({"reload": "Hot", "modelUrl": model.url}, "Instructions.")
+        agent.wait_ready()
+        self.assertEqual(agent.said("hello"), "echo: hello")
+
 
 class TheEnd(unittest.TestCase):
     def setUp(self):
