@@ -269,7 +269,12 @@ class Handler(RequestHandler):
             return
         token = tasks.token()
         usage = (run.usage.requests, run.usage.input_tokens, run.usage.output_tokens)
-        pending = {"items": outcome.items, "messages": outcome.messages, "base": outcome.base, "results": outcome.results}
+        pending = {
+            "items": outcome.items,
+            "messages": outcome.messages,
+            "base": outcome.base,
+            "results": outcome.results,
+        }
         pending |= {"path": list(run.path), "usage": usage, "token": token}
         await self._service.memory.wait_for(live.task.id, token, pending)
         live.set(TaskState.TASK_STATE_INPUT_REQUIRED, tasks.ask(outcome.items[0], token))

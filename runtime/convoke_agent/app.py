@@ -129,7 +129,10 @@ class App:
         return answer(failure)
 
     async def http_error(self, request, error):
-        reasons = {404: ("not_found", "there is nothing at this path"), 405: ("method_not_allowed", "the method is another")}
+        reasons = {
+            404: ("not_found", "there is nothing at this path"),
+            405: ("method_not_allowed", "the method is another"),
+        }
         reason, message = reasons.get(error.status_code, ("bad_request", "the request cannot be read"))
         answer = openai_error if request.url.path.startswith("/v1/") else plain_error
         return answer(Failure(reason, message), error.headers)

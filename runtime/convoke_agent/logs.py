@@ -9,8 +9,25 @@ import traceback
 
 LOGGER = logging.getLogger("convoke_agent")
 # Their lines and errors quote what passes through them.
-SILENT = ("a2a", "mcp", "client", "httpx", "httpx2", "httpcore", "httpcore2", "openai", "pydantic_ai", "redis",
-          "opentelemetry", "sse_starlette", "asyncio", "uvicorn.access", "uvicorn.error", "uvicorn", "py.warnings")
+SILENT = (
+    "a2a",
+    "mcp",
+    "client",
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "httpcore2",
+    "openai",
+    "pydantic_ai",
+    "redis",
+    "opentelemetry",
+    "sse_starlette",
+    "asyncio",
+    "uvicorn.access",
+    "uvicorn.error",
+    "uvicorn",
+    "py.warnings",
+)
 
 
 class JsonLines(logging.Formatter):

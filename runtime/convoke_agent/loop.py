@@ -170,13 +170,17 @@ class Tools(AbstractToolset):
         }
         schema = {
             "type": "object",
-            "properties": {"message": {"type": "string", "description": "What the agent is asked, with all it must know."}},
+            "properties": {
+                "message": {"type": "string", "description": "What the agent is asked, with all it must know."}
+            },
             "required": ["message"],
         }
         return found | {name: self._tool(name, peer.description(), schema) for name, peer in delegates.items()}
 
     def _tool(self, name, description, schema):
-        definition = ToolDefinition(name=name, description=description or "", parameters_json_schema=schema, strict=False)
+        definition = ToolDefinition(
+            name=name, description=description or "", parameters_json_schema=schema, strict=False
+        )
         return ToolsetTool(
             toolset=self, tool_def=definition, max_retries=TOOL_RETRIES, args_validator=TOOL_SCHEMA_VALIDATOR
         )
@@ -256,7 +260,9 @@ async def think(run, prompt, history, paused=None):
     deferred = None
     if paused is not None:
         history, prompt = paused.messages, None
-        calls = {key: value["text"] if value["ok"] else ToolFailed(value["text"]) for key, value in paused.results.items()}
+        calls = {
+            key: value["text"] if value["ok"] else ToolFailed(value["text"]) for key, value in paused.results.items()
+        }
         deferred = DeferredToolResults(calls=calls)
     try:
         async with asyncio.timeout(run.remaining()):
@@ -306,7 +312,11 @@ async def settle(run, item, decision):
         if peer is None:
             raise ToolError(f"the agent {item['peer']} is not a peer any more")
         task = await asked(
-            peer, [_reply(item, decision)], (*run.path, run.snapshot.settings.name), run, (item["taskId"], item["contextId"])
+            peer,
+            [_reply(item, decision)],
+            (*run.path, run.snapshot.settings.name),
+            run,
+            (item["taskId"], item["contextId"]),
         )
         if task.status.state in peers.INTERRUPTED:
             return {"id": item["id"]} | waiting_peer(peer.name, task)

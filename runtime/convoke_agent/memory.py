@@ -76,7 +76,7 @@ class Local:
         return list(self._tasks.values())
 
     async def wait_for(self, task_id, token, pending):
-        """Keeps what waits for an answer, until it is taken or too old. The oldest gives way when there are too many."""
+        """Keeps what waits for an answer, until it is taken or too old. Of too many the oldest gives way."""
         self._pending[task_id] = (time.monotonic() + self._pending_seconds, token, pending)
         self._pending.move_to_end(task_id)
         while len(self._pending) > limits.MAX_PENDING:

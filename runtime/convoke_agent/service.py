@@ -41,6 +41,7 @@ class Service:
         self._servers = {}
         self._peers = {}
         self._files = None
+        self._tool_seconds = 0
         self._capabilities = []
         self._model_http = loop.model_http()
         self._peer_http = peers.client()
@@ -48,25 +49,32 @@ class Service:
 
     async def start(self):
         """Reads the settings and begins to connect. Bad settings are told by `state`, not raised."""
-        environment = self.environment
         try:
-            running, waiting = _number(environment, "AGENT_MAX_RUNNING", 100), _number(environment, "AGENT_MAX_WAITING", 400)
-            self.gate = limits.Gate(int(running), int(waiting))
-            self._tool_seconds = _number(environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
-            self.pending_seconds = _number(environment, "AGENT_APPROVAL_SECONDS", 600)
-            self._files = read_files(environment)
-            settings = settings_of(self._files, environment)
-            self._start_memory(settings)
+            self._files = read_files(self.environment)
+            self._begin(settings_of(self._files, self.environment))
         except (BadSettings, OSError) as error:
             self.problem = str(error)
             logs.warn("the configuration is bad", error=self.problem)
-            return
+        # A file that is bad may become good, and nobody knows yet whether it says Hot.
+        mounted = self._files is not None and self._files != (None, None)
+        if (self.snapshot is None and mounted) or (self.snapshot is not None and self._hot()):
+            self._tasks.append(asyncio.create_task(self._watch_files()))
+
+    def _hot(self):
+        return self.snapshot.settings.reload == "Hot"
+
+    def _begin(self, settings):
+        """Makes what the first settings that are good say. Raises BadSettings."""
+        running = _number(self.environment, "AGENT_MAX_RUNNING", 100)
+        waiting = _number(self.environment, "AGENT_MAX_WAITING", 400)
+        self.gate = limits.Gate(int(running), int(waiting))
+        self._tool_seconds = _number(self.environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
+        self.pending_seconds = _number(self.environment, "AGENT_APPROVAL_SECONDS", 600)
+        self._start_memory(settings)
         self._start_telemetry(settings)
         self._take(settings)
         if self.memory.shared:
             self._tasks.append(asyncio.create_task(self._watch_memory()))
-        if settings.reload == "Hot":
-            self._tasks.append(asyncio.create_task(self._watch_files()))
 
     def _start_memory(self, settings):
         if not settings.memory.enabled or settings.memory.type == "Local":
@@ -75,7 +83,9 @@ class Service:
         shared = importlib.import_module("convoke_agent.shared_memory")
         name = ":".join(filter(None, (self.environment.get("AGENT_NAMESPACE"), settings.name)))
         try:
-            self.memory = shared.Shared(settings.memory, self.pending_seconds, self.environment["MEMORY_REDIS_URL"], name)
+            self.memory = shared.Shared(
+                settings.memory, self.pending_seconds, self.environment["MEMORY_REDIS_URL"], name
+            )
         except ValueError:
             raise BadSettings(["MEMORY_REDIS_URL: it is not a URL of Redis"]) from None
 
@@ -96,7 +106,9 @@ class Service:
         peers_ = {}
         for one in settings.peers:
             there = self._peers.get(one.name)
-            peers_[one.name] = there if there is not None and there.settings == one else peers.Peer(one, self._peer_http)
+            peers_[one.name] = (
+                there if there is not None and there.settings == one else peers.Peer(one, self._peer_http)
+            )
         snapshot = loop.Snapshot(
             settings, self.environment, list(servers.values()), list(peers_.values()), self._tool_seconds
         )
@@ -115,25 +127,37 @@ class Service:
         await asyncio.gather(*(server.close() for server in servers))
 
     async def _watch_files(self):
-        while True:
+        while self.snapshot is None or self._hot():
             await asyncio.sleep(POLL_SECONDS)
             try:
-                files = await asyncio.to_thread(read_files, self.environment)
-                if files == self._files:
-                    continue
-                # The two files change together: only what was read twice alike is one version.
-                if await asyncio.to_thread(read_files, self.environment) != files:
-                    continue
-                self._files = files
-                settings = settings_of(files, self.environment)
-                self._take(settings)
+                await self._look_at_files()
             except (BadSettings, OSError) as error:
-                if self.reload_problem != str(error):
-                    logs.warn("the new configuration is bad, the old one is kept", error=str(error))
-                self.reload_problem = str(error)
-            else:
-                self.reload_problem = None
-                logs.say("the configuration was loaded", hash=settings.hash, commit=settings.commit)
+                self._bad_again(str(error))
+            except Exception as error:
+                logs.bug(error)
+                self._bad_again("it cannot be taken")
+
+    async def _look_at_files(self):
+        files = await asyncio.to_thread(read_files, self.environment)
+        # The two files change together: only what was read twice alike is one version.
+        if files == self._files or await asyncio.to_thread(read_files, self.environment) != files:
+            return
+        self._files = files
+        settings = settings_of(files, self.environment)
+        if self.snapshot is None:
+            self._begin(settings)
+        else:
+            self._take(settings)
+        self.problem = self.reload_problem = None
+        logs.say("the configuration was loaded", hash=settings.hash, commit=settings.commit)
+
+    def _bad_again(self, problem):
+        """Tells of a configuration that is not taken: the old one stays, if there is one."""
+        if self.snapshot is None:
+            self.problem = problem
+        elif self.reload_problem != problem:
+            logs.warn("the new configuration is bad, the old one is kept", error=problem)
+            self.reload_problem = problem
 
     async def _watch_memory(self):
         while True:
@@ -211,7 +235,9 @@ class Service:
             await asyncio.gather(*late, return_exceptions=True)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *(server.close() for server in self._servers.values()), return_exceptions=True)
+        await asyncio.gather(
+            *self._tasks, *(server.close() for server in self._servers.values()), return_exceptions=True
+        )
         if self.memory is not None:
             await self.memory.close()
         await asyncio.gather(self._model_http.aclose(), self._peer_http.aclose())

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import json
+import re
 
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from . import limits, logs
 from .errors import TooLarge
@@ -17,6 +19,11 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10
 # A listing is read again after this long: tools come and go without a sign.
 LISTING_SECONDS = 60
+# How long a call waits for a connection that is made anew.
+AGAIN_SECONDS = 3
+POLL_SECONDS = 0.05
+# What servers of the protocol's older versions say when they do not know a session any more: nothing ran.
+NO_SESSION = re.compile("session (not found|terminated|has been terminated)", re.IGNORECASE)
 ARGUMENTS_BYTES = 256 << 10
 
 
@@ -82,7 +89,8 @@ class ToolServer:
                     raise
                 self._lost(_leaf(error), listed)
             self._client = None
-            await asyncio.sleep(wait)
+            # One that was there a moment ago may be there again.
+            await asyncio.sleep(POLL_SECONDS if listed else wait)
             wait = min(wait * 2, LONGEST_WAIT_SECONDS)
 
     def _lost(self, error, listed):
@@ -135,15 +143,27 @@ class ToolServer:
             raise ToolError(_text_of(result) or "the tool failed without a reason")
         return _text_of(result)
 
+    async def _connected(self, but=None):
+        """The connection, where it is another than this one. Raises ToolError."""
+        for _ in range(int(AGAIN_SECONDS / POLL_SECONDS)):
+            if self._client not in (None, but):
+                return self._client
+            await asyncio.sleep(POLL_SECONDS)
+        raise ToolError(f"the tool server {self.name} cannot be reached")
+
     async def _call_once(self, tool, arguments):
-        client = self._client
-        if client is None:
-            raise ToolError(f"the tool server {self.name} cannot be reached")
+        client = await self._connected()
         try:
-            return await client.call_tool(tool, arguments)
+            try:
+                return await client.call_tool(tool, arguments)
+            except MCPError as error:
+                if not NO_SESSION.search(str(error)):
+                    raise
+                self._look.set()
+            return await (await self._connected(but=client)).call_tool(tool, arguments)
         except BaseException as error:
             leaf = _leaf(error)
-            if not isinstance(leaf, Exception) or isinstance(leaf, TimeoutError):
+            if not isinstance(leaf, Exception) or isinstance(leaf, (TimeoutError, ToolError)):
                 raise
             self._look.set()
             if isinstance(leaf, TooLarge):

@@ -49,7 +49,9 @@ class Conversation:
     """What a request's messages say."""
 
     def __init__(self, messages):
-        self.system = "\n".join(text_of(one.get("content")) for one in messages if one["role"] in ("system", "developer"))
+        self.system = "\n".join(
+            text_of(one.get("content")) for one in messages if one["role"] in ("system", "developer")
+        )
         last = max((n for n, one in enumerate(messages) if one["role"] == "user"), default=-1)
         since = messages[last + 1 :]
         self.prompt = text_of(messages[last].get("content")) if last >= 0 else ""
@@ -114,6 +116,9 @@ def calls_of(step, conversation):
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 120
+    # An answer goes out in one piece.
+    wbufsize = -1
+    disable_nagle_algorithm = True
     model = Model()
 
     def do_GET(self):
@@ -219,6 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             self.wfile.write(data)
+            self.wfile.flush()
         except OSError:
             self.close_connection = True
 

@@ -172,13 +172,12 @@ class Agent(Program):
 
 
 class ToolServer(Program):
-    """A tool server made of functions."""
+    """A tool server made of functions. Agents wait for it by themselves."""
 
     def __init__(self, source=TOOLS, port=None):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         super().__init__(["-m", "mcptools.server"], {"MCP_TOOLS_STRING": source, "PORT": str(self.port)})
-        wait_until(lambda: opens(self.port), "the tool server serves")
 
 
 def opens(port):

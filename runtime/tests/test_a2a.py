@@ -12,7 +12,7 @@ from a2a.client.client_factory import ClientFactory
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, TaskState
 
-from tests.support import Agent, ScriptedModel, ask, ask_raw, reason_of, text_of, wait_until
+from tests.support import Agent, ScriptedModel, ask, ask_raw, text_of, wait_until
 
 
 def events_of(content):
@@ -25,7 +25,10 @@ class Methods(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.model = ScriptedModel(
-            [{"prompt": "hang", "steps": [{"hang": True}]}, {"prompt": "slow", "steps": [{"delay": 1, "text": "slow done"}]}]
+            [
+                {"prompt": "hang", "steps": [{"hang": True}]},
+                {"prompt": "slow", "steps": [{"delay": 1, "text": "slow done"}]},
+            ]
         )
         cls.addClassCleanup(cls.model.stop)
         cls.agent = Agent("critic", {"MODEL_API_URL": cls.model.url})
@@ -160,7 +163,9 @@ class Methods(unittest.TestCase):
                 self.assertEqual(task.artifacts[0].parts[0].text, "echo: hello you")
                 events = asyncio.run(talk(path, True))
                 self.assertEqual(events[-1].status_update.status.state, TaskState.TASK_STATE_COMPLETED)
-                text = "".join(e.artifact_update.artifact.parts[0].text for e in events if e.HasField("artifact_update"))
+                text = "".join(
+                    e.artifact_update.artifact.parts[0].text for e in events if e.HasField("artifact_update")
+                )
                 self.assertEqual(text, "echo: hello you")
 
 
@@ -175,7 +180,9 @@ class Queue(unittest.TestCase):
         status, content, headers = ask_raw(
             agent.url, "/v1/chat/completions", {"messages": [{"role": "user", "content": "fourth"}]}
         )
-        self.assertEqual((status, json.loads(content)["error"]["code"], headers["Retry-After"]), (503, "overloaded", "1"))
+        self.assertEqual(
+            (status, json.loads(content)["error"]["code"], headers["Retry-After"]), (503, "overloaded", "1")
+        )
         for task in tasks:
             get = lambda: agent.rpc("GetTask", {"id": task["id"]})["result"]
             wait_until(lambda: get()["status"]["state"] == "TASK_STATE_COMPLETED", "the task ends")

@@ -19,7 +19,14 @@ class Approvals(unittest.TestCase):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.model = ScriptedModel(
             [
-                {"system": "front", "prompt": "^ask back", "steps": [{"tool": "delegate_to_back", "arguments": {"message": f"{cls.folder}/nested"}}, {"text": "front: {0}"}]},
+                {
+                    "system": "front",
+                    "prompt": "^ask back",
+                    "steps": [
+                        {"tool": "delegate_to_back", "arguments": {"message": f"{cls.folder}/nested"}},
+                        {"text": "front: {0}"},
+                    ],
+                },
                 {"prompt": "twice$", "steps": [{"calls": [NOTE, NOTE]}, {"text": "{0} and {1}"}]},
                 {"prompt": "$", "steps": [NOTE, {"text": "done: {results}"}]},
             ]

@@ -77,7 +77,13 @@ class Delegation(unittest.TestCase):
     def setUpClass(cls):
         cls.model = ScriptedModel(
             [
-                system("alpha", "tool then peer", {"tool": "count_words", "arguments": {"text": "a b c"}}, to("beta", "count"), {"text": "{0} and {1}"}),
+                system(
+                    "alpha",
+                    "tool then peer",
+                    {"tool": "count_words", "arguments": {"text": "a b c"}},
+                    to("beta", "count"),
+                    {"text": "{0} and {1}"},
+                ),
                 system("alpha", "round", to("beta"), {"text": "alpha: {0}"}),
                 system("beta", "round", to("gamma"), {"text": "beta: {0}"}),
                 system("gamma", "round", to("alpha"), {"text": "gamma: {0}"}),
@@ -102,7 +108,11 @@ class Delegation(unittest.TestCase):
         cls.agents = {}
         for name in ("alpha", "beta", "gamma"):
             others = [other for other in (*ports, "old") if other != name]
-            environment = {"MODEL_API_URL": cls.model.url, "AGENT_INSTRUCTIONS": f"You are {name}.", "AGENT_DESCRIPTION": f"Is {name}."}
+            environment = {
+                "MODEL_API_URL": cls.model.url,
+                "AGENT_INSTRUCTIONS": f"You are {name}.",
+                "AGENT_DESCRIPTION": f"Is {name}.",
+            }
             environment |= urls | {"PEER_AGENTS": ",".join(others)}
             environment |= {"MCP_SERVERS": "t", "MCP_SERVER_T_URL": cls.tools.url}
             cls.agents[name] = Agent(name, environment, ports[name], wait=False)
@@ -117,7 +127,10 @@ class Delegation(unittest.TestCase):
 
     def test_a_peer_is_described_by_its_card(self):
         self.alpha.said("hello descriptions")
-        tools = {one["function"]["name"]: one["function"]["description"] for one in self.model.asked("hello descriptions")[0]["body"]["tools"]}
+        tools = {
+            one["function"]["name"]: one["function"]["description"]
+            for one in self.model.asked("hello descriptions")[0]["body"]["tools"]
+        }
         self.assertIn("Is beta.", tools["delegate_to_beta"])
         self.assertEqual(tools["delegate_to_gone"], "Asks the agent gone.")
 
@@ -146,7 +159,9 @@ class Delegation(unittest.TestCase):
         before = self.model.model.abandoned
         task = self.alpha.send("hang", configuration={"returnImmediately": True})
         wait_until(lambda: self.model.model.hanging, "the peer asks its model")
-        self.assertEqual(self.alpha.rpc("CancelTask", {"id": task["id"]})["result"]["status"]["state"], "TASK_STATE_CANCELED")
+        self.assertEqual(
+            self.alpha.rpc("CancelTask", {"id": task["id"]})["result"]["status"]["state"], "TASK_STATE_CANCELED"
+        )
         wait_until(lambda: self.model.model.abandoned == before + 1, "the peer's model call is given up", 5)
 
     def test_the_trace_goes_on(self):

@@ -14,6 +14,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from tests.support import Agent, ScriptedModel, ToolServer, ask, ask_raw, text_of, wait_until
 
 
+TELLING = """
+def leak(text: str) -> str:
+    'Tells.'
+    return 'result-canary'
+def breaks(text: str) -> str:
+    raise ValueError('result-canary')
+"""
+
+
 class ConfigMap:
     """A mounted ConfigMap: links into a folder that is changed by the swap of one link."""
 
@@ -82,10 +91,25 @@ class Hot(unittest.TestCase):
         wait_until(lambda: agent.state()[1].get("hash") == "00000003", "the next one is loaded")
         self.assertNotIn("configurationProblem", agent.state()[1])
 
+    def test_a_bad_configuration_can_be_mended(self):
+        model = ScriptedModel()
+        self.addCleanup(model.stop)
+        mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+        mounted.write("{", "Instructions.")
+        agent = Agent("critic", mounted.environment(), wait=False)
+        self.addCleanup(agent.stop)
+        wait_until(lambda: "not JSON" in str(agent.state()[1]), "the problem is told")
+        mounted.write({"reload": "Hot", "modelUrl": model.url}, "Instructions.")
+        agent.wait_ready()
+        self.assertEqual(agent.said("hello"), "echo: hello")
+
 
 class TheEnd(unittest.TestCase):
     def setUp(self):
-        rules = [{"prompt": "slow", "steps": [{"delay": 1.5, "text": "finished"}]}, {"prompt": "hang", "steps": [{"hang": True}]}]
+        rules = [
+            {"prompt": "slow", "steps": [{"delay": 1.5, "text": "finished"}]},
+            {"prompt": "hang", "steps": [{"hang": True}]},
+        ]
         self.model = ScriptedModel(rules)
         self.addCleanup(self.model.stop)
         self.agent = Agent("critic", {"MODEL_API_URL": self.model.url})
@@ -150,8 +174,7 @@ class Silence(unittest.TestCase):
     CANARIES = ("prompt-canary", "answer-canary", "argument-canary", "result-canary", "key-canary", "session-canary")
 
     def test_canaries(self):
-        source = "def leak(text: str) -> str:\n    '''Tells.'''\n    return 'result-canary'\ndef breaks(text: str) -> str:\n    raise ValueError('result-canary')\n"
-        tools = ToolServer(source)
+        tools = ToolServer(TELLING)
         self.addCleanup(tools.stop)
         call = lambda name: {"tool": name, "arguments": {"text": "argument-canary"}}
         rules = [
@@ -163,7 +186,11 @@ class Silence(unittest.TestCase):
         self.addCleanup(model.stop)
         collector = Collector()
         self.addCleanup(collector.stop)
-        environment = {"MODEL_API_URL": model.url, "OPENAI_API_KEY": "key-canary", "OTEL_SERVICE_NAME": "critic-service"}
+        environment = {
+            "MODEL_API_URL": model.url,
+            "OPENAI_API_KEY": "key-canary",
+            "OTEL_SERVICE_NAME": "critic-service",
+        }
         environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "MCP_SERVERS": "t", "MCP_SERVER_T_URL": tools.url}
         agent = Agent("critic", environment)
         self.addCleanup(agent.stop)
@@ -189,7 +216,9 @@ class Silence(unittest.TestCase):
         requests = [line for line in lines if line["message"] == "request"]
         self.assertEqual(len(requests), 9)
         self.assertEqual(requests[0]["tools"], ["leak", "breaks"])
-        self.assertEqual({line["status"] for line in requests if line["method"] == "SendMessage"}, {"completed", "failed"})
+        self.assertEqual(
+            {line["status"] for line in requests if line["method"] == "SendMessage"}, {"completed", "failed"}
+        )
         self.assertEqual({path for path, _ in collector.bodies}, {"/v1/traces"})
         self.assertTrue(bytes.fromhex(trace) in traced)
         for word in (b"critic-service", b"gen_ai.request.model", b"scripted"):

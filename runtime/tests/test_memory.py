@@ -139,7 +139,17 @@ class Redis(unittest.TestCase):
 
     @classmethod
     def start_redis(cls):
-        command = ["redis-server", "--port", str(cls.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(cls.folder)]
+        command = [
+            "redis-server",
+            "--port",
+            str(cls.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(cls.folder),
+        ]
         cls.redis = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: opens(cls.port), "Redis serves")
 

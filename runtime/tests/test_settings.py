@@ -34,7 +34,9 @@ class FromTheEnvironment(unittest.TestCase):
                 "OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4318",
             }
         )
-        self.assertEqual((settings.name, settings.description, settings.instructions), ("critic", "Reviews.", "Be brief."))
+        self.assertEqual(
+            (settings.name, settings.description, settings.instructions), ("critic", "Reviews.", "Be brief.")
+        )
         self.assertEqual((settings.agentic_loop.max_steps, settings.agentic_loop.enable_tools), (7, False))
         self.assertEqual((settings.memory.type, settings.memory.context_limit), ("Redis", 3))
         servers = {one.name: one.url for one in settings.mcp_servers}

@@ -1,10 +1,22 @@
 """Tools of MCP servers within the loop."""
 
 import json
+import os
+import subprocess
 import tempfile
 import unittest
 
-from tests.support import Agent, ScriptedModel, ToolServer, ask, free_port, wait_until
+from tests.support import Agent, ScriptedModel, ToolServer, ask, free_port, opens, wait_until
+
+
+OTHER = """
+def same(x: str) -> str:
+    return 'other ' + x
+def hidden() -> str:
+    return ''
+def careful(text: str) -> str:
+    return text
+"""
 
 
 def use(name, arguments=None, **more):
@@ -24,17 +36,24 @@ class Tools(unittest.TestCase):
                 use("hidden"),
                 use("careful", {"text": "x"}),
                 use("note", raw="this is no JSON"),
-                {"prompt": "use two", "steps": [
-                    {"calls": [{"tool": "echo", "arguments": {"text": "a"}}, {"tool": "count_words", "arguments": {"text": "a b c"}}]},
-                    {"text": "{0} and {1}"},
-                ]},
+                {
+                    "prompt": "use two",
+                    "steps": [
+                        {
+                            "calls": [
+                                {"tool": "echo", "arguments": {"text": "a"}},
+                                {"tool": "count_words", "arguments": {"text": "a b c"}},
+                            ]
+                        },
+                        {"text": "{0} and {1}"},
+                    ],
+                },
             ]
         )
         cls.addClassCleanup(cls.model.stop)
         cls.server = ToolServer()
         cls.addClassCleanup(cls.server.stop)
-        other = "def same(x: str) -> str:\n    return 'other ' + x\ndef hidden() -> str:\n    return ''\ndef careful(text: str) -> str:\n    return text\n"
-        cls.other = ToolServer(other)
+        cls.other = ToolServer(OTHER)
         cls.addClassCleanup(cls.other.stop)
         cls.third = ToolServer("def same(x: str) -> str:\n    return 'third ' + x\n")
         cls.addClassCleanup(cls.third.stop)
@@ -111,6 +130,44 @@ class Lost(unittest.TestCase):
         self.addCleanup(server.stop)
         wait_until(lambda: "tool says" in agent.said("use echo 3"), "the tools are back", 15)
         self.assertEqual(model.model.abandoned, 0)
+
+
+OLD = """
+import os
+from mcp.server.fastmcp import FastMCP
+server = FastMCP("old", host="127.0.0.1", port=int(os.environ["PORT"]), log_level="ERROR")
+@server.tool()
+def echo(text: str) -> str:
+    return "old tool says " + text
+server.run(transport="streamable-http")
+"""
+
+
+@unittest.skipUnless(os.environ.get("OLD_MCP_PYTHON"), "OLD_MCP_PYTHON names no Python with a version of mcp below 2")
+class Older(unittest.TestCase):
+    """A server of the protocol's versions with sessions."""
+
+    def start(self, port):
+        environment = {"PORT": str(port), "PATH": os.environ["PATH"]}
+        process = subprocess.Popen([os.environ["OLD_MCP_PYTHON"], "-c", OLD], env=environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_its_tools_work_after_a_restart_too(self):
+        model = ScriptedModel([use("echo", {"text": "{prompt}"})])
+        self.addCleanup(model.stop)
+        port = free_port()
+        server = self.start(port)
+        url = f"http://127.0.0.1:{port}/mcp"
+        agent = Agent("critic", {"MODEL_API_URL": model.url, "MCP_SERVERS": "t", "MCP_SERVER_T_URL": url})
+        self.addCleanup(agent.stop)
+        self.assertEqual(agent.said("use echo 1"), "results: old tool says use echo 1")
+        server.kill()
+        server.wait()
+        self.start(port)
+        wait_until(lambda: opens(port), "the server serves again")
+        self.assertEqual(agent.said("use echo 2"), "results: old tool says use echo 2")
 
 
 if __name__ == "__main__":
