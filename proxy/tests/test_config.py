@@ -62,7 +62,17 @@ class Configuration(unittest.TestCase):
                     path.write_text(text)
                 with self.assertRaisesRegex(config.Invalid, expected):
                     config.read(path)
-        for models in ([], {}, ["x"], [{}], None):
+        nameless = {"litellm_params": {"model": "openai/x"}}
+        for models in (
+            [],
+            {},
+            ["x"],
+            [{}],
+            None,
+            [nameless],
+            [{"model_name": "x"}],
+            [{"model_name": "x", "litellm_params": 1}],
+        ):
             with self.assertRaises(config.Invalid):
                 config.litellm_config({"model_list": models}, self.lines.append)
 
