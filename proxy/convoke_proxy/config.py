@@ -79,10 +79,7 @@ def litellm_config(document, said):
     if left:
         said(f"the configuration says what is not taken from it: {', '.join(left)}")
     made = {name: document[name] for name in TAKEN if document.get(name)}
-    models = made.get("model_list")
-    good = isinstance(models, list) and all(isinstance(entry, dict) for entry in models)
-    if not good or not all(isinstance(entry.get("model_name"), str) for entry in models):
-        raise Invalid("the configuration has no model_list of entries with a model_name")
+    check_models(made.get("model_list"))
     settings = made.get("litellm_settings", {})
     if not isinstance(settings, dict) or not isinstance(made.get("router_settings", {}), dict):
         raise Invalid("litellm_settings and router_settings must be mappings")
@@ -99,6 +96,17 @@ def litellm_config(document, said):
         "router_settings": router,
         "general_settings": GENERAL,
     }
+
+
+def check_models(entries):
+    """Raises Invalid unless it is a list of entries as LiteLLM wants them."""
+    if not isinstance(entries, list) or not entries:
+        raise Invalid("the configuration has no model_list")
+    for number, entry in enumerate(entries, 1):
+        parameters = entry.get("litellm_params") if isinstance(entry, dict) else None
+        good = isinstance(parameters, dict) and isinstance(parameters.get("model"), str)
+        if not good or not isinstance(entry.get("model_name"), str):
+            raise Invalid(f"entry {number} of model_list has no model_name, or no litellm_params with a model")
 
 
 def model_names(made):

@@ -1,8 +1,8 @@
 """The ASGI application in front of LiteLLM's: nothing reaches LiteLLM that did not pass here.
 
-A request passes with a good key, to one of six routes, with a body of allowed fields and a model of the list. LiteLLM then
-gets a request that was made anew: a fixed path, no query, three headers, none of them the caller's. So the key of an
-agent never reaches LiteLLM, and no header can tell LiteLLM anything.
+A request passes with a good key, to one of six routes, with a body of allowed fields and a model of the list. LiteLLM
+then gets a request that was made anew: a fixed path, no query, three headers, none of them the caller's. So the key of
+an agent never reaches LiteLLM, and no header can tell LiteLLM anything.
 """
 
 import asyncio

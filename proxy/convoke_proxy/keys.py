@@ -1,7 +1,8 @@
 """Which key is whose.
 
-A key is `sk-cvk-<agent>.<uid>.<issued>.<mac>`. The MAC is HMAC-SHA256 over "<namespace>/<agent>/<uid>/<issued>" with the
-signing key. Two mounted files decide: the signing key, and the list of agents. Both are read again when they change.
+A key is `sk-cvk-<agent>.<uid>.<issued>.<mac>`. The MAC is HMAC-SHA256 over "<namespace>/<agent>/<uid>/<issued>" with
+the signing key. Two mounted files decide: the signing key, and the list of agents. Both are read again when they
+change.
 """
 
 import dataclasses
@@ -15,7 +16,9 @@ import time
 
 PREFIX = "sk-cvk-"
 # Agent, uid, issued, MAC. A key that was made is far shorter than what the expression allows.
-KEY = re.compile(r"sk-cvk-([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)\.([0-9A-Za-z-]{1,64})\.([1-9][0-9]{0,11})\.([0-9a-f]{64})")
+KEY = re.compile(
+    r"sk-cvk-([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)\.([0-9A-Za-z-]{1,64})\.([1-9][0-9]{0,11})\.([0-9a-f]{64})"
+)
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # So long a key is good that the list does not have yet: the list reaches the pod late.
 UNLISTED_SECONDS = 600

@@ -17,7 +17,7 @@ class Log:
 
     def said(self, text):
         """Writes a line of this program."""
-        line = "".join(character if character.isprintable() else "?" for character in text)
+        line = "".join(character if character.isprintable() else " " for character in text)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         print(f"{stamp} {line}", file=self.stream, flush=True)
 

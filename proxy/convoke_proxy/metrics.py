@@ -67,7 +67,7 @@ class Counters:
 
 
 def series(labels):
-    return ",".join('%s="%s"' % (name, escape(value)) for name, value in labels)
+    return ",".join(f'{name}="{escape(value)}"' for name, value in labels)
 
 
 def escape(text):

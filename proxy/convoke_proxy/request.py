@@ -34,6 +34,7 @@ PARTS = {
     "input_audio": frozenset(("data", "format")),
     "file": frozenset(("file_data", "filename")),
 }
+STREAM_FIELDS = frozenset(("include_usage", "include_obfuscation"))
 BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
 MOST_MESSAGES = 4096
 MOST_PARTS = 1024
@@ -89,10 +90,9 @@ def chat(data, owner_fields=frozenset()):
     tools(body)
     of_type(body, "stream", bool)
     of_type(body, "user", str)
-    options = body.get("stream_options")
-    if options is not None:
-        if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
-            raise Refused("stream_options is not as OpenAI has it", "stream_options")
+    of_type(body, "stream_options", dict)
+    if set(body.get("stream_options") or ()) - STREAM_FIELDS:
+        raise Refused("stream_options is not as OpenAI has it", "stream_options")
     return body
 
 

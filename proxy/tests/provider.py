@@ -11,6 +11,13 @@ USAGE = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": COMPLETION_TOKENS,
 FAIL = "please fail with "
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """The proxy keeps connections, and ends: that is nothing to tell."""
+
+
 class Provider:
     """`requests` has (method, path, headers, body) of each request; headers are in small letters."""
 
@@ -32,8 +39,7 @@ class Provider:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 

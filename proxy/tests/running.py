@@ -52,7 +52,15 @@ class Running:
         self.list(agents)
         (self.folder / "config.yaml").write_text(json.dumps(config or proxy_config()))
         self.log_path = self.folder / "log"
-        command = [sys.executable, "-m", "convoke_proxy", "--config", self.folder / "config.yaml", "--host", "127.0.0.1"]
+        command = [
+            sys.executable,
+            "-m",
+            "convoke_proxy",
+            "--config",
+            self.folder / "config.yaml",
+            "--host",
+            "127.0.0.1",
+        ]
         command += ["--port", self.port, "--metrics-port", self.metrics_port]
         command += ["--keys", self.folder / "keys", "--agents", self.folder / "agents"]
         given = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "home")}
@@ -140,7 +148,11 @@ class Running:
 def entry(name, model):
     return {
         "model_name": name,
-        "litellm_params": {"model": model, "api_base": "os.environ/PROXY_API_BASE", "api_key": "os.environ/PROXY_API_KEY"},
+        "litellm_params": {
+            "model": model,
+            "api_base": "os.environ/PROXY_API_BASE",
+            "api_key": "os.environ/PROXY_API_KEY",
+        },
     }
 
 

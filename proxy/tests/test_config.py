@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convoke_proxy import config
 
-from .running import entry, proxy_config
+from .running import proxy_config
 
 MINE = {"general_settings": {"custom_auth": None, "master_key": "sk-1234"}, "environment_variables": {"A": "b"}}
 
@@ -51,14 +51,28 @@ class Configuration(unittest.TestCase):
     def test_what_is_no_configuration_is_told_with_its_place(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "config.yaml")
-            for text, expected in (("a: [", "is no YAML, line 1"), ("[]", "is no YAML mapping"), (None, "No such file")):
+            for text, expected in (
+                ("a: [", "is no YAML, line 1"),
+                ("[]", "is no YAML mapping"),
+                (None, "No such file"),
+            ):
                 if text is None:
                     path.unlink()
                 else:
                     path.write_text(text)
                 with self.assertRaisesRegex(config.Invalid, expected):
                     config.read(path)
-        for models in ([], {}, ["x"], [{}], None):
+        nameless = {"litellm_params": {"model": "openai/x"}}
+        for models in (
+            [],
+            {},
+            ["x"],
+            [{}],
+            None,
+            [nameless],
+            [{"model_name": "x"}],
+            [{"model_name": "x", "litellm_params": 1}],
+        ):
             with self.assertRaises(config.Invalid):
                 config.litellm_config({"model_list": models}, self.lines.append)
 
@@ -73,7 +87,9 @@ class Environment(unittest.TestCase):
     def test_no_database_and_no_other_configuration_come_from_the_pod(self):
         given = {"DATABASE_URL": "x", "LITELLM_WORKER_STARTUP_HOOKS": "x", "LITELLM_LOG": "DEBUG", "OPENAI_ORG": "o"}
         made = config.environment(given | {"CONFIG_FILE_PATH": "/etc/other", "WORKER_CONFIG": "{}"}, "sk-1", "/tmp/c")
-        self.assertEqual(made, config.SETTINGS | {"LITELLM_MASTER_KEY": "sk-1", "CONFIG_FILE_PATH": "/tmp/c", "OPENAI_ORG": "o"})
+        self.assertEqual(
+            made, config.SETTINGS | {"LITELLM_MASTER_KEY": "sk-1", "CONFIG_FILE_PATH": "/tmp/c", "OPENAI_ORG": "o"}
+        )
         self.assertEqual(made["LITELLM_LOG"], "ERROR")
 
     def test_fields_that_the_owner_allows_are_never_litellm_s(self):

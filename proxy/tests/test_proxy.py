@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -40,7 +39,11 @@ class Proxy(unittest.TestCase):
         cls.agents = [(name, "1-a", ISSUED) for name in ("writer", "reader", "streamer", "embedder", "failing")]
         # LiteLLM takes long to import: at the same time.
         cls.routes = subprocess.Popen(
-            [sys.executable, "-m", "tests.routes"], cwd=PROXY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, "-m", "tests.routes"],
+            cwd=PROXY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         cls.addClassCleanup(cls.routes.stdout.close)
         cls.addClassCleanup(cls.routes.wait)
@@ -119,7 +122,9 @@ class Proxy(unittest.TestCase):
         self.assertFalse([name for name in self.proxy.metrics() if "newcomer" in name or "leaver" in name])
 
     def test_every_other_route_refuses_a_good_key(self):
-        routes = {tuple(route) for route in json.loads(self.routes.communicate(timeout=START_SECONDS)[0].splitlines()[-1])}
+        routes = {
+            tuple(route) for route in json.loads(self.routes.communicate(timeout=START_SECONDS)[0].splitlines()[-1])
+        }
         self.assertGreater(len(routes), LEAST_ROUTES)
         paths = {path for _, path in routes}
         self.assertLessEqual({"/key/generate", "/ui", "/mcp", "/v1/messages", "/config/update", "/"}, paths)
@@ -134,7 +139,13 @@ class Proxy(unittest.TestCase):
             elif method != "HEAD":
                 self.error((status, text), 403, "route_not_allowed")
         self.assertEqual(answered, ALLOWED)
-        near = ("/v1/chat/completions/", "//v1/chat/completions", "/V1/chat/completions", "/v1/../v1/models", "/v1/models/x")
+        near = (
+            "/v1/chat/completions/",
+            "//v1/chat/completions",
+            "/V1/chat/completions",
+            "/v1/../v1/models",
+            "/v1/models/x",
+        )
         near += ("/%76%31/key/list", "/openai/v1/chat/completions", "/health/liveliness/", "/health/x")
         for path in near:
             for method in ("GET", "POST"):
@@ -197,7 +208,9 @@ class Proxy(unittest.TestCase):
 
     def counted(self, agent, model, **expected):
         """Waits for an agent's tokens."""
-        names = {f'convoke_model_tokens_total{{agent="{agent}",model="{model}",kind="{kind}"}}': kind for kind in expected}
+        names = {
+            f'convoke_model_tokens_total{{agent="{agent}",model="{model}",kind="{kind}"}}': kind for kind in expected
+        }
 
         def found():
             values = self.proxy.metrics()
@@ -226,7 +239,9 @@ class Proxy(unittest.TestCase):
     def test_the_provider_is_asked_for_its_models_only_and_seldom(self):
         for _ in range(3):
             status, text = self.proxy.ask("GET", "/provider", port=self.proxy.metrics_port)
-            self.assertEqual((status, json.loads(text)), (200, {"reachable": True, "reason": "Reachable", "status": 200}))
+            self.assertEqual(
+                (status, json.loads(text)), (200, {"reachable": True, "reason": "Reachable", "status": 200})
+            )
         self.assertEqual([sent[:2] for sent in self.proxy.provider.requests].count(("GET", "/v1/models")), 1)
 
     def test_too_large_or_encoded_bodies_are_refused(self):
@@ -264,7 +279,9 @@ class Proxy(unittest.TestCase):
     def test_it_connects_only_to_the_provider(self):
         connected = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
         mine = [line.split() for line in connected.splitlines() if f"pid={self.proxy.process.pid}," in line]
-        self.assertEqual({line[4].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for line in mine} - {"127.0.0.1"}, set())
+        self.assertEqual(
+            {line[4].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for line in mine} - {"127.0.0.1"}, set()
+        )
 
 
 class Hooks(unittest.TestCase):

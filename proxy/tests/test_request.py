@@ -120,7 +120,18 @@ class Names(unittest.TestCase):
     def test_no_address_is_a_model(self):
         everything = models.Models(["*"])
         self.assertEqual(everything.label("openai/gpt-5:free"), "*")
-        bad = ("huggingface/https://evil.test", "http:evil", "a/../b", "a//b", "*", "openai/*", "a,b", "a b", "a" * 256, "a\n")
+        bad = (
+            "huggingface/https://evil.test",
+            "http:evil",
+            "a/../b",
+            "a//b",
+            "*",
+            "openai/*",
+            "a,b",
+            "a b",
+            "a" * 256,
+            "a\n",
+        )
         for model in bad:
             self.assertIsNone(everything.label(model), model)
 
