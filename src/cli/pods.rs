@@ -220,4 +220,4 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
 
 #[cfg(test)]
 #[path = "tests/pods.rs"]
-mod tests;
+pub(super) mod tests;

@@ -69,7 +69,7 @@ impl Agent {
 
     async fn card(Shared(agent): Shared<Self>) -> Response<Body> {
         let card = agent.lock().card.clone();
-        let status = if card.is_some() { 200 } else { 404 };
+        let status: u16 = if card.is_some() { 200 } else { 404 };
         let body = Body::from(card.unwrap_or_default().to_string());
         Response::builder().status(status).body(body).expect("a response")
     }
@@ -258,7 +258,7 @@ async fn d4_a_stream_that_ends_early_is_followed_by_looks_at_the_task() {
     let (mut talk, out, _) = talk(&peer, &running, &[], false);
     let turn = talk.turn(question("x"), Ids::default()).await.expect("an answer");
     // Nothing is shown twice.
-    assert_eq!((out.text().as_str(), turn.answer().as_str()), ("Two \nwords.\n", "Two words."));
+    assert_eq!((out.text().as_str(), turn.answer().as_str()), ("Two words.\n", "Two words."));
 }
 
 #[tokio::test]
