@@ -91,7 +91,8 @@ struct Source {
 
 impl Source {
     fn of(pod: &Pod, args: &Args) -> Self {
-        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let containers =
+            pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
         let annotations = pod.metadata.annotations.as_ref();
         let named = annotations.and_then(|all| all.get(DEFAULT_CONTAINER));
         let named = named.filter(|name| containers.iter().any(|one| one.name == **name)).cloned();
@@ -153,8 +154,9 @@ async fn copy(
 fn failure(connection: &Connection, pod: &str, error: &CallError) -> Failure {
     if error.is_invalid() {
         // The API server says which containers there are, or that this one has not begun.
-        return Failure::new(CLUSTER, format!("there is no log of pod {pod}: {error}"))
-            .hint("name a container with -c, or see what the pod waits for with kubectl describe pod");
+        return Failure::new(CLUSTER, format!("there is no log of pod {pod}: {error}")).hint(
+            "name a container with -c, or see what the pod waits for with kubectl describe pod",
+        );
     }
     refused(connection, "get", "pods/log", error)
 }
@@ -169,7 +171,7 @@ fn write(screen: &mut Screen, label: Option<&str>, line: &[u8]) -> Result<(), Fa
         None => screen.bytes(line),
         Some(pod) => {
             let end: &[u8] = if line.ends_with(b"\n") { b"" } else { b"\n" };
-            screen.bytes(&[b"[", pod.as_bytes(), b"] ", line, end].concat())
+            screen.bytes(&[b"[".as_slice(), pod.as_bytes(), b"] ", line, end].concat())
         }
     }
 }
@@ -216,9 +218,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 /// What a pod's log says while it is followed.
 enum News {
-    Line { pod: String, line: Vec<u8> },
+    Line {
+        pod: String,
+        line: Vec<u8>,
+    },
     /// The log has ended, or it could not be read.
-    End { source: Source, why: Option<Ended> },
+    End {
+        source: Source,
+        why: Option<Ended>,
+    },
 }
 
 /// Why a log that was followed has no more lines.
@@ -260,11 +268,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Follows until the command is ended.
-    async fn run(
-        mut self,
-        pods: &mut Pods<'_>,
-        screen: &mut Screen,
-    ) -> Result<ExitCode, Failure> {
+    async fn run(mut self, pods: &mut Pods<'_>, screen: &mut Screen) -> Result<ExitCode, Failure> {
         let (sender, mut news) = mpsc::channel(MAX_WAITING);
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -309,7 +313,8 @@ impl<'a> Follower<'a> {
             self.progress.insert(key, Progress::Running);
             self.tasks.spawn(follow(self.api.clone(), source, params, sender.clone()));
         }
-        let there: BTreeSet<_> = found.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
+        let there: BTreeSet<_> =
+            found.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
         self.progress.retain(|(pod, _), progress| {
             *progress == Progress::Running || there.contains(pod.as_str())
         });
@@ -325,7 +330,9 @@ impl<'a> Follower<'a> {
                 let key = (source.pod.clone(), source.run.clone());
                 let progress = match why {
                     None => Progress::Done,
-                    Some(Ended::Refused(error)) if error.is_forbidden() || error.is_unauthorized() => {
+                    Some(Ended::Refused(error))
+                        if error.is_forbidden() || error.is_unauthorized() =>
+                    {
                         return Err(failure(self.connection, &source.pod, &error));
                     }
                     // A container that is there no more has another one, or none, in the next look.
@@ -338,7 +345,10 @@ impl<'a> Follower<'a> {
                         Progress::Broke(Instant::now())
                     }
                     Some(Ended::Broken(error)) => {
-                        screen.note(&format!("{}: the log broke off: {error}; going on", source.pod))?;
+                        screen.note(&format!(
+                            "{}: the log broke off: {error}; going on",
+                            source.pod
+                        ))?;
                         Progress::Broke(Instant::now())
                     }
                 };

@@ -52,12 +52,20 @@ impl Screen {
             return Ok(());
         }
         self.at_start = text.ends_with('\n');
-        if self.out_is_terminal { self.write(on_terminal(text).as_bytes()) } else { self.write(text.as_bytes()) }
+        if self.out_is_terminal {
+            self.write(on_terminal(text).as_bytes())
+        } else {
+            self.write(text.as_bytes())
+        }
     }
 
     /// Writes bytes to standard output: as they are, but for a terminal.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.out_is_terminal { self.text(&String::from_utf8_lossy(bytes)) } else { self.write(bytes) }
+        if self.out_is_terminal {
+            self.text(&String::from_utf8_lossy(bytes))
+        } else {
+            self.write(bytes)
+        }
     }
 
     /// Ends the line of the text, if one has begun.
@@ -203,7 +211,8 @@ pub(super) mod tests {
     /// A screen, and what is written to its two streams.
     pub(crate) fn screen(is_terminal: bool) -> (Screen, Written, Written) {
         let (out, err) = (Written::default(), Written::default());
-        let screen = Screen::of(Box::new(out.clone()), Box::new(err.clone()), is_terminal, is_terminal);
+        let screen =
+            Screen::of(Box::new(out.clone()), Box::new(err.clone()), is_terminal, is_terminal);
         (screen, out, err)
     }
 
@@ -226,7 +235,10 @@ pub(super) mod tests {
         terminal.note("→ tool x/\u{1b}[1my\nz").expect("written");
         terminal.note("→ tool y").expect("written");
         terminal.end_line().expect("written");
-        assert_eq!((out.text().as_str(), err.text().as_str()), ("half a line\n", "→ tool x/ [1my z\n→ tool y\n"));
+        assert_eq!(
+            (out.text().as_str(), err.text().as_str()),
+            ("half a line\n", "→ tool x/ [1my z\n→ tool y\n")
+        );
         // Standard output is not changed for what is shown elsewhere.
         let (mut pipe, out, _) = screen(false);
         pipe.text("half a line").expect("written");

@@ -95,7 +95,8 @@ pub(super) fn interface(card: &Value) -> Option<Interface> {
     let is_json_rpc = |transport: &Value| transport.is_null() || transport == "JSONRPC";
     let main = is_json_rpc(&card["preferredTransport"]).then(|| card["url"].as_str()).flatten();
     let others = card["additionalInterfaces"].as_array().into_iter().flatten();
-    let other = || others.filter(|one| one["transport"] == "JSONRPC").find_map(|one| one["url"].as_str());
+    let other =
+        || others.filter(|one| one["transport"] == "JSONRPC").find_map(|one| one["url"].as_str());
     let url = main.or_else(other)?;
     Some(Interface { path: path_of(url), way: Way { version: Version::V03, stream } })
 }
@@ -103,8 +104,11 @@ pub(super) fn interface(card: &Value) -> Option<Interface> {
 /// The path and query of a URL; `/` if it has none that can be used.
 fn path_of(url: &str) -> String {
     let url: Option<http::Uri> = url.parse().ok();
-    let path = url.as_ref().and_then(http::Uri::path_and_query).map(http::uri::PathAndQuery::as_str);
-    path.filter(|path| path.starts_with('/') && path.len() <= MAX_PATH_CHARS).unwrap_or("/").to_owned()
+    let path =
+        url.as_ref().and_then(http::Uri::path_and_query).map(http::uri::PathAndQuery::as_str);
+    path.filter(|path| path.starts_with('/') && path.len() <= MAX_PATH_CHARS)
+        .unwrap_or("/")
+        .to_owned()
 }
 
 /// What a message says.
@@ -132,7 +136,8 @@ impl Message {
         };
         let mut message = json!({"messageId": message_id, "role": "ROLE_USER"});
         if version == Version::V03 {
-            part["kind"] = if matches!(self.content, Content::Text(_)) { "text" } else { "data" }.into();
+            part["kind"] =
+                if matches!(self.content, Content::Text(_)) { "text" } else { "data" }.into();
             message["role"] = "user".into();
             message["kind"] = "message".into();
         }
@@ -354,9 +359,11 @@ pub(super) fn update(result: &Value) -> Option<Update> {
 /// Reads a task, as it also comes for itself.
 pub(super) fn task(value: &Value) -> Update {
     let artifacts = value["artifacts"].as_array().into_iter().flatten().map(Artifact::parse);
-    let of_agent = |message: &&Value| matches!(message["role"].as_str(), Some("ROLE_AGENT" | "agent"));
+    let of_agent =
+        |message: &&Value| matches!(message["role"].as_str(), Some("ROLE_AGENT" | "agent"));
     let history = value["history"].as_array().into_iter().flatten();
-    let said = history.rev().find(of_agent).map(|message| Parts::parse(&message["parts"], "\n").text);
+    let said =
+        history.rev().find(of_agent).map(|message| Parts::parse(&message["parts"], "\n").text);
     Update::Task {
         ids: Ids::parse(value, "id"),
         status: Status::parse(&value["status"], &value["metadata"]),
@@ -404,10 +411,16 @@ pub(super) fn result(text: &str) -> Result<Value, Option<RpcError>> {
         // 1.0 has a list of details, of which one has the reason; 0.3 has what the agent likes.
         let data = &error["data"];
         let details = data.as_array().into_iter().flatten();
-        let reason = details.filter_map(|one| name(&one["metadata"]["reason"]).or_else(|| name(&one["reason"])));
+        let reason = details
+            .filter_map(|one| name(&one["metadata"]["reason"]).or_else(|| name(&one["reason"])));
         return Err(Some(RpcError {
             code: error["code"].as_i64().unwrap_or_default(),
-            message: error["message"].as_str().unwrap_or("it gives no reason").chars().take(2000).collect(),
+            message: error["message"]
+                .as_str()
+                .unwrap_or("it gives no reason")
+                .chars()
+                .take(2000)
+                .collect(),
             reason: reason.chain(name(&data["reason"])).next(),
         }));
     }

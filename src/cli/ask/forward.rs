@@ -29,7 +29,9 @@ impl<'a> Forward<'a> {
         let ready = pods.list().await?.into_iter().filter(is_ready);
         let newest = ready.max_by(|one, other| {
             let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            created(one).cmp(&created(other)).then_with(|| one.metadata.name.cmp(&other.metadata.name))
+            created(one)
+                .cmp(&created(other))
+                .then_with(|| one.metadata.name.cmp(&other.metadata.name))
         });
         let pod = newest.and_then(|pod| pod.metadata.name).ok_or_else(|| pods.none("Ready pod"))?;
         let pods = Api::namespaced(connection.client.clone(), &connection.namespace);
@@ -41,15 +43,21 @@ impl Dial for Forward<'_> {
     type Io = DuplexStream;
 
     async fn dial(&self) -> Result<Dialled<DuplexStream>, Failure> {
-        let broken = || Failure::new(CLUSTER, format!("cannot reach port {PORT} of pod {}", self.pod));
+        let broken =
+            || Failure::new(CLUSTER, format!("cannot reach port {PORT} of pod {}", self.pod));
         let port = u16::try_from(PORT).map_err(|_| broken())?;
-        let mut forwarder = call(self.pods.portforward(&self.pod, &[port])).await.map_err(|error| {
-            if error.is_forbidden() {
-                return refused(self.connection, "create", "pods/portforward", &error);
-            }
-            let failure = Failure::new(CLUSTER, format!("cannot reach port {PORT} of pod {}: {error}", self.pod));
-            failure.hint("the API server must take WebSockets for port-forward: kubectl version")
-        })?;
+        let mut forwarder =
+            call(self.pods.portforward(&self.pod, &[port])).await.map_err(|error| {
+                if error.is_forbidden() {
+                    return refused(self.connection, "create", "pods/portforward", &error);
+                }
+                let failure = Failure::new(
+                    CLUSTER,
+                    format!("cannot reach port {PORT} of pod {}: {error}", self.pod),
+                );
+                failure
+                    .hint("the API server must take WebSockets for port-forward: kubectl version")
+            })?;
         let io = forwarder.take_stream(port).ok_or_else(broken)?;
         let refusal = match forwarder.take_error(port) {
             Some(error) => error.boxed(),

@@ -62,7 +62,8 @@ fn build(
             .body(Full::new(body)),
         None => request.method("GET").body(Full::default()),
     };
-    request.map_err(|error| Failure::new(CLUSTER, format!("cannot ask the agent at {path}: {error}")))
+    request
+        .map_err(|error| Failure::new(CLUSTER, format!("cannot ask the agent at {path}: {error}")))
 }
 
 /// Sends a request over a new stream, and gives the beginning of the answer.

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn d4_an_event_without_an_end_is_given_up() {
         let mut parser = Parser::default();
-        let piece = [b'x'; 1 << 20];
+        let piece = vec![b'x'; 1 << 20];
         let all = MAX_EVENT_BYTES / piece.len();
         for _ in 0..all {
             assert_eq!(parser.push(&piece), Ok(Vec::new()));

@@ -44,7 +44,11 @@ pub(super) struct Talk<'a, D> {
 
 impl<D: Dial> Talk<'_, D> {
     /// Asks one question, or goes on with a task that waits, until the agent has answered or waits for what cannot be given here.
-    pub(super) async fn turn(&mut self, question: Option<String>, ids: Ids) -> Result<Turn, Failure> {
+    pub(super) async fn turn(
+        &mut self,
+        question: Option<String>,
+        ids: Ids,
+    ) -> Result<Turn, Failure> {
         let mut turn = Turn { ids, ..Turn::default() };
         let mut content = question.map(Content::Text);
         let mut left = self.options.timeout;
@@ -90,7 +94,8 @@ impl<D: Dial> Talk<'_, D> {
         // A stream may end before its task does: when the connection breaks, or when the agent had more to say than fits.
         while !turn.is_over() {
             let Some(id) = turn.ids.task.clone() else {
-                let silent = || Failure::new(CLUSTER, "the agent ended its answer without saying so");
+                let silent =
+                    || Failure::new(CLUSTER, "the agent ended its answer without saying so");
                 return Err(broke.unwrap_or_else(silent));
             };
             let task = self.peer.task(&id).await;

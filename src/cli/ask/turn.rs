@@ -144,8 +144,8 @@ impl Turn {
         match update {
             Update::Task { ids, status, artifacts, said } => {
                 self.identify(ids);
-                let stands = status.state.has_ended()
-                    || (status.state.waits() && status.message.is_some());
+                let stands =
+                    status.state.has_ended() || (status.state.waits() && status.message.is_some());
                 self.artifacts(artifacts, stands, &mut shown);
                 self.status(status, said, &mut shown)?;
             }
@@ -252,7 +252,8 @@ impl Turn {
         match self.state {
             // Some agents answer in the message of the state, or only in the history.
             State::Completed if self.answer().is_empty() => {
-                let text = if said.text.is_empty() { history.unwrap_or_default() } else { said.text };
+                let text =
+                    if said.text.is_empty() { history.unwrap_or_default() } else { said.text };
                 self.replace(NO_ARTIFACT, text, shown);
                 self.said = Parts::default();
             }
@@ -280,7 +281,9 @@ impl Turn {
         let what = if kind == "peer" { "agent" } else { kind.as_str() };
         let whole = server.as_ref().map_or_else(|| called.clone(), |s| format!("{s}/{called}"));
         match (phase.as_deref(), event["ok"].as_bool()) {
-            (Some("end"), Some(false)) => shown.push(Shown::Note(format!("✗ {what} {whole} failed"))),
+            (Some("end"), Some(false)) => {
+                shown.push(Shown::Note(format!("✗ {what} {whole} failed")))
+            }
             (Some("end"), _) => {}
             _ => shown.push(Shown::Note(format!("→ {what} {whole}"))),
         }

@@ -48,7 +48,9 @@ fn d6_what_is_asked_of_a_log_follows_the_arguments() {
     );
     assert_eq!(seconds(Duration::from_millis(1)), 1);
     assert_eq!(seconds(Duration::from_millis(2001)), 3);
-    for wrong in [&["--since", "0s"][..], &["--since", "soon"], &["--tail", "-1"], &["-f", "--previous"]] {
+    for wrong in
+        [&["--since", "0s"][..], &["--since", "soon"], &["--tail", "-1"], &["-f", "--previous"]]
+    {
         let words = ["logs", "agent/a"].iter().chain(wrong);
         assert!(Line::try_parse_from(words).is_err(), "{wrong:?}");
     }
@@ -64,9 +66,11 @@ fn d6_the_container_is_the_wanted_the_annotated_or_the_first_one() {
     let mut object = pod("one", ("set", "set"));
     assert_eq!(of(&object, &[]), ("agent".into(), Some("c1".into())));
     assert_eq!(of(&object, &["-c", "other"]), ("other".into(), None));
-    object["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "helper"});
+    object["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/default-container": "helper"});
     assert_eq!(of(&object, &[]), ("helper".into(), None));
-    object["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "none such"});
+    object["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/default-container": "none such"});
     assert_eq!(of(&object, &[]), ("agent".into(), Some("c1".into())));
 }
 
@@ -79,7 +83,8 @@ async fn shown(logs: &[(&str, Value)], is_terminal: bool) -> (Vec<u8>, String) {
     all.extend(paths.iter().map(String::as_str).zip(logs.iter().map(|(_, log)| log.clone())));
     let (connection, workload, args) = (connection(&all), workload(), args(&[]));
     let (mut screen, out, err) = screen(is_terminal);
-    let found = Pods::of(&connection, &workload).await.expect("an agent").list().await.expect("pods");
+    let found =
+        Pods::of(&connection, &workload).await.expect("an agent").list().await.expect("pods");
     for pod in &found {
         let source = Source::of(pod, &args);
         copy(&connection, &source, &args, found.len() > 1, &mut screen).await.expect("a log");
@@ -92,7 +97,8 @@ async fn d6_lines_of_several_pods_say_whose_they_are_and_only_terminals_are_spar
     let log = json!("a\u{1b}[31m\nb");
     assert_eq!(shown(&[("one", log.clone())], false).await.0, b"a\x1b[31m\nb");
     assert_eq!(shown(&[("one", log.clone())], true).await.0, b"a [31m\nb\n");
-    let (out, err) = shown(&[("one", log.clone()), ("two", json!(400)), ("zoe", json!("c\n"))], false).await;
+    let (out, err) =
+        shown(&[("one", log.clone()), ("two", json!(400)), ("zoe", json!("c\n"))], false).await;
     assert_eq!(out, b"[one] a\x1b[31m\n[one] b\n[zoe] c\n");
     assert_eq!(err, "two: no\n");
 }
@@ -112,8 +118,7 @@ async fn d6_followed_logs_are_taken_up_once_for_each_run_of_a_container() {
         object["status"]["containerStatuses"][0]["containerID"] = run.into();
         let mut waiting = pod("two", ("set", "set"));
         waiting["status"] = json!({});
-        let pods: Vec<Pod> =
-            serde_json::from_value(json!([object, waiting])).expect("pods");
+        let pods: Vec<Pod> = serde_json::from_value(json!([object, waiting])).expect("pods");
         follower.look(&pods, false, &sender);
         while follower.tasks.join_next().await.is_some() {}
         while let Ok(one) = news.try_recv() {

@@ -18,9 +18,11 @@ pub(crate) fn connection(answers: &[(&str, Value)]) -> Connection {
         let answer = answers.get(request.uri().path()).unwrap_or(&missing);
         let code = answer.as_u64().and_then(|code| u16::try_from(code).ok());
         let body = match (code, answer) {
-            (Some(code), _) => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+            (Some(code), _) => {
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
                 "message": "no", "reason": "No", "details": {"name": "x"}})
-            .to_string(),
+                .to_string()
+            }
             (None, Value::String(log)) => log.clone(),
             (None, other) => other.to_string(),
         };
@@ -60,16 +62,29 @@ pub(crate) fn agent(pods: &[Value]) -> Vec<(&'static str, Value)> {
                 "status": {"phase": "Waiting", "message": "waits for\nModelAPI m"}}),
         ),
         (PODS, json!({"metadata": {}, "items": pods})),
-        ("/apis/apps/v1/namespaces/team/replicasets/set", set("set", "set", ("apps/v1", "Deployment", "agent-a", "deployment"))),
-        ("/apis/apps/v1/namespaces/team/replicasets/strange", set("strange", "strange", ("apps/v1", "Deployment", "other", "other"))),
-        ("/apis/apps/v1/namespaces/team/replicasets/forged", set("forged", "forged", ("apps/v1", "Deployment", "agent-a", "another"))),
+        (
+            "/apis/apps/v1/namespaces/team/replicasets/set",
+            set("set", "set", ("apps/v1", "Deployment", "agent-a", "deployment")),
+        ),
+        (
+            "/apis/apps/v1/namespaces/team/replicasets/strange",
+            set("strange", "strange", ("apps/v1", "Deployment", "other", "other")),
+        ),
+        (
+            "/apis/apps/v1/namespaces/team/replicasets/forged",
+            set("forged", "forged", ("apps/v1", "Deployment", "agent-a", "another")),
+        ),
         (
             "/apis/apps/v1/namespaces/team/deployments/agent-a",
             deployment("agent-a", "deployment", ("convoke.dev/v1alpha1", "Agent", "a", "agent")),
         ),
         (
             "/apis/apps/v1/namespaces/team/deployments/other",
-            deployment("other", "other", ("convoke.dev/v1alpha1", "Agent", "a", "an earlier agent")),
+            deployment(
+                "other",
+                "other",
+                ("convoke.dev/v1alpha1", "Agent", "a", "an earlier agent"),
+            ),
         ),
     ]
 }
@@ -85,13 +100,22 @@ fn names(pods: &[Pod]) -> Vec<&str> {
 #[test]
 fn d4_d6_objects_are_named_by_kind_and_name() {
     let parse = |text: &str, default| {
-        Workload::parse(text, default).map(|found| (found.kind, found.name)).map_err(|failure| failure.code)
+        Workload::parse(text, default)
+            .map(|found| (found.kind, found.name))
+            .map_err(|failure| failure.code)
     };
     assert_eq!(parse("agent/a", None), Ok((Kind::Agent, "a".into())));
     assert_eq!(parse("ModelAPIs/m.b", None), Ok((Kind::ModelAPI, "m.b".into())));
     assert_eq!(parse("mcpserver/s", Some(Kind::Agent)), Ok((Kind::MCPServer, "s".into())));
     assert_eq!(parse("a", Some(Kind::Agent)), Ok((Kind::Agent, "a".into())));
-    for (text, default) in [("a", None), ("build/a", None), ("agent/", None), ("agent/a/b", None), ("-", Some(Kind::Agent)), ("a\u{1b}", Some(Kind::Agent))] {
+    for (text, default) in [
+        ("a", None),
+        ("build/a", None),
+        ("agent/", None),
+        ("agent/a/b", None),
+        ("-", Some(Kind::Agent)),
+        ("a\u{1b}", Some(Kind::Agent)),
+    ] {
         assert_eq!(parse(text, default), Err(USAGE), "{text:?}");
     }
 }
@@ -117,7 +141,10 @@ async fn d4_d6_only_pods_that_the_object_controls_are_taken() {
     assert_eq!(names(&pods), ["one", "two"]);
     assert!(is_ready(&pods[0]));
     let failure = found.none("Ready pod");
-    assert_eq!((failure.code, failure.message.as_str()), (FOUND, "Agent a in team has no Ready pod: Waiting: waits for ModelAPI m"));
+    assert_eq!(
+        (failure.code, failure.message.as_str()),
+        (FOUND, "Agent a in team has no Ready pod: Waiting: waits for ModelAPI m")
+    );
 }
 
 #[tokio::test]
@@ -127,16 +154,25 @@ async fn d4_d6_a_missing_right_names_the_command_that_gives_it() {
     let missing = connection(&[]);
     let failure = Pods::of(&missing, &workload).await.err().expect("no agent");
     assert_eq!((failure.code, failure.message.as_str()), (CLUSTER, "there is no Agent a in team"));
-    for path in [AGENT, PODS, &format!("{NAMESPACE}/replicasets/set"), &format!("{NAMESPACE}/deployments/agent-a")] {
+    for path in [
+        AGENT,
+        PODS,
+        &format!("{NAMESPACE}/replicasets/set"),
+        &format!("{NAMESPACE}/deployments/agent-a"),
+    ] {
         let mut answers = agent(&pods);
-        answers.iter_mut().filter(|(known, _)| *known == path).for_each(|(_, answer)| *answer = json!(403));
+        answers
+            .iter_mut()
+            .filter(|(known, _)| *known == path)
+            .for_each(|(_, answer)| *answer = json!(403));
         let connection = connection(&answers);
         let failure = match Pods::of(&connection, &workload).await {
             Err(failure) => failure,
             Ok(mut pods) => pods.list().await.expect_err(path),
         };
         let hint = failure.hint.unwrap_or_default();
-        let command = "kubectl -n team create rolebinding convoke-ask --role=convoke-ask --user=<you>";
+        let command =
+            "kubectl -n team create rolebinding convoke-ask --role=convoke-ask --user=<you>";
         assert!(hint.ends_with(command), "{path}: {hint}");
     }
 }
@@ -156,4 +192,23 @@ fn d4_a_pod_that_ends_is_not_ready() {
     let mut ending = pod("one", ("set", "set"));
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     assert!(!is_ready(&serde_json::from_value(ending).expect("a pod")));
+}
+
+#[test]
+fn d4_d6_the_shipped_role_has_the_rights_that_are_needed() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/team.yaml");
+    let text = std::fs::read_to_string(file).expect(file);
+    let mut documents = text.split("---\n");
+    let role = documents
+        .find(|one| one.contains("kind: Role\n") && one.contains(&format!("name: {ROLE}\n")));
+    let role = role.expect("the Role");
+    for right in [
+        "resources: [agents, modelapis, mcpservers]\n  verbs: [get]",
+        "resources: [deployments, replicasets]\n  verbs: [get]",
+        "resources: [pods]\n  verbs: [get, list]",
+        "resources: [pods/log]\n  verbs: [get]",
+        "resources: [pods/portforward]\n  verbs: [get, create]",
+    ] {
+        assert!(role.contains(right), "{right}");
+    }
 }

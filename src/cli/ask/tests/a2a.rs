@@ -114,12 +114,16 @@ fn d4_errors_are_told_in_words() {
         words(new).as_deref(),
         Some("the agent refused: too many requests (overloaded, -32603)")
     );
-    let old = r#"{"error": {"code": -32001, "message": "Task not found", "data": {"reason": "x"}}}"#;
+    let old =
+        r#"{"error": {"code": -32001, "message": "Task not found", "data": {"reason": "x"}}}"#;
     assert_eq!(
         words(old).as_deref(),
         Some("the agent does not know the task: Task not found (x, -32001)")
     );
-    assert_eq!(words(r#"{"error": {}}"#).as_deref(), Some("the agent refused: it gives no reason (0)"));
+    assert_eq!(
+        words(r#"{"error": {}}"#).as_deref(),
+        Some("the agent refused: it gives no reason (0)")
+    );
     for text in ["", "<html>", "[]", r#"{"result": 1}"#] {
         assert_eq!(words(text), None, "{text}");
     }

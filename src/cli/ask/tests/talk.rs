@@ -81,7 +81,8 @@ impl Agent {
         script.versions.push(version.to_owned());
         let known = script.next.front().is_some_and(|(method, _)| request["method"] == *method);
         let answer = if known { script.next.pop_front() } else { None };
-        let result = |result: Value| json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        let result =
+            |result: Value| json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
         let event = |value: Value| Bytes::from(format!("data: {}\r\n\r\n", result(value)));
         let error = |code: i64| json!({"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": "no"}});
         let (kind, body) = match answer.map(|(_, answer)| answer) {
@@ -90,12 +91,15 @@ impl Agent {
                 ("text/event-stream; charset=utf-8", Body::from(events.concat()))
             }
             Some(Answer::Endless(values)) => {
-                let events: Vec<_> = values.into_iter().map(event).map(Ok::<_, std::io::Error>).collect();
+                let events: Vec<_> =
+                    values.into_iter().map(event).map(Ok::<_, std::io::Error>).collect();
                 let stream = futures::stream::iter(events).chain(futures::stream::pending());
                 ("text/event-stream", Body::from_stream(stream))
             }
             Some(Answer::One(value)) => ("application/json", Body::from(result(value).to_string())),
-            Some(Answer::Refusal(code)) => ("application/json", Body::from(error(code).to_string())),
+            Some(Answer::Refusal(code)) => {
+                ("application/json", Body::from(error(code).to_string()))
+            }
             None => ("application/json", Body::from(error(-32601).to_string())),
         };
         if known {
@@ -164,7 +168,10 @@ fn status(state: &str, parts: &Value) -> Value {
 /// The state in which a task asks for an approval.
 fn asks(token: &str, tool: &str) -> Value {
     let approval = json!({"token": token, "server": "text-tools", "tool": tool, "arguments": {"path": "/\u{1b}[2J\nx"}});
-    status("TASK_STATE_INPUT_REQUIRED", &json!([{"text": "May I?"}, {"data": {"approval": approval}}]))
+    status(
+        "TASK_STATE_INPUT_REQUIRED",
+        &json!([{"text": "May I?"}, {"data": {"approval": approval}}]),
+    )
 }
 
 fn completed() -> Value {
@@ -185,7 +192,8 @@ async fn d4_an_answer_is_streamed_and_what_happens_stands_beside_it() {
         piece("words.", true),
         completed(),
     ];
-    let agent = Agent::new(Some(card("1.0", true)), vec![("SendStreamingMessage", Answer::Stream(stream))]);
+    let agent =
+        Agent::new(Some(card("1.0", true)), vec![("SendStreamingMessage", Answer::Stream(stream))]);
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, out, err) = talk(&peer, &running, &[], false);
     let turn = talk.turn(question("how many?"), Ids::default()).await.expect("an answer");
@@ -212,11 +220,18 @@ async fn d4_an_agent_of_0_3_is_asked_in_its_version_and_at_once_the_next_time() 
         ]
     };
     // Without a card, the newest version is tried first.
-    for (card, tried) in [(None, vec!["1.0", "", ""]), (Some(json!({"url": "http://h/", "capabilities": {"streaming": true}})), vec!["", ""])] {
-        let next = vec![("message/stream", Answer::Stream(old("one"))), ("message/stream", Answer::Stream(old("two")))];
+    for (card, tried) in [
+        (None, vec!["1.0", "", ""]),
+        (Some(json!({"url": "http://h/", "capabilities": {"streaming": true}})), vec!["", ""]),
+    ] {
+        let next = vec![
+            ("message/stream", Answer::Stream(old("one"))),
+            ("message/stream", Answer::Stream(old("two"))),
+        ];
         let agent = Agent::new(card, next);
         let (peer, running) = (agent.peer().await, Running::default());
-        let (mut talk, out, _) = talk(&peer, &running, &["first", "", "second", "/quit", "third"], false);
+        let (mut talk, out, _) =
+            talk(&peer, &running, &["first", "", "second", "/quit", "third"], false);
         talk.converse(Ids::default()).await.expect("an end");
         assert_eq!(out.text(), "one\ntwo\n");
         assert_eq!(agent.lock().versions, tried);
@@ -237,7 +252,13 @@ async fn d4_an_agent_that_does_not_stream_is_asked_for_all_at_once() {
         "artifacts": [{"artifactId": "a", "parts": [{"text": "all of it"}]}]}});
     for (streaming, next) in [
         (false, vec![("SendMessage", Answer::One(done.clone()))]),
-        (true, vec![("SendStreamingMessage", Answer::Refusal(-32004)), ("SendMessage", Answer::One(done.clone()))]),
+        (
+            true,
+            vec![
+                ("SendStreamingMessage", Answer::Refusal(-32004)),
+                ("SendMessage", Answer::One(done.clone())),
+            ],
+        ),
     ] {
         let agent = Agent::new(Some(card("1.0", streaming)), next);
         let (peer, running) = (agent.peer().await, Running::default());
@@ -252,7 +273,8 @@ async fn d4_a_stream_that_ends_early_is_followed_by_looks_at_the_task() {
     let done = json!({"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_COMPLETED"},
         "artifacts": [{"artifactId": "answer", "parts": [{"text": "Two words."}]}]});
     let stream = vec![task("TASK_STATE_WORKING"), piece("Two ", false)];
-    let next = vec![("SendStreamingMessage", Answer::Stream(stream)), ("GetTask", Answer::One(done))];
+    let next =
+        vec![("SendStreamingMessage", Answer::Stream(stream)), ("GetTask", Answer::One(done))];
     let agent = Agent::new(Some(card("1.0", true)), next);
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, out, _) = talk(&peer, &running, &[], false);
@@ -265,10 +287,14 @@ async fn d4_a_stream_that_ends_early_is_followed_by_looks_at_the_task() {
 async fn d5_a_tool_is_called_only_after_a_yes_to_what_is_shown() {
     let again = |then: Vec<Value>| {
         // The first event still has the state in which the task waited.
-        [vec![task("TASK_STATE_INPUT_REQUIRED"), status("TASK_STATE_WORKING", &json!([]))], then].concat()
+        [vec![task("TASK_STATE_INPUT_REQUIRED"), status("TASK_STATE_WORKING", &json!([]))], then]
+            .concat()
     };
     let next = vec![
-        ("SendStreamingMessage", Answer::Stream(vec![task("TASK_STATE_SUBMITTED"), asks("one", "write")])),
+        (
+            "SendStreamingMessage",
+            Answer::Stream(vec![task("TASK_STATE_SUBMITTED"), asks("one", "write")]),
+        ),
         ("SendStreamingMessage", Answer::Stream(again(vec![asks("two", "delete")]))),
         ("SendStreamingMessage", Answer::Stream(again(vec![piece("done", false), completed()]))),
     ];
@@ -288,7 +314,12 @@ async fn d5_a_tool_is_called_only_after_a_yes_to_what_is_shown() {
 
 #[tokio::test]
 async fn d5_without_a_terminal_the_task_waits_and_can_be_decided_later() {
-    let waits = || vec![("SendStreamingMessage", Answer::Stream(vec![task("TASK_STATE_SUBMITTED"), asks("one", "write")]))];
+    let waits = || {
+        vec![(
+            "SendStreamingMessage",
+            Answer::Stream(vec![task("TASK_STATE_SUBMITTED"), asks("one", "write")]),
+        )]
+    };
     let agent = Agent::new(Some(card("1.0", true)), waits());
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, _, err) = talk(&peer, &running, &["y"], false);
@@ -297,22 +328,29 @@ async fn d5_without_a_terminal_the_task_waits_and_can_be_decided_later() {
     assert_eq!((failure.code, err.text().as_str()), (WAITS, ""));
     assert_eq!(
         failure.hint.as_deref(),
-        Some("decide on a terminal: convoke ask -n team agent/a --task t1; or refuse it: convoke ask -n team agent/a --task t1 --deny")
+        Some(
+            "decide on a terminal: convoke ask -n team agent/a --task t1; or refuse it: convoke ask -n team agent/a --task t1 --deny"
+        )
     );
     assert_eq!(agent.messages().len(), 1);
 
     // Another command looks at the task, and refuses.
     let found = asks("one", "write")["statusUpdate"]["status"].clone();
     let found = json!({"id": "t1", "contextId": "c1", "status": found});
-    let denied = Answer::Stream(vec![task("TASK_STATE_WORKING"), piece("then not", false), completed()]);
-    agent.lock().next = vec![("GetTask", Answer::One(found)), ("SendStreamingMessage", denied)].into();
+    let denied =
+        Answer::Stream(vec![task("TASK_STATE_WORKING"), piece("then not", false), completed()]);
+    agent.lock().next =
+        vec![("GetTask", Answer::One(found)), ("SendStreamingMessage", denied)].into();
     talk.options.deny = true;
     let ids = Ids { context: None, task: Some("t1".into()) };
     let turn = talk.turn(None, ids).await.expect("an answer");
     assert_eq!((turn.answer().as_str(), turn.state), ("then not", State::Completed));
     assert_eq!(err.text(), "✗ tool text-tools/write is denied\n");
     let sent = agent.lock().asked.last().expect("a request").clone();
-    assert_eq!(sent["params"]["message"]["parts"][0]["data"]["approval"], json!({"token": "one", "decision": "deny"}));
+    assert_eq!(
+        sent["params"]["message"]["parts"][0]["data"]["approval"],
+        json!({"token": "one", "decision": "deny"})
+    );
 }
 
 #[tokio::test]
@@ -320,7 +358,10 @@ async fn d4_a_question_of_the_agent_is_answered_in_its_task() {
     let ask = status("TASK_STATE_INPUT_REQUIRED", &json!([{"text": "Which one?"}]));
     let next = vec![
         ("SendStreamingMessage", Answer::Stream(vec![task("TASK_STATE_SUBMITTED"), ask])),
-        ("SendStreamingMessage", Answer::Stream(vec![task("TASK_STATE_WORKING"), piece("ok", false), completed()])),
+        (
+            "SendStreamingMessage",
+            Answer::Stream(vec![task("TASK_STATE_WORKING"), piece("ok", false), completed()]),
+        ),
     ];
     let agent = Agent::new(Some(card("1.0", true)), next);
     let (peer, running) = (agent.peer().await, Running::default());
@@ -341,7 +382,10 @@ async fn d4_a_question_that_takes_too_long_is_cancelled() {
     let (mut talk, _, _) = talk(&peer, &running, &[], false);
     talk.options.timeout = Duration::from_secs(1);
     let failure = talk.turn(question("x"), Ids::default()).await.expect_err("too late");
-    assert_eq!((failure.code, failure.message.as_str()), (CLUSTER, "the agent did not answer within 1 s"));
+    assert_eq!(
+        (failure.code, failure.message.as_str()),
+        (CLUSTER, "the agent did not answer within 1 s")
+    );
     assert_eq!(agent.lock().asked[1]["params"], json!({"id": "t1"}));
 }
 
@@ -357,8 +401,14 @@ async fn d4_what_goes_wrong_is_told_in_words() {
     let (mut talk, _, _) = talk(&peer, &running, &[], false);
     let turn = talk.turn(question("x"), Ids::default()).await.expect("a turn");
     let failure = outcome(&turn, "").expect_err("it failed");
-    assert_eq!((failure.code, failure.message.as_str()), (FOUND, "the agent failed: the model is not there"));
+    assert_eq!(
+        (failure.code, failure.message.as_str()),
+        (FOUND, "the agent failed: the model is not there")
+    );
     assert_eq!(turn.json()["message"], "the model is not there");
     let failure = talk.turn(question("x"), Ids::default()).await.expect_err("refused");
-    assert_eq!((failure.code, failure.message.as_str()), (CLUSTER, "the agent does not know the task: no (-32001)"));
+    assert_eq!(
+        (failure.code, failure.message.as_str()),
+        (CLUSTER, "the agent does not know the task: no (-32001)")
+    );
 }

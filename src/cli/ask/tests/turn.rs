@@ -80,10 +80,16 @@ fn d4_calls_of_tools_and_agents_are_noted_as_they_happen() {
     let in_metadata = json!({"statusUpdate": {"status": {"state": "TASK_STATE_WORKING"},
         "metadata": {"event": {"type": "peer", "name": "writer", "phase": "start"}}}});
     let all = [
-        event(json!({"type": "tool", "server": "text-tools", "name": "count_words", "phase": "start"})),
-        event(json!({"type": "tool", "server": "text-tools", "name": "count_words", "phase": "end", "ok": true})),
+        event(
+            json!({"type": "tool", "server": "text-tools", "name": "count_words", "phase": "start"}),
+        ),
+        event(
+            json!({"type": "tool", "server": "text-tools", "name": "count_words", "phase": "end", "ok": true}),
+        ),
         in_metadata,
-        event(json!({"type": "peer", "name": "writer", "phase": "end", "ok": false, "more": "left out"})),
+        event(
+            json!({"type": "peer", "name": "writer", "phase": "end", "ok": false, "more": "left out"}),
+        ),
         event(json!({"name": "no type"})),
         status("WORKING", &json!([{"text": "thinking"}])),
     ];
