@@ -83,7 +83,7 @@ fn api_of(connection: &Connection) -> Api<Pod> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Source {
     pod: String,
-    /// The container, by name; `None` where the pod has only one.
+    /// The container, by name.
     container: Option<String>,
     /// Which of the containers that ran under this name: another one after each restart. `None` before the first one.
     run: Option<String>,
@@ -96,7 +96,7 @@ impl Source {
         let annotations = pod.metadata.annotations.as_ref();
         let named = annotations.and_then(|all| all.get(DEFAULT_CONTAINER));
         let named = named.filter(|name| containers.iter().any(|one| one.name == **name)).cloned();
-        // The operator writes its own container before sidecars.
+        // The operator's own container is the first one.
         let first = || containers.first().map(|one| one.name.clone());
         let container = args.container.clone().or(named).or_else(first);
         let statuses = pod.status.iter().flat_map(|status| {

@@ -130,14 +130,13 @@ pub(super) struct Message {
 impl Message {
     /// The params of a request with this message.
     pub(super) fn params(&self, version: Version, message_id: &str) -> Value {
-        let mut part = match &self.content {
-            Content::Text(text) => json!({"text": text}),
-            Content::Data(data) => json!({"data": data}),
+        let (kind, mut part) = match &self.content {
+            Content::Text(text) => ("text", json!({"text": text})),
+            Content::Data(data) => ("data", json!({"data": data})),
         };
         let mut message = json!({"messageId": message_id, "role": "ROLE_USER"});
         if version == Version::V03 {
-            part["kind"] =
-                if matches!(self.content, Content::Text(_)) { "text" } else { "data" }.into();
+            part["kind"] = kind.into();
             message["role"] = "user".into();
             message["kind"] = "message".into();
         }
