@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{CLUSTER, Failure, USAGE};
 use crate::api::{GitSync, Kind, ObjectId};
-use crate::cluster::client::{CallError, call, connect_to};
+use crate::cluster::client::{CallError, call, connect_for_upgrades, connect_to};
 use crate::cluster::ssa::{api_of, api_of_kind};
 use convoke_core::sync::preview::LiveManifest;
 
@@ -21,7 +21,7 @@ const MAX_PAGES: usize = 200;
 /// The options that name the cluster and the namespace.
 #[derive(Debug, ClapArgs)]
 pub struct ConnectionArgs {
-    /// Namespace of the GitSync [default: that of the context]
+    /// Namespace [default: that of the context]
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// Context of the kubeconfig [default: the current one]
@@ -29,7 +29,7 @@ pub struct ConnectionArgs {
     pub context: Option<String>,
 }
 
-/// A client, and the namespace of the GitSync.
+/// A client, and the namespace that a command works in.
 pub struct Connection {
     /// The client, with the rights of the person who runs the command.
     pub client: Client,
@@ -49,7 +49,16 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
 impl Connection {
     /// Makes a client. No request is sent yet.
     pub async fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
-        let client = connect_to(args.context.as_deref()).await.map_err(|error| {
+        Self::with(args, connect_to(args.context.as_deref()).await)
+    }
+
+    /// Makes a client whose connections may become WebSockets. No request is sent yet.
+    pub async fn open_for_upgrades(args: &ConnectionArgs) -> Result<Self, Failure> {
+        Self::with(args, connect_for_upgrades(args.context.as_deref()).await)
+    }
+
+    fn with(args: &ConnectionArgs, client: Result<Client, kube::Error>) -> Result<Self, Failure> {
+        let client = client.map_err(|error| {
             Failure::new(CLUSTER, format!("cannot connect to the cluster: {error}"))
                 .hint("set KUBECONFIG, or name a context of it with --context")
         })?;

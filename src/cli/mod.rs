@@ -1,23 +1,29 @@
 //! The command line, with one file for each command. No other code prints.
 //!
 //! Exit codes: 0 success, 1 problems were found, 2 wrong usage, 3 the cluster or a remote could not be reached or has refused,
-//! 4 there are changes (only with `plan --exit-code`).
+//! 4 there are changes (only with `plan --exit-code`), 5 an agent waits for a person (only `ask`), 130 Ctrl-C (only `ask`).
 
 mod approve;
+mod ask;
 mod completions;
 mod connection;
 mod context;
 mod crds;
+mod logs;
 mod operator;
 mod plan;
+mod pods;
 mod render;
+mod terminal;
 mod validate;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use convoke_core::text::{is_invisible, printable};
+use convoke_core::time::parse_duration;
 
 /// Exit code: problems were found.
 pub const FOUND: u8 = 1;
@@ -27,6 +33,10 @@ pub const USAGE: u8 = 2;
 pub const CLUSTER: u8 = 3;
 /// Exit code: there is something to do (`plan --exit-code`).
 pub const CHANGES: u8 = 4;
+/// Exit code: an agent waits for an approval or an answer that nobody could give.
+pub const WAITS: u8 = 5;
+/// Exit code: Ctrl-C, as shells count it.
+pub const INTERRUPTED: u8 = 130;
 
 /// Run AI agents on Kubernetes from a Git repository.
 #[derive(Debug, Parser)]
@@ -46,6 +56,10 @@ enum Command {
     Plan(plan::Args),
     /// Release the deletes that the prune brake holds
     Approve(approve::Args),
+    /// Ask an agent a question, and show its answer as it arrives
+    Ask(ask::Args),
+    /// Show the logs of the pods of an agent, a model API or a tool server
+    Logs(logs::Args),
     /// Print the plain form of the definitions of a folder
     Render(render::Args),
     /// Print all custom resource definitions as YAML
@@ -83,6 +97,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Approve(args) => approve::run(&args),
+        Command::Ask(args) => ask::run(&args),
+        Command::Logs(args) => logs::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Crds => crds::run(),
         Command::Completions(args) => completions::run(&args),
@@ -105,6 +121,13 @@ pub fn run(cli: Cli) -> ExitCode {
 /// A number with a noun: `1 file`, `2 files`.
 fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Parses a duration of the command line: `90s`, `5m`, `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text)
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "write it like 90s, 5m or 1h30m".to_owned())
 }
 
 /// Escapes control characters and invisible characters in JSON. The JSON means the same, and is safe to show on a terminal.

@@ -120,25 +120,44 @@ fn endpoint_of(url: &http::Uri) -> Option<Endpoint> {
 /// # Errors
 /// Those of [`connect`], and when the context does not exist.
 pub async fn connect_to(context: Option<&str>) -> Result<Client, kube::Error> {
-    let config = match context {
+    client_of(config_of(context).await?)
+}
+
+/// The same over HTTP/1.1 only: connections of HTTP/2 cannot become the WebSockets by which ports of pods are forwarded. kube's
+/// own client speaks nothing else.
+///
+/// # Errors
+/// Those of [`connect_to`].
+pub async fn connect_for_upgrades(context: Option<&str>) -> Result<Client, kube::Error> {
+    Client::try_from(prepared(config_of(context).await?))
+}
+
+/// The configuration of a context of the kubeconfig: the named one, or the current one.
+async fn config_of(context: Option<&str>) -> Result<Config, kube::Error> {
+    match context {
         Some(context) => {
             let context = Some(context.to_owned());
             let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-            Config::from_kubeconfig(&options).await.map_err(kube::Error::InferKubeconfig)?
+            Config::from_kubeconfig(&options).await.map_err(kube::Error::InferKubeconfig)
         }
-        None => Config::infer().await.map_err(kube::Error::InferConfig)?,
-    };
-    client_of(config)
+        None => Config::infer().await.map_err(kube::Error::InferConfig),
+    }
+}
+
+/// The configuration with what all clients have in common: no retries of kube's own, and our name.
+fn prepared(mut config: Config) -> Config {
+    config.default_retry = false;
+    let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));
+    config
 }
 
 /// A client of this configuration. It uses HTTP/2 if the server speaks it.
 ///
 /// # Errors
 /// When the configuration cannot be used.
-pub fn client_of(mut config: Config) -> Result<Client, kube::Error> {
-    config.default_retry = false;
-    let agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
-    config.headers.push((HeaderName::from_static("user-agent"), HeaderValue::from_static(agent)));
+pub fn client_of(config: Config) -> Result<Client, kube::Error> {
+    let config = prepared(config);
     // Connections through a proxy are left to kube.
     if config.proxy_url.is_some() {
         return Client::try_from(config);

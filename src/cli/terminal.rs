@@ -1,0 +1,248 @@
+//! What commands that go on for a while show and read: text as it arrives, lines beside it, and what a person types.
+
+use std::io::{BufRead, IsTerminal, Read, Write};
+
+use tokio::sync::mpsc;
+
+use super::{CLUSTER, Failure, USAGE};
+use convoke_core::text::{is_invisible, printable};
+
+/// Bytes of the longest line that is read from standard input.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+
+/// A text of several lines that does not change how a terminal looks: all control characters but tabs and line feeds, and all
+/// invisible characters, are spaces.
+pub(super) fn on_terminal(text: &str) -> String {
+    let is_safe = |c: char| c == '\n' || c == '\t' || !(c.is_control() || is_invisible(c));
+    text.chars().map(|c| if is_safe(c) { c } else { ' ' }).collect()
+}
+
+/// Standard output and standard error, or what takes their place in tests.
+pub(super) struct Screen {
+    out: Box<dyn Write>,
+    err: Box<dyn Write>,
+    /// Standard output is a terminal.
+    out_is_terminal: bool,
+    /// Both are the same terminal, as far as that can be known.
+    is_shared: bool,
+    /// The text on standard output has ended with a line feed.
+    at_start: bool,
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        let out_is_terminal = out.is_terminal();
+        let is_shared = out_is_terminal && err.is_terminal();
+        Self::of(Box::new(out), Box::new(err), out_is_terminal, is_shared)
+    }
+
+    pub(super) fn of(
+        out: Box<dyn Write>,
+        err: Box<dyn Write>,
+        out_is_terminal: bool,
+        is_shared: bool,
+    ) -> Self {
+        Self { out, err, out_is_terminal, is_shared, at_start: true }
+    }
+
+    /// Writes text to standard output, at once: as it is, but for a terminal.
+    pub(super) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.at_start = text.ends_with('\n');
+        if self.out_is_terminal {
+            self.write(on_terminal(text).as_bytes())
+        } else {
+            self.write(text.as_bytes())
+        }
+    }
+
+    /// Writes bytes to standard output: as they are, but for a terminal.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.out_is_terminal {
+            self.text(&String::from_utf8_lossy(bytes))
+        } else {
+            self.write(bytes)
+        }
+    }
+
+    /// Ends the line of the text, if one has begun.
+    pub(super) fn end_line(&mut self) -> Result<(), Failure> {
+        if self.at_start { Ok(()) } else { self.text("\n") }
+    }
+
+    /// Writes a line to standard error, below the text.
+    pub(super) fn note(&mut self, line: &str) -> Result<(), Failure> {
+        self.lines(&format!("{}\n", printable(line)))
+    }
+
+    /// Writes lines to standard error, below the text, for a person.
+    pub(super) fn lines(&mut self, lines: &str) -> Result<(), Failure> {
+        if self.is_shared {
+            self.end_line()?;
+        }
+        // Nobody can be told when standard error cannot be written to.
+        let _ = self.err.write_all(on_terminal(lines).as_bytes()).and_then(|()| self.err.flush());
+        Ok(())
+    }
+
+    /// It is no error if the reader has ended.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Failure::new(CLUSTER, format!("cannot write to standard output: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The lines of standard input. A thread of its own reads them, and nothing waits for that thread at the end.
+pub(super) struct Input {
+    lines: Option<mpsc::Receiver<Result<String, String>>>,
+    /// Somebody can be asked.
+    pub(super) is_terminal: bool,
+}
+
+impl Input {
+    /// Nothing is read before the first line is wanted.
+    pub(super) fn new() -> Self {
+        let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        Self { lines: None, is_terminal }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(lines: &[&str], is_terminal: bool) -> Self {
+        let (sender, receiver) = mpsc::channel(lines.len().max(1));
+        for line in lines {
+            sender.try_send(Ok((*line).to_owned())).expect("a place for each line");
+        }
+        Self { lines: Some(receiver), is_terminal }
+    }
+
+    /// The next line, without its end; `None` at the end of the input.
+    pub(super) async fn line(&mut self) -> Result<Option<String>, Failure> {
+        let line = self.lines.get_or_insert_with(read_lines).recv().await;
+        line.transpose().map_err(|error| {
+            Failure::new(USAGE, format!("cannot read from standard input: {error}"))
+        })
+    }
+}
+
+/// Reads standard input line by line.
+fn read_lines() -> mpsc::Receiver<Result<String, String>> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        loop {
+            let mut line = String::new();
+            let read = input.by_ref().take(MAX_LINE_BYTES).read_line(&mut line);
+            let result = match read {
+                Ok(0) => return,
+                Ok(_) if line.ends_with('\n') || line.len() < too_long() => {
+                    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+                }
+                Ok(_) => Err(format!("a line is longer than {} MiB", MAX_LINE_BYTES >> 20)),
+                Err(error) => Err(error.to_string()),
+            };
+            let failed = result.is_err();
+            if sender.blocking_send(result).is_err() || failed {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Length of a line that has been cut.
+fn too_long() -> usize {
+    usize::try_from(MAX_LINE_BYTES).unwrap_or(usize::MAX)
+}
+
+/// All of standard input, as one text.
+pub(super) fn all_of_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    let failed = |why: String| Failure::new(USAGE, format!("cannot read the question: {why}"));
+    std::io::stdin()
+        .lock()
+        .take(MAX_LINE_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(error.to_string()))?;
+    if text.len() > too_long() {
+        return Err(failed(format!("it is longer than {} MiB", MAX_LINE_BYTES >> 20)));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// What was written. A clone shares it.
+    #[derive(Clone, Default)]
+    pub(crate) struct Written(Rc<RefCell<Vec<u8>>>);
+
+    impl Written {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.borrow().clone()).expect("UTF-8")
+        }
+
+        pub(crate) fn bytes(&self) -> Vec<u8> {
+            self.0.borrow().clone()
+        }
+    }
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.borrow_mut().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A screen, and what is written to its two streams.
+    pub(crate) fn screen(is_terminal: bool) -> (Screen, Written, Written) {
+        let (out, err) = (Written::default(), Written::default());
+        let screen =
+            Screen::of(Box::new(out.clone()), Box::new(err.clone()), is_terminal, is_terminal);
+        (screen, out, err)
+    }
+
+    #[test]
+    fn d4_d6_no_text_changes_how_a_terminal_looks_and_a_pipe_gets_it_as_it_is() {
+        let text = "a\u{1b}[2Jb\r\u{202e}c\u{9b}31m\n\tnext";
+        let (mut terminal, out, _) = screen(true);
+        terminal.text(text).expect("written");
+        assert_eq!(out.text(), "a [2Jb  c 31m\n\tnext");
+        let (mut pipe, out, _) = screen(false);
+        pipe.text(text).expect("written");
+        pipe.bytes(b"\xff\x1b").expect("written");
+        assert_eq!(out.bytes(), [text.as_bytes(), b"\xff\x1b"].concat());
+    }
+
+    #[test]
+    fn d4_notes_stand_in_lines_of_their_own() {
+        let (mut terminal, out, err) = screen(true);
+        terminal.text("half a line").expect("written");
+        terminal.note("→ tool x/\u{1b}[1my\nz").expect("written");
+        terminal.note("→ tool y").expect("written");
+        terminal.end_line().expect("written");
+        assert_eq!(
+            (out.text().as_str(), err.text().as_str()),
+            ("half a line\n", "→ tool x/ [1my z\n→ tool y\n")
+        );
+        // Standard output is not changed for what is shown elsewhere.
+        let (mut pipe, out, _) = screen(false);
+        pipe.text("half a line").expect("written");
+        pipe.note("→ tool x").expect("written");
+        assert_eq!(out.text(), "half a line");
+    }
+}
