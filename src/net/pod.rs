@@ -29,7 +29,7 @@ impl PodClient {
     /// When there is no TLS library. No certificates are loaded.
     pub fn new(user_agent: &str) -> Result<Self, NetError> {
         let http = reqwest::Client::builder()
-            .tls_certs_only([])
+            .tls_certs_only(std::iter::empty::<reqwest::Certificate>())
             .user_agent(user_agent)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
