@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 
 use super::defaults::Defaults;
+use super::discovery::Discovery;
 use super::events::Teller;
 use super::inputs::Inputs;
 use super::pods::Pods;
@@ -16,6 +17,7 @@ use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::readiness::{Observed, observe};
 use crate::cluster::store::{Key, Store};
+use crate::net::Dialler;
 use crate::runtime::worker::{Next, jitter};
 use crate::runtime::write_priority::WritePriority;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -32,6 +34,8 @@ pub struct Shared<'a> {
     pub stores: &'a Stores,
     /// Controllers wait while a sync writes to their namespace.
     pub write_priority: &'a Arc<WritePriority>,
+    /// Connects to addresses outside of the cluster.
+    pub dialler: &'a Dialler,
 }
 
 /// What all reconciles share.
@@ -48,6 +52,8 @@ pub struct Context {
     pub defaults: Defaults,
     /// Pods in trouble.
     pub pods: Arc<Pods>,
+    /// What pods and addresses say themselves.
+    pub discovery: Arc<Discovery>,
     /// The ConfigMaps and Secrets that pods read.
     pub inputs: Arc<Inputs>,
     /// The agents that the newest commits want.

@@ -189,6 +189,17 @@ impl Pods {
         Ok(Some(claims))
     }
 
+    /// UID of the pod that [`Pods::owned`] would look at, without a request.
+    #[must_use]
+    pub fn candidate(
+        &self,
+        children: &ChildStores,
+        owner: PodOwner<'_>,
+        before: Option<&OwnedPod>,
+    ) -> Option<String> {
+        Some(self.claims(children, owner, before)?.uid)
+    }
+
     /// The pod that is to be asked, as far as the stores show it: what its ReplicaSet says is not proven yet.
     fn claims(
         &self,

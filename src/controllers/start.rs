@@ -9,6 +9,7 @@ use super::ControllerSet;
 use super::agent::Agents;
 use super::context::{Context, Shared};
 use super::defaults::Defaults;
+use super::discovery::Discovery;
 use super::events::Teller;
 use super::inputs::Inputs;
 use super::mcp_server::McpServers;
@@ -66,9 +67,16 @@ pub fn start<E: Send + 'static>(
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
-    let Shared { client, stores, write_priority } = shared;
+    let Shared { client, stores, write_priority, dialler } = shared;
     let children = ChildStores::new();
     let pods = Pods::new();
+    let discovery = Discovery::new(
+        client.clone(),
+        stores.clone(),
+        children.clone(),
+        pods.clone(),
+        dialler.clone(),
+    );
     let inputs = Inputs::new(client.clone(), operator_namespace, inputs_max_keys);
     let context = Arc::new(Context {
         client: client.clone(),
@@ -77,6 +85,7 @@ pub fn start<E: Send + 'static>(
         writer: ChildWriter::new(client.clone()),
         defaults,
         pods: pods.clone(),
+        discovery: discovery.clone(),
         inputs: inputs.clone(),
         wanted,
         events: Teller::new(client.clone()),
@@ -96,6 +105,8 @@ pub fn start<E: Send + 'static>(
 
     pods.notify(queues.clone());
     spawn(tasks, pods.clone().run(client.clone()));
+    discovery.notify(queues.clone());
+    spawn(tasks, discovery.run());
     inputs.notify(queues);
     spawn(tasks, inputs.run());
     // Children are watched by our label. The stores of our own kinds are watched by the caller.

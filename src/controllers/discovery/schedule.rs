@@ -52,8 +52,10 @@ pub enum Step {
 /// How far asking one object is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Who was asked last: a pod, by its UID, or the address. `None` if that is not there any more.
+    /// Who was asked last: a pod, by its UID, or the address.
     asked: Option<String>,
+    /// Whether the same is to be asked again as if it were new.
+    is_stale: bool,
     /// When that was.
     last: Option<Duration>,
     /// When the same is asked again, or, before the first question, when that is.
@@ -72,7 +74,7 @@ impl Progress {
     /// What to do at `now` when `whom` is the one to ask.
     #[must_use]
     pub fn step(&self, whom: &str, now: Duration) -> Step {
-        let is_news = self.asked.as_deref() != Some(whom);
+        let is_news = self.is_stale || self.asked.as_deref() != Some(whom);
         let due = match self.last {
             Some(last) if is_news => last + MIN_PAUSE,
             _ => self.due,
@@ -80,11 +82,14 @@ impl Progress {
         if due <= now { Step::Ask } else { Step::Wait(due - now) }
     }
 
-    /// The one that was asked is not there any more. If it comes again, that is news.
+    /// This one is not ready any more. If it was asked last, and is ready again, that is news.
     pub fn lost(&mut self, whom: &str) {
-        if self.asked.as_deref() == Some(whom) {
-            self.asked = None;
-        }
+        self.is_stale |= self.asked.as_deref() == Some(whom);
+    }
+
+    /// The status tells nothing of what was found: whoever was asked is asked again.
+    pub fn untold(&mut self) {
+        self.is_stale = true;
     }
 
     /// Whether the failure is the first one in a row: most pass at once, and are not told.
@@ -102,14 +107,15 @@ impl Progress {
         (now, again): (Duration, Duration),
         vary: impl Fn(Duration) -> Duration,
     ) -> Duration {
-        let is_news = self.asked.as_deref() != Some(whom);
-        self.failures = match (failed, is_news) {
+        let is_another = self.asked.as_deref() != Some(whom);
+        self.failures = match (failed, is_another) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => self.failures.saturating_add(1),
         };
         let pause = vary(if failed { backoff(self.failures) } else { again });
         self.asked = Some(whom.to_owned());
+        self.is_stale = false;
         self.last = Some(now);
         self.due = now + pause;
         pause

@@ -33,6 +33,10 @@ fn a9_another_pod_is_asked_soon_but_not_at_every_change() {
     assert_eq!(progress.step("q", at(200)), Step::Wait(at(3505)), "another one was lost");
     progress.lost("q");
     assert_eq!(progress.step("q", at(200)), Step::Ask, "the same one, ready again");
+    ask(&mut progress, "q", false, 200);
+    assert_eq!(progress.step("q", at(300)), Step::Wait(at(3500)));
+    progress.untold();
+    assert_eq!(progress.step("q", at(300)), Step::Ask, "the status tells nothing of it");
 }
 
 #[test]
