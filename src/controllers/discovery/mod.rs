@@ -28,6 +28,9 @@ mod mcp_message;
 pub mod reachable;
 mod read;
 mod schedule;
+#[cfg(test)]
+#[path = "tests/server.rs"]
+mod server;
 pub mod tools;
 
 use std::collections::{BTreeMap, HashMap};
