@@ -17,7 +17,6 @@ use crate::cluster::children::{ChildStores, ChildWriter};
 use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::readiness::{Observed, observe};
 use crate::cluster::store::{Key, Store};
-use crate::net::Dialler;
 use crate::runtime::worker::{Next, jitter};
 use crate::runtime::write_priority::WritePriority;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -34,8 +33,6 @@ pub struct Shared<'a> {
     pub stores: &'a Stores,
     /// Controllers wait while a sync writes to their namespace.
     pub write_priority: &'a Arc<WritePriority>,
-    /// Connects to addresses outside of the cluster.
-    pub dialler: &'a Dialler,
 }
 
 /// What all reconciles share.

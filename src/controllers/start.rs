@@ -20,6 +20,7 @@ use super::workload::{Controller, Workload};
 use crate::api::Kind;
 use crate::cluster::child_watch;
 use crate::cluster::children::{ChildStores, ChildWriter};
+use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::runtime::write_priority::WritePriority;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub operator_namespace: String,
     /// How many labelled ConfigMaps and their keys are followed in each namespace, and how many Secrets and keys of those.
     pub inputs_max_keys: usize,
+    /// Connects to External ModelAPIs and remote MCPServers.
+    pub dialler: Dialler,
 }
 
 /// What controllers watch besides Convoke's own kinds.
@@ -63,11 +66,11 @@ pub fn start<E: Send + 'static>(
     settings: Settings,
     wanted: Arc<WantedAgents>,
 ) -> Option<Watched> {
-    let Settings { set, defaults, operator_namespace, inputs_max_keys } = settings;
+    let Settings { set, defaults, operator_namespace, inputs_max_keys, dialler } = settings;
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
-    let Shared { client, stores, write_priority, dialler } = shared;
+    let Shared { client, stores, write_priority } = shared;
     let children = ChildStores::new();
     let pods = Pods::new();
     let discovery = Discovery::new(
@@ -75,7 +78,7 @@ pub fn start<E: Send + 'static>(
         stores.clone(),
         children.clone(),
         pods.clone(),
-        dialler.clone(),
+        dialler,
     );
     let inputs = Inputs::new(client.clone(), operator_namespace, inputs_max_keys);
     let context = Arc::new(Context {
