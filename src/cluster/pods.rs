@@ -143,10 +143,7 @@ pub struct Trouble {
 /// The result stays the same while the same pods have the same problems. There is none while the Deployment's controller has not
 /// seen the newest definition: until then it is not known which pods are the newest.
 #[must_use]
-pub fn trouble_of(
-    deployment: &Deployment,
-    seen: &[(Key, Arc<Entry<SeenPod>>)],
-) -> Option<Trouble> {
+pub fn trouble_of(deployment: &Deployment, seen: &[(Key, Arc<Entry<SeenPod>>)]) -> Option<Trouble> {
     let sick = seen.iter().filter_map(|(key, entry)| Some((key, entry.value.failing()?)));
     let ours = sick.filter(|(_, pod)| belongs_to_newest(deployment, pod.about(REPLICA_SET)));
     let (pod, sick) = ours.min_by_key(|(key, pod)| (pod.problem, &key.name))?;

@@ -251,8 +251,7 @@ impl Pods {
 
     fn changed(&self, change: &Change<'_, SeenPod>) {
         let (old, new) = (change.old.map(|e| &e.value), change.new.map(|e| &e.value));
-        let (was_sick, is_sick) =
-            (old.and_then(SeenPod::failing), new.and_then(SeenPod::failing));
+        let (was_sick, is_sick) = (old.and_then(SeenPod::failing), new.and_then(SeenPod::failing));
         if was_sick != is_sick
             && let Some(pod) = new.or(old)
         {
@@ -352,8 +351,7 @@ fn proves(set: &ObjectMeta, claims: &OwnedPod) -> bool {
     let controller = owners.find(|owner| owner.controller == Some(true));
     set.uid.as_deref() == Some(&claims.set_uid)
         && !claims.set_uid.is_empty()
-        && controller
-            .is_some_and(|o| o.kind == "Deployment" && o.uid == claims.deployment_uid)
+        && controller.is_some_and(|o| o.kind == "Deployment" && o.uid == claims.deployment_uid)
 }
 
 #[cfg(test)]

@@ -73,13 +73,8 @@ pub fn start<E: Send + 'static>(
     let Shared { client, stores, write_priority } = shared;
     let children = ChildStores::new();
     let pods = Pods::new();
-    let discovery = Discovery::new(
-        client.clone(),
-        stores.clone(),
-        children.clone(),
-        pods.clone(),
-        dialler,
-    );
+    let discovery =
+        Discovery::new(client.clone(), stores.clone(), children.clone(), pods.clone(), dialler);
     let inputs = Inputs::new(client.clone(), operator_namespace, inputs_max_keys);
     let context = Arc::new(Context {
         client: client.clone(),

@@ -53,7 +53,11 @@ impl PodClient {
     ///
     /// # Errors
     /// The reason why there is no answer.
-    pub async fn execute(&self, to: SocketAddr, mut request: Request) -> Result<Response, NetError> {
+    pub async fn execute(
+        &self,
+        to: SocketAddr,
+        mut request: Request,
+    ) -> Result<Response, NetError> {
         let ip = canonical(to.ip());
         self.check(ip)?;
         let called = request.url();
@@ -135,7 +139,8 @@ mod tests {
     #[tokio::test]
     async fn o11_this_machine_and_metadata_services_are_no_pods() {
         let client = PodClient::new("test/1").expect("a client");
-        for never in ["127.0.0.1:8000", "[::1]:8000", "169.254.169.254:80", "[::ffff:127.0.0.1]:80"] {
+        for never in ["127.0.0.1:8000", "[::1]:8000", "169.254.169.254:80", "[::ffff:127.0.0.1]:80"]
+        {
             let to = never.parse().expect("an address");
             let error = client.execute(to, request("http://a.team:8000/")).await;
             assert!(matches!(error, Err(NetError::NotAllowed(_))), "{never}");

@@ -69,7 +69,8 @@ impl Workload for Agents {
 
     fn resolve(agent: &Agent, context: &Context) -> Resolved {
         let Context { stores, children, wanted, defaults, discovery, .. } = context;
-        let told = discovery.told(Kind::Agent, &Key::of(&agent.metadata), agent.metadata.generation);
+        let told =
+            discovery.told(Kind::Agent, &Key::of(&agent.metadata), agent.metadata.generation);
         Resolved { told, ..resolve::resolve(agent, stores, children, wanted, defaults) }
     }
 

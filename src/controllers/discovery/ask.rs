@@ -108,7 +108,11 @@ impl Asker {
     ///
     /// # Errors
     /// When there is no answer, or a larger one. An answer with any status is an answer.
-    pub async fn ask(&self, to: &Destination<'_>, question: Question<'_>) -> Result<Answer, Failure> {
+    pub async fn ask(
+        &self,
+        to: &Destination<'_>,
+        question: Question<'_>,
+    ) -> Result<Answer, Failure> {
         self.ask_for(to, question, |_| true).await
     }
 
@@ -153,9 +157,10 @@ impl Asker {
 /// The failure that an error of a connection is.
 fn failure(error: NetError) -> Failure {
     match error {
-        NetError::NotAllowed(refusal) => {
-            Failure::NotAllowed(format!("the operator does not ask it: {refusal}; {}", refusal.hint()))
-        }
+        NetError::NotAllowed(refusal) => Failure::NotAllowed(format!(
+            "the operator does not ask it: {refusal}; {}",
+            refusal.hint()
+        )),
         other => Failure::Unreachable(words(&other.to_string())),
     }
 }

@@ -116,8 +116,9 @@ fn skills(value: &Value) -> Result<Vec<CardSkill>, Failure> {
         _ => return Err(Failure::invalid("skills of the card is not a list")),
     };
     let skill = |skill: &Value| {
-        let id = short(&skill["id"])
-            .ok_or_else(|| Failure::invalid("a skill of the card has no id, or one that is not a text"))?;
+        let id = short(&skill["id"]).ok_or_else(|| {
+            Failure::invalid("a skill of the card has no id, or one that is not a text")
+        })?;
         let name = skill["name"].as_str().map(|name| cut(name, MAX_NAME_BYTES));
         let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| id.clone());
         Ok(CardSkill { id, name })

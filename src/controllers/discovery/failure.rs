@@ -19,7 +19,9 @@ pub enum Failure {
     #[error("{0}")]
     Unreachable(String),
     /// It wants credentials, which the operator does not have.
-    #[error("it answers HTTP {0} to a request without credentials; the operator reads no Secrets, so it sends none")]
+    #[error(
+        "it answers HTTP {0} to a request without credentials; the operator reads no Secrets, so it sends none"
+    )]
     Unauthorized(u16),
     /// The answer has more bytes than this.
     #[error("the answer has more than {0} bytes")]

@@ -193,7 +193,9 @@ fn refusal(answer: &Answer) -> Failure {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             Failure::Unauthorized(answer.status.as_u16())
         }
-        status => Failure::invalid(format!("it answers HTTP {} to a message of MCP", status.as_u16())),
+        status => {
+            Failure::invalid(format!("it answers HTTP {} to a message of MCP", status.as_u16()))
+        }
     }
 }
 

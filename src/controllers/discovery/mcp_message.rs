@@ -87,7 +87,9 @@ pub fn result(text: &[u8], id: u64) -> Result<Value, Failure> {
     let mut message: Value = serde_json::from_slice(text)
         .map_err(|_| Failure::invalid("it does not answer with a message of MCP"))?;
     if message["jsonrpc"] != "2.0" || message["id"] != id {
-        return Err(Failure::invalid("it does not answer with the message of MCP that was asked for"));
+        return Err(Failure::invalid(
+            "it does not answer with the message of MCP that was asked for",
+        ));
     }
     if let Some(error) = message.get("error").filter(|error| !error.is_null()) {
         let code = error["code"].as_i64().unwrap_or_default();
@@ -115,7 +117,10 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":2,"result":[]}"#, "no result"),
             (r#"{"jsonrpc":"2.0","id":2}"#, "no result"),
             (r#"[{"jsonrpc":"2.0","id":2,"result":{}}]"#, "asked for"),
-            (r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no\u001b[2J"}}"#, "error -32601: no [2J"),
+            (
+                r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no\u001b[2J"}}"#,
+                "error -32601: no [2J",
+            ),
         ] {
             let error = result(wrong.as_bytes(), 2).expect_err(wrong).to_string();
             assert!(error.contains(why), "{wrong}: {error}");

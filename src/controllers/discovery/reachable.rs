@@ -70,9 +70,7 @@ fn listed(answer: &Answer, model: &str) -> Reach {
 pub async fn external(asker: &Asker, to: &Destination<'_>, url: &Url) -> Reach {
     let path = models_path(url);
     match asker.ask(to, Question::get(&path, MAX_ANSWER_BYTES)).await {
-        Ok(answer) if answer.status.is_server_error() => {
-            Reach::ServerError(answer.status.as_u16())
-        }
+        Ok(answer) if answer.status.is_server_error() => Reach::ServerError(answer.status.as_u16()),
         Ok(answer) => {
             let code = answer.status.as_u16();
             Reach::Answers(format!("it answers HTTP {code} to a request without a key"))

@@ -210,7 +210,8 @@ fn difference(old: &[ToolStatus], new: &[ToolStatus]) -> String {
         find(old, &tool.name).is_some_and(|at| old[at].schema_hash != tool.schema_hash)
     });
     let changed: Vec<_> = changed.map(|tool| tool.name.clone()).collect();
-    let parts = [("added", only_in(new, old)), ("removed", only_in(old, new)), ("changed", changed)];
+    let parts =
+        [("added", only_in(new, old)), ("removed", only_in(old, new)), ("changed", changed)];
     let parts: Vec<_> = parts
         .into_iter()
         .filter(|(_, names)| !names.is_empty())
@@ -236,8 +237,8 @@ pub fn some_of(names: &[String]) -> String {
 pub fn known(status: &MCPServerStatus, generation: i64) -> Option<&[ToolStatus]> {
     let revision = status.tools_revision.as_deref()?;
     let of = revision.split('/').next()?.parse::<i64>().ok()?;
-    let are_all_shown = status.tool_count.and_then(|count| usize::try_from(count).ok())
-        == Some(status.tools.len());
+    let are_all_shown =
+        status.tool_count.and_then(|count| usize::try_from(count).ok()) == Some(status.tools.len());
     (of == generation && are_all_shown).then_some(status.tools.as_slice())
 }
 

@@ -77,9 +77,10 @@ fn children(owner: &str) -> ChildStores {
     let mut live = deployment();
     live.metadata.uid = Some(DEPLOYMENT.into());
     live.metadata.resource_version = Some("1".into());
-    live.metadata.owner_references = serde_json::from_value(json!([{"apiVersion": "convoke.dev/v1alpha1",
+    live.metadata.owner_references =
+        serde_json::from_value(json!([{"apiVersion": "convoke.dev/v1alpha1",
         "kind": "Agent", "name": "a", "uid": owner, "controller": true}]))
-    .expect("owners");
+        .expect("owners");
     let children = ChildStores::new();
     let (key, entry) = reflector::entry::<Child<Deployment>>(live);
     children.deployments.wrote(key, entry);
@@ -88,8 +89,12 @@ fn children(owner: &str) -> ChildStores {
 
 /// A ready pod of agent `a`, in this version.
 fn ready(pods: &Pods, version: u64) {
-    show(pods, version, json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
-        "conditions": [{"type": "Ready", "status": "True"}]}));
+    show(
+        pods,
+        version,
+        json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
+        "conditions": [{"type": "Ready", "status": "True"}]}),
+    );
 }
 
 fn show(pods: &Pods, version: u64, status: serde_json::Value) {
@@ -175,8 +180,12 @@ async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller(
     assert_eq!(heard(), [(Kind::Agent, "team/a".to_owned(), None)]);
     ready(&pods, 2);
     assert!(heard().is_empty(), "it is ready as before");
-    show(&pods, 3, json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
-        "conditions": [{"type": "Ready", "status": "False"}]}));
+    show(
+        &pods,
+        3,
+        json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
+        "conditions": [{"type": "Ready", "status": "False"}]}),
+    );
     assert_eq!(heard(), [(Kind::Agent, "team/a".to_owned(), Some("u-pod".to_owned()))]);
     assert!(pods.store.is_empty() && queue.is_empty());
 }

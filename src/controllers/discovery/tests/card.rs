@@ -64,8 +64,11 @@ fn a9_a_card_of_0_3_is_read() {
 #[test]
 fn a9_the_hash_depends_neither_on_the_order_of_keys_nor_on_the_host() {
     let hash = |card: &[u8]| parse(card).expect("a card").hash;
-    let one = hash(br#"{"name":"a","url":"http://h","skills":[{"id":"x","name":"X"}],"version":"1"}"#);
-    let two = hash(br#"{"version":"1","skills":[{"name":"X","id":"x"}],"url":"http://other","name":"a"}"#);
+    let one =
+        hash(br#"{"name":"a","url":"http://h","skills":[{"id":"x","name":"X"}],"version":"1"}"#);
+    let two = hash(
+        br#"{"version":"1","skills":[{"name":"X","id":"x"}],"url":"http://other","name":"a"}"#,
+    );
     assert_eq!(one, two);
     assert_eq!(one.len(), 16);
     let (here, there) = (new_card("10.0.0.1"), new_card("agent-writer.team"));
@@ -84,9 +87,15 @@ fn a9_a_card_with_wrong_types_says_which_field_is_wrong() {
     assert!(wrong(&json!({"name": "a", "supportedInterfaces": "x"})).contains("not a list"));
     assert!(wrong(&json!({"name": "a", "supportedInterfaces": [1]})).contains("objects"));
     assert!(wrong(&json!({"name": "a", "url": "http://h", "skills": {}})).contains("skills"));
-    assert!(wrong(&json!({"name": "a", "url": "http://h", "skills": [{"id": 1}]})).contains("skill"));
+    assert!(
+        wrong(&json!({"name": "a", "url": "http://h", "skills": [{"id": 1}]})).contains("skill")
+    );
     // Nesting is bounded before anything is built from it.
-    let deep = format!("{{\"name\":\"a\",\"url\":\"http://h\",\"x\":{}1{}}}", "[".repeat(5000), "]".repeat(5000));
+    let deep = format!(
+        "{{\"name\":\"a\",\"url\":\"http://h\",\"x\":{}1{}}}",
+        "[".repeat(5000),
+        "]".repeat(5000)
+    );
     assert!(parse(deep.as_bytes()).is_err());
 }
 
@@ -98,7 +107,9 @@ fn a9_a_hostile_card_is_cut_and_made_printable() {
         "url": "javascript:alert(1)", "protocolVersion": ["0.3"],
         "capabilities": {"extensions": [{"uri": CONFIGURATION, "params": {"hash": "zz; rm", "commit": "a".repeat(65)}}]}});
     let card = parsed(&card).expect("a card");
-    assert!(card.name.len() <= 128 && !card.name.contains('\u{1b}') && !card.name.contains('\u{202e}'));
+    assert!(
+        card.name.len() <= 128 && !card.name.contains('\u{1b}') && !card.name.contains('\u{202e}')
+    );
     assert_eq!(card.version.as_deref(), Some("1 2"));
     assert_eq!(card.skills.len(), 32);
     assert!(card.skills.iter().all(|skill| skill.name.len() <= 128));

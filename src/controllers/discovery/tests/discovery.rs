@@ -37,8 +37,7 @@ impl World {
         let dialler = Dialler::new(Policy { insecure: true, ..Policy::default() });
         let client = Fake::default().client();
         let children = ChildStores::new();
-        let discovery =
-            Discovery::new(client, stores.clone(), children, Pods::new(), dialler);
+        let discovery = Discovery::new(client, stores.clone(), children, Pods::new(), dialler);
         let controller = Queue::new();
         discovery.notify(BTreeMap::from([(Kind::MCPServer, controller.clone())]));
         let world = Self { discovery, stores, controller, server };

@@ -62,7 +62,10 @@ fn stateless(seen: &Seen, repeats: bool) -> Reply {
             let result = json!({"supportedVersions": ["2026-07-28"], "_meta": who});
             server::json(200, &answer(seen, &result))
         }
-        _ => server::json(400, &json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "no"}})),
+        _ => server::json(
+            400,
+            &json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "no"}}),
+        ),
     }
 }
 
@@ -83,8 +86,7 @@ async fn t5_a_server_with_sessions_is_asked_in_one_that_is_ended() {
     let info = &read.as_ref().expect("tools").server;
     assert_eq!((info.name.as_deref(), info.version.as_deref()), (Some("one"), Some("1.30.0")));
     assert_eq!(info.protocol_version, "2025-06-18");
-    let session =
-        ["initialize", "notifications/initialized", "tools/list", "tools/list", "DELETE"];
+    let session = ["initialize", "notifications/initialized", "tools/list", "tools/list", "DELETE"];
     assert_eq!(server.asked()[1..], session);
     assert!(server.seen().iter().all(|seen| seen.header("authorization").is_empty()));
 

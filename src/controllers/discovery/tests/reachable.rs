@@ -66,7 +66,10 @@ async fn m1_the_proxy_is_asked_for_its_readiness_and_for_no_model() {
 #[tokio::test]
 async fn m2_a_hosted_model_is_in_the_list() {
     let server = Server::new(|_| {
-        server::json(200, &json!({"models": [{"name": "smollm2:135m"}, {"name": "llama3:latest"}, {"name": 7}]}))
+        server::json(
+            200,
+            &json!({"models": [{"name": "smollm2:135m"}, {"name": "llama3:latest"}, {"name": 7}]}),
+        )
     })
     .await;
     let of = async |model: &str| {

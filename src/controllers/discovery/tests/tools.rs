@@ -44,8 +44,12 @@ fn t5_tools_are_shown_sorted_with_their_hashes() {
 fn t5_the_hash_of_a_tool_does_not_depend_on_the_order_of_keys() {
     let parse = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };
     // As two versions of one protocol list the same tool.
-    let one = parse(r#"{"name":"add","description":"Adds.","inputSchema":{"properties":{"a":{"type":"integer"}},"type":"object"}}"#);
-    let two = parse(r#"{"description":"Adds.","inputSchema":{"type":"object","properties":{"a":{"type":"integer"}}},"name":"add","outputSchema":null}"#);
+    let one = parse(
+        r#"{"name":"add","description":"Adds.","inputSchema":{"properties":{"a":{"type":"integer"}},"type":"object"}}"#,
+    );
+    let two = parse(
+        r#"{"description":"Adds.","inputSchema":{"type":"object","properties":{"a":{"type":"integer"}}},"name":"add","outputSchema":null}"#,
+    );
     assert_eq!(of(std::slice::from_ref(&one)), of(&[two]));
     for field in ["description", "inputSchema", "outputSchema", "annotations"] {
         let mut other = one.clone();
