@@ -76,8 +76,9 @@ impl Workload for ModelApis {
         let generation = api.metadata.generation.unwrap_or(0);
         let (phase, message) = judge(&mut conditions, serving, applied, generation, now);
         let ready = applied.observed.as_ref().map(|observed| observed.ready);
-        // Nobody answers. When a pod is ready again it is asked anew.
-        if serving.place == Place::Pods && ready.unwrap_or(0) == 0 {
+        // Without a ready pod nobody answers. When one is ready again it is asked anew.
+        let is_there = serving.place == Place::Elsewhere || ready.unwrap_or(0) > 0;
+        if !is_there {
             conditions::remove(&mut conditions, REACHABLE);
         }
         let mut status = ModelAPIStatus {
@@ -90,7 +91,7 @@ impl Workload for ModelApis {
             source: meta::source(&api.metadata),
             message: Some(message),
         };
-        if let Some(told) = told {
+        if let Some(told) = told.as_ref().filter(|_| is_there) {
             told.tell_reach(&mut status, now);
         }
         status

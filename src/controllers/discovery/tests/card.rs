@@ -36,7 +36,7 @@ fn at(seconds: i64) -> Observed {
 
 fn told(status: &AgentStatus) -> (&str, &str, &str) {
     let c = status.conditions.iter().find(|c| c.type_ == CARD_READ).expect("the condition");
-    (&c.status, &c.reason, &c.message)
+    (c.status.as_str(), c.reason.as_str(), c.message.as_str())
 }
 
 #[test]

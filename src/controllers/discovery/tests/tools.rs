@@ -27,7 +27,7 @@ fn at(seconds: i64) -> Observed {
 
 fn told<'a>(status: &'a MCPServerStatus, type_: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let c = status.conditions.iter().find(|c| c.type_ == type_)?;
-    Some((&c.status, &c.reason, &c.message))
+    Some((c.status.as_str(), c.reason.as_str(), c.message.as_str()))
 }
 
 #[test]
