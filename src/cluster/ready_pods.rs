@@ -124,15 +124,17 @@ pub(super) fn ready(
 }
 
 /// The ready pod of a Deployment's newest revision that is asked: the one with the UID `before` if it is still there, else the
-/// first by name. `seen` are pods of the Deployment's owner.
+/// first by name. `seen` are pods of the Deployment's owner. With `set_uid`, only pods of the ReplicaSet with this UID count.
 #[must_use]
 pub fn chosen(
     deployment: &Deployment,
     seen: &[(Key, Arc<Entry<SeenPod>>)],
     before: Option<&str>,
+    set_uid: Option<&str>,
 ) -> Option<(Key, String, ReadyPod)> {
+    let is_of_set = |pod: &ReadyPod| set_uid.is_none_or(|uid| pod.set_uid() == uid);
     let ours = seen.iter().filter_map(|(key, entry)| match &entry.value {
-        SeenPod::Ready(pod) if belongs_to_newest(deployment, pod.set()) => {
+        SeenPod::Ready(pod) if belongs_to_newest(deployment, pod.set()) && is_of_set(pod) => {
             Some((key, &entry.uid, pod))
         }
         SeenPod::Ready(_) | SeenPod::Failing(_) => None,

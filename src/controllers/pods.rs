@@ -169,24 +169,24 @@ impl Pods {
         owner: PodOwner<'_>,
         before: Option<&OwnedPod>,
     ) -> Result<Option<OwnedPod>, CallError> {
-        let Some(claims) = self.claims(children, owner, before) else { return Ok(None) };
+        let Some(claims) = self.claims(children, owner, before, None) else { return Ok(None) };
         // What was proven of a ReplicaSet stays: the UID of its controller never changes to that of another Deployment.
         let is_proven = before.is_some_and(|before| {
             before.set_uid == claims.set_uid && before.deployment_uid == claims.deployment_uid
         });
-        if !is_proven {
-            let sets = Api::<ReplicaSet>::namespaced(client.clone(), &owner.key.namespace);
-            let set = match call(sets.get_metadata(&claims.set)).await {
-                Ok(set) => set,
-                Err(error) if error.is_gone() => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            if !proves(&set.metadata, &claims) {
-                tracing::info!(object = %owner.key, "a pod that belongs to another object is not asked");
-                return Ok(None);
-            }
+        if is_proven {
+            return Ok(Some(claims));
         }
-        Ok(Some(claims))
+        let sets = Api::<ReplicaSet>::namespaced(client.clone(), &owner.key.namespace);
+        let set = match call(sets.get_metadata(&claims.set)).await {
+            Ok(set) => set.metadata,
+            Err(error) if error.is_gone() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Another pod may only have named a ReplicaSet of that name.
+        let set_uid = set.uid.as_deref().unwrap_or_default();
+        let claims = self.claims(children, owner, before, Some(set_uid));
+        Ok(claims.filter(|claims| proves(&set, claims)))
     }
 
     /// UID of the pod that [`Pods::owned`] would look at, without a request.
@@ -197,15 +197,17 @@ impl Pods {
         owner: PodOwner<'_>,
         before: Option<&OwnedPod>,
     ) -> Option<String> {
-        Some(self.claims(children, owner, before)?.uid)
+        Some(self.claims(children, owner, before, None)?.uid)
     }
 
-    /// The pod that is to be asked, as far as the stores show it: what its ReplicaSet says is not proven yet.
+    /// The pod that is to be asked, as far as the stores show it: what its ReplicaSet says is not proven yet. With `set_uid`, only a
+    /// pod of that ReplicaSet.
     fn claims(
         &self,
         children: &ChildStores,
         owner: PodOwner<'_>,
         before: Option<&OwnedPod>,
+        set_uid: Option<&str>,
     ) -> Option<OwnedPod> {
         if *self.sight.borrow() != Visibility::Clear {
             return None;
@@ -218,7 +220,7 @@ impl Pods {
         let term = term(&kind.as_str().to_lowercase(), &key.name);
         let seen = self.store.found(&key.namespace, &term);
         let before = before.map(OwnedPod::uid);
-        let (_, pod_uid, pod) = chosen(&live.value.object()?, &seen, before)?;
+        let (_, pod_uid, pod) = chosen(&live.value.object()?, &seen, before, set_uid)?;
         Some(OwnedPod {
             uid: pod_uid,
             address: SocketAddr::new(pod.ip, port),

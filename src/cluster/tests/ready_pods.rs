@@ -77,10 +77,12 @@ fn a9_one_pod_of_the_newest_revision_is_asked_and_stays_the_one() {
     };
     let seen = [pod("p1", old), pod("p3", |_| {}), pod("p2", |_| {})];
     let seen = seen.map(|(key, entry)| (key, entry.expect("kept")));
-    let asked = |before| chosen(&deployment(2), &seen, before).map(|(key, ..)| key.name);
+    let asked = |before| chosen(&deployment(2), &seen, before, None).map(|(key, ..)| key.name);
     assert_eq!(asked(None).as_deref(), Some("p2"));
     assert_eq!(asked(Some("u-p3")).as_deref(), Some("p3"));
     assert_eq!(asked(Some("u-p1")).as_deref(), Some("p2"), "of an earlier revision");
-    let nobody = chosen(&deployment(1), &seen, None);
+    let of_set = |uid| chosen(&deployment(2), &seen, None, Some(uid)).map(|(key, ..)| key.name);
+    assert_eq!((of_set("r").as_deref(), of_set("another")), (Some("p2"), None));
+    let nobody = chosen(&deployment(1), &seen, None, None);
     assert!(nobody.is_none(), "nobody knows the newest revision yet");
 }

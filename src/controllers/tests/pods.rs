@@ -150,6 +150,20 @@ async fn o11_a_pod_is_asked_only_if_it_belongs_to_the_object_by_uid() {
     assert_eq!(owned(&pods, &fake, &ours, Some(&pod)).await.as_ref(), Some(&pod));
     assert_eq!(fake.lists().len(), 1);
 
+    // A pod that only names the ReplicaSet is passed over.
+    let forged = json!({
+        "metadata": {"name": "agent-a-1-a", "namespace": "team", "uid": "u-forged", "resourceVersion": "9",
+            "labels": {"convoke.dev/kind": "agent", "convoke.dev/name": "a"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "agent-a-1", "uid": "u-none", "controller": true}]},
+        "status": {"phase": "Running", "podIP": "10.6.6.6", "hostIP": "192.168.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    if let (key, Some(entry)) = read(&forged.to_string()).expect("a pod") {
+        pods.store.applied(key, entry);
+    }
+    let found = owned(&pods, &fake, &ours, None).await.expect("a pod");
+    assert_eq!((found.uid(), pods.store.len()), ("u-pod", 2));
+
     // Each link that leads elsewhere.
     assert_eq!(owned(&pods, &fake, &children("u-other"), Some(&pod)).await, None);
     for (set, kind, controller) in [
