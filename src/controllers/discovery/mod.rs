@@ -11,6 +11,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `subject` | (pure) what is known of one object |
 //! | `schedule` | (pure) when an object is asked |
 //! | `read` | which question leads to which answer |
 //! | `card`, `tools` | (pure) what answers say, and how statuses tell it |
@@ -31,6 +32,7 @@ mod schedule;
 #[cfg(test)]
 #[path = "tests/server.rs"]
 mod server;
+mod subject;
 pub mod tools;
 
 use std::collections::{BTreeMap, HashMap};
@@ -50,15 +52,13 @@ use self::ask::{Asker, Destination};
 use self::mcp_message::Era;
 pub use self::read::{Found, Topic};
 use self::schedule::{Progress, Step};
-use super::pods::{OwnedPod, PodOwner, Pods};
+use self::subject::{Asked, Subject, Whom};
+pub use self::subject::{Question, Told};
+use super::pods::Pods;
 use crate::api::Kind;
-use crate::api::agent::AgentStatus;
 use crate::api::common::Condition;
-use crate::api::mcp_server::MCPServerStatus;
-use crate::api::model_api::ModelAPIStatus;
 use crate::cluster::children::ChildStores;
 use crate::cluster::client::CallError;
-use crate::cluster::conditions::Observed;
 use crate::cluster::live::{Managed, Ours, Stores};
 use crate::cluster::store::{Key, Store};
 use crate::net::Dialler;
@@ -73,44 +73,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const POD_DELAY: Duration = Duration::from_millis(500);
 /// How soon it is tried again to prove that a pod is an object's.
 const PROOF_RETRY: Duration = Duration::from_secs(60);
-
-/// What an object is asked, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
-    /// What is asked.
-    pub topic: Topic,
-    /// The URL of its Service, or the external one.
-    pub url: String,
-    /// Its Deployment, whose pods listen on the port of the URL. `None`: the URL is asked.
-    pub deployment: Option<String>,
-    /// The generation of its spec.
-    pub generation: i64,
-}
-
-/// What was found, and of what.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// What was found.
-    pub found: Found,
-    /// The generation of the spec and, with pods, their revision.
-    pub revision: String,
-    /// The generation of the spec.
-    pub generation: i64,
-}
-
-/// One object.
-struct Subject {
-    kind: Kind,
-    key: Key,
-    uid: String,
-    question: Question,
-    progress: Progress,
-    /// The pod that was asked last.
-    pod: Option<OwnedPod>,
-    era: Era,
-    /// What was found and is not told yet.
-    pending: Option<Arc<Told>>,
-}
 
 /// What really answers.
 pub struct Discovery {
@@ -384,85 +346,6 @@ impl Discovery {
             queue.add(key);
         }
         Next::After(pause)
-    }
-}
-
-/// A copy of what is needed to ask an object.
-struct Asked {
-    kind: Kind,
-    key: Key,
-    uid: String,
-    question: Question,
-    pod: Option<OwnedPod>,
-    era: Era,
-    url: Url,
-}
-
-impl Asked {
-    /// Whose pods are asked. `None` when an address is.
-    fn owner(&self) -> Option<PodOwner<'_>> {
-        let Self { kind, key, uid, question, url, .. } = self;
-        let deployment = question.deployment.as_deref()?;
-        let port = url.port_or_known_default()?;
-        Some(PodOwner { kind: *kind, key, uid, deployment, port })
-    }
-}
-
-/// Who is asked.
-enum Whom {
-    Pod(OwnedPod),
-    Address,
-}
-
-impl Whom {
-    /// Names it, so that another one is told from it.
-    fn name(&self) -> &str {
-        match self {
-            Self::Pod(pod) => pod.uid(),
-            Self::Address => "",
-        }
-    }
-
-    /// What answers are those of.
-    fn revision(&self, generation: i64) -> String {
-        match self {
-            Self::Pod(pod) => format!("{generation}/{}", pod.revision()),
-            Self::Address => generation.to_string(),
-        }
-    }
-
-    fn pod(self) -> Option<OwnedPod> {
-        match self {
-            Self::Pod(pod) => Some(pod),
-            Self::Address => None,
-        }
-    }
-}
-
-impl Told {
-    fn at(&self, now: Timestamp) -> Observed {
-        Observed { generation: self.generation, now }
-    }
-
-    /// Tells it in the status of an Agent.
-    pub fn tell_card(&self, status: &mut AgentStatus, now: Timestamp) {
-        if let Found::Card(read) = &self.found {
-            card::tell(status, read, self.at(now));
-        }
-    }
-
-    /// Tells it in the status of an MCPServer.
-    pub fn tell_tools(&self, status: &mut MCPServerStatus, now: Timestamp) {
-        if let Found::Tools(read) = &self.found {
-            tools::tell(status, read, &self.revision, self.at(now));
-        }
-    }
-
-    /// Tells it in the status of a ModelAPI.
-    pub fn tell_reach(&self, status: &mut ModelAPIStatus, now: Timestamp) {
-        if let Found::Reach(reach) = &self.found {
-            reachable::tell(status, reach, self.at(now));
-        }
     }
 }
 
