@@ -47,7 +47,7 @@ pub struct Context {
     pub writer: Arc<ChildWriter>,
     /// What children look like when the spec does not say.
     pub defaults: Defaults,
-    /// Pods in trouble.
+    /// The pods that are kept.
     pub pods: Arc<Pods>,
     /// What pods and addresses say themselves.
     pub discovery: Arc<Discovery>,

@@ -1,4 +1,4 @@
-//! Asks one object's pod or address the one thing that its kind is asked, and tells the object's status of it.
+//! Asks one pod or address the one thing that its kind of object is asked.
 
 use reqwest::{StatusCode, Url};
 
