@@ -49,6 +49,7 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use self::ask::{Asker, Destination};
+use self::failure::Failure;
 use self::mcp_message::Era;
 pub use self::read::{Found, Topic};
 use self::schedule::{Progress, Step};
@@ -152,21 +153,21 @@ impl Discovery {
         };
         let is_told = self.tells(kind, key, question.generation);
         let before = subjects.remove(&id).filter(|before| before.uid == uid);
-        let (subject, wait) = match before {
+        let (subject, wait, has_news) = match before {
             Some(mut same) if same.question == question => {
                 same.pending.take_if(|told| !self.is_news(kind, key, told));
                 if same.pending.is_none() && !is_told {
                     same.progress.untold();
                 }
                 // The pods may be others by now.
-                (same, POD_DELAY)
+                (same, POD_DELAY, false)
             }
             before => {
                 // Right after a start, what is told already has time.
                 let has_time = is_told && before.is_none();
                 let wait = schedule::first_turn(self.objects(), share(&id));
                 let wait = if has_time { wait } else { Duration::ZERO };
-                let subject = Subject {
+                let mut subject = Subject {
                     kind,
                     key: key.clone(),
                     uid: uid.to_owned(),
@@ -176,12 +177,37 @@ impl Discovery {
                     pod: before.and_then(|before| before.pod),
                     pending: None,
                 };
-                (subject, wait)
+                subject.pending = self.unusable(&subject).map(Arc::new);
+                let has_news = subject.pending.is_some();
+                (subject, wait, has_news)
             }
         };
         subjects.insert(id.clone(), subject);
         drop(subjects);
         self.queue.add_after(id, wait);
+        if has_news {
+            self.wake(kind, key.clone());
+        }
+    }
+
+    /// What is told of an object whose URL is none: nobody can be asked. `None` if it is one, or if that is told already.
+    fn unusable(&self, subject: &Subject) -> Option<Told> {
+        let Subject { kind, key, question, .. } = subject;
+        let why = Url::parse(&question.url).err()?;
+        let failure = Failure::invalid(format!("its URL is not valid: {why}"));
+        let told = Told {
+            found: Found::failed(&question.topic, failure),
+            revision: question.generation.to_string(),
+            generation: question.generation,
+        };
+        self.is_news(*kind, key, &told).then_some(told)
+    }
+
+    /// Puts an object on the queue of its controller.
+    fn wake(&self, kind: Kind, key: Key) {
+        if let Some(queue) = self.controllers.get().and_then(|all| all.get(&kind)) {
+            queue.add(key);
+        }
     }
 
     /// The object is gone: nothing is kept of it.
@@ -313,7 +339,9 @@ impl Discovery {
         };
         let Question { topic, .. } = &asked.question;
         let work = read::read(&self.asker, &to, topic, &asked.url, &mut asked.era);
-        tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| Found::late(topic))
+        tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| {
+            Found::failed(topic, Failure::Unreachable("its answers take too long".into()))
+        })
     }
 
     /// Takes note of what was found. Gives the time until the next question.
@@ -342,8 +370,8 @@ impl Discovery {
             subject.pending = is_news.then(|| Arc::new(told));
             (pause, is_news)
         };
-        if is_news && let Some(queue) = self.controllers.get().and_then(|all| all.get(&kind)) {
-            queue.add(key);
+        if is_news {
+            self.wake(kind, key);
         }
         Next::After(pause)
     }

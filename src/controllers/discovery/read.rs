@@ -47,15 +47,14 @@ impl Found {
         }
     }
 
-    /// What is found when asking takes too long as a whole.
+    /// What is found when nothing usable can be read at all.
     #[must_use]
-    pub fn late(topic: &Topic) -> Self {
-        let failure = || Failure::Unreachable("its answers take too long".into());
+    pub fn failed(topic: &Topic, failure: Failure) -> Self {
         match topic {
-            Topic::Card => Self::Card(CardRead::Failed(failure())),
-            Topic::Tools => Self::Tools(Err(failure())),
+            Topic::Card => Self::Card(CardRead::Failed(failure)),
+            Topic::Tools => Self::Tools(Err(failure)),
             Topic::Proxy | Topic::Hosted(_) | Topic::External => {
-                Self::Reach(Reach::Failed(failure()))
+                Self::Reach(Reach::Failed(failure))
             }
         }
     }

@@ -165,3 +165,20 @@ async fn a9_without_a_pod_nobody_is_asked() {
     assert_eq!(next.expect("infallible"), Next::Settled);
     assert!(world.controller.is_empty());
 }
+
+#[tokio::test]
+async fn t6_a_url_that_is_none_is_told_at_once() {
+    let world = World::new(|| (200, "a")).await;
+    let url = "http://[".to_owned();
+    let question = Question { topic: Topic::Tools, url, deployment: None, generation: 1 };
+    let follow = || world.discovery.follow(Kind::MCPServer, &key(), UID, Some(question.clone()));
+    follow();
+    assert_eq!(world.controller.len(), 1);
+    let status = world.status(&world.told(1).expect("told"));
+    let text = status["conditions"][0]["message"].as_str().expect("a message").to_owned();
+    assert!(text.starts_with("its URL is not valid"), "{text}");
+    world.put(2, 1, &status);
+    world.controller.done(&world.controller.next().await);
+    follow();
+    assert!(world.told(1).is_none() && world.controller.is_empty(), "it is told once");
+}

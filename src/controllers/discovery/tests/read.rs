@@ -39,5 +39,6 @@ async fn a9_what_is_no_card_is_a_failure_that_is_tried_again() {
     }
     assert!(!Found::Card(CardRead::NoCard).has_failed());
     assert!(!Found::Tools(Err(Failure::Unauthorized(403))).has_failed());
-    assert!(Found::late(&Topic::Tools).has_failed());
+    let late = Failure::Unreachable("late".into());
+    assert!(Found::failed(&Topic::Tools, late).has_failed());
 }
