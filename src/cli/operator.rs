@@ -188,10 +188,11 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let local = LocalFolders::new(std::mem::take(&mut args.local));
     own_user::learn(common.client.clone(), common.operator.clone()).await;
     let operator = common.operator.clone();
-    let settings = sync_settings(&args, api_servers, data_dir, local.clone(), operator);
+    let dialler = Dialler::new(policy(&args, api_servers));
+    let settings = sync_settings(&args, dialler.clone(), data_dir, local.clone(), operator);
     let engine = common.driver(settings);
     let (health, metrics) = (args.health_addr, args.metrics_addr);
-    let watched = start_controllers(&mut tasks, &common, args, set);
+    let watched = start_controllers(&mut tasks, &common, args, set, dialler);
     start_engine(&mut tasks, &common, engine, local);
     watch_own_kinds(&mut tasks, &common);
     serve(&mut tasks, readiness(common.stores.clone(), watched), health, metrics);
@@ -220,19 +221,23 @@ fn data_dir(given: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), Failur
     Ok((temporary.path().to_owned(), Some(temporary)))
 }
 
-fn sync_settings(
-    args: &Args,
-    api_servers: Vec<Endpoint>,
-    data_dir: PathBuf,
-    local: LocalFolders,
-    operator: OperatorAccount,
-) -> Settings {
-    let dialler = Dialler::new(Policy {
+/// Which addresses may be dialled.
+fn policy(args: &Args, api_servers: Vec<Endpoint>) -> Policy {
+    Policy {
         insecure: args.allow_insecure_git,
         single_tenant: args.single_tenant,
         ranges: args.allow_addresses.clone(),
         api_servers,
-    });
+    }
+}
+
+fn sync_settings(
+    args: &Args,
+    dialler: Dialler,
+    data_dir: PathBuf,
+    local: LocalFolders,
+    operator: OperatorAccount,
+) -> Settings {
     let rules = Rules {
         single_tenant: args.single_tenant,
         default_service_account: args.default_service_account.clone(),
@@ -247,6 +252,7 @@ fn start_controllers(
     common: &Common,
     args: Args,
     set: ControllerSet,
+    dialler: Dialler,
 ) -> Option<controllers::Watched> {
     let Common { client, writes, stores, builds, wanted, write_priority, .. } = common;
     // The writes of controllers wait for their share by themselves. The sync engine waits for it before it decides on a write.
@@ -259,6 +265,7 @@ fn start_controllers(
         operator_namespace: args.operator_namespace.clone(),
         operator: common.operator.clone(),
         inputs_max_keys: usize::try_from(args.inputs_max_keys).unwrap_or(usize::MAX),
+        dialler,
     };
     let watched = controllers::start(tasks, shared, settings, wanted.clone());
     if has_builds {

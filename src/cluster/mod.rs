@@ -23,6 +23,7 @@ pub mod pods;
 pub mod projection;
 pub mod read;
 pub mod readiness;
+pub mod ready_pods;
 pub mod reflector;
 pub mod ssa;
 pub mod status;

@@ -1,11 +1,11 @@
-//! (pure) The fields of a pod that say whether it runs. Only these are parsed.
+//! (pure) The fields of a pod that say whether it runs, and where. Only these are parsed.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The fields of a pod that say whether it runs.
+/// The fields of a pod that say whether it runs, and where.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Pod {
@@ -40,6 +40,7 @@ pub(super) struct Labels {
 pub(super) struct Owner {
     pub(super) kind: String,
     pub(super) name: String,
+    pub(super) uid: String,
     pub(super) controller: Option<bool>,
 }
 
@@ -47,12 +48,17 @@ pub(super) struct Owner {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
     pub(super) node_name: Option<String>,
+    pub(super) host_network: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Status {
     pub(super) phase: String,
+    #[serde(rename = "podIP")]
+    pub(super) pod_ip: Option<String>,
+    #[serde(rename = "hostIP")]
+    pub(super) host_ip: Option<String>,
     pub(super) conditions: Option<Vec<Condition>>,
     pub(super) init_container_statuses: Option<Vec<Container>>,
     pub(super) container_statuses: Option<Vec<Container>>,

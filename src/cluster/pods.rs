@@ -1,4 +1,5 @@
-//! (pure) Pod health: says why a pod does not run, in a message that stays the same while the reason does.
+//! (pure) Pod health: says why a pod does not run, in a message that stays the same while the reason does. Of pods that are
+//! ready, `ready_pods` says what is kept.
 //!
 //! The status of a pod that cannot run changes all the time: its container ends, waits, runs and ends again, or its image is
 //! pulled again and again, each time with another count or time in the message. Our own statuses must not be rewritten for
@@ -14,6 +15,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::pod_status::{Condition, Container, Labels, Pod, Spec, Status, Terminated, Waiting};
+use super::ready_pods::{SeenPod, ready};
 use super::store::{Entry, Key};
 use crate::packed::Texts;
 use convoke_core::text::printable;
@@ -104,12 +106,6 @@ impl FailingPod {
         self.about(OWNER_NAME)
     }
 
-    /// The index terms of the pod: its owner.
-    #[must_use]
-    pub fn terms(&self) -> Vec<String> {
-        vec![term(self.owner_kind(), self.owner_name())]
-    }
-
     /// Keeps the earlier message of the same pod if it only says more. Some kubelets name the cause of a failed pull or start
     /// only in every other state. Messages with exit codes are not compared: 1 is the beginning of 139, and means something
     /// else.
@@ -142,28 +138,15 @@ pub struct Trouble {
     pub message: String,
 }
 
-/// The problem of a Deployment's newest revision, if its pods have any. `sick` are the pods of its owner that do not run.
+/// The problem of a Deployment's newest revision, if its pods have any. `seen` are pods of its owner.
 ///
 /// The result stays the same while the same pods have the same problems. There is none while the Deployment's controller has not
 /// seen the newest definition: until then it is not known which pods are the newest.
 #[must_use]
-pub fn trouble_of(
-    deployment: &Deployment,
-    sick: &[(Key, Arc<Entry<FailingPod>>)],
-) -> Option<Trouble> {
-    let name = deployment.metadata.name.as_deref()?;
-    let status = deployment.status.as_ref()?;
-    if status.observed_generation < deployment.metadata.generation {
-        return None;
-    }
-    let newest = newest_replica_set(deployment);
-    let is_ours = |set: &str| match newest {
-        Some(newest) => set == newest,
-        None => is_of(set, name),
-    };
-    let ours = sick.iter().filter(|(_, entry)| is_ours(entry.value.about(REPLICA_SET)));
-    let (pod, entry) = ours.min_by_key(|(key, entry)| (entry.value.problem, &key.name))?;
-    let sick = &entry.value;
+pub fn trouble_of(deployment: &Deployment, seen: &[(Key, Arc<Entry<SeenPod>>)]) -> Option<Trouble> {
+    let sick = seen.iter().filter_map(|(key, entry)| Some((key, entry.value.failing()?)));
+    let ours = sick.filter(|(_, pod)| belongs_to_newest(deployment, pod.about(REPLICA_SET)));
+    let (pod, sick) = ours.min_by_key(|(key, pod)| (pod.problem, &key.name))?;
     let mut message = format!("pod {}: {}", pod.name, sick.about(MESSAGE));
     let (namespace, pod, container) = (&pod.namespace, &pod.name, sick.about(CONTAINER));
     match sick.problem {
@@ -182,6 +165,21 @@ pub fn trouble_of(
     Some(Trouble { reason: sick.problem.reason(), lasting: sick.problem.is_lasting(), message })
 }
 
+/// Whether a ReplicaSet of this name is the newest of a Deployment. None is while the Deployment's controller has not seen the
+/// newest definition.
+pub(super) fn belongs_to_newest(deployment: &Deployment, set: &str) -> bool {
+    let (Some(name), Some(status)) = (&deployment.metadata.name, &deployment.status) else {
+        return false;
+    };
+    if status.observed_generation < deployment.metadata.generation {
+        return false;
+    }
+    match newest_replica_set(deployment) {
+        Some(newest) => set == newest,
+        None => is_of(set, name),
+    }
+}
+
 /// Whether a ReplicaSet has a name that the controller of this Deployment gives.
 fn is_of(set: &str, deployment: &str) -> bool {
     let hash = set.strip_prefix(deployment).and_then(|rest| rest.strip_prefix('-'));
@@ -197,25 +195,29 @@ fn newest_replica_set(deployment: &Deployment) -> Option<&str> {
     message.split('"').nth(1).filter(|set| is_of(set, name))
 }
 
-/// Reads the JSON text of a pod: its key, and why it does not run. `None` for a pod that runs, starts, is being deleted, or
-/// belongs to no Deployment.
+/// Reads the JSON text of a pod: its key, and why it does not run or where it can be asked. `None` for a pod that starts or
+/// ends, is being deleted, or belongs to no Deployment.
 ///
 /// # Errors
 /// When the text is not that of a pod.
-pub fn read(text: &str) -> serde_json::Result<(Key, Option<Entry<FailingPod>>)> {
+pub fn read(text: &str) -> serde_json::Result<(Key, Option<Entry<SeenPod>>)> {
     let Pod { metadata, spec, status } = serde_json::from_str(text)?;
     let key = Key::new(metadata.namespace, metadata.name);
     let owners = metadata.owner_references.unwrap_or_default();
     let owner = owners.iter().find(|o| o.controller == Some(true) && o.kind == "ReplicaSet");
     let is_deleting = metadata.deletion_timestamp.is_some();
     let Some(set) = owner.filter(|_| !is_deleting) else { return Ok((key, None)) };
-    let Some(Finding { problem, container, message }) = judge(&spec, &status) else {
-        return Ok((key, None));
+    let value = match judge(&spec, &status) {
+        Some(Finding { problem, container, message }) => {
+            let Labels { kind, name } = &metadata.labels;
+            let about = Texts::of([kind.as_str(), name, &set.name, &container, &cut(&message)]);
+            Some(SeenPod::Failing(FailingPod { problem, about }))
+        }
+        None => ready(&metadata.labels, set, &spec, &status).map(SeenPod::Ready),
     };
-    let Labels { kind, name } = &metadata.labels;
-    let about = Texts::of([kind.as_str(), name, &set.name, &container, &cut(&message)]);
     let version = metadata.resource_version.parse().unwrap_or(0);
-    Ok((key, Some(Entry { uid: metadata.uid, version, value: FailingPod { problem, about } })))
+    let entry = value.map(|value| Entry { uid: metadata.uid, version, value });
+    Ok((key, entry))
 }
 
 /// A problem, the container that has it (empty for the pod itself), and the message.

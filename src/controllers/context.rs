@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 
 use super::defaults::Defaults;
+use super::discovery::Discovery;
 use super::events::Teller;
 use super::inputs::Inputs;
 use super::pods::Pods;
@@ -46,8 +47,10 @@ pub struct Context {
     pub writer: Arc<ChildWriter>,
     /// What children look like when the spec does not say.
     pub defaults: Defaults,
-    /// Pods in trouble.
+    /// The pods that are kept.
     pub pods: Arc<Pods>,
+    /// What pods and addresses say themselves.
+    pub discovery: Arc<Discovery>,
     /// The ConfigMaps and Secrets that pods read.
     pub inputs: Arc<Inputs>,
     /// The agents that the newest commits want.

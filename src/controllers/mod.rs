@@ -12,6 +12,9 @@
 //! | status | writes what the children do into the status, and tells events |
 //! | retain | deletes ConfigMaps of earlier revisions |
 //!
+//! What pods and addresses say themselves is asked beside that, in `discovery`. Step "resolve" looks up what was found, and step
+//! "status" tells it.
+//!
 //! Imports run one way, from top to bottom:
 //!
 //! ```text
@@ -20,6 +23,7 @@
 //! model_api, mcp_server
 //! workload       the reconcile of all kinds that run pods
 //! context, wake, status
+//! discovery
 //! inputs, pods, events
 //! children, debounce, defaults, reason
 //! ```
@@ -30,6 +34,7 @@ pub mod children;
 pub mod context;
 mod debounce;
 pub mod defaults;
+pub mod discovery;
 pub mod events;
 pub mod inputs;
 pub mod mcp_server;

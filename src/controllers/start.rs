@@ -9,6 +9,7 @@ use super::ControllerSet;
 use super::agent::Agents;
 use super::context::{Context, Shared};
 use super::defaults::Defaults;
+use super::discovery::Discovery;
 use super::events::Teller;
 use super::inputs::Inputs;
 use super::mcp_server::McpServers;
@@ -19,6 +20,7 @@ use super::workload::{Controller, Workload};
 use crate::api::Kind;
 use crate::cluster::child_watch;
 use crate::cluster::children::{ChildStores, ChildWriter};
+use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::runtime::write_priority::WritePriority;
@@ -41,6 +43,8 @@ pub struct Settings {
     pub operator: OperatorAccount,
     /// How many labelled ConfigMaps and their keys are followed in each namespace, and how many Secrets and keys of those.
     pub inputs_max_keys: usize,
+    /// Connects to External ModelAPIs and remote MCPServers.
+    pub dialler: Dialler,
 }
 
 /// What controllers watch besides Convoke's own kinds.
@@ -65,13 +69,16 @@ pub fn start<E: Send + 'static>(
     settings: Settings,
     wanted: Arc<WantedAgents>,
 ) -> Option<Watched> {
-    let Settings { set, defaults, operator_namespace, operator, inputs_max_keys } = settings;
+    let Settings { set, defaults, operator_namespace, operator, inputs_max_keys, dialler } =
+        settings;
     if !(set.has(Kind::Agent) || set.has(Kind::ModelAPI) || set.has(Kind::MCPServer)) {
         return None;
     }
     let Shared { client, stores, write_priority } = shared;
     let children = ChildStores::new();
     let pods = Pods::new();
+    let discovery =
+        Discovery::new(client.clone(), stores.clone(), children.clone(), pods.clone(), dialler);
     let inputs = Inputs::new(client.clone(), operator_namespace, operator, inputs_max_keys);
     let context = Arc::new(Context {
         client: client.clone(),
@@ -80,6 +87,7 @@ pub fn start<E: Send + 'static>(
         writer: ChildWriter::new(client.clone()),
         defaults,
         pods: pods.clone(),
+        discovery: discovery.clone(),
         inputs: inputs.clone(),
         wanted,
         events: Teller::new(client.clone()),
@@ -99,6 +107,8 @@ pub fn start<E: Send + 'static>(
 
     pods.notify(queues.clone());
     spawn(tasks, pods.clone().run(client.clone()));
+    discovery.notify(queues.clone());
+    spawn(tasks, discovery.run());
     inputs.notify(queues);
     spawn(tasks, inputs.run());
     // Children are watched by our label. The stores of our own kinds are watched by the caller.

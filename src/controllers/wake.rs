@@ -99,7 +99,8 @@ fn concerns_dependents<K: Ours>(change: &Change<'_, Managed<K>>) -> bool {
 fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
     let mut status = serde_json::to_value(object.object()?.as_ref()).ok()?.get("status")?.clone();
     if let Some(map) = status.as_object_mut() {
-        map.retain(|key, _| matches!(key.as_str(), "endpoint" | "models" | "builtImage"));
+        let read = ["endpoint", "models", "builtImage", "tools", "toolCount", "toolsRevision"];
+        map.retain(|key, _| read.contains(&key.as_str()));
     }
     Some(status)
 }

@@ -65,10 +65,9 @@ async fn t1_stdio_is_for_packages_on_the_api_server_too() {
         let package = json!({"package": {"registry": registry, "name": "x"}});
         servers.create(&PostParams::default(), &with(name, package)).await.expect("created");
     }
-    for spec in [
-        json!({"image": "tools:1"}),
-        json!({"remote": {"url": "https://tools.example/mcp"}}),
-    ] {
+    for spec in
+        [json!({"image": "tools:1"}), json!({"remote": {"url": "https://tools.example/mcp"}})]
+    {
         let refused = servers.create(&PostParams::default(), &with("bad", spec)).await;
         let error = refused.expect_err("refused").to_string();
         assert!(error.contains("spec.transport: Invalid value"), "{error}");

@@ -365,6 +365,21 @@ fn the_tables_name_each_behaviour_and_paths_that_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn o11_pods_are_asked_by_their_watch_only() {
+    let mut files = Vec::new();
+    add_files(&Path::new(ROOT).join("src"), &mut files);
+    let is_own = |file: &Path| {
+        let place = file.strip_prefix(ROOT).expect("below the root");
+        place.starts_with("src/net") || place == Path::new("src/controllers/pods.rs")
+    };
+    let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| is_own(file));
+    let names_it = |file: &&PathBuf| read(file).contains("PodClient");
+    assert!(own.into_iter().filter(names_it).count() >= 3, "the client of pods has another name");
+    let others: Vec<_> = others.into_iter().filter(names_it).collect();
+    assert!(others.is_empty(), "only the watch of pods knows whose pod one is: {others:?}");
+}
+
 /// A graph of these imports.
 fn made_up(imports: &[(&str, &str)]) -> Graph {
     let mut graph = Graph::new();

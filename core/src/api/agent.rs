@@ -442,7 +442,8 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; SecretsWatched only when the pods
-    /// read Secrets; Conflict, ModelServed, SessionsShared and InputsFollowed only while something is wrong.
+    /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, SessionsShared, ToolsAvailable and
+    /// InputsFollowed only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where its peers reach it.
@@ -472,12 +473,53 @@ pub struct AgentStatus {
     /// What it is wired to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linked_resources: Option<LinkedResources>,
+    /// What its card (A2A) said when a pod was last asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardStatus>,
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// What the card of an agent says. Long texts are cut.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CardStatus {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Version of the protocol (A2A) that it prefers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<String>,
+    /// The address that it prefers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What it can do, at most 32 skills.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub skills: Vec<CardSkill>,
+    /// Hash of the whole card without its own addresses.
+    pub hash: String,
+    /// Hash of the configuration that the pod has loaded, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<String>,
+    /// Commit of the configuration that the pod has loaded, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_commit: Option<String>,
+}
+
+/// A skill on a card.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CardSkill {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
 }
 
 #[cfg(test)]

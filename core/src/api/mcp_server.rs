@@ -131,8 +131,8 @@ pub struct MCPServerStatus {
     /// One word for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Ready, Available, Progressing, ImageResolved; SecretsWatched only when the pods read Secrets; Conflict and
-    /// InputsFollowed only while something is wrong.
+    /// Ready, Available, Progressing, ImageResolved; SecretsWatched only when the pods read Secrets; ToolsDiscovered once the
+    /// tools were asked for; ToolsChanged, Conflict and InputsFollowed only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where agents reach it.
@@ -144,10 +144,53 @@ pub struct MCPServerStatus {
     /// Pods that pass their readiness probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// The first 256 of its tools by name, as they were when it was last asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub tools: Vec<ToolStatus>,
+    /// How many tools it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_count: Option<i32>,
+    /// Hash of the names and hashes of all tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_hash: Option<String>,
+    /// What the tools are those of: the generation of the spec and, with pods, their revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_revision: Option<String>,
+    /// What it says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_info: Option<ServerInfo>,
     /// Where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// A tool of a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolStatus {
+    /// Its name.
+    pub name: String,
+    /// What it does, in its own words; at most 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Hash of its description, its schemas and its annotations.
+    pub schema_hash: String,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerInfo {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Version of the protocol (MCP) in which its tools were listed.
+    pub protocol_version: String,
 }

@@ -330,12 +330,11 @@ pub(super) fn update(result: &Value) -> Option<Update> {
         ("artifactUpdate", "artifact-update"),
     ];
     // 1.0 wraps what 0.3 gives a kind.
-    let (kind, value) = match result["kind"].as_str() {
-        Some(kind) => (kinds.into_iter().find(|(_, old)| *old == kind)?.0, result),
-        None => {
-            let (kind, _) = kinds.into_iter().find(|(new, _)| result[*new].is_object())?;
-            (kind, &result[kind])
-        }
+    let (kind, value) = if let Some(kind) = result["kind"].as_str() {
+        (kinds.into_iter().find(|(_, old)| *old == kind)?.0, result)
+    } else {
+        let (kind, _) = kinds.into_iter().find(|(new, _)| result[*new].is_object())?;
+        (kind, &result[kind])
     };
     Some(match kind {
         "task" => task(value),

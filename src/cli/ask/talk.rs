@@ -49,7 +49,7 @@ impl<D: Dial> Talk<'_, D> {
         question: Option<String>,
         ids: Ids,
     ) -> Result<Turn, Failure> {
-        let mut turn = Turn { ids, ..Turn::default() };
+        let mut turn = Turn::new(ids);
         let mut content = question.map(Content::Text);
         let mut left = self.options.timeout;
         loop {

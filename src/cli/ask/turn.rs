@@ -77,6 +77,11 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// A question of this conversation.
+    pub(super) fn new(ids: Ids) -> Self {
+        Self { ids, ..Self::default() }
+    }
+
     /// The answer so far.
     pub(super) fn answer(&self) -> String {
         let texts = self.pieces.iter().map(|piece| piece.text.as_str());
@@ -202,12 +207,11 @@ impl Turn {
 
     fn append(&mut self, artifact: &Artifact, shown: &mut Vec<Shown>) {
         let id = &artifact.id;
-        match self.pieces.iter_mut().find(|piece| piece.id == *id) {
-            Some(piece) => piece.text.push_str(&artifact.text),
-            None => {
-                let text = artifact.text.clone();
-                self.pieces.push(Piece { id: id.clone(), text, shown: true });
-            }
+        if let Some(piece) = self.pieces.iter_mut().find(|piece| piece.id == *id) {
+            piece.text.push_str(&artifact.text);
+        } else {
+            let text = artifact.text.clone();
+            self.pieces.push(Piece { id: id.clone(), text, shown: true });
         }
         self.show(id, artifact.text.clone(), false, shown);
     }
@@ -282,7 +286,7 @@ impl Turn {
         let whole = server.as_ref().map_or_else(|| called.clone(), |s| format!("{s}/{called}"));
         match (phase.as_deref(), event["ok"].as_bool()) {
             (Some("end"), Some(false)) => {
-                shown.push(Shown::Note(format!("✗ {what} {whole} failed")))
+                shown.push(Shown::Note(format!("✗ {what} {whole} failed")));
             }
             (Some("end"), _) => {}
             _ => shown.push(Shown::Note(format!("→ {what} {whole}"))),

@@ -22,7 +22,7 @@ fn pod(status: &Value) -> Value {
 fn seen(pod: &Value) -> Option<FailingPod> {
     let (key, entry) = read(&pod.to_string()).expect("a pod");
     assert_eq!(key, Key::new("team", POD));
-    entry.map(|entry| entry.value)
+    entry?.value.failing().cloned()
 }
 
 /// What is told of a pod with this status: reason and words.
@@ -300,9 +300,9 @@ fn deployment(generation: i64, observed: i64, message: &str) -> Deployment {
 }
 
 /// A pod in trouble: its name, its ReplicaSet and its trouble.
-fn sick(name: &str, set: &str, problem: PodProblem) -> (Key, Arc<Entry<FailingPod>>) {
+fn sick(name: &str, set: &str, problem: PodProblem) -> (Key, Arc<Entry<SeenPod>>) {
     let about = Texts::of(["agent", "a", set, "agent", "container agent is ill"]);
-    let value = FailingPod { problem, about };
+    let value = SeenPod::Failing(FailingPod { problem, about });
     (Key::new("team", name), Arc::new(Entry { uid: name.into(), version: 1, value }))
 }
 
@@ -337,6 +337,8 @@ fn a8_of_many_troubles_always_the_same_is_told() {
         assert!(trouble.lasting);
         pods.rotate_left(1);
     }
-    pods.retain(|(_, entry)| entry.value.problem == PodProblem::Unschedulable);
+    pods.retain(|(_, entry)| {
+        entry.value.failing().is_some_and(|pod| pod.problem == PodProblem::Unschedulable)
+    });
     assert!(trouble_of(&deployment, &pods).is_some_and(|trouble| !trouble.lasting));
 }

@@ -22,6 +22,7 @@ use super::children::Children;
 use super::context::Context;
 use super::debounce::Debounce;
 use super::defaults::Defaults;
+use super::discovery::{Question, Topic};
 use super::workload::outcome::Applied;
 use super::workload::validate::Invalid;
 use super::workload::{Debounced, Workload};
@@ -67,8 +68,10 @@ impl Workload for Agents {
     }
 
     fn resolve(agent: &Agent, context: &Context) -> Resolved {
-        let Context { stores, children, wanted, defaults, .. } = context;
-        resolve::resolve(agent, stores, children, wanted, defaults)
+        let Context { stores, children, wanted, defaults, discovery, .. } = context;
+        let told =
+            discovery.told(Kind::Agent, &Key::of(&agent.metadata), agent.metadata.generation);
+        Resolved { told, ..resolve::resolve(agent, stores, children, wanted, defaults) }
     }
 
     /// After a loss of dependencies, and after a change of peers, the agent goes on as before for a moment: changes that come
@@ -120,6 +123,16 @@ impl Workload for Agents {
         now: Timestamp,
     ) -> AgentStatus {
         status::status(agent, resolved, applied, defaults, now)
+    }
+
+    fn question(agent: &Agent, defaults: &Defaults) -> Option<Question> {
+        let key = Key::of(&agent.metadata);
+        Some(Question {
+            topic: Topic::Card,
+            url: desired::endpoint(&key.name, &key.namespace, defaults),
+            deployment: Some(desired::child_name(&key.name)),
+            generation: agent.metadata.generation.unwrap_or(0),
+        })
     }
 
     fn forget(&self, key: &Key) {

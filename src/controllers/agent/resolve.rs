@@ -1,5 +1,7 @@
 //! Step "resolve" of an Agent: what it refers to, looked up in the live stores.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::EnvVar as PodVariable;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,13 +10,15 @@ use super::desired::child_name;
 use super::environment::{
     MODEL_API, header_variable, headers_variable, server_prefix, server_variable,
 };
+use crate::api::agent::ToolServer;
 use crate::api::common::{EnvVar, HeaderFrom, KeyRef};
 use crate::api::model_api::ModelMode;
-use crate::api::{Agent, Kind};
+use crate::api::{Agent, Kind, MCPServer};
 use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::discovery::{Told, tools};
 use crate::controllers::workload::pod_template::{image_of, unescaped};
 use crate::controllers::{mcp_server, model_api};
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -55,6 +59,10 @@ pub struct Resolved {
     pub deployment_exists: bool,
     /// Whether a dependency will have an address, or a conflict, in a moment.
     pub undecided: bool,
+    /// The tools that it names and that their servers do not have: name of the server, and the tools.
+    pub missing_tools: Vec<(String, Vec<String>)>,
+    /// What its pods said when they were last asked, if the status may not tell it yet.
+    pub told: Option<Arc<Told>>,
 }
 
 /// A tool server.
@@ -189,6 +197,24 @@ pub fn resolve(
     resolver.resolved
 }
 
+/// The tools that an agent names and that a server does not have, in the order of the agent. Empty while it is not known which tools
+/// the server has.
+fn missing_tools(named: &ToolServer, server: &MCPServer) -> Vec<String> {
+    let generation = server.metadata.generation.unwrap_or(0);
+    let status = server.status.as_ref();
+    let Some(known) = status.and_then(|status| tools::known(status, generation)) else {
+        return Vec::new();
+    };
+    let is_known = |name: &str| known.iter().any(|tool| tool.name == name);
+    let mut missing: Vec<String> = Vec::new();
+    for name in named.tools.iter().chain(&named.require_approval) {
+        if !is_known(name) && !missing.contains(name) {
+            missing.push(name.clone());
+        }
+    }
+    missing
+}
+
 /// What the lookups read, and what they have found so far.
 struct Resolver<'a> {
     agent: &'a Agent,
@@ -282,10 +308,10 @@ impl Resolver<'_> {
 
     /// The tool servers.
     fn mcp_servers(&mut self) {
-        let servers = self.agent.spec.mcp_servers.iter();
-        let mut servers: Vec<_> = servers.map(|server| server.name.clone()).collect();
-        servers.sort();
-        for server in servers {
+        let mut servers: Vec<_> = self.agent.spec.mcp_servers.iter().collect();
+        servers.sort_by_key(|server| &server.name);
+        for named in servers {
+            let server = named.name.clone();
             let entry = self.stores.mcp_servers.get(&self.key(&server));
             let object = entry.as_ref().and_then(|entry| entry.value.object());
             let address = object.as_ref().map(|object| {
@@ -309,6 +335,10 @@ impl Resolver<'_> {
                     (self.told(&server_variable(&server)), headers)
                 }
             };
+            let missing = object.as_ref().map(|object| missing_tools(named, object));
+            if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+                self.resolved.missing_tools.push((server.clone(), missing));
+            }
             self.resolved.mcp_servers.push(Server { name: server, url, headers });
         }
     }

@@ -11,6 +11,7 @@ use crate::api::common::{LinkedResources, Phase};
 use crate::api::{Agent, Kind};
 use crate::cluster::{conditions, meta};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::discovery::tools::some_of;
 use crate::controllers::reason::Reason;
 use crate::controllers::workload::outcome::Applied;
 use crate::controllers::workload::pod_health::pod_phase;
@@ -37,6 +38,7 @@ pub fn status(
     applied.tell_pods(list, generation, now);
     tell_references(list, agent, resolved, now);
     tell_sessions(list, agent, now);
+    tell_tools(list, agent, resolved, now);
     applied.tell_problems(list, generation, now);
 
     let observed = applied.observed.clone().unwrap_or_default();
@@ -62,6 +64,9 @@ pub fn status(
         build: agent.spec.build_ref.as_ref().map(|build| build.name.clone()),
     });
     status.source = meta::source(&agent.metadata);
+    if let Some(told) = &resolved.told {
+        told.tell_card(&mut status, now);
+    }
     status
 }
 
@@ -117,6 +122,25 @@ fn tell_sessions(list: &mut Vec<Condition>, agent: &Agent, now: Timestamp) {
         "SessionsShared",
         "False",
         "LocalMemory",
+        &text,
+    );
+}
+
+/// Sets the condition `ToolsAvailable`, which is there only while the agent names tools that their servers do not have.
+fn tell_tools(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved, now: Timestamp) {
+    let generation = agent.metadata.generation.unwrap_or(0);
+    if resolved.missing_tools.is_empty() {
+        return conditions::remove(list, "ToolsAvailable");
+    }
+    let missing = resolved.missing_tools.iter();
+    let missing = missing
+        .map(|(server, tools)| format!("MCPServer {server} does not have {}", some_of(tools)));
+    let text = missing.collect::<Vec<_>>().join("; ");
+    conditions::Observed { generation, now }.set(
+        list,
+        "ToolsAvailable",
+        "False",
+        "MissingTools",
         &text,
     );
 }

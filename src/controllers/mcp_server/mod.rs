@@ -13,13 +13,14 @@ use self::resolve::Resolved;
 use super::children::Children;
 use super::context::Context;
 use super::defaults::Defaults;
+use super::discovery::{Question, Topic};
 use super::wake::wake_dependents;
 use super::workload::Workload;
 use super::workload::outcome::Applied;
 use crate::api::mcp_server::MCPServerStatus;
 use crate::api::{Kind, MCPServer};
 use crate::cluster::live::{Managed, Stores};
-use crate::cluster::store::Store;
+use crate::cluster::store::{Key, Store};
 use crate::runtime::queue::Queue;
 
 /// The kind MCPServer.
@@ -45,7 +46,10 @@ impl Workload for McpServers {
     }
 
     fn resolve(server: &MCPServer, context: &Context) -> Resolved {
-        resolve::resolve(server, &context.stores, &context.children, &context.defaults)
+        let (key, generation) = (Key::of(&server.metadata), server.metadata.generation);
+        let told = context.discovery.told(Kind::MCPServer, &key, generation);
+        let Context { stores, children, defaults, .. } = context;
+        Resolved { told, ..resolve::resolve(server, stores, children, defaults) }
     }
 
     fn desired(server: &MCPServer, resolved: &Resolved, defaults: &Defaults) -> Children {
@@ -64,5 +68,16 @@ impl Workload for McpServers {
         now: Timestamp,
     ) -> MCPServerStatus {
         status::status(server, resolved, applied, defaults, now)
+    }
+
+    fn question(server: &MCPServer, defaults: &Defaults) -> Option<Question> {
+        let name = server.metadata.name.as_deref().unwrap_or_default();
+        let deployment = server.spec.remote.is_none().then(|| desired::child_name(name));
+        Some(Question {
+            topic: Topic::Tools,
+            url: desired::endpoint(server, defaults),
+            deployment,
+            generation: server.metadata.generation.unwrap_or(0),
+        })
     }
 }

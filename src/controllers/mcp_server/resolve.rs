@@ -1,5 +1,7 @@
 //! Step "resolve" of an MCPServer: the image that its AgentBuild made, looked up in the live stores.
 
+use std::sync::Arc;
+
 use super::desired::{child_name, image, running_image};
 use crate::api::MCPServer;
 use crate::cluster::children::ChildStores;
@@ -7,6 +9,7 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::children::live_deployment;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::discovery::Told;
 use crate::controllers::workload::serving::{Place, Serving};
 
 /// What an MCPServer refers to.
@@ -16,6 +19,8 @@ pub struct Resolved {
     pub image: Option<String>,
     /// Where it is served, and the AgentBuild that it waits for.
     pub serving: Serving,
+    /// What it said when it was last asked, if the status may not tell it yet.
+    pub told: Option<Arc<Told>>,
 }
 
 /// Looks up everything that an MCPServer refers to.
@@ -42,5 +47,5 @@ pub fn resolve(
     });
     let image = image(server, built.as_deref(), defaults);
     let place = if server.spec.remote.is_some() { Place::Elsewhere } else { Place::Pods };
-    Resolved { image, serving: Serving { place, waiting_for_build } }
+    Resolved { image, serving: Serving { place, waiting_for_build }, told: None }
 }

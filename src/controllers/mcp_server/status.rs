@@ -22,9 +22,10 @@ pub fn status(
     defaults: &Defaults,
     now: Timestamp,
 ) -> MCPServerStatus {
-    let mut list = server.status.clone().unwrap_or_default().conditions;
+    let mut status = server.status.clone().unwrap_or_default();
+    let mut list = std::mem::take(&mut status.conditions);
     let generation = server.metadata.generation.unwrap_or(0);
-    let Resolved { image, serving } = resolved;
+    let Resolved { image, serving, told } = resolved;
     let (phase, message) = judge(&mut list, serving, applied, generation, now);
     let mut set = |good: &str, reason: &str, text: &str| {
         conditions::Observed { generation, now }.set(
@@ -45,16 +46,18 @@ pub fn status(
         }
         None => set("True", "Resolved", ""),
     }
-    MCPServerStatus {
-        observed_generation: Some(generation),
-        phase: Some(phase),
-        conditions: list,
-        endpoint: serving.is_reached(applied).then(|| endpoint(server, defaults)),
-        image: image.clone(),
-        ready_replicas: applied.observed.as_ref().map(|observed| observed.ready),
-        source: meta::source(&server.metadata),
-        message: Some(message),
+    status.observed_generation = Some(generation);
+    status.phase = Some(phase);
+    status.conditions = list;
+    status.endpoint = serving.is_reached(applied).then(|| endpoint(server, defaults));
+    status.image.clone_from(image);
+    status.ready_replicas = applied.observed.as_ref().map(|observed| observed.ready);
+    status.source = meta::source(&server.metadata);
+    status.message = Some(message);
+    if let Some(told) = told {
+        told.tell_tools(&mut status, now);
     }
+    status
 }
 
 #[cfg(test)]
@@ -67,7 +70,7 @@ mod tests {
     fn of(spec: Value, serving: Serving, applied: &Applied) -> MCPServerStatus {
         let server = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "MCPServer", "metadata": {"name": "t", "namespace": "team"}, "spec": spec});
         let server = serde_json::from_value(server).expect("MCPServer");
-        let resolved = Resolved { image: None, serving };
+        let resolved = Resolved { image: None, serving, told: None };
         status(&server, &resolved, applied, &Defaults::for_tests(), Timestamp::UNIX_EPOCH)
     }
 

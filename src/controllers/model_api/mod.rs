@@ -9,21 +9,32 @@ use jiff::Timestamp;
 use super::children::Children;
 use super::context::Context;
 use super::defaults::Defaults;
+use super::discovery::reachable::REACHABLE;
+use super::discovery::{Question, Told, Topic};
 use super::workload::Workload;
 use super::workload::outcome::Applied;
 use super::workload::serving::{Place, Serving, judge};
 use crate::api::model_api::{ModelAPIStatus, ModelMode};
 use crate::api::{Kind, ModelAPI};
 use crate::cluster::live::{Managed, Stores};
-use crate::cluster::meta;
-use crate::cluster::store::Store;
+use crate::cluster::store::{Key, Store};
+use crate::cluster::{conditions, meta};
 
 /// The kind ModelAPI.
 pub struct ModelApis;
 
+/// What is known of a ModelAPI before its children are applied. It refers to nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Where it is served.
+    pub serving: Serving,
+    /// What it said when it was last asked, if the status may not tell it yet.
+    pub told: Option<Arc<Told>>,
+}
+
 impl Workload for ModelApis {
     type Object = ModelAPI;
-    type Resolved = Serving;
+    type Resolved = Resolved;
     type Status = ModelAPIStatus;
     const KIND: Kind = Kind::ModelAPI;
 
@@ -35,16 +46,17 @@ impl Workload for ModelApis {
         desired::child_name(name)
     }
 
-    /// A ModelAPI refers to nothing.
-    fn resolve(api: &ModelAPI, _context: &Context) -> Serving {
+    fn resolve(api: &ModelAPI, context: &Context) -> Resolved {
+        let (key, generation) = (Key::of(&api.metadata), api.metadata.generation);
+        let told = context.discovery.told(Kind::ModelAPI, &key, generation);
         let place = match api.spec.mode {
             ModelMode::External => Place::Elsewhere,
             ModelMode::Proxy | ModelMode::Hosted => Place::Pods,
         };
-        Serving { place, waiting_for_build: None }
+        Resolved { serving: Serving { place, waiting_for_build: None }, told }
     }
 
-    fn desired(api: &ModelAPI, _serving: &Serving, defaults: &Defaults) -> Children {
+    fn desired(api: &ModelAPI, _resolved: &Resolved, defaults: &Defaults) -> Children {
         desired::children(api, defaults)
     }
 
@@ -54,23 +66,50 @@ impl Workload for ModelApis {
 
     fn status(
         api: &ModelAPI,
-        serving: &Serving,
+        resolved: &Resolved,
         applied: &Applied,
         defaults: &Defaults,
         now: Timestamp,
     ) -> ModelAPIStatus {
+        let Resolved { serving, told } = resolved;
         let mut conditions = api.status.clone().unwrap_or_default().conditions;
         let generation = api.metadata.generation.unwrap_or(0);
         let (phase, message) = judge(&mut conditions, serving, applied, generation, now);
-        ModelAPIStatus {
+        let ready = applied.observed.as_ref().map(|observed| observed.ready);
+        // Without a ready pod nobody answers. When one is ready again it is asked anew.
+        let is_there = serving.place == Place::Elsewhere || ready.unwrap_or(0) > 0;
+        if !is_there {
+            conditions::remove(&mut conditions, REACHABLE);
+        }
+        let mut status = ModelAPIStatus {
             observed_generation: Some(generation),
             phase: Some(phase),
             conditions,
             endpoint: desired::endpoint(api, defaults).filter(|_| serving.is_reached(applied)),
             models: desired::models(api),
-            ready_replicas: applied.observed.as_ref().map(|observed| observed.ready),
+            ready_replicas: ready,
             source: meta::source(&api.metadata),
             message: Some(message),
+        };
+        if let Some(told) = told.as_ref().filter(|_| is_there) {
+            told.tell_reach(&mut status, now);
         }
+        status
+    }
+
+    fn question(api: &ModelAPI, defaults: &Defaults) -> Option<Question> {
+        let topic = match (api.spec.mode, &api.spec.hosted) {
+            (ModelMode::Proxy, _) => Topic::Proxy,
+            (ModelMode::Hosted, hosted) => Topic::Hosted(hosted.as_ref()?.model.clone()),
+            (ModelMode::External, _) => Topic::External,
+        };
+        let name = api.metadata.name.as_deref().unwrap_or_default();
+        let deployment = (topic != Topic::External).then(|| desired::child_name(name));
+        Some(Question {
+            topic,
+            url: desired::endpoint(api, defaults)?,
+            deployment,
+            generation: api.metadata.generation.unwrap_or(0),
+        })
     }
 }

@@ -1,6 +1,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::cluster::children::Child;
+use crate::cluster::fake::Fake;
 
 fn deployment() -> Deployment {
     serde_json::from_value(json!({
@@ -63,4 +65,141 @@ async fn a8_nobody_waits_long_for_a_watch_that_shows_nothing() {
     pods.settled().await;
     assert!(!pods.is_pending());
     pods.settled().await;
+}
+
+/// UIDs of what stands between pod `p` and agent `a`, as the tests make them.
+const OBJECT: &str = "u-agent";
+const DEPLOYMENT: &str = "u-deployment";
+const SET: &str = "u-set";
+
+/// The stores that hold the Deployment of agent `a`, with this owner.
+fn children(owner: &str) -> ChildStores {
+    let mut live = deployment();
+    live.metadata.uid = Some(DEPLOYMENT.into());
+    live.metadata.resource_version = Some("1".into());
+    live.metadata.owner_references =
+        serde_json::from_value(json!([{"apiVersion": "convoke.dev/v1alpha1",
+        "kind": "Agent", "name": "a", "uid": owner, "controller": true}]))
+        .expect("owners");
+    let children = ChildStores::new();
+    let (key, entry) = reflector::entry::<Child<Deployment>>(live);
+    children.deployments.wrote(key, entry);
+    children
+}
+
+/// A ready pod of agent `a`, in this version.
+fn ready(pods: &Pods, version: u64) {
+    show(
+        pods,
+        version,
+        json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
+        "conditions": [{"type": "Ready", "status": "True"}]}),
+    );
+}
+
+fn show(pods: &Pods, version: u64, status: serde_json::Value) {
+    let pod = json!({
+        "metadata": {"name": "agent-a-1-x", "namespace": "team", "uid": "u-pod", "resourceVersion": version.to_string(),
+            "labels": {"convoke.dev/kind": "agent", "convoke.dev/name": "a"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "agent-a-1", "uid": SET, "controller": true}]},
+        "status": status,
+    });
+    match read(&pod.to_string()).expect("a pod") {
+        (key, Some(entry)) => pods.store.applied(key, entry),
+        (key, None) => pods.store.left(&key),
+    }
+}
+
+/// An API server that has a ReplicaSet with this UID, whose controller is of this kind and has this UID.
+fn with_set(uid: &str, kind: &str, controller: &str) -> Fake {
+    let fake = Fake::default();
+    fake.reply(json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": "agent-a-1", "namespace": "team", "uid": uid,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": "agent-a", "uid": controller, "controller": true}]}}));
+    fake
+}
+
+/// The pod of agent `a` with this UID, if one is found.
+async fn owned(
+    pods: &Pods,
+    fake: &Fake,
+    children: &ChildStores,
+    before: Option<&OwnedPod>,
+) -> Option<OwnedPod> {
+    let key = Key::new("team", "a");
+    let owner =
+        PodOwner { kind: Kind::Agent, key: &key, uid: OBJECT, deployment: "agent-a", port: 8000 };
+    pods.owned(&fake.client(), children, owner, before).await.expect("an answer")
+}
+
+#[tokio::test]
+async fn o11_a_pod_is_asked_only_if_it_belongs_to_the_object_by_uid() {
+    let pods = Pods::new();
+    ready(&pods, 1);
+    let (ours, fake) = (children(OBJECT), with_set(SET, "Deployment", DEPLOYMENT));
+    assert_eq!(owned(&pods, &fake, &ours, None).await, None, "pods may not be seen yet");
+    pods.see(Visibility::Clear);
+
+    let pod = owned(&pods, &fake, &ours, None).await.expect("the pod");
+    assert_eq!((pod.uid(), pod.revision()), ("u-pod", "1"));
+    assert_eq!(pod.address.to_string(), "10.1.2.3:8000");
+    assert_eq!(fake.lists().len(), 1);
+    assert!(fake.lists()[0].contains("/namespaces/team/replicasets/agent-a-1"));
+
+    // What is proven is not asked for again.
+    assert_eq!(owned(&pods, &fake, &ours, Some(&pod)).await.as_ref(), Some(&pod));
+    assert_eq!(fake.lists().len(), 1);
+
+    // A pod that only names the ReplicaSet is passed over.
+    let forged = json!({
+        "metadata": {"name": "agent-a-1-a", "namespace": "team", "uid": "u-forged", "resourceVersion": "9",
+            "labels": {"convoke.dev/kind": "agent", "convoke.dev/name": "a"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "agent-a-1", "uid": "u-none", "controller": true}]},
+        "status": {"phase": "Running", "podIP": "10.6.6.6", "hostIP": "192.168.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    if let (key, Some(entry)) = read(&forged.to_string()).expect("a pod") {
+        pods.store.applied(key, entry);
+    }
+    let found = owned(&pods, &fake, &ours, None).await.expect("a pod");
+    assert_eq!((found.uid(), pods.store.len()), ("u-pod", 2));
+
+    // Each link that leads elsewhere.
+    assert_eq!(owned(&pods, &fake, &children("u-other"), Some(&pod)).await, None);
+    for (set, kind, controller) in [
+        ("u-other", "Deployment", DEPLOYMENT),
+        (SET, "Deployment", "u-other"),
+        (SET, "StatefulSet", DEPLOYMENT),
+    ] {
+        let fake = with_set(set, kind, controller);
+        let found = owned(&pods, &fake, &ours, None).await;
+        assert_eq!(found, None, "{set} {kind} {controller}");
+    }
+    let stranger = ChildStores::new();
+    assert_eq!(owned(&pods, &fake, &stranger, Some(&pod)).await, None, "no Deployment");
+}
+
+#[tokio::test]
+async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller() {
+    let (pods, queue) = (Pods::new(), Queue::new());
+    pods.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
+    let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let sink = heard.clone();
+    pods.on_ready(move |kind, key, lost| {
+        sink.lock().push((kind, key.to_string(), lost.map(str::to_owned)));
+    });
+    pods.listen();
+    let heard = || std::mem::take(&mut *heard.lock());
+    ready(&pods, 1);
+    assert_eq!(heard(), [(Kind::Agent, "team/a".to_owned(), None)]);
+    ready(&pods, 2);
+    assert!(heard().is_empty(), "it is ready as before");
+    show(
+        &pods,
+        3,
+        json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
+        "conditions": [{"type": "Ready", "status": "False"}]}),
+    );
+    assert_eq!(heard(), [(Kind::Agent, "team/a".to_owned(), Some("u-pod".to_owned()))]);
+    assert!(pods.store.is_empty() && queue.is_empty());
 }

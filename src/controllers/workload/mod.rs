@@ -30,6 +30,7 @@ use self::validate::Invalid;
 use super::children::Children;
 use super::context::Context;
 use super::defaults::Defaults;
+use super::discovery::Question;
 use super::events::Standing;
 use crate::api::Kind;
 use crate::cluster::live::{Managed, Ours, Stores};
@@ -96,6 +97,9 @@ pub trait Workload: Send + Sync + 'static {
         defaults: &Defaults,
         now: Timestamp,
     ) -> Self::Status;
+
+    /// What an object's pods or its address are asked, beyond what Kubernetes says of them.
+    fn question(object: &Self::Object, defaults: &Defaults) -> Option<Question>;
 
     /// The object of this key is gone: nothing is kept of it.
     fn forget(&self, _key: &Key) {}

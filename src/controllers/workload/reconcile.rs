@@ -43,6 +43,7 @@ impl<W: Workload> Reconciler for Controller<W> {
         let store: &Store<Managed<W::Object>> = W::store(&context.stores);
         let Some((uid, object)) = context.object(store, &key) else {
             context.inputs.forget(W::KIND, &key);
+            context.discovery.forget(W::KIND, &key);
             workload.forget(&key);
             return Ok(Next::Forget);
         };
@@ -77,6 +78,8 @@ impl<W: Workload> Reconciler for Controller<W> {
         status::write::<W::Object, _>(&context.events, &target, old, &new)
             .await
             .map_err(ReconcileError::Status)?;
+        let question = W::question(&object, &context.defaults);
+        context.discovery.follow(W::KIND, &key, &uid, question);
 
         // Retain.
         match applied.outcome {

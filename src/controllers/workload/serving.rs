@@ -65,7 +65,7 @@ fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, S
         return phase;
     }
     if serving.place == Place::Elsewhere {
-        let message = "Served elsewhere; not checked whether it answers";
+        let message = "Served elsewhere";
         return (Phase::Ready, "External", message.into());
     }
     // Also while pods of an earlier spec run: this one is not rolled out.

@@ -377,3 +377,26 @@ fn a10_a_build_that_has_lost_its_image_does_not_stop_what_runs() {
     assert_eq!(resolved.image.as_deref(), Some("r/team/a@sha256:1"));
     assert_eq!(resolved.waiting_for_build.as_deref(), Some("b"));
 }
+
+#[test]
+fn t5_tools_that_a_server_does_not_have_are_missing_only_while_its_tools_are_known() {
+    let world = World::new();
+    let mut spec = spec();
+    spec["mcpServers"][0]["tools"] = json!(["find", "drop", "list"]);
+    spec["mcpServers"][0]["requireApproval"] = json!(["drop"]);
+    let agent = world.agent(spec);
+    assert!(world.resolve(&agent).missing_tools.is_empty(), "nothing is known yet");
+    let with = |generation: i64, revision: &str, count: usize| {
+        let mut server = object("MCPServer", "s", json!({"image": "tools:1"}));
+        server["metadata"]["generation"] = json!(generation);
+        server["status"] = json!({"toolsRevision": revision, "toolCount": count,
+            "tools": [{"name": "find", "schemaHash": "1"}, {"name": "list", "schemaHash": "2"}]});
+        put(&world.stores.mcp_servers, server);
+        world.resolve(&agent).missing_tools
+    };
+    let drop = [("s".to_owned(), vec!["drop".to_owned()])];
+    assert_eq!(with(3, "3/7c9f", 2), drop);
+    assert!(with(4, "3/7c9f", 2).is_empty(), "of an earlier spec");
+    assert!(with(4, "4/8d0a", 300).is_empty(), "not all of its tools are shown");
+    assert_eq!(with(4, "4/8d0a", 2), drop);
+}

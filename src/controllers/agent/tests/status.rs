@@ -1,11 +1,16 @@
 //! What an agent says of itself.
 
+use std::sync::Arc;
+
 use convoke_core::cluster::account::OperatorAccount;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::agent::CardStatus;
 use crate::cluster::readiness::{Health, Observed};
 use crate::controllers::children::NamesTaken;
+use crate::controllers::discovery::card::CardRead;
+use crate::controllers::discovery::{Found, Told};
 use crate::controllers::inputs::decide::Decision;
 use crate::controllers::inputs::references::{Reference, References, Source};
 use crate::controllers::inputs::report::{Followed, WatchState, WatchStates};
@@ -242,4 +247,36 @@ fn a8_pods_that_remember_apart_are_told_only_while_there_are_several() {
         let spec = json!({"modelAPI": {"name": "m"}, "replicas": 3, "config": {"memory": memory}});
         assert_eq!(told(&agent(spec)).1, None);
     }
+}
+
+#[test]
+fn t5_tools_that_are_not_there_are_told_only_while_they_are_missing() {
+    let missing = vec![("s".to_owned(), vec!["drop".to_owned(), "find".to_owned()])];
+    let lacks = Resolved { missing_tools: missing, ..resolved() };
+    let mut agent = minimal();
+    let status = of(&agent, &lacks, &available());
+    assert_eq!(shown(&status, "ToolsAvailable"), Some(("False", "MissingTools")));
+    let told = status.conditions.iter().find(|c| c.type_ == "ToolsAvailable").expect("told");
+    assert_eq!(told.message, "MCPServer s does not have drop, find");
+    assert_eq!(status.phase, Some(Phase::Ready), "it answers all the same");
+    agent.status = Some(status);
+    assert_eq!(shown(&of(&agent, &resolved(), &available()), "ToolsAvailable"), None);
+}
+
+#[test]
+fn a9_what_the_card_says_is_told_and_stays_without_another_answer() {
+    let card = CardStatus { name: "a".into(), hash: "0a".into(), ..CardStatus::default() };
+    let found = Found::Card(CardRead::Card(Box::new(card.clone())));
+    let told = Told { found, revision: "4/7c9f".into(), generation: 4 };
+    let says = Resolved { told: Some(Arc::new(told)), ..resolved() };
+    let mut agent = minimal();
+    let status = of(&agent, &says, &available());
+    assert_eq!(
+        (status.card.as_ref(), shown(&status, "CardRead")),
+        (Some(&card), Some(("True", "Read")))
+    );
+    agent.status = Some(status.clone());
+    assert_eq!(of(&agent, &resolved(), &available()), status, "nothing is written");
+    let down = of(&agent, &resolved(), &nothing());
+    assert_eq!(down.card, Some(card), "its pods are away");
 }

@@ -1,0 +1,187 @@
+//! (pure) Cards of agents (A2A): what one says, in the shapes of 0.3 and of 1.0, and how the status of an Agent tells it.
+//!
+//! A pod writes its card, so each value in it may be anything.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use serde_json::Value;
+
+use super::failure::{Failure, cut, unconfirmed};
+use crate::api::agent::{AgentStatus, CardSkill, CardStatus};
+use crate::cluster::conditions::Observed;
+use crate::cluster::live::hash_json;
+use convoke_core::text::hex;
+
+/// Where cards are, the newer place first.
+pub const PATHS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+/// Bytes of the largest card.
+pub const MAX_CARD_BYTES: usize = 1024 * 1024;
+/// The condition that says whether the card was read.
+pub const CARD_READ: &str = "CardRead";
+
+/// The extension in which our agents say which configuration they have loaded.
+const CONFIGURATION: &str = "https://convoke.dev/a2a/configuration/v1";
+/// Skills that are kept.
+const MAX_SKILLS: usize = 32;
+/// Bytes of names that are kept.
+const MAX_NAME_BYTES: usize = 128;
+/// Bytes of ids and versions that are kept.
+const MAX_ID_BYTES: usize = 64;
+/// Bytes of an address that is kept.
+const MAX_URL_BYTES: usize = 2048;
+/// Hexadecimal digits of a hash or commit that is kept.
+const MAX_DIGITS: usize = 64;
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CardRead {
+    /// A card.
+    Card(Box<CardStatus>),
+    /// There is none. Images of one's own need none.
+    NoCard,
+    /// Nothing usable.
+    Failed(Failure),
+}
+
+/// Reads a card.
+///
+/// # Errors
+/// [`Failure::Invalid`], with the field that is wrong.
+pub fn parse(text: &[u8]) -> Result<CardStatus, Failure> {
+    let mut card: Value = serde_json::from_slice(text)
+        .map_err(|_| Failure::invalid("the card is not JSON, or is nested too deeply"))?;
+    if !card.is_object() {
+        return Err(Failure::invalid("the card is not a JSON object"));
+    }
+    let name = card["name"].as_str().map(|name| cut(name, MAX_NAME_BYTES)).unwrap_or_default();
+    if name.is_empty() {
+        return Err(Failure::invalid("name of the card is missing, or is not a text"));
+    }
+    let interface = preferred(&card)?;
+    let of_interface = |field: &str| interface.map(|interface| &interface[field]);
+    let (url, protocol) = match interface {
+        Some(_) => (of_interface("url"), of_interface("protocolVersion")),
+        None => (Some(&card["url"]), Some(&card["protocolVersion"])),
+    };
+    let (url, protocol_version) = (url.and_then(address), protocol.and_then(short));
+    let version = short(&card["version"]);
+    let skills = skills(&card["skills"])?;
+    let [config_hash, config_commit] = configuration(&card);
+    remove_addresses(&mut card);
+    let hash = hex(&hash_json(&card)[..8]);
+    Ok(CardStatus {
+        name,
+        version,
+        protocol_version,
+        url,
+        skills,
+        hash,
+        config_hash,
+        config_commit,
+    })
+}
+
+/// The interface that a card of 1.0 prefers. `None` for a card of 0.3.
+fn preferred(card: &Value) -> Result<Option<&Value>, Failure> {
+    match &card["supportedInterfaces"] {
+        Value::Array(all) if all.first().is_some_and(Value::is_object) => Ok(all.first()),
+        Value::Array(all) if !all.is_empty() => {
+            Err(Failure::invalid("supportedInterfaces of the card does not hold objects"))
+        }
+        Value::Null | Value::Array(_) if card["url"].is_string() => Ok(None),
+        Value::Null | Value::Array(_) => {
+            Err(Failure::invalid("the card has neither supportedInterfaces nor url"))
+        }
+        _ => Err(Failure::invalid("supportedInterfaces of the card is not a list")),
+    }
+}
+
+/// A short text, if it is one.
+fn short(value: &Value) -> Option<String> {
+    value.as_str().map(|text| cut(text, MAX_ID_BYTES)).filter(|text| !text.is_empty())
+}
+
+/// An address, if it is one for HTTP. It is shown and never dialled.
+fn address(value: &Value) -> Option<String> {
+    let url = value.as_str().filter(|url| url.len() <= MAX_URL_BYTES)?;
+    let is_http = url.starts_with("http://") || url.starts_with("https://");
+    let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic()) && !url.contains('@');
+    (is_http && is_plain).then(|| url.to_owned())
+}
+
+/// The skills, in the order of the card.
+fn skills(value: &Value) -> Result<Vec<CardSkill>, Failure> {
+    let all = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(all) => all,
+        _ => return Err(Failure::invalid("skills of the card is not a list")),
+    };
+    let skill = |skill: &Value| {
+        let id = short(&skill["id"]).ok_or_else(|| {
+            Failure::invalid("a skill of the card has no id, or one that is not a text")
+        })?;
+        let name = skill["name"].as_str().map(|name| cut(name, MAX_NAME_BYTES));
+        let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| id.clone());
+        Ok(CardSkill { id, name })
+    };
+    all.iter().take(MAX_SKILLS).map(skill).collect()
+}
+
+/// Hash and commit of the configuration that the agent has loaded, if it says so.
+fn configuration(card: &Value) -> [Option<String>; 2] {
+    let extensions = card["capabilities"]["extensions"].as_array();
+    let ours = extensions.into_iter().flatten().find(|one| one["uri"] == CONFIGURATION);
+    let digits = |field: &str| {
+        let text = ours?["params"][field].as_str()?;
+        let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_hex && !text.is_empty() && text.len() <= MAX_DIGITS).then(|| text.to_owned())
+    };
+    [digits("hash"), digits("commit")]
+}
+
+/// Removes the addresses of the agent itself. They may depend on who asks, and are no change of the card.
+fn remove_addresses(card: &mut Value) {
+    if let Some(card) = card.as_object_mut() {
+        card.remove("url");
+    }
+    for list in ["supportedInterfaces", "additionalInterfaces"] {
+        let interfaces = card.get_mut(list).and_then(Value::as_array_mut);
+        for interface in interfaces.into_iter().flatten().filter_map(Value::as_object_mut) {
+            interface.remove("url");
+        }
+    }
+}
+
+/// Tells what was read. A card is shown until it is known that there is none any more.
+pub fn tell(status: &mut AgentStatus, read: &CardRead, at: Observed) {
+    let list = &mut status.conditions;
+    match read {
+        CardRead::Card(card) => {
+            at.set(list, CARD_READ, "True", "Read", "");
+            status.card = Some((**card).clone());
+        }
+        CardRead::NoCard => {
+            let text = "a pod answers HTTP 404 for its card; an image of one's own needs none";
+            at.set(list, CARD_READ, "False", "NoCard", text);
+            status.card = None;
+        }
+        CardRead::Failed(failure) => {
+            let reason = match failure {
+                Failure::TooLarge(_) => "TooLarge",
+                Failure::Invalid(_) => "Invalid",
+                Failure::NotAllowed(_) | Failure::Unreachable(_) | Failure::Unauthorized(_) => {
+                    "Unreachable"
+                }
+            };
+            let text = if status.card.is_some() {
+                unconfirmed(list, CARD_READ, at, failure)
+            } else {
+                failure.to_string()
+            };
+            at.set(list, CARD_READ, "False", reason, &text);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/card.rs"]
+mod tests;

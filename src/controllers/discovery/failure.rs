@@ -1,0 +1,77 @@
+//! (pure) Why nothing usable was read, and how conditions tell it. Foreign texts are cut and made printable.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::cluster::conditions::Observed;
+use convoke_core::text::printable;
+
+/// Bytes of a foreign text in a message.
+const MAX_WORDS_BYTES: usize = 160;
+
+/// Why nothing usable was read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The operator may not dial the address. What to do is part of the text.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// There is no connection, no answer in time, or an answer that says only that it does not work.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It wants credentials, which the operator does not have.
+    #[error(
+        "it answers HTTP {0} to a request without credentials; the operator reads no Secrets, so it sends none"
+    )]
+    Unauthorized(u16),
+    /// The answer has more bytes than this.
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    /// The answer is not what was asked for.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Failure {
+    /// The answer has another HTTP status than a good one.
+    #[must_use]
+    pub fn status(code: u16) -> Self {
+        match code {
+            401 | 403 => Self::Unauthorized(code),
+            _ => Self::Unreachable(format!("it answers HTTP {code}")),
+        }
+    }
+
+    /// The answer is not what was asked for.
+    #[must_use]
+    pub fn invalid(why: impl Into<String>) -> Self {
+        Self::Invalid(why.into())
+    }
+
+    /// Whether another try may soon be better.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        !matches!(self, Self::Unauthorized(_))
+    }
+}
+
+/// The first bytes of a foreign text, in one line.
+#[must_use]
+pub fn cut(text: &str, max_bytes: usize) -> String {
+    let end = text.floor_char_boundary(max_bytes);
+    printable(&text[..end]).trim().to_owned()
+}
+
+/// Foreign words for a message.
+#[must_use]
+pub fn words(text: &str) -> String {
+    cut(text, MAX_WORDS_BYTES)
+}
+
+/// The message of a condition that is not `True` any more while what was read before is still shown. It says since when: the
+/// condition itself has the same time.
+#[must_use]
+pub fn unconfirmed(list: &[Condition], type_: &str, at: Observed, failure: &Failure) -> String {
+    let before = list.iter().find(|c| c.type_ == type_ && c.status == "False");
+    let since = before.map_or(at.now, |c| c.last_transition_time.0);
+    format!("not confirmed since {since}: {failure}")
+}

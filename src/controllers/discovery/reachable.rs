@@ -1,0 +1,115 @@
+//! Whether a ModelAPI answers. No model is asked anything, so it costs nothing and takes no key.
+
+use reqwest::{StatusCode, Url};
+use serde_json::Value;
+
+use super::ask::{Answer, Asker, Destination, Question};
+use super::failure::{Failure, words};
+use crate::api::model_api::ModelAPIStatus;
+use crate::cluster::conditions::Observed;
+
+/// The condition that says whether it answers.
+pub const REACHABLE: &str = "Reachable";
+
+/// Bytes of the largest answer: a list of models.
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+/// Where LiteLLM says whether it is ready.
+const PROXY_PATH: &str = "/health/readiness";
+/// Where Ollama lists its models.
+const HOSTED_PATH: &str = "/api/tags";
+/// The tag of a model of Ollama that names none.
+const USUAL_TAG: &str = ":latest";
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// It answers.
+    Answers(String),
+    /// It answers, and lacks the model.
+    ModelMissing(String),
+    /// It answers that it does not work.
+    ServerError(u16),
+    /// It does not answer.
+    Failed(Failure),
+}
+
+/// Asks LiteLLM.
+pub async fn proxy(asker: &Asker, to: &Destination<'_>) -> Reach {
+    match asker.ask(to, Question::get(PROXY_PATH, MAX_ANSWER_BYTES)).await {
+        Ok(answer) if answer.status == StatusCode::OK => Reach::Answers("LiteLLM is ready".into()),
+        Ok(answer) => Reach::ServerError(answer.status.as_u16()),
+        Err(failure) => Reach::Failed(failure),
+    }
+}
+
+/// Asks Ollama for its models.
+pub async fn hosted(asker: &Asker, to: &Destination<'_>, model: &str) -> Reach {
+    match asker.ask(to, Question::get(HOSTED_PATH, MAX_ANSWER_BYTES)).await {
+        Ok(answer) if answer.status == StatusCode::OK => listed(&answer, model),
+        Ok(answer) => Reach::ServerError(answer.status.as_u16()),
+        Err(failure) => Reach::Failed(failure),
+    }
+}
+
+/// Whether the model is among those that Ollama lists.
+fn listed(answer: &Answer, model: &str) -> Reach {
+    let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let Some(models) = said["models"].as_array() else {
+        return Reach::Failed(Failure::invalid("Ollama does not answer with a list of models"));
+    };
+    let is_it = |name: &str| name == model || name.strip_suffix(USUAL_TAG) == Some(model);
+    let mut names = models.iter().filter_map(|model| model["name"].as_str());
+    if names.any(is_it) {
+        Reach::Answers("Ollama has the model".into())
+    } else {
+        Reach::ModelMissing(format!("Ollama does not have the model {}", words(model)))
+    }
+}
+
+/// Asks an external address for its models, without a key. Whoever refuses that is there as well.
+pub async fn external(asker: &Asker, to: &Destination<'_>, url: &Url) -> Reach {
+    let path = models_path(url);
+    match asker.ask(to, Question::get(&path, MAX_ANSWER_BYTES)).await {
+        Ok(answer) if answer.status.is_server_error() => Reach::ServerError(answer.status.as_u16()),
+        Ok(answer) => {
+            let code = answer.status.as_u16();
+            Reach::Answers(format!("it answers HTTP {code} to a request without a key"))
+        }
+        // An answer that is too large is one.
+        Err(Failure::TooLarge(_)) => Reach::Answers("it answers a request without a key".into()),
+        Err(failure) => Reach::Failed(failure),
+    }
+}
+
+/// The path of the list of models. The URL may end in `/v1` or not.
+fn models_path(url: &Url) -> String {
+    let path = url.path().trim_end_matches('/');
+    format!("{}/v1/models", path.strip_suffix("/v1").unwrap_or(path))
+}
+
+impl Reach {
+    /// Whether another try may soon be better.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        !matches!(self, Self::Answers(_))
+    }
+}
+
+/// Tells what was found.
+pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
+    let (state, reason, text) = match reach {
+        Reach::Answers(text) => ("True", "Answers", text.clone()),
+        Reach::ModelMissing(text) => ("False", "ModelMissing", text.clone()),
+        Reach::ServerError(code) => ("False", "ServerError", format!("it answers HTTP {code}")),
+        Reach::Failed(failure @ Failure::NotAllowed(_)) => {
+            ("Unknown", "NotAllowed", failure.to_string())
+        }
+        Reach::Failed(failure @ Failure::Invalid(_)) => ("False", "Invalid", failure.to_string()),
+        Reach::Failed(failure) => ("False", "Unreachable", failure.to_string()),
+    };
+    at.set(&mut status.conditions, REACHABLE, state, reason, &text);
+}
+
+#[cfg(test)]
+#[path = "tests/reachable.rs"]
+mod tests;

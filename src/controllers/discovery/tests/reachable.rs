@@ -1,0 +1,93 @@
+//! What endpoints of models answer.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::controllers::discovery::server::{self, Server, asker};
+
+use super::*;
+
+/// The condition that is told: status and reason.
+fn told(reach: &Reach) -> (String, String) {
+    let mut status = ModelAPIStatus::default();
+    tell(&mut status, reach, Observed { generation: 1, now: Timestamp::UNIX_EPOCH });
+    let condition = status.conditions.remove(0);
+    assert_eq!(condition.type_, REACHABLE);
+    (condition.status, condition.reason)
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.into(), reason.into())
+}
+
+#[tokio::test]
+async fn m3_an_external_endpoint_is_reachable_whatever_it_says_without_a_key() {
+    for (status, expected) in [
+        (200, pair("True", "Answers")),
+        (401, pair("True", "Answers")),
+        (404, pair("True", "Answers")),
+        (307, pair("True", "Answers")),
+        (502, pair("False", "ServerError")),
+    ] {
+        let server = Server::new(move |_| (status, Vec::new(), String::new())).await;
+        let url = server.url.join("/openai/v1").expect("a URL");
+        let reach = external(&asker(), &Destination::External(&url), &url).await;
+        assert_eq!(told(&reach), expected, "{status}");
+        let seen = &server.seen()[0];
+        assert_eq!(seen.path, "/openai/v1/models");
+        assert_eq!(seen.header("authorization"), "");
+    }
+}
+
+#[test]
+fn m3_the_list_of_models_is_asked_for_once_below_v1() {
+    for (url, path) in [
+        ("https://m.example", "/v1/models"),
+        ("https://m.example/", "/v1/models"),
+        ("https://m.example/v1", "/v1/models"),
+        ("https://m.example/v1/", "/v1/models"),
+        ("https://m.example/openai", "/openai/v1/models"),
+    ] {
+        assert_eq!(models_path(&Url::parse(url).expect(url)), path, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn m1_the_proxy_is_asked_for_its_readiness_and_for_no_model() {
+    let server = Server::new(|_| server::json(200, &json!({"status": "healthy"}))).await;
+    let reach = proxy(&asker(), &Destination::External(&server.url)).await;
+    assert_eq!(told(&reach), pair("True", "Answers"));
+    assert_eq!(server.seen()[0].path, "/health/readiness");
+    let broken = Server::new(|_| (503, Vec::new(), String::new())).await;
+    let reach = proxy(&asker(), &Destination::External(&broken.url)).await;
+    assert_eq!(told(&reach), pair("False", "ServerError"));
+}
+
+#[tokio::test]
+async fn m2_a_hosted_model_is_in_the_list() {
+    let server = Server::new(|_| {
+        server::json(
+            200,
+            &json!({"models": [{"name": "smollm2:135m"}, {"name": "llama3:latest"}, {"name": 7}]}),
+        )
+    })
+    .await;
+    let of = async |model: &str| {
+        told(&hosted(&asker(), &Destination::External(&server.url), model).await)
+    };
+    assert_eq!(of("smollm2:135m").await, pair("True", "Answers"));
+    assert_eq!(of("llama3").await, pair("True", "Answers"));
+    assert_eq!(of("smollm2").await, pair("False", "ModelMissing"));
+    assert_eq!(server.seen()[0].path, "/api/tags");
+    let other = Server::new(|_| (200, Vec::new(), "Ollama is running".into())).await;
+    let reach = hosted(&asker(), &Destination::External(&other.url), "m").await;
+    assert_eq!(told(&reach), pair("False", "Invalid"));
+}
+
+#[test]
+fn m3_an_address_that_the_operator_may_not_dial_is_unknown() {
+    let refused = Reach::Failed(Failure::NotAllowed("no".into()));
+    assert_eq!(told(&refused), pair("Unknown", "NotAllowed"));
+    let silent = Reach::Failed(Failure::Unreachable("no answer within 10 s".into()));
+    assert_eq!(told(&silent), pair("False", "Unreachable"));
+}
