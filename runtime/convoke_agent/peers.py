@@ -38,7 +38,6 @@ CARD_RETRY_SECONDS = 5
 # How long the first question waits for descriptions of peers.
 DESCRIPTION_SECONDS = 1
 CANCEL_SECONDS = 2
-FIRST = asyncio.FIRST_COMPLETED
 PATH_KEY = "convoke.dev/path"
 INTERRUPTED = (TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED)
 TERMINAL = (
@@ -154,9 +153,9 @@ class Peer:
             await asyncio.shield(talk)
         except asyncio.CancelledError:
             # A task can only be cancelled by its name, which the peer's first words tell.
-            await asyncio.wait(
-                {talk, asyncio.create_task(seen.named.wait())}, timeout=CANCEL_SECONDS, return_when=FIRST
-            )
+            named = asyncio.create_task(seen.named.wait())
+            await asyncio.wait({talk, named}, timeout=CANCEL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            named.cancel()
             talk.cancel()
             await asyncio.gather(talk, return_exceptions=True)
             await self.cancel(seen.task.id)
