@@ -148,14 +148,16 @@ class Peer:
         message.task_id, message.context_id = task_id, context_id
         message.metadata.update({PATH_KEY: list(path)})
         seen = Seen(task_id)
+        talk = asyncio.create_task(self._talk(message, seen))
         try:
-            agent = await self._client()
-            async for event in agent.send_message(SendMessageRequest(message=message), context=_context()):
-                seen.take(event)
-            while seen.task.status.state not in (*TERMINAL, *INTERRUPTED):
-                await asyncio.sleep(0.5)
-                seen.task = await agent.get_task(GetTaskRequest(id=seen.task.id), context=_context())
+            await asyncio.shield(talk)
         except asyncio.CancelledError:
+            # A task can only be cancelled by its name, which the peer's first words tell.
+            named = asyncio.create_task(seen.named.wait())
+            await asyncio.wait({talk, named}, timeout=CANCEL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            named.cancel()
+            talk.cancel()
+            await asyncio.gather(talk, return_exceptions=True)
             await self.cancel(seen.task.id)
             raise
         except (A2AError, httpx.HTTPError, TooLarge, ValueError) as error:
@@ -166,6 +168,14 @@ class Peer:
                 raise
             raise ToolError(f"the agent {self.name} failed: {limits.shortened(str(error), 500)}") from None
         return seen.task
+
+    async def _talk(self, message, seen):
+        agent = await self._client()
+        async for event in agent.send_message(SendMessageRequest(message=message), context=_context()):
+            seen.take(event)
+        while seen.task.status.state not in (*TERMINAL, *INTERRUPTED):
+            await asyncio.sleep(0.5)
+            seen.task = await agent.get_task(GetTaskRequest(id=seen.task.id), context=_context())
 
     async def cancel(self, task_id):
         """Tells the peer that nobody waits any more; whether it hears that is not known."""
@@ -187,6 +197,9 @@ class Seen:
 
     def __init__(self, task_id):
         self.task = Task(id=task_id)
+        self.named = asyncio.Event()
+        if task_id:
+            self.named.set()
 
     def take(self, event):
         if event.HasField("task"):
@@ -200,6 +213,8 @@ class Seen:
             self.task.status.CopyFrom(event.status_update.status)
         elif event.HasField("artifact_update"):
             add_artifact(self.task, event.artifact_update)
+        if self.task.id:
+            self.named.set()
 
 
 def add_artifact(task, update):
