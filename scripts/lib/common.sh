@@ -91,19 +91,21 @@ end_beside() {
 	beside=()
 }
 
-# python_packages LOCK: installs the packages of a lock file (pip's format, with hashes) into a folder in the cache, and prints the
-# folder: it belongs into PYTHONPATH.
-python_packages() {
+# python_with LOCK: makes a virtual environment in the cache with the packages of a lock file (pip's format, with hashes), and
+# prints its Python.
+python_with() {
 	local lock=$1 key folder new
 	python3 -m pip --version >/dev/null 2>&1 || debian_packages python3-pip:pip3
-	key=$({ cat "$lock" && python3 -c 'import sys, sysconfig; print(sys.version_info[:2], sysconfig.get_platform())'; } |
+	key=$({ cat "$lock" && python3 -c 'import sys, sysconfig; print(sys.version, sys.base_prefix, sysconfig.get_platform())'; } |
 		sha256sum | cut -c1-12)
 	folder=$CACHE/packages/python-$key
 	if [[ ! -d $folder ]]; then
 		mkdir -p "$CACHE/packages"
 		new=$(mktemp -d "$CACHE/packages/new.XXXXXX")
-		python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
-			--target "$new" --requirement "$lock" >&2 || {
+		# Debian's Python may lack what installs pip there; the machine's pip installs into it.
+		{ python3 -m venv --without-pip "$new" &&
+			python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes --only-binary=:all: \
+				--target "$("$new/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --requirement "$lock"; } >&2 || {
 			rm -rf "$new"
 			return 1
 		}
@@ -111,7 +113,7 @@ python_packages() {
 		# Who made it at the same time has made the same.
 		mv --no-target-directory "$new" "$folder" 2>/dev/null || rm -rf "$new"
 	fi
-	printf '%s\n' "$folder"
+	printf '%s\n' "$folder/bin/python"
 }
 
 # Where Cargo builds, in CARGO_TARGET_DIR: one folder for the quick start, the tests and the images of tests, so that nothing is

@@ -1,9 +1,9 @@
 //! What a person sees of what is not as Git says, and will be once somebody acts: an object that a finalizer keeps, an approval
 //! that releases nothing, an object that is protected, a GitSync that is suspended.
 
-use crate::support::cluster;
 use crate::support::eventually;
 use crate::support::team::{AGENT, SOON, Team, condition, model, ready, shared_operator};
+use crate::support::{AuditRecord, cluster};
 use convoke::api::{GitSync, Kind, keys};
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -28,10 +28,11 @@ async fn edit(team: &Team<'_>, name: &str, metadata: Value) {
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.expect("edit");
 }
 
-/// How often the operator has written the status since.
+/// How often the operator has written the status of the GitSync since.
 fn statuses(team: &Team<'_>, since: crate::support::AuditMark) -> usize {
     let writes = team.cluster.writes_by(AGENT, since).into_iter();
-    writes.filter(|r| r.namespace == team.namespace && r.subresource == "status").count()
+    let of_sync = |r: &AuditRecord| r.resource == "gitsyncs" && r.subresource == "status";
+    writes.filter(|r| r.namespace == team.namespace && of_sync(r)).count()
 }
 
 fn digest(sync: &GitSync) -> String {

@@ -152,11 +152,12 @@ fn prepare(cluster: &Cluster) -> PathBuf {
     };
     let url = json!({"url": "https://git.example.com/newsroom/agents.git"});
     let outside = json!({"mode": "External", "external": {"url": "https://llm.example.com"}});
+    let clock = json!({"remote": {"url": "https://tools.example.com/mcp"}});
     let writer = json!({"modelAPI": {"name": "shared"}, "model": "small"});
     cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
         namespace("agents"), namespace("newsroom"),
         ours("GitSync", "team", url.clone()), ours("GitSync", "newsroom", url),
-        ours("Agent", "writer", writer), ours("ModelAPI", "openai", outside),
+        ours("Agent", "writer", writer), ours("ModelAPI", "openai", outside), ours("MCPServer", "clock", clock),
         json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "openai-key", "namespace": "agents"}}),
     ]}));

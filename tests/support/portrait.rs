@@ -49,6 +49,11 @@ pub async fn portrait(client: &Client, namespace: &str) -> Portrait {
             text = text.replace(uid, &format!("uid of {object}"));
             if unhashed(name) != name {
                 text = text.replace(name, &format!("{}-HASH", unhashed(name)));
+                // Pods are told the hash alone, too.
+                let hash = name.trim_start_matches(unhashed(name)).trim_start_matches('-');
+                if text == hash {
+                    text = "HASH".to_owned();
+                }
             }
         }
         text

@@ -28,7 +28,7 @@ fn a8_a_failure_and_its_end_are_news_and_nothing_else_is() {
     let waiting = || agent(Phase::Waiting, Some(("False", "WaitingForDependencies")));
     let refused = || agent(Phase::Pending, Some(("False", "ApplyFailed")));
     let none = || agent(Phase::Pending, None);
-    let cases = [
+    let cases = vec![
         (none(), rolling(), None),
         (none(), available(), None),
         (none(), conflict(), Some(false)),

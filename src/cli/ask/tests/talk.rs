@@ -67,6 +67,7 @@ impl Agent {
         Peer::find(Loopback(address)).await.expect("a peer")
     }
 
+    #[allow(clippy::unused_async)] // as axum takes it
     async fn card(Shared(agent): Shared<Self>) -> Response<Body> {
         let card = agent.lock().card.clone();
         let status: u16 = if card.is_some() { 200 } else { 404 };
@@ -74,6 +75,7 @@ impl Agent {
         Response::builder().status(status).body(body).expect("a response")
     }
 
+    #[allow(clippy::unused_async)] // as axum takes it
     async fn rpc(Shared(agent): Shared<Self>, headers: HeaderMap, body: String) -> Response<Body> {
         let request: Value = serde_json::from_str(&body).expect("JSON");
         let mut script = agent.lock();
@@ -178,10 +180,6 @@ fn completed() -> Value {
     status("TASK_STATE_COMPLETED", &json!([]))
 }
 
-fn question(text: &str) -> Option<String> {
-    Some(text.to_owned())
-}
-
 #[tokio::test]
 async fn d4_an_answer_is_streamed_and_what_happens_stands_beside_it() {
     let event = json!([{"data": {"event": {"type": "tool", "server": "text-tools", "name": "count\u{1b}[1m", "phase": "start"}}}]);
@@ -196,7 +194,7 @@ async fn d4_an_answer_is_streamed_and_what_happens_stands_beside_it() {
         Agent::new(Some(card("1.0", true)), vec![("SendStreamingMessage", Answer::Stream(stream))]);
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, out, err) = talk(&peer, &running, &[], false);
-    let turn = talk.turn(question("how many?"), Ids::default()).await.expect("an answer");
+    let turn = talk.turn(Some("how many?".to_owned()), Ids::default()).await.expect("an answer");
     assert_eq!(out.text(), "Two words.\n");
     assert_eq!(err.text(), "→ tool text-tools/count [1m\n");
     let json = turn.json();
@@ -263,7 +261,7 @@ async fn d4_an_agent_that_does_not_stream_is_asked_for_all_at_once() {
         let agent = Agent::new(Some(card("1.0", streaming)), next);
         let (peer, running) = (agent.peer().await, Running::default());
         let (mut talk, out, _) = talk(&peer, &running, &[], false);
-        talk.turn(question("x"), Ids::default()).await.expect("an answer");
+        talk.turn(Some("x".to_owned()), Ids::default()).await.expect("an answer");
         assert_eq!(out.text(), "all of it\n");
     }
 }
@@ -278,7 +276,7 @@ async fn d4_a_stream_that_ends_early_is_followed_by_looks_at_the_task() {
     let agent = Agent::new(Some(card("1.0", true)), next);
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, out, _) = talk(&peer, &running, &[], false);
-    let turn = talk.turn(question("x"), Ids::default()).await.expect("an answer");
+    let turn = talk.turn(Some("x".to_owned()), Ids::default()).await.expect("an answer");
     // Nothing is shown twice.
     assert_eq!((out.text().as_str(), turn.answer().as_str()), ("Two words.\n", "Two words."));
 }
@@ -301,7 +299,7 @@ async fn d5_a_tool_is_called_only_after_a_yes_to_what_is_shown() {
     let agent = Agent::new(Some(card("1.0", true)), next);
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, out, err) = talk(&peer, &running, &["y", ""], true);
-    let turn = talk.turn(question("x"), Ids::default()).await.expect("an answer");
+    let turn = talk.turn(Some("x".to_owned()), Ids::default()).await.expect("an answer");
     assert_eq!((turn.state, out.text().as_str()), (State::Completed, "done\n"));
     let shown = "The agent asks to call a tool:\n    server: text-tools\n    tool: write\n    arguments: {\n      \"path\": \"/\\u001b[2J\\nx\"\n    }\napprove? [y/N] ";
     assert_eq!(err.text(), [shown, &shown.replace("write", "delete")].concat());
@@ -323,7 +321,7 @@ async fn d5_without_a_terminal_the_task_waits_and_can_be_decided_later() {
     let agent = Agent::new(Some(card("1.0", true)), waits());
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, _, err) = talk(&peer, &running, &["y"], false);
-    let turn = talk.turn(question("x"), Ids::default()).await.expect("a turn");
+    let turn = talk.turn(Some("x".to_owned()), Ids::default()).await.expect("a turn");
     let failure = outcome(&turn, &talk.options.command).expect_err("it waits");
     assert_eq!((failure.code, err.text().as_str()), (WAITS, ""));
     assert_eq!(
@@ -381,7 +379,7 @@ async fn d4_a_question_that_takes_too_long_is_cancelled() {
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, _, _) = talk(&peer, &running, &[], false);
     talk.options.timeout = Duration::from_secs(1);
-    let failure = talk.turn(question("x"), Ids::default()).await.expect_err("too late");
+    let failure = talk.turn(Some("x".to_owned()), Ids::default()).await.expect_err("too late");
     assert_eq!(
         (failure.code, failure.message.as_str()),
         (CLUSTER, "the agent did not answer within 1 s")
@@ -399,14 +397,14 @@ async fn d4_what_goes_wrong_is_told_in_words() {
     let agent = Agent::new(Some(card("1.0", true)), next);
     let (peer, running) = (agent.peer().await, Running::default());
     let (mut talk, _, _) = talk(&peer, &running, &[], false);
-    let turn = talk.turn(question("x"), Ids::default()).await.expect("a turn");
+    let turn = talk.turn(Some("x".to_owned()), Ids::default()).await.expect("a turn");
     let failure = outcome(&turn, "").expect_err("it failed");
     assert_eq!(
         (failure.code, failure.message.as_str()),
         (FOUND, "the agent failed: the model is not there")
     );
     assert_eq!(turn.json()["message"], "the model is not there");
-    let failure = talk.turn(question("x"), Ids::default()).await.expect_err("refused");
+    let failure = talk.turn(Some("x".to_owned()), Ids::default()).await.expect_err("refused");
     assert_eq!(
         (failure.code, failure.message.as_str()),
         (CLUSTER, "the agent does not know the task: no (-32001)")
