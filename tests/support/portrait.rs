@@ -130,6 +130,10 @@ fn plain_status(status: &mut Value) {
     // How many pods the controller-manager has made: nothing of ours, and nobody runs them here.
     map.remove("replicas");
     map.remove("updatedReplicas");
+    // What is asked outside of the cluster is told when there is an answer, or none for the second time.
+    if let Some(conditions) = map.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(|c| c["type"] != "Reachable" && c["type"] != "ToolsDiscovered");
+    }
     if let Some(history) = map.get_mut("history").and_then(Value::as_array_mut) {
         let mut newest = true;
         history.retain(|entry| std::mem::take(&mut newest) || entry["outcome"] != "Partial");
