@@ -169,7 +169,7 @@ impl Verb {
     }
 }
 
-/// A request that writes an object of a GitSync.
+/// A request about an object of a GitSync.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     /// The account that it was sent as; `None` for the operator itself.
