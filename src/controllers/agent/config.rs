@@ -14,9 +14,12 @@ use crate::api::common::HeaderFrom;
 use crate::api::{Agent, Kind, keys};
 use crate::cluster::meta;
 use crate::controllers::defaults::Defaults;
+use crate::controllers::discovery::card::ConfigVersion;
 
 /// The folder where the files are mounted.
 pub const FOLDER: &str = "/etc/convoke/agent";
+/// The file with all that is no text for the model.
+const CONFIG_FILE: &str = "config.json";
 
 /// The configuration of an Agent.
 pub struct Configuration {
@@ -62,11 +65,23 @@ pub fn configuration(agent: &Agent, resolved: &Resolved, defaults: &Defaults) ->
     Configuration { config_map, hash: (!is_hot).then_some(hash) }
 }
 
+/// Which configuration pods are to load from a ConfigMap that is changed in place. `None` for one that is never changed: its name
+/// says which it is, and only new pods mount another one.
+#[must_use]
+pub fn version(map: &ConfigMap) -> Option<ConfigVersion> {
+    if map.immutable == Some(true) {
+        return None;
+    }
+    let whole: Value = serde_json::from_str(map.data.as_ref()?.get(CONFIG_FILE)?).ok()?;
+    let text = |key: &str| whole[key].as_str().map(str::to_owned);
+    Some(ConfigVersion { hash: text("hash")?, commit: text("commit") })
+}
+
 /// The files by name.
 fn files(agent: &Agent, whole: &Value) -> BTreeMap<String, String> {
     let instructions = agent.spec.config.as_ref().and_then(|config| config.instructions.clone());
     BTreeMap::from([
-        ("config.json".to_owned(), format!("{whole:#}\n")),
+        (CONFIG_FILE.to_owned(), format!("{whole:#}\n")),
         ("instructions.md".to_owned(), instructions.unwrap_or_default()),
     ])
 }

@@ -125,10 +125,10 @@ impl Workload for Agents {
         status::status(agent, resolved, applied, defaults, now)
     }
 
-    fn question(agent: &Agent, defaults: &Defaults) -> Option<Question> {
+    fn question(agent: &Agent, children: &Children, defaults: &Defaults) -> Option<Question> {
         let key = Key::of(&agent.metadata);
         Some(Question {
-            topic: Topic::Card,
+            topic: Topic::Card(children.config_map.get().and_then(config::version)),
             url: desired::endpoint(&key.name, &key.namespace, defaults),
             deployment: Some(desired::child_name(&key.name)),
             generation: agent.metadata.generation.unwrap_or(0),

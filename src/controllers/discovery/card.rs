@@ -31,15 +31,50 @@ const MAX_URL_BYTES: usize = 2048;
 /// Hexadecimal digits of a hash or commit that is kept.
 const MAX_DIGITS: usize = 64;
 
+/// The configuration that the pods of an agent are to have loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigVersion {
+    /// Hash of its content.
+    pub hash: String,
+    /// The commit that brought it. Another commit may bring the same content.
+    pub commit: Option<String>,
+}
+
+impl ConfigVersion {
+    /// Whether a card says that its agent has loaded another content. A card need not say what is loaded.
+    fn has_other_content(&self, card: &CardStatus) -> bool {
+        card.config_hash.as_ref().is_some_and(|loaded| *loaded != self.hash)
+    }
+
+    /// Whether a card says that its agent has loaded another content, or the same of another commit.
+    fn is_not_of(&self, card: &CardStatus) -> bool {
+        let commits = self.commit.as_ref().zip(card.config_commit.as_ref());
+        self.has_other_content(card) || commits.is_some_and(|(wanted, loaded)| wanted != loaded)
+    }
+}
+
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CardRead {
     /// A card.
     Card(Box<CardStatus>),
+    /// A card of an agent that has not loaded this configuration yet.
+    Behind(Box<CardStatus>, ConfigVersion),
     /// There is none. Images of one's own need none.
     NoCard,
     /// Nothing usable.
     Failed(Failure),
+}
+
+impl CardRead {
+    /// A card, of an agent that is to have loaded this configuration.
+    #[must_use]
+    pub fn of(card: CardStatus, wanted: Option<&ConfigVersion>) -> Self {
+        match wanted.filter(|wanted| wanted.is_not_of(&card)) {
+            Some(wanted) => Self::Behind(Box::new(card), wanted.clone()),
+            None => Self::Card(Box::new(card)),
+        }
+    }
 }
 
 /// Reads a card.
@@ -155,7 +190,17 @@ fn remove_addresses(card: &mut Value) {
 pub fn tell(status: &mut AgentStatus, read: &CardRead, at: Observed) {
     let list = &mut status.conditions;
     match read {
-        CardRead::Card(card) => {
+        CardRead::Behind(card, wanted) if wanted.has_other_content(card) => {
+            let loaded = card.config_hash.as_deref().unwrap_or_default();
+            let text = format!(
+                "the pod that was asked has loaded the configuration {loaded}, not {} yet; a changed ConfigMap reaches a pod within two minutes. If this stays, the pod's log says why it does not take the new one",
+                wanted.hash
+            );
+            at.set(list, CARD_READ, "False", "OldConfiguration", &text);
+            status.card = Some((**card).clone());
+        }
+        // The same content of another commit is no other configuration.
+        CardRead::Card(card) | CardRead::Behind(card, _) => {
             at.set(list, CARD_READ, "True", "Read", "");
             status.card = Some((**card).clone());
         }

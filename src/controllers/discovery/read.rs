@@ -3,7 +3,7 @@
 use reqwest::{StatusCode, Url};
 
 use super::ask::{Asker, Destination, Question};
-use super::card::{self, CardRead, MAX_CARD_BYTES};
+use super::card::{self, CardRead, ConfigVersion, MAX_CARD_BYTES};
 use super::failure::Failure;
 use super::mcp;
 use super::mcp_message::Era;
@@ -13,8 +13,9 @@ use super::tools::ToolsRead;
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topic {
-    /// The card of an agent.
-    Card,
+    /// The card of an agent, and the configuration that it is to have loaded. `None`: its pods read their files once, so new pods
+    /// bring a new one.
+    Card(Option<ConfigVersion>),
     /// The tools of a server.
     Tools,
     /// Whether LiteLLM answers.
@@ -42,6 +43,7 @@ impl Found {
     pub const fn has_failed(&self) -> bool {
         match self {
             Self::Card(CardRead::Failed(failure)) | Self::Tools(Err(failure)) => failure.may_pass(),
+            Self::Card(CardRead::Behind(..)) => true,
             Self::Card(CardRead::Card(_) | CardRead::NoCard) | Self::Tools(Ok(_)) => false,
             Self::Reach(reach) => reach.has_failed(),
         }
@@ -51,7 +53,7 @@ impl Found {
     #[must_use]
     pub fn failed(topic: &Topic, failure: Failure) -> Self {
         match topic {
-            Topic::Card => Self::Card(CardRead::Failed(failure)),
+            Topic::Card(_) => Self::Card(CardRead::Failed(failure)),
             Topic::Tools => Self::Tools(Err(failure)),
             Topic::Proxy | Topic::Hosted(_) | Topic::External => {
                 Self::Reach(Reach::Failed(failure))
@@ -69,7 +71,7 @@ pub async fn read(
     era: &mut Era,
 ) -> Found {
     match topic {
-        Topic::Card => Found::Card(card(asker, to).await),
+        Topic::Card(wanted) => Found::Card(card(asker, to, wanted.as_ref()).await),
         Topic::Tools => {
             let (tools, now) = mcp::list(asker, to, *era).await;
             *era = now;
@@ -82,7 +84,11 @@ pub async fn read(
 }
 
 /// Reads a card, from the newer place or the older one.
-async fn card(asker: &Asker, to: &Destination<'_>) -> CardRead {
+async fn card(
+    asker: &Asker,
+    to: &Destination<'_>,
+    wanted: Option<&ConfigVersion>,
+) -> CardRead {
     for path in card::PATHS {
         let answer = match asker.ask(to, Question::get(path, MAX_CARD_BYTES)).await {
             Ok(answer) => answer,
@@ -92,7 +98,7 @@ async fn card(asker: &Asker, to: &Destination<'_>) -> CardRead {
             StatusCode::NOT_FOUND => {}
             StatusCode::OK => {
                 return match card::parse(&answer.body) {
-                    Ok(card) => CardRead::Card(Box::new(card)),
+                    Ok(card) => CardRead::of(card, wanted),
                     Err(failure) => CardRead::Failed(failure),
                 };
             }

@@ -70,7 +70,7 @@ impl Workload for McpServers {
         status::status(server, resolved, applied, defaults, now)
     }
 
-    fn question(server: &MCPServer, defaults: &Defaults) -> Option<Question> {
+    fn question(server: &MCPServer, _: &Children, defaults: &Defaults) -> Option<Question> {
         let name = server.metadata.name.as_deref().unwrap_or_default();
         let deployment = server.spec.remote.is_none().then(|| desired::child_name(name));
         Some(Question {

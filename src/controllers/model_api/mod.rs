@@ -97,7 +97,7 @@ impl Workload for ModelApis {
         status
     }
 
-    fn question(api: &ModelAPI, defaults: &Defaults) -> Option<Question> {
+    fn question(api: &ModelAPI, _: &Children, defaults: &Defaults) -> Option<Question> {
         let topic = match (api.spec.mode, &api.spec.hosted) {
             (ModelMode::Proxy, _) => Topic::Proxy,
             (ModelMode::Hosted, hosted) => Topic::Hosted(hosted.as_ref()?.model.clone()),

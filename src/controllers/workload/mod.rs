@@ -98,8 +98,12 @@ pub trait Workload: Send + Sync + 'static {
         now: Timestamp,
     ) -> Self::Status;
 
-    /// What an object's pods or its address are asked, beyond what Kubernetes says of them.
-    fn question(object: &Self::Object, defaults: &Defaults) -> Option<Question>;
+    /// What an object's pods or its address are asked, beyond what Kubernetes says of them. Its children are as wanted.
+    fn question(
+        object: &Self::Object,
+        children: &Children,
+        defaults: &Defaults,
+    ) -> Option<Question>;
 
     /// The object of this key is gone: nothing is kept of it.
     fn forget(&self, _key: &Key) {}

@@ -80,6 +80,12 @@ pub struct Applied {
 }
 
 impl Applied {
+    /// Whether the children are what this spec wants, not what an earlier one wanted.
+    #[must_use]
+    pub fn is_as_wanted(&self) -> bool {
+        matches!(self.outcome, Outcome::Done) && self.inputs.held().is_none()
+    }
+
     /// Sets the conditions `Available` and `Progressing`: what the Deployment is doing.
     pub fn tell_pods(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
         let mut set = |type_: &str, good: bool, reason: &str| {

@@ -78,8 +78,11 @@ impl<W: Workload> Reconciler for Controller<W> {
         status::write::<W::Object, _>(&context.events, &target, old, &new)
             .await
             .map_err(ReconcileError::Status)?;
-        let question = W::question(&object, &context.defaults);
-        context.discovery.follow(W::KIND, &key, &uid, question);
+        // While this spec is not rolled out, what pods say is about an earlier one.
+        if applied.is_as_wanted() {
+            let question = W::question(&object, &children, &context.defaults);
+            context.discovery.follow(W::KIND, &key, &uid, question);
+        }
 
         // Retain.
         match applied.outcome {

@@ -104,6 +104,9 @@ fn a5_one_that_pods_read_again_is_changed_in_place_and_says_its_commit() {
     let hash = |config: &Value| config["hash"].as_str().expect("hash").to_owned();
     assert_eq!(hash(&one).len(), 8);
     assert_ne!(hash(&one), hash(&other), "of the prompt, too");
+    let wanted = ConfigVersion { hash: hash(&one), commit: Some("abc".into()) };
+    assert_eq!(version(&of(hot("one"), &ready()).config_map), Some(wanted));
+    assert_eq!(version(&of(whole_spec(), &ready()).config_map), None, "its pods read it once");
 
     // The hash is that of the content, whichever commit brought it.
     let mut later = agent("helper", hot("one"));

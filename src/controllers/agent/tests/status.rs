@@ -129,6 +129,7 @@ fn a8_an_invalid_spec_and_a_failed_write_hide_no_pods() {
     let problem = SpecProblem::ReservedEnv { field: "env", name: "AGENT_NAME".into() };
     let outcome = Outcome::Invalid(Invalid(vec![problem]));
     let invalid = Applied { outcome, ..available() };
+    assert!(available().is_as_wanted() && !invalid.is_as_wanted());
     let status = of(&minimal(), &resolved(), &invalid);
     assert_eq!(status.phase, Some(Phase::Failed));
     assert_eq!(shown(&status, "Ready"), Some(("False", "InvalidSpec")));
@@ -219,6 +220,7 @@ fn a13_what_may_not_be_read_holds_a_spec_back_and_is_not_called_ready() {
     assert_eq!(shown(&first, "InputsFollowed"), Some(("False", "NotAllowed")));
     assert!(first.message.is_some_and(|text| text.starts_with("Secret keys: not labelled")));
     let runs = Applied { inputs: followed().holding(), ..available() };
+    assert!(!runs.is_as_wanted(), "its pods say nothing of this spec");
     let later = of(&minimal(), &resolved(), &runs);
     assert_eq!(later.phase, Some(Phase::Waiting), "what runs is of an earlier spec");
     assert_eq!(shown(&later, "Available").map(|c| c.0), Some("True"));

@@ -118,6 +118,35 @@ fn a9_a_hostile_card_is_cut_and_made_printable() {
 }
 
 #[test]
+fn a9_a5_a_card_of_an_earlier_configuration_confirms_no_newer_one() {
+    let card = parsed(&new_card("h")).expect("a card");
+    let version =
+        |hash: &str, commit: &str| ConfigVersion { hash: hash.into(), commit: Some(commit.into()) };
+    let read = |wanted: &ConfigVersion| CardRead::of(card.clone(), Some(wanted));
+    let mut status = AgentStatus::default();
+    let old = read(&version("99887766", "c0ffee"));
+    assert!(matches!(old, CardRead::Behind(..)));
+    tell(&mut status, &old, at(0));
+    let (state, reason, text) = told(&status);
+    assert_eq!((state, reason), ("False", "OldConfiguration"));
+    assert!(text.contains("0a1b2c3d, not 99887766"), "{text}");
+    assert_eq!(status.card.as_ref(), Some(&card), "what is loaded is shown");
+
+    assert_eq!(read(&version("0a1b2c3d", "c0ffee")), CardRead::Card(Box::new(card.clone())));
+    // The same content of a later commit is confirmed, and asked for again.
+    let same = read(&version("0a1b2c3d", "d1ce"));
+    assert!(matches!(same, CardRead::Behind(..)));
+    tell(&mut status, &same, at(60));
+    assert_eq!(told(&status), ("True", "Read", ""));
+
+    // Who does not say what is loaded is not blamed for it.
+    let silent = CardStatus { config_hash: None, config_commit: None, ..card };
+    let wanted = version("99887766", "d1ce");
+    let told = CardRead::of(silent.clone(), Some(&wanted));
+    assert_eq!(told, CardRead::Card(Box::new(silent)));
+}
+
+#[test]
 fn a9_a_card_stays_while_its_pod_does_not_answer_and_goes_when_there_is_none() {
     let mut status = AgentStatus::default();
     let card = parsed(&new_card("h")).expect("a card");

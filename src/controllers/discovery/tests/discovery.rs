@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::server::{self, Server};
 use super::*;
-use crate::api::MCPServer;
+use crate::api::agent::AgentStatus;
+use crate::api::{Agent, MCPServer};
 use crate::cluster::fake::Fake;
 use crate::cluster::reflector;
 use crate::net::Policy;
@@ -164,6 +165,60 @@ async fn a9_without_a_pod_nobody_is_asked() {
     let next = world.discovery.clone().reconcile(id(Kind::MCPServer, &key())).await;
     assert_eq!(next.expect("infallible"), Next::Settled);
     assert!(world.controller.is_empty());
+}
+
+#[tokio::test]
+async fn a9_a5_an_earlier_configuration_is_asked_for_again_until_the_newer_one_is_loaded() {
+    let loaded = Arc::new(Mutex::new("aa"));
+    let said = loaded.clone();
+    let server = Server::new(move |_| {
+        let extension = json!({"uri": "https://convoke.dev/a2a/configuration/v1", "params": {"hash": *said.lock()}});
+        let capabilities = json!({"extensions": [extension]});
+        let card = json!({"name": "a", "url": "http://a.team:8000", "capabilities": capabilities});
+        server::json(200, &card)
+    })
+    .await;
+    let stores = Stores::new();
+    let dialler = Dialler::new(Policy { insecure: true, ..Policy::default() });
+    let (client, children) = (Fake::default().client(), ChildStores::new());
+    let discovery = Discovery::new(client, stores.clone(), children, Pods::new(), dialler);
+    let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent",
+        "metadata": {"name": "a", "namespace": "team", "uid": UID, "generation": 2, "resourceVersion": "1"},
+        "spec": {"modelAPI": {"name": "m"}}});
+    let object = serde_json::from_value::<DeserializeGuard<Agent>>(object).expect("object");
+    let (key, entry) = reflector::entry::<Managed<Agent>>(object);
+    stores.agents.wrote(key.clone(), entry);
+    let wanted = card::ConfigVersion { hash: "bb".into(), commit: None };
+    let (topic, url) = (Topic::Card(Some(wanted)), server.url.to_string());
+    let question = Question { topic, url, deployment: None, generation: 2 };
+    discovery.follow(Kind::Agent, &key, UID, Some(question));
+    let turn = async || match discovery.clone().reconcile(id(Kind::Agent, &key)).await {
+        Ok(Next::After(pause)) => pause.as_secs(),
+        other => panic!("{other:?}"),
+    };
+    // One more failure, whose pause is over.
+    let later = || {
+        discovery.subjects.lock().values_mut().for_each(|subject| {
+            let vary = |_| Duration::ZERO;
+            subject.progress.asked("", true, (Duration::ZERO, Duration::ZERO), vary);
+        });
+    };
+    let status = || {
+        let told = discovery.told(Kind::Agent, &key, Some(2))?;
+        let mut status = AgentStatus::default();
+        told.tell_card(&mut status, Timestamp::UNIX_EPOCH);
+        let loaded = status.card.and_then(|card| card.config_hash);
+        Some((status.conditions.remove(0).reason, loaded))
+    };
+    assert!(turn().await <= 2);
+    assert_eq!(status(), None, "a kubelet takes a moment to bring a file");
+    later();
+    assert!(turn().await <= 8);
+    assert_eq!(status(), Some(("OldConfiguration".to_owned(), Some("aa".to_owned()))));
+    *loaded.lock() = "bb";
+    later();
+    assert!(turn().await > 3000, "it is settled");
+    assert_eq!(status(), Some(("Read".to_owned(), Some("bb".to_owned()))));
 }
 
 #[tokio::test]

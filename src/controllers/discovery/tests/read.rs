@@ -7,7 +7,7 @@ use crate::controllers::discovery::server::{self, Server, asker};
 use super::*;
 
 async fn card_of(server: &Server) -> CardRead {
-    card(&asker(), &Destination::External(&server.url)).await
+    card(&asker(), &Destination::External(&server.url), None).await
 }
 
 #[tokio::test]
@@ -38,6 +38,9 @@ async fn a9_what_is_no_card_is_a_failure_that_is_tried_again() {
         assert!(Found::Card(read).has_failed());
     }
     assert!(!Found::Card(CardRead::NoCard).has_failed());
+    let wanted = ConfigVersion { hash: "0a".into(), commit: None };
+    let behind = CardRead::Behind(Box::default(), wanted);
+    assert!(Found::Card(behind).has_failed(), "the new configuration may be there soon");
     assert!(!Found::Tools(Err(Failure::Unauthorized(403))).has_failed());
     let late = Failure::Unreachable("late".into());
     assert!(Found::failed(&Topic::Tools, late).has_failed());
