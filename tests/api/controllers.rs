@@ -133,10 +133,16 @@ async fn a3_an_agent_waits_for_a_late_model_and_heals() {
     .await;
     assert!(team.deployments().get_opt("agent-early").await.expect("get").is_none());
     team.services().get("agent-early").await.expect("the Service is made at once");
+    let configurations = async || {
+        let of_agents = ListParams::default().labels("convoke.dev/kind=agent");
+        team.config_maps().list(&of_agents).await.expect("ConfigMaps").items.len()
+    };
+    assert_eq!(configurations().await, 0, "none without the address of the model");
 
     team.push(&[("m.yaml", Some(&model("gpt")))]).await;
     team.deployment("agent-early").await;
     team.agent_is("early", "healed", |s| s["phase"] == "Pending").await;
+    assert_eq!(configurations().await, 1, "the one that the pods mount");
 
     // A later loss is told, and stops nothing.
     Api::<ModelAPI>::namespaced(team.client.clone(), &team.namespace)

@@ -50,7 +50,6 @@ pub fn separate_memories(agent: &Agent) -> Option<i32> {
 #[must_use]
 pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Children {
     let name = agent.metadata.name.clone().unwrap_or_default();
-    let configuration = configuration(agent, resolved, defaults);
     let exposed = agent.spec.agent_network.as_ref().is_none_or(|network| network.expose);
     let service = if exposed {
         let meta = meta::child_meta(agent, Kind::Agent, child_name(&name));
@@ -62,16 +61,19 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
     } else {
         Wanted::Remove
     };
-    let deployment = match &resolved.image {
+    let (config_map, deployment) = match &resolved.image {
         // The first Deployment waits for its dependencies; one that exists goes on (A3), with the image that it has.
         Some(image) if resolved.deployment_exists || resolved.may_start(agent) => {
+            let configuration = configuration(agent, resolved, defaults);
             let env = environment(agent, resolved, configuration.hash.as_deref(), defaults);
             let mounted = configuration.config_map.metadata.name.as_deref().unwrap_or_default();
-            Wanted::Bring(deployment(parts(agent, image, env, mounted)))
+            let deployment = deployment(parts(agent, image, env, mounted));
+            (Wanted::Bring(configuration.config_map), Wanted::Bring(deployment))
         }
-        _ => Wanted::Keep,
+        // A configuration without the addresses that are not there yet would be replaced at once.
+        _ => (Wanted::Keep, Wanted::Keep),
     };
-    Children { config_map: Wanted::Bring(configuration.config_map), service, deployment }
+    Children { config_map, service, deployment }
 }
 
 /// The Deployment with this image and environment. `mounted` is the ConfigMap with the configuration.

@@ -40,18 +40,26 @@ fn a1_expose_false_removes_the_service() {
 }
 
 #[test]
-fn a3_only_the_first_deployment_waits() {
+fn a3_only_the_first_deployment_waits_and_its_configuration_with_it() {
     let mut resolved = ready();
     resolved.waiting_for = vec!["ModelAPI m (not ready)".into()];
     let waiting = agent("a", json!({"modelAPI": {"name": "m"}}));
     let first = children(&waiting, &resolved, &defaults());
-    assert_eq!(first.deployment, Wanted::Keep);
-    assert!(first.service.get().is_some() && first.config_map.get().is_some());
+    assert_eq!((&first.config_map, &first.deployment), (&Wanted::Keep, &Wanted::Keep));
+    assert!(first.service.get().is_some());
+    let are_both_there = |agent: &Agent, resolved: &Resolved| {
+        let children = children(agent, resolved, &defaults());
+        children.config_map.get().is_some() && children.deployment.get().is_some()
+    };
     resolved.deployment_exists = true;
-    assert!(children(&waiting, &resolved, &defaults()).deployment.get().is_some());
+    assert!(are_both_there(&waiting, &resolved));
     resolved.deployment_exists = false;
     let eager = agent("a", json!({"modelAPI": {"name": "m"}, "waitForDependencies": false}));
-    assert!(children(&eager, &resolved, &defaults()).deployment.get().is_some());
+    assert!(are_both_there(&eager, &resolved));
+    // So does one whose image is not built yet.
+    let unbuilt = Resolved { image: None, ..ready() };
+    let first = children(&eager, &unbuilt, &defaults());
+    assert_eq!((&first.config_map, &first.deployment), (&Wanted::Keep, &Wanted::Keep));
 }
 
 #[test]
