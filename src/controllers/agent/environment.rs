@@ -31,7 +31,11 @@ pub(super) fn environment(
     let spec = &agent.spec;
     let is_hot = reload(agent) == Reload::Hot;
     let config = spec.config.clone().unwrap_or_default();
-    let mut env = vec![literal("AGENT_NAME", agent.metadata.name.as_deref().unwrap_or_default())];
+    let metadata = &agent.metadata;
+    let mut env = vec![
+        literal("AGENT_NAME", metadata.name.as_deref().unwrap_or_default()),
+        literal("AGENT_NAMESPACE", metadata.namespace.as_deref().unwrap_or_default()),
+    ];
     if !is_hot {
         env.extend(about(agent, &config));
     }

@@ -35,6 +35,7 @@ fn secret<'a>(env: &'a [EnvVar], name: &str) -> Option<(&'a str, &'a str)> {
 fn a2_the_environment_is_complete_sorted_and_overridable() {
     let expected = [
         ("AGENT_NAME", Some("helper")),
+        ("AGENT_NAMESPACE", Some("team")),
         ("AGENT_DESCRIPTION", Some("helps")),
         ("AGENT_INSTRUCTIONS", Some("Say $$(HOME) {{x}}\nbye")),
         ("AGENT_INSTRUCTIONS_FILE", Some("/etc/convoke/agent/instructions.md")),
@@ -141,6 +142,7 @@ fn a5_what_pods_read_again_is_not_in_the_environment() {
     };
     let expected = [
         "AGENT_NAME",
+        "AGENT_NAMESPACE",
         "AGENT_INSTRUCTIONS_FILE",
         "AGENT_CONFIG_FILE",
         "HOME",
