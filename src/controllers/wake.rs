@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores};
+use crate::cluster::conditions;
 use crate::cluster::live::{Facts, Managed, Ours};
 use crate::cluster::store::{Change, Entry, Key, Store};
+use crate::controllers::discovery::tools::TOOLS_DISCOVERED;
 use crate::runtime::queue::Queue;
 
 /// The time in which a change by hand in an object from Git is most likely undone. Its pods wait for that.
@@ -97,10 +99,14 @@ fn concerns_dependents<K: Ours>(change: &Change<'_, Managed<K>>) -> bool {
 
 /// The fields of a status that dependents read.
 fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
-    let mut status = serde_json::to_value(object.object()?.as_ref()).ok()?.get("status")?.clone();
+    let object = object.object()?;
+    let mut status = serde_json::to_value(object.as_ref()).ok()?.get("status")?.clone();
     if let Some(map) = status.as_object_mut() {
         let read = ["endpoint", "models", "builtImage", "tools", "toolCount", "toolsRevision"];
         map.retain(|key, _| read.contains(&key.as_str()));
+        // Of the conditions only whether the tools are confirmed.
+        let are_confirmed = conditions::is_true(object.conditions(), TOOLS_DISCOVERED);
+        map.insert("conditions".to_owned(), are_confirmed.into());
     }
     Some(status)
 }

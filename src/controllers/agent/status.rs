@@ -11,6 +11,8 @@ use crate::api::common::{LinkedResources, Phase};
 use crate::api::{Agent, Kind};
 use crate::cluster::{conditions, meta};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::discovery::card::CARD_READ;
+use crate::controllers::discovery::failure::nobody_confirms;
 use crate::controllers::discovery::tools::some_of;
 use crate::controllers::reason::Reason;
 use crate::controllers::workload::outcome::Applied;
@@ -64,8 +66,14 @@ pub fn status(
         build: agent.spec.build_ref.as_ref().map(|build| build.name.clone()),
     });
     status.source = meta::source(&agent.metadata);
-    if let Some(told) = &resolved.told {
-        told.tell_card(&mut status, now);
+    match &resolved.told {
+        // When a pod is ready again it is asked anew.
+        _ if observed.ready == 0 => {
+            let at = conditions::Observed { generation, now };
+            nobody_confirms(&mut status.conditions, CARD_READ, at);
+        }
+        Some(told) => told.tell_card(&mut status, now),
+        None => {}
     }
     status
 }

@@ -213,9 +213,10 @@ pub fn tell(status: &mut AgentStatus, read: &CardRead, at: Observed) {
             let reason = match failure {
                 Failure::TooLarge(_) => "TooLarge",
                 Failure::Invalid(_) => "Invalid",
-                Failure::NotAllowed(_) | Failure::Unreachable(_) | Failure::Unauthorized(_) => {
-                    "Unreachable"
-                }
+                Failure::NotAllowed(_)
+                | Failure::Unreachable(_)
+                | Failure::Refused(_)
+                | Failure::Unauthorized(_) => "Unreachable",
             };
             let text = if status.card.is_some() {
                 unconfirmed(list, CARD_READ, at, failure)

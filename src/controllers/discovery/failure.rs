@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::cluster::conditions::Observed;
 use convoke_core::text::printable;
 
+/// The reason of a condition that nobody can confirm, because no pod is ready.
+pub const NO_READY_POD: &str = "NoReadyPod";
 /// Bytes of a foreign text in a message.
 const MAX_WORDS_BYTES: usize = 160;
 
@@ -15,9 +17,12 @@ pub enum Failure {
     /// The operator may not dial the address. What to do is part of the text.
     #[error("{0}")]
     NotAllowed(String),
-    /// There is no connection, no answer in time, or an answer that says only that it does not work.
+    /// There is no connection, or no answer in time.
     #[error("{0}")]
     Unreachable(String),
+    /// An answer that says only that it does not work.
+    #[error("it answers HTTP {0}")]
+    Refused(u16),
     /// It wants credentials, which the operator does not have.
     #[error(
         "it answers HTTP {0} to a request without credentials; the operator reads no Secrets, so it sends none"
@@ -37,7 +42,7 @@ impl Failure {
     pub fn status(code: u16) -> Self {
         match code {
             401 | 403 => Self::Unauthorized(code),
-            _ => Self::Unreachable(format!("it answers HTTP {code}")),
+            _ => Self::Refused(code),
         }
     }
 
@@ -65,6 +70,14 @@ pub fn cut(text: &str, max_bytes: usize) -> String {
 #[must_use]
 pub fn words(text: &str) -> String {
     cut(text, MAX_WORDS_BYTES)
+}
+
+/// No pod is ready, so nobody confirms this condition, if it is there: it becomes `Unknown`. What the status shows besides may well
+/// be what the next pod says, so it stays.
+pub fn nobody_confirms(list: &mut Vec<Condition>, type_: &str, at: Observed) {
+    if list.iter().any(|c| c.type_ == type_) {
+        at.set(list, type_, "Unknown", NO_READY_POD, "no pod is ready that could be asked");
+    }
 }
 
 /// The message of a condition that is not `True` any more while what was read before is still shown. It says since when: the

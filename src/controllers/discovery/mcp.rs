@@ -4,7 +4,7 @@
 //! session, which is ended afterwards. What it took is remembered, and is tried first the next time.
 
 use reqwest::header::HeaderValue;
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::ask::{Answer, Asker, Destination, Header, Question};
@@ -39,7 +39,8 @@ pub async fn list(asker: &Asker, to: &Destination<'_>, first: Era) -> (ToolsRead
         Ok(listed) => return (Ok(Box::new(listed)), first),
         // The other era is tried the next time: a request that it does not know may make a server silent.
         Err(failure @ Failure::Unreachable(_)) => return (Err(failure), first.other()),
-        Err(failure @ Failure::Invalid(_)) => failure,
+        // Some servers of the old era answer that to what they do not know.
+        Err(failure @ (Failure::Invalid(_) | Failure::Refused(500 | 501))) => failure,
         // The other era would not change that.
         Err(failure) => return (Err(failure), first),
     };
@@ -187,15 +188,13 @@ impl Server<'_> {
     }
 }
 
-/// What a refusal means. A server of the other era refuses with many kinds of errors.
+/// What a refusal means. A server of the other era refuses with many kinds of errors; one that is not there now, or wants no more
+/// requests, may well be a tool server.
 fn refusal(answer: &Answer) -> Failure {
-    match answer.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Failure::Unauthorized(answer.status.as_u16())
-        }
-        status => {
-            Failure::invalid(format!("it answers HTTP {} to a message of MCP", status.as_u16()))
-        }
+    let code = answer.status.as_u16();
+    match code {
+        401 | 403 | 429 | 500.. => Failure::status(code),
+        _ => Failure::invalid(format!("it answers HTTP {code} to a message of MCP")),
     }
 }
 

@@ -49,7 +49,7 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use self::ask::{Asker, Destination};
-use self::failure::Failure;
+use self::failure::{Failure, NO_READY_POD};
 use self::mcp_message::Era;
 pub use self::read::{Found, Topic};
 use self::schedule::{Progress, Step};
@@ -247,7 +247,9 @@ impl Discovery {
     fn tells(&self, kind: Kind, key: &Key, generation: i64) -> bool {
         let told = |conditions: &[Condition], type_: &str| {
             let condition = conditions.iter().find(|c| c.type_ == type_);
-            condition.is_some_and(|c| c.observed_generation == Some(generation))
+            condition.is_some_and(|c| {
+                c.observed_generation == Some(generation) && c.reason != NO_READY_POD
+            })
         };
         match kind {
             Kind::Agent => object(&self.stores.agents, key)

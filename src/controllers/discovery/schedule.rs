@@ -60,8 +60,10 @@ pub struct Progress {
     last: Option<Duration>,
     /// When the same is asked again, or, before the first question, when that is.
     due: Duration,
-    /// Failures in a row.
+    /// Failures of the same in a row. The pause follows from them.
     failures: u32,
+    /// Failures in a row, whoever was asked.
+    all_failures: u32,
 }
 
 impl Progress {
@@ -95,10 +97,11 @@ impl Progress {
         self.is_stale = true;
     }
 
-    /// Whether the failure is the first one in a row: most pass at once, and are not told.
+    /// Whether the failure is the first one in a row: most pass at once, and are not told. Pods that take turns in failing count
+    /// together.
     #[must_use]
     pub const fn is_first_failure(&self) -> bool {
-        self.failures == 1
+        self.all_failures == 1
     }
 
     /// `whom` was asked. `again` is when it is asked again if all is well; after a failure it is asked sooner. Gives the time until
@@ -116,6 +119,7 @@ impl Progress {
             (true, true) => 1,
             (true, false) => self.failures.saturating_add(1),
         };
+        self.all_failures = if failed { self.all_failures.saturating_add(1) } else { 0 };
         let pause = vary(if failed { backoff(self.failures) } else { again });
         self.asked = Some(whom.to_owned());
         self.is_stale = false;

@@ -182,7 +182,7 @@ pub fn tell(status: &mut MCPServerStatus, read: &ToolsRead, revision: &str, at: 
 fn tell_failure(status: &mut MCPServerStatus, failure: &Failure, at: Observed) {
     let (state, reason) = match failure {
         Failure::NotAllowed(_) => ("False", "NotAllowed"),
-        Failure::Unreachable(_) => ("False", "Unreachable"),
+        Failure::Unreachable(_) | Failure::Refused(_) => ("False", "Unreachable"),
         Failure::Unauthorized(_) => ("Unknown", "Unauthorized"),
         Failure::TooLarge(_) => ("False", "TooLarge"),
         Failure::Invalid(_) => ("False", "NotMcp"),
@@ -231,14 +231,15 @@ pub fn some_of(names: &[String]) -> String {
     }
 }
 
-/// The tools of a server by name, sorted, if all of them are known for this generation of its spec.
+/// The tools of a server by name, sorted, if all of them are known for this generation of its spec, and are confirmed.
 #[must_use]
 pub fn known(status: &MCPServerStatus, generation: i64) -> Option<&[ToolStatus]> {
+    let is_confirmed = conditions::is_true(&status.conditions, TOOLS_DISCOVERED);
     let revision = status.tools_revision.as_deref()?;
     let of = revision.split('/').next()?.parse::<i64>().ok()?;
     let are_all_shown =
         status.tool_count.and_then(|count| usize::try_from(count).ok()) == Some(status.tools.len());
-    (of == generation && are_all_shown).then_some(status.tools.as_slice())
+    (of == generation && is_confirmed && are_all_shown).then_some(status.tools.as_slice())
 }
 
 #[cfg(test)]

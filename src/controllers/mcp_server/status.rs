@@ -9,6 +9,8 @@ use crate::api::MCPServer;
 use crate::api::mcp_server::MCPServerStatus;
 use crate::cluster::{conditions, meta};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::discovery::failure::nobody_confirms;
+use crate::controllers::discovery::tools::TOOLS_DISCOVERED;
 use crate::controllers::reason::Reason;
 use crate::controllers::workload::outcome::Applied;
 use crate::controllers::workload::serving::{Place, judge};
@@ -51,11 +53,19 @@ pub fn status(
     status.conditions = list;
     status.endpoint = serving.is_reached(applied).then(|| endpoint(server, defaults));
     status.image.clone_from(image);
-    status.ready_replicas = applied.observed.as_ref().map(|observed| observed.ready);
+    let ready = applied.observed.as_ref().map(|observed| observed.ready);
+    status.ready_replicas = ready;
     status.source = meta::source(&server.metadata);
     status.message = Some(message);
-    if let Some(told) = told {
-        told.tell_tools(&mut status, now);
+    let is_there = serving.place == Place::Elsewhere || ready.unwrap_or(0) > 0;
+    match told {
+        // When a pod is ready again it is asked anew.
+        _ if !is_there => {
+            let at = conditions::Observed { generation, now };
+            nobody_confirms(&mut status.conditions, TOOLS_DISCOVERED, at);
+        }
+        Some(told) => told.tell_tools(&mut status, now),
+        None => {}
     }
     status
 }
@@ -65,11 +75,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::readiness::Observed;
     use crate::controllers::workload::serving::Serving;
 
-    fn of(spec: Value, serving: Serving, applied: &Applied) -> MCPServerStatus {
+    fn server(spec: Value) -> MCPServer {
         let server = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "MCPServer", "metadata": {"name": "t", "namespace": "team"}, "spec": spec});
-        let server = serde_json::from_value(server).expect("MCPServer");
+        serde_json::from_value(server).expect("MCPServer")
+    }
+
+    fn of(spec: Value, serving: Serving, applied: &Applied) -> MCPServerStatus {
+        let server = server(spec);
         let resolved = Resolved { image: None, serving, told: None };
         status(&server, &resolved, applied, &Defaults::for_tests(), Timestamp::UNIX_EPOCH)
     }
@@ -92,6 +107,35 @@ mod tests {
         assert_eq!(told(image, true, Place::Pods).as_deref(), Some(own));
         let url = "https://t.example";
         assert_eq!(told(remote, false, Place::Elsewhere).as_deref(), Some(url));
+    }
+
+    #[test]
+    fn t5_without_a_ready_pod_nobody_confirms_the_tools_that_are_shown() {
+        let tools = json!([{"name": "a", "schemaHash": "0a"}]);
+        let discovered = json!({"type": "ToolsDiscovered", "status": "True", "reason": "Discovered",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let before = json!({"tools": tools, "conditions": [discovered]});
+        let before: MCPServerStatus = serde_json::from_value(before).expect("status");
+        let told = |spec: Value, place, ready: i32| {
+            let mut server = server(spec);
+            server.status = Some(before.clone());
+            let serving = Serving { place, ..Serving::default() };
+            let resolved = Resolved { image: None, serving, told: None };
+            let observed = Some(Observed { wanted: 1, ready, ..Observed::default() });
+            let applied = Applied { observed, ..Applied::for_tests() };
+            let now = Timestamp::UNIX_EPOCH;
+            let status = status(&server, &resolved, &applied, &Defaults::for_tests(), now);
+            assert_eq!(status.tools, before.tools, "they stay");
+            let conditions = status.conditions.into_iter();
+            let mut found = conditions.filter(|c| c.type_ == TOOLS_DISCOVERED);
+            found.next().map(|c| (c.status, c.reason)).expect("the condition")
+        };
+        let pair = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+        let image = json!({"image": "i"});
+        assert_eq!(told(image.clone(), Place::Pods, 0), pair("Unknown", "NoReadyPod"));
+        assert_eq!(told(image, Place::Pods, 1), pair("True", "Discovered"));
+        let remote = json!({"remote": {"url": "https://t.example"}});
+        assert_eq!(told(remote, Place::Elsewhere, 0), pair("True", "Discovered"));
     }
 
     #[test]

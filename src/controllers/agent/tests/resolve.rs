@@ -389,7 +389,9 @@ fn t5_tools_that_a_server_does_not_have_are_missing_only_while_its_tools_are_kno
     let with = |generation: i64, revision: &str, count: usize| {
         let mut server = object("MCPServer", "s", json!({"image": "tools:1"}));
         server["metadata"]["generation"] = json!(generation);
-        server["status"] = json!({"toolsRevision": revision, "toolCount": count,
+        let discovered = json!({"type": "ToolsDiscovered", "status": "True", "reason": "Discovered",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        server["status"] = json!({"toolsRevision": revision, "toolCount": count, "conditions": [discovered],
             "tools": [{"name": "find", "schemaHash": "1"}, {"name": "list", "schemaHash": "2"}]});
         put(&world.stores.mcp_servers, server);
         world.resolve(&agent).missing_tools

@@ -279,6 +279,27 @@ fn a9_what_the_card_says_is_told_and_stays_without_another_answer() {
     );
     agent.status = Some(status.clone());
     assert_eq!(of(&agent, &resolved(), &available()), status, "nothing is written");
-    let down = of(&agent, &resolved(), &nothing());
-    assert_eq!(down.card, Some(card), "its pods are away");
+}
+
+#[test]
+fn a9_without_a_ready_pod_nobody_confirms_the_card_that_is_shown() {
+    let card = CardStatus { name: "a".into(), hash: "0a".into(), ..CardStatus::default() };
+    let found = Found::Card(CardRead::Card(Box::new(card.clone())));
+    let told = Arc::new(Told { found, revision: "4/7c9f".into(), generation: 4 });
+    let says = Resolved { told: Some(told), ..resolved() };
+    let unknown = Some(("Unknown", "NoReadyPod"));
+    assert_eq!(shown(&of(&minimal(), &says, &nothing()), "CardRead"), None, "nothing was read yet");
+
+    let mut agent = minimal();
+    agent.status = Some(of(&agent, &says, &available()));
+    let mut none_ready = available();
+    none_ready.observed.as_mut().expect("observed").ready = 0;
+    for applied in [&nothing(), &none_ready] {
+        let down = of(&agent, &resolved(), applied);
+        assert_eq!((shown(&down, "CardRead"), down.card.as_ref()), (unknown, Some(&card)));
+        // What was said before its pod went confirms nothing either.
+        assert_eq!(of(&agent, &says, applied), down);
+    }
+    agent.status = Some(of(&agent, &resolved(), &nothing()));
+    assert_eq!(shown(&of(&agent, &says, &available()), "CardRead"), Some(("True", "Read")));
 }

@@ -132,6 +132,22 @@ async fn t5_what_the_status_tells_already_wakes_nobody_and_has_time_after_a_star
 }
 
 #[tokio::test]
+async fn t5_what_nobody_could_confirm_is_asked_at_once_after_a_start() {
+    let world = World::new(|| (200, "a")).await;
+    world.follow(1);
+    world.turn().await;
+    let mut status = world.status(&world.told(1).expect("told"));
+    status["conditions"][0]["status"] = json!("Unknown");
+    status["conditions"][0]["reason"] = json!(NO_READY_POD);
+
+    let again = World::new(|| (200, "a")).await;
+    again.put(2, 1, &status);
+    again.follow(1);
+    assert!(again.turn().await > 3000, "it was its turn");
+    assert_eq!((again.server.seen().len(), again.told(1).is_some()), (1, true));
+}
+
+#[tokio::test]
 async fn t5_a_first_failure_is_not_told_and_a_second_one_is() {
     let world = World::new(|| (500, "a")).await;
     world.follow(1);

@@ -138,6 +138,28 @@ async fn t5_a_web_server_is_not_mcp() {
 }
 
 #[tokio::test]
+async fn t5_a_server_that_is_away_is_unreachable_and_is_asked_once() {
+    for status in [429, 502, 503, 504] {
+        let server = server::Server::new(move |_| (status, Vec::new(), String::new())).await;
+        let (read, era) = asked(&server, Era::Session).await;
+        assert_eq!((read, era), (Err(Failure::Refused(status)), Era::Session));
+        assert_eq!(server.asked(), ["initialize"]);
+    }
+    // This may mean the other era; if it does not, nothing is known of what it is.
+    let server = server::Server::new(|_| (500, Vec::new(), String::new())).await;
+    let (read, era) = asked(&server, Era::Stateless).await;
+    assert_eq!((read, era), (Err(Failure::Refused(500)), Era::Stateless));
+    assert_eq!(server.asked(), ["tools/list", "initialize"]);
+    let old = server::Server::new(|seen| match with_sessions(seen) {
+        (400, headers, text) => (500, headers, text),
+        good => good,
+    })
+    .await;
+    let (read, era) = asked(&old, Era::Stateless).await;
+    assert_eq!((names(&read), era), (vec!["a", "b"], Era::Session));
+}
+
+#[tokio::test]
 async fn t6_a_server_that_wants_credentials_is_not_asked_twice() {
     let server = server::Server::new(|_| (401, Vec::new(), String::new())).await;
     let (read, _) = asked(&server, Era::Stateless).await;

@@ -184,15 +184,23 @@ fn t6_a_remote_server_that_wants_credentials_is_unknown_and_says_why() {
     let refused = Failure::NotAllowed("h may not be dialled".into());
     tell(&mut status, &Err(refused), "3", at(0));
     assert_eq!(told(&status, TOOLS_DISCOVERED).map(|c| c.1), Some("NotAllowed"));
+    tell(&mut status, &Err(Failure::status(503)), "3", at(0));
+    let away = ("False", "Unreachable", "it answers HTTP 503");
+    assert_eq!(told(&status, TOOLS_DISCOVERED), Some(away));
 }
 
 #[test]
-fn t5_tools_are_known_only_for_the_generation_that_was_asked() {
+fn t5_tools_are_known_only_while_they_are_confirmed_for_the_generation_that_was_asked() {
     let mut status = MCPServerStatus::default();
     assert_eq!(known(&status, 3), None);
     tell(&mut status, &Ok(read(&[tool("a", "")])), "3/7c9f", at(0));
     assert_eq!(known(&status, 3).map(<[_]>::len), Some(1));
     assert_eq!(known(&status, 4), None);
+    let silent = Err(Failure::Unreachable("no answer".into()));
+    tell(&mut status, &silent, "3/7c9f", at(10));
+    assert_eq!(known(&status, 3), None, "they may be others by now");
+    tell(&mut status, &Ok(read(&[tool("a", "")])), "3/7c9f", at(20));
+    assert!(known(&status, 3).is_some());
     status.tool_count = Some(300);
     assert_eq!(known(&status, 3), None, "not all are shown");
 }
