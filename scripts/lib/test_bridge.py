@@ -154,6 +154,26 @@ class Bridge(unittest.TestCase):
                 self.assertEqual(self.send(body)[0], 400)
         self.assertEqual(self.ask("ping")["result"], {})
 
+    def test_t1_bodies_that_are_being_read_have_a_bound_together(self):
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "text": "x" * 4_000_000}).encode()
+        with contextlib.ExitStack() as held:
+            for _ in range(17):
+                client = held.enter_context(socket.create_connection(("127.0.0.1", self.port), SECONDS))
+                lines = ("POST /mcp HTTP/1.1", "Host: x", "Content-Type: application/json")
+                head = "\r\n".join((*lines, f"Content-Length: {len(body)}", "", ""))
+                # All but the last byte.
+                client.sendall(head.encode() + body[:-1])
+            until = time.monotonic() + SECONDS
+            while (status := self.send(body)[0]) != 503:
+                self.assertEqual(status, 200)
+                self.assertLess(time.monotonic(), until, "nothing is refused")
+                time.sleep(0.05)
+        # Those who held them are gone.
+        while self.send(body)[0] != 200:
+            self.assertLess(time.monotonic(), until, "it is not taken again")
+            time.sleep(0.05)
+        self.assertEqual(self.ask("ping")["result"], {})
+
     def test_t1_it_ends_with_its_program(self):
         for arguments, how in (({"exit": 0}, "exit code 0"), ({"exit": 3}, "exit code 3")):
             with self.subTest(how=how):
@@ -179,6 +199,23 @@ class NoProgram(unittest.TestCase):
         ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         self.assertEqual(ended.returncode, 1)
         self.assertIn("/no/such/program", ended.stderr)
+
+    def test_t1_a_program_that_refuses_to_begin_is_a_failure_that_is_told(self):
+        program = """
+import json, sys
+answer = json.loads(sys.argv[1])
+for line in sys.stdin:
+    message = json.loads(line)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+        for answer in ({"error": {"code": -32602, "message": "no such version"}}, {"result": None}, {}):
+            with self.subTest(answer=answer):
+                port = str(free_port())
+                command = ["node", "-e", BRIDGE, "--", port, sys.executable, "-c", program, json.dumps(answer)]
+                ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+                self.assertEqual(ended.returncode, 1)
+                self.assertIn("its answer to initialize: ", ended.stderr)
+                self.assertIn(json.dumps(answer.get("error"), separators=(",", ":")), ended.stderr)
 
 
 if __name__ == "__main__":

@@ -114,10 +114,42 @@ fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Service;
-    use serde_json::json;
+    use kube::core::DeserializeGuard;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::live::Stores;
     use crate::cluster::reflector;
+
+    fn put<K: Ours>(store: &Arc<Store<Managed<K>>>, object: Value) {
+        let object = serde_json::from_value::<DeserializeGuard<K>>(object).expect("object");
+        let (key, entry) = reflector::entry::<Managed<K>>(object);
+        store.wrote(key, entry);
+    }
+
+    #[tokio::test]
+    async fn t5_agents_are_woken_when_tools_are_confirmed_or_not_any_more() {
+        let (stores, queue) = (Stores::new(), Queue::new());
+        let object = |kind: &str, name: &str, version: u8, spec: Value| {
+            let meta = json!({"name": name, "namespace": "team", "uid": name, "resourceVersion": version.to_string()});
+            json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
+        };
+        let server = |version: u8, discovered: &str| {
+            let mut server = object("MCPServer", "s", version, json!({"image": "tools:1"}));
+            let condition = json!({"type": TOOLS_DISCOVERED, "status": discovered, "reason": "Some",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            server["status"] = json!({"conditions": [condition]});
+            put(&stores.mcp_servers, server);
+        };
+        let spec = json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "s"}]});
+        put(&stores.agents, object("Agent", "a", 1, spec));
+        server(1, "True");
+        wake_dependents(&stores.mcp_servers, Kind::MCPServer, &stores.agents, &queue);
+        server(2, "True");
+        assert!(queue.is_empty(), "no news");
+        server(3, "False");
+        assert_eq!(queue.next().await, Key::new("team", "a"));
+    }
 
     #[tokio::test]
     async fn a11_who_loses_a_child_is_woken() {

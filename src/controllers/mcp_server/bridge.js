@@ -12,11 +12,15 @@ const http = require("node:http");
 const [port, program, ...args] = process.argv.slice(1);
 
 const MAX_REQUEST_BYTES = 4 << 20;
+// All bodies that are being read.
+const MAX_READING_BYTES = 64 << 20;
 // One line of the program, and what the program has not read yet.
 const MAX_LINE_BYTES = 32 << 20;
 const MAX_UNREAD_BYTES = 64 << 20;
 const MAX_WAITING = 1000;
 const MAX_SECONDS = 600;
+// What is told of the program's answer to `initialize`, if that is no good one.
+const MAX_TOLD_CHARS = 500;
 // How long a stop waits for answers.
 const STOP_SECONDS = 20;
 
@@ -116,15 +120,35 @@ function refuse(response, status, code, message, headers) {
   reply(response, status, { jsonrpc: "2.0", id: null, error: { code, message } }, headers);
 }
 
-// The body of a request, or undefined if it is too long.
+// Bytes of the bodies that are being read.
+let reading = 0;
+
+// Reads the body of a request. `done` gets it, and the status of a refusal if it is not taken.
 function body(request, done) {
   const chunks = [];
-  let length = 0;
+  let kept = 0;
+  let refusal;
+  const release = () => {
+    reading -= kept;
+    kept = 0;
+    chunks.length = 0;
+  };
   request.on("data", (chunk) => {
-    length += chunk.length;
-    if (length <= MAX_REQUEST_BYTES) chunks.push(chunk);
+    if (refusal) return;
+    if (kept + chunk.length > MAX_REQUEST_BYTES) refusal = 413;
+    else if (reading + chunk.length > MAX_READING_BYTES) refusal = 503;
+    if (refusal) return release();
+    chunks.push(chunk);
+    kept += chunk.length;
+    reading += chunk.length;
   });
-  request.on("end", () => done(length <= MAX_REQUEST_BYTES ? Buffer.concat(chunks).toString() : undefined));
+  request.on("end", () => {
+    const text = Buffer.concat(chunks).toString();
+    release();
+    done(text, refusal);
+  });
+  // Also of a client that is gone before the end.
+  request.on("close", release);
 }
 
 // The answer to one message of a client. `hello` is what the program said to the bridge's own `initialize`.
@@ -153,8 +177,9 @@ function serve(request, response, hello) {
   if (!/^application\/json\b/i.test(request.headers["content-type"] ?? "")) {
     return refuse(response, 415, INVALID_REQUEST, "Content-Type must be application/json");
   }
-  body(request, (text) => {
-    if (text === undefined) return refuse(response, 413, INVALID_REQUEST, `more than ${MAX_REQUEST_BYTES} bytes`);
+  body(request, (text, refusal) => {
+    if (refusal === 413) return refuse(response, 413, INVALID_REQUEST, `more than ${MAX_REQUEST_BYTES} bytes`);
+    if (refusal) return refuse(response, refusal, BRIDGE_ERROR, "too many bodies are being read");
     let message;
     try {
       message = JSON.parse(text);
@@ -182,6 +207,10 @@ for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, stop);
 
 // It listens once the program has answered: then it is ready.
 ask("initialize", HELLO, (hello) => {
+  if (hello.error !== undefined || hello.result === null || typeof hello.result !== "object") {
+    const told = JSON.stringify(hello.error ?? hello.result ?? null).slice(0, MAX_TOLD_CHARS);
+    return end(`${program} does not take part in MCP; its answer to initialize: ${told}`);
+  }
   say({ method: "notifications/initialized" });
   server = http.createServer((request, response) => serve(request, response, hello));
   server.on("error", (error) => end(error.message));
