@@ -61,6 +61,12 @@ impl OwnedPod {
         &self.uid
     }
 
+    /// The same pod at another port.
+    #[must_use]
+    pub fn at_port(&self, port: u16) -> Self {
+        Self { address: SocketAddr::new(self.address.ip(), port), ..self.clone() }
+    }
+
     /// Which revision of its Deployment it is of: the last part of the name of its ReplicaSet.
     #[must_use]
     pub fn revision(&self) -> &str {

@@ -37,7 +37,7 @@ crash) echo "password=hunter2"; exit 3 ;;
 grow) text=x; while :; do text=$text$text; done ;;
 esac
 mkdir -p /tmp/www/health
-echo ok | tee /tmp/www/ready /tmp/www/health/liveliness >/tmp/www/health/index.html
+echo ok | tee /tmp/www/ready /tmp/www/health/liveliness /tmp/www/health/readiness >/tmp/www/health/index.html
 exec httpd -f -p 8000 -h /tmp/www
 "#;
 /// What a tool server runs: the installer, or what was installed.

@@ -15,6 +15,8 @@ pub const REACHABLE: &str = "Reachable";
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// Where LiteLLM says whether it is ready.
 const PROXY_PATH: &str = "/health/readiness";
+/// Where the model proxy says whether its provider can be reached.
+const PROVIDER_PATH: &str = "/provider";
 /// Where Ollama lists its models.
 const HOSTED_PATH: &str = "/api/tags";
 /// The tag of a model of Ollama that names none.
@@ -29,12 +31,60 @@ pub enum Reach {
     ModelMissing(String),
     /// It answers that it does not work.
     ServerError(u16),
+    /// It answers, and its provider is of no use.
+    Provider(Provider),
     /// It does not answer.
     Failed(Failure),
 }
 
-/// Asks LiteLLM.
-pub async fn proxy(asker: &Asker, to: &Destination<'_>) -> Reach {
+/// Why a provider behind a proxy is of no use. Codes are those of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// It does not answer.
+    Silent,
+    /// It does not take the key.
+    KeyRefused(u16),
+    /// It answers that it does not work.
+    ServerError(u16),
+    /// It is not known where it is.
+    Unknown,
+}
+
+/// Asks the model proxy at this port about its provider, which it asks for a list of models and not for an answer. LiteLLM alone, or
+/// an image of one's own, cannot be asked that: it is asked whether it is ready.
+pub async fn proxy(asker: &Asker, to: &Destination<'_>, port: u16) -> Reach {
+    let aside;
+    let at_port = match to {
+        Destination::Pod(pods, pod, url) => {
+            aside = pod.at_port(port);
+            Destination::Pod(pods, &aside, url)
+        }
+        Destination::External(url) => Destination::External(url),
+    };
+    let answer = asker.ask(&at_port, Question::get(PROVIDER_PATH, MAX_ANSWER_BYTES)).await;
+    let answer = answer.ok().filter(|answer| answer.status == StatusCode::OK);
+    match answer.and_then(|answer| provider(&answer.body)) {
+        Some(reach) => reach,
+        None => readiness(asker, to).await,
+    }
+}
+
+/// What the model proxy says about its provider. `None`: something else answered.
+fn provider(text: &[u8]) -> Option<Reach> {
+    let said: Value = serde_json::from_slice(text).ok()?;
+    let code = || u16::try_from(said["status"].as_u64()?).ok();
+    Some(match said["reason"].as_str()? {
+        "Reachable" => Reach::Answers(format!("its provider answers HTTP {}", code()?)),
+        "Unreachable" => Reach::Provider(Provider::Silent),
+        "KeyRefused" => Reach::Provider(Provider::KeyRefused(code()?)),
+        "ProviderError" => Reach::Provider(Provider::ServerError(code()?)),
+        "ProviderUnknown" => Reach::Provider(Provider::Unknown),
+        _ => return None,
+    })
+}
+
+/// Asks LiteLLM whether it is ready.
+async fn readiness(asker: &Asker, to: &Destination<'_>) -> Reach {
     match asker.ask(to, Question::get(PROXY_PATH, MAX_ANSWER_BYTES)).await {
         Ok(answer) if answer.status == StatusCode::OK => Reach::Answers("LiteLLM is ready".into()),
         Ok(answer) => Reach::ServerError(answer.status.as_u16()),
@@ -91,7 +141,7 @@ impl Reach {
     /// Whether another try may soon be better.
     #[must_use]
     pub const fn has_failed(&self) -> bool {
-        !matches!(self, Self::Answers(_))
+        !matches!(self, Self::Answers(_) | Self::Provider(Provider::Unknown))
     }
 }
 
@@ -101,6 +151,20 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
         Reach::Answers(text) => ("True", "Answers", text.clone()),
         Reach::ModelMissing(text) => ("False", "ModelMissing", text.clone()),
         Reach::ServerError(code) => ("False", "ServerError", format!("it answers HTTP {code}")),
+        Reach::Provider(Provider::Silent) => {
+            ("False", "Unreachable", "its provider does not answer".to_owned())
+        }
+        Reach::Provider(Provider::KeyRefused(code)) => {
+            let text = format!("its provider does not take the key: it answers HTTP {code}");
+            ("False", "KeyRefused", text)
+        }
+        Reach::Provider(Provider::ServerError(code)) => {
+            ("False", "ServerError", format!("its provider answers HTTP {code}"))
+        }
+        Reach::Provider(Provider::Unknown) => {
+            let text = "neither its first model nor apiBase says where its provider is".to_owned();
+            ("Unknown", "ProviderUnknown", text)
+        }
         Reach::Failed(failure @ Failure::NotAllowed(_)) => {
             ("Unknown", "NotAllowed", failure.to_string())
         }

@@ -18,8 +18,8 @@ pub enum Topic {
     Card(Option<ConfigVersion>),
     /// The tools of a server.
     Tools,
-    /// Whether LiteLLM answers.
-    Proxy,
+    /// Whether the model proxy answers, and its provider, at this port of the pod. LiteLLM alone has no such port.
+    Proxy(u16),
     /// Whether Ollama has this model.
     Hosted(String),
     /// Whether an address answers like a model endpoint.
@@ -55,7 +55,7 @@ impl Found {
         match topic {
             Topic::Card(_) => Self::Card(CardRead::Failed(failure)),
             Topic::Tools => Self::Tools(Err(failure)),
-            Topic::Proxy | Topic::Hosted(_) | Topic::External => {
+            Topic::Proxy(_) | Topic::Hosted(_) | Topic::External => {
                 Self::Reach(Reach::Failed(failure))
             }
         }
@@ -77,7 +77,7 @@ pub async fn read(
             *era = now;
             Found::Tools(tools)
         }
-        Topic::Proxy => Found::Reach(reachable::proxy(asker, to).await),
+        Topic::Proxy(port) => Found::Reach(reachable::proxy(asker, to, *port).await),
         Topic::Hosted(model) => Found::Reach(reachable::hosted(asker, to, model).await),
         Topic::External => Found::Reach(reachable::external(asker, to, url).await),
     }

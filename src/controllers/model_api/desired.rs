@@ -22,6 +22,9 @@ use crate::controllers::workload::pod_template::{
 
 /// The port of LiteLLM.
 const PROXY_PORT: i32 = 8000;
+/// The port where the model proxy tells its metrics, and whether it reaches its provider. Its Service does not have it: what is
+/// told there is not for agents.
+pub const METRICS_PORT: u16 = 9000;
 /// The port of Ollama.
 const HOSTED_PORT: i32 = 11434;
 /// Seconds that a start of LiteLLM may take. It loads much code, and a tenth of a processor is all that it is sure to get.
@@ -210,12 +213,12 @@ fn proxy_parts(
     main.args = Some(
         ["--config", "/etc/litellm/config.yaml", "--port", "8000"].map(str::to_owned).to_vec(),
     );
-    main.ports = Some(vec![port("http", PROXY_PORT)]);
+    main.ports = Some(vec![port("http", PROXY_PORT), port("metrics", METRICS_PORT.into())]);
     // Plain /health would call every provider.
     let probes = HttpProbes {
         port: PROXY_PORT,
         alive: "/health/liveliness",
-        ready: "/health/liveliness",
+        ready: "/health/readiness",
         startup_seconds: PROXY_STARTUP_SECONDS,
         over: None,
     };

@@ -99,7 +99,7 @@ impl Workload for ModelApis {
 
     fn question(api: &ModelAPI, _: &Children, defaults: &Defaults) -> Option<Question> {
         let topic = match (api.spec.mode, &api.spec.hosted) {
-            (ModelMode::Proxy, _) => Topic::Proxy,
+            (ModelMode::Proxy, _) => Topic::Proxy(desired::METRICS_PORT),
             (ModelMode::Hosted, hosted) => Topic::Hosted(hosted.as_ref()?.model.clone()),
             (ModelMode::External, _) => Topic::External,
         };

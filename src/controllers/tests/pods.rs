@@ -143,6 +143,7 @@ async fn o11_a_pod_is_asked_only_if_it_belongs_to_the_object_by_uid() {
     let pod = owned(&pods, &fake, &ours, None).await.expect("the pod");
     assert_eq!((pod.uid(), pod.revision()), ("u-pod", "1"));
     assert_eq!(pod.address.to_string(), "10.1.2.3:8000");
+    assert_eq!(pod.at_port(9000).address.to_string(), "10.1.2.3:9000");
     assert_eq!(fake.lists().len(), 1);
     assert!(fake.lists()[0].contains("/namespaces/team/replicasets/agent-a-1"));
 

@@ -53,13 +53,39 @@ fn m3_the_list_of_models_is_asked_for_once_below_v1() {
 }
 
 #[tokio::test]
-async fn m1_the_proxy_is_asked_for_its_readiness_and_for_no_model() {
-    let server = Server::new(|_| server::json(200, &json!({"status": "healthy"}))).await;
-    let reach = proxy(&asker(), &Destination::External(&server.url)).await;
-    assert_eq!(told(&reach), pair("True", "Answers"));
-    assert_eq!(server.seen()[0].path, "/health/readiness");
+async fn m1_m3_a_model_proxy_says_whether_its_provider_can_be_used() {
+    for (reason, status, expected) in [
+        ("Reachable", json!(404), pair("True", "Answers")),
+        ("Unreachable", json!(null), pair("False", "Unreachable")),
+        ("KeyRefused", json!(401), pair("False", "KeyRefused")),
+        ("ProviderError", json!(503), pair("False", "ServerError")),
+        ("ProviderUnknown", json!(null), pair("Unknown", "ProviderUnknown")),
+    ] {
+        let said = json!({"reachable": null, "reason": reason, "status": status});
+        let server = Server::new(move |_| server::json(200, &said)).await;
+        let reach = proxy(&asker(), &Destination::External(&server.url), 9000).await;
+        assert_eq!(told(&reach), expected, "{reason}");
+        let again = !["Reachable", "ProviderUnknown"].contains(&reason);
+        assert_eq!(reach.has_failed(), again, "{reason}");
+        let paths: Vec<_> = server.seen().into_iter().map(|seen| seen.path).collect();
+        assert_eq!(paths, ["/provider"]);
+    }
+}
+
+#[tokio::test]
+async fn m1_litellm_alone_is_asked_for_its_readiness_and_for_no_model() {
+    for other in [(404, "not found"), (200, "<html>"), (200, r#"{"reason": "KeyRefused"}"#)] {
+        let server = Server::new(move |seen| match seen.path.as_str() {
+            "/health/readiness" => server::json(200, &json!({"status": "healthy"})),
+            _ => (other.0, Vec::new(), other.1.to_owned()),
+        })
+        .await;
+        let reach = proxy(&asker(), &Destination::External(&server.url), 9000).await;
+        assert_eq!(told(&reach), pair("True", "Answers"));
+        assert_eq!(server.seen().len(), 2);
+    }
     let broken = Server::new(|_| (503, Vec::new(), String::new())).await;
-    let reach = proxy(&asker(), &Destination::External(&broken.url)).await;
+    let reach = proxy(&asker(), &Destination::External(&broken.url), 9000).await;
     assert_eq!(told(&reach), pair("False", "ServerError"));
 }
 

@@ -96,12 +96,27 @@ fn a4_m1_m2_servers_have_time_to_start() {
             (&startup["periodSeconds"], &liveness["periodSeconds"]),
             (&json!(1), &json!(10))
         );
+        assert_eq!(startup["httpGet"], liveness["httpGet"]);
         (startup["httpGet"]["path"].clone(), startup["failureThreshold"].clone())
     };
     let proxy = json!({"mode": "Proxy", "proxy": {}});
     assert_eq!(budget(proxy), (json!("/health/liveliness"), json!(300)));
     let hosted = json!({"mode": "Hosted", "hosted": {"model": "m"}});
     assert_eq!(budget(hosted), (json!("/"), json!(120)));
+}
+
+#[test]
+fn a4_m1_a_proxy_is_ready_when_it_says_so_and_tells_its_metrics_at_a_port_of_its_own() {
+    let children = children(&api(json!({"mode": "Proxy", "proxy": {}})), &defaults());
+    let pod = serde_json::to_value(children.deployment.get()).expect("JSON");
+    let main = &pod["spec"]["template"]["spec"]["containers"][0];
+    let ready = json!({"path": "/health/readiness", "port": 8000});
+    assert_eq!(main["readinessProbe"]["httpGet"], ready);
+    let metrics = json!({"name": "metrics", "containerPort": 9000, "protocol": "TCP"});
+    assert_eq!(main["ports"][1], metrics);
+    let service = serde_json::to_value(children.service.get()).expect("JSON");
+    let ports = service["spec"]["ports"].as_array().expect("ports");
+    assert_eq!((ports.len(), &ports[0]["port"]), (1, &json!(8000)), "agents see no metrics");
 }
 
 #[test]
