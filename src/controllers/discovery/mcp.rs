@@ -3,8 +3,8 @@
 //! A server of the new era answers `tools/list` at once. One of the old era refuses that (HTTP 400, or an error), and is asked in a
 //! session, which is ended afterwards. What it took is remembered, and is tried first the next time.
 
-use reqwest::header::HeaderValue;
 use reqwest::Method;
+use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
 
 use super::ask::{Answer, Asker, Destination, Header, Question};

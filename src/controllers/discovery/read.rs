@@ -84,11 +84,7 @@ pub async fn read(
 }
 
 /// Reads a card, from the newer place or the older one.
-async fn card(
-    asker: &Asker,
-    to: &Destination<'_>,
-    wanted: Option<&ConfigVersion>,
-) -> CardRead {
+async fn card(asker: &Asker, to: &Destination<'_>, wanted: Option<&ConfigVersion>) -> CardRead {
     for path in card::PATHS {
         let answer = match asker.ask(to, Question::get(path, MAX_CARD_BYTES)).await {
             Ok(answer) => answer,
