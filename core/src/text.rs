@@ -29,6 +29,16 @@ pub fn quote(text: &str) -> String {
     format!("\"{short}{ellipsis}\"")
 }
 
+/// A text as one word of a command for a shell (POSIX): what was printed can be copied, and nothing in it is run.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// The name that is most like `wrong`, if it is near enough to be what was meant.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import re
 import time
+from collections.abc import Callable
 
 from . import keys, request
 
@@ -26,11 +27,9 @@ ROUTES = {
     ("GET", MODELS): MODELS,
     ("GET", "/models"): MODELS,
 }
-BODIES = {CHAT: request.chat, EMBEDDINGS: request.embeddings}
 # Where LiteLLM's authentication finds whom the gate let through.
 CALLER = "convoke.caller"
 LABEL = "convoke.model"
-MOST_BODY_BYTES = 16 << 20
 # Of all requests that are being read or answered.
 MOST_BYTES_AT_ONCE = 64 << 20
 BODY_SECONDS = 60
@@ -40,6 +39,23 @@ JSON = (b"content-type", b"application/json")
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 500: "server_error", 503: "server_error"}
 # Stands for: the caller closed the connection before an answer.
 CLOSED = 499
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What a body of a route may be."""
+
+    check: Callable
+    most_bytes: int
+    # Parsing is done in the event loop, as no thread would let others run meanwhile: this bounds how long it takes.
+    most_values: int
+
+
+KINDS = {
+    CHAT: Kind(request.chat, 16 << 20, 200_000),
+    # Most of them are tokens.
+    EMBEDDINGS: Kind(request.embeddings, 4 << 20, 400_000),
+}
 
 
 class Gone(Exception):
@@ -55,8 +71,6 @@ class Taken:
 
     def take(self, size):
         """Takes more; raises Refused."""
-        if self.size + size > MOST_BODY_BYTES:
-            raise request.Refused(f"the body has more than {MOST_BODY_BYTES} bytes", status=413)
         if self.gate.bytes + size > MOST_BYTES_AT_ONCE:
             raise request.Refused("too much at once, try again", code="overloaded", status=503)
         self.size += size
@@ -165,9 +179,12 @@ class Gate:
             self.refuse("route", text, code="route_not_allowed", status=403)
         if path == MODELS:
             return Passed(path, b"", caller, None)
+        kind = KINDS[path]
         try:
-            body = BODIES[path](await read(scope, receive, taken), self.owner_fields)
-            data = json.dumps(body).encode()
+            data = await read(scope, receive, taken, kind.most_bytes)
+            taken.take(max(0, request.weigh(data, kind.most_values) - len(data)))
+            body = kind.check(data, self.owner_fields)
+            data = request.encoded(body)
         except request.Refused:
             self.counters.refusal("body")
             raise
@@ -217,7 +234,7 @@ class Gate:
                 self.said(f"{said} failed={failed}" if failed else said)
 
 
-async def read(scope, receive, taken):
+async def read(scope, receive, taken, most_bytes):
     """The bytes of a request's body; raises Refused or Gone."""
     for name, value in scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
@@ -230,6 +247,8 @@ async def read(scope, receive, taken):
                 if event["type"] != "http.request":
                     raise Gone
                 parts.append(event.get("body", b""))
+                if taken.size + len(parts[-1]) > most_bytes:
+                    raise request.Refused(f"the body has more than {most_bytes} bytes", status=413)
                 taken.take(len(parts[-1]))
                 if not event.get("more_body"):
                     return b"".join(parts)

@@ -7,6 +7,7 @@ allowed does not age as a list of what is forbidden does. What passes is made an
 import json
 import math
 import re
+import sys
 
 CHAT_FIELDS = frozenset(
     """
@@ -39,6 +40,9 @@ BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
 MOST_MESSAGES = 4096
 MOST_PARTS = 1024
 MOST_TOOLS = 512
+MOST_INPUTS = 2048
+# What a parsed value takes besides its text, at most about: a list or an object with one item in it.
+BYTES_A_VALUE = 128
 
 
 class Refused(Exception):
@@ -51,10 +55,36 @@ class Refused(Exception):
         self.status = status
 
 
+def weigh(data, most_values):
+    """How many bytes a body takes when it is parsed, about; raises Refused when it has too many values.
+
+    Nothing is parsed for it: a few bytes of a body can become a hundred times as many.
+    """
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = bare.count(b'"')
+    values = (quotes + 1) // 2
+    if values <= most_values:
+        # Between the first and the second quote is a text, and so on. Each value but the first is a text, stands behind
+        # one of these, or follows a text that is its name.
+        outside = b"".join(bare.split(b'"')[::2])
+        values += sum(outside.count(mark) for mark in (b"[", b"{", b","))
+    if values > most_values:
+        raise Refused(f"the body has more than {most_values} values", status=413)
+    return sys.getsizeof(decoded(data)) + values * BYTES_A_VALUE
+
+
+def decoded(data):
+    """The text of a body; raises Refused. It is UTF-8: in other encodings, bytes that look like quotes are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Refused("the body is no JSON in UTF-8") from None
+
+
 def parse(data):
     """The object (a dict) that a body is; raises Refused."""
     try:
-        body = json.loads(data, parse_constant=no_number, parse_float=number)
+        body = json.loads(decoded(data), parse_constant=no_number, parse_float=number)
     except (ValueError, RecursionError):
         raise Refused("the body is no JSON") from None
     if not isinstance(body, dict):
@@ -100,11 +130,33 @@ def embeddings(data, owner_fields=frozenset()):
     """The body of a request for embeddings; raises Refused."""
     body = parse(data)
     known(body, EMBEDDING_FIELDS, owner_fields)
-    given = body.get("input")
-    if not isinstance(given, str | list) or not given:
-        raise Refused("input must be a text or a list", "input")
+    inputs(body.get("input"))
     of_type(body, "user", str)
     return body
+
+
+def inputs(given):
+    """Raises Refused unless it is what embeddings can be made of: a text or tokens, or a list of these."""
+    if not given or not isinstance(given, str | list):
+        raise Refused("input must be a text or a list", "input")
+    if isinstance(given, str) or are_tokens(given):
+        return
+    if not all(isinstance(item, str) for item in given) and not all(are_tokens(item) for item in given):
+        raise Refused("input must have texts or tokens in it", "input")
+    if len(given) > MOST_INPUTS:
+        raise Refused(f"input has more than {MOST_INPUTS} items", "input")
+
+
+def are_tokens(value):
+    return isinstance(value, list) and all(type(item) is int for item in value)
+
+
+def encoded(body):
+    """The bytes of a body that passed; raises Refused."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise Refused("a text of the body is no Unicode text") from None
 
 
 def of_type(body, name, kind):

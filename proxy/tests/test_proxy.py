@@ -250,6 +250,10 @@ class Proxy(unittest.TestCase):
         self.assertEqual(self.proxy.ask("POST", path, b"x", self.key(), {"Content-Encoding": "gzip"})[0], 415)
         self.error(self.proxy.ask("POST", path, b"{", self.key()), 400, None)
         self.assertEqual(self.proxy.chat(self.key(), text="\ud800 lone")[0] // 100, 4)
+        self.assertEqual(self.proxy.ask("POST", "/v1/embeddings", b"x" * (5 << 20), self.key())[0], 413)
+        # It would become many times as large, and others would wait for that.
+        lists = b'{"model": "small", "messages": [' + b"[]," * (5 << 20) + b"[]]}"
+        self.assertEqual(self.proxy.ask("POST", path, lists, self.key())[0], 413)
         # What they held is free again.
         for _ in range(6):
             self.assertEqual(self.proxy.ask("POST", path, b"x" * (15 << 20), self.key())[0], 400)

@@ -1,6 +1,7 @@
 """Which bodies and models pass, and what is counted; without LiteLLM."""
 
 import json
+import tracemalloc
 import unittest
 
 from convoke_proxy import metrics, models, request
@@ -105,8 +106,75 @@ class Bodies(unittest.TestCase):
             self.refused(chat, messages=messages)
         for data in (b"", b"[]", b"{", b"\xff", b'{"a": NaN}', b'{"a": 1e999}', b"[" * 100_000, b"9" * 10_000):
             self.refused(request.chat, data)
+        for data in (b"\xef\xbb\xbf{}", json.dumps({"model": "small", "messages": [HELLO]}).encode("utf-16")):
+            self.refused(request.chat, data)
         self.refused(chat, stream="yes")
         self.refused(chat, stream_options={"include_usage": True, "x": 1})
+
+    def test_embeddings_are_made_of_texts_or_tokens(self):
+        def embeddings(given):
+            return request.embeddings(json.dumps({"model": "vectors", "input": given}).encode())
+
+        for good in ("a", ["a", "b"], [1, 2], [[1, 2], [3]], ["a"] * 2048, [1] * 5000):
+            self.assertEqual(embeddings(good)["input"], good)
+        for bad in ("", [], None, 1, {}, [None], [1, "a"], [["a"]], [[[1]]], [True], [1.5], ["a"] * 2049, [[1]] * 2049):
+            self.refused(embeddings, bad)
+
+    def test_what_passed_is_sent_on_as_unicode(self):
+        body = {"model": "small", "messages": [{"role": "user", "content": "é \u4f60 \U0001f600 \" \\ \n"}]}
+        data = request.encoded(request.chat(json.dumps(body).encode()))
+        self.assertEqual(json.loads(data), body)
+        self.assertIn("é 你 😀".encode(), data)
+        self.refused(request.encoded, chat(messages=[HELLO | {"content": "\ud800"}]))
+
+
+class Weights(unittest.TestCase):
+    """What a body takes is known before it is parsed."""
+
+    def weight(self, data, most=1000):
+        return request.weigh(data, most)
+
+    def too_many(self, data, most):
+        with self.assertRaises(request.Refused) as caught:
+            self.weight(data, most)
+        self.assertEqual(caught.exception.status, 413)
+
+    def test_there_is_a_bound_on_values_however_they_are_written(self):
+        def count(value):
+            inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            return 1 + sum(map(count, inner))
+
+        items = ([], {}, 0, "", None, True, {"a": 1}, {"a": []}, [1], "a,[{", 'b"', "\\", '\\",[[[', "\\\\", "é")
+        for item in items:
+            for body in ([item] * 300, {str(number): item for number in range(300)}, [[item]] * 150):
+                for data in (json.dumps(body).encode(), json.dumps(body, separators=(",", ":")).encode()):
+                    with self.subTest(data=data[:40]):
+                        self.too_many(data, count(body) - 2)
+                        self.weight(data, 4 * count(body) + 2)
+        # It need not be JSON.
+        for data in (b"[" * 300, b"[[]," * 150, b'"' * 600, b'{"a":' * 150, b'[""' + b',""' * 150):
+            self.too_many(data, 149)
+
+    def test_what_is_in_a_text_is_no_value(self):
+        data = json.dumps({"text": '[{,"\\' * 5000}).encode()
+        self.assertLess(self.weight(data, 4), 3 * len(data))
+
+    def test_a_body_counts_as_what_it_becomes(self):
+        def taken(data):
+            tracemalloc.start()
+            try:
+                kept = json.loads(data)
+                return kept and tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+
+        deep = b"[" * 500 + b"]" * 500
+        items = (b"[]", b"{}", b"[1]", b'{"a":1}', b'{"a":{"b":{}}}', b'"ab"', b"1.5", deep, b'{"a":[{"b":[]}]}')
+        for item in items:
+            data = b"[" + b",".join([item] * (60_000 // len(item))) + b"]"
+            self.assertLess(taken(data), self.weight(data, 100_000), item[:20])
+        data = json.dumps(["😀" + "x" * 100_000], ensure_ascii=False).encode()
+        self.assertLess(taken(data), self.weight(data))
 
 
 class Names(unittest.TestCase):

@@ -5,6 +5,10 @@
 # In the cluster the registry has this name; for this machine it is an address.
 REGISTRY_NAME=registry.$operator_namespace.svc:5000
 
+# A model that pods reach, and where the example repository names one that is made up.
+MODEL_URL=http://scripted-model.$operator_namespace.svc:8000/v1
+MODEL_FILE=models/shared-model.yaml
+
 # ready_field NAME: one of what the local cluster said when it was ready.
 ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$STATE/cluster/ready" "$1"; }
 
@@ -51,9 +55,51 @@ YAML
 	kubectl apply --server-side --force-conflicts -f "$ROOT/deploy/single-tenant.yaml" >/dev/null
 	sed "s|IMAGE\$|${image[packages]}|" "$ROOT/scripts/lib/images/packages/packages.yaml" |
 		kubectl apply --server-side --force-conflicts -f - >/dev/null
+	apply_scripted_model
 	local crds
 	mapfile -t crds < <(kubectl get crds -o name | grep '\.convoke\.dev$')
 	kubectl wait --for=condition=Established --timeout=30s "${crds[@]}" >/dev/null
+}
+
+# The model that says what a script tells it to.
+apply_scripted_model() {
+	local program=$ROOT/runtime/tests/scripted_model.py script=$ROOT/scripts/lib/scripted_model.json hash
+	hash=$(cat "$program" "$script" | sha256sum | cut -c1-12)
+	kubectl create configmap scripted-model --namespace "$operator_namespace" --from-file=scripted_model.py="$program" \
+		--from-file=script.json="$script" --dry-run=client -o json | kubectl apply --server-side --force-conflicts -f - >/dev/null
+	sed -e "s|IMAGE\$|${image[python]}|" -e "s|SCRIPT\$|\"$hash\"|" "$ROOT/scripts/lib/scripted_model.yaml" |
+		kubectl apply --server-side --force-conflicts -f - >/dev/null
+}
+
+# use_scripted_model FOLDER: the agents of a new repository ask it.
+use_scripted_model() {
+	local file=$1/$MODEL_FILE
+	sed -i "s|^    url: https://models\.example\.com/v1\$|    # The scripted model of the quick start.\n    url: $MODEL_URL|" "$file"
+	grep -q "$MODEL_URL" "$file" || die "examples-repo/$sync_path/$MODEL_FILE has no address to replace"
+}
+
+# Asks an agent of the example; sets $conversation to what one sees. A repository of an earlier start may have another model:
+# nobody is asked then.
+conversation=""
+ask_an_agent() {
+	local question="Does it work?" url said
+	url=$(kubectl get modelapi shared-model --namespace "$namespace" --ignore-not-found -o 'jsonpath={.spec.external.url}')
+	[[ $url == "$MODEL_URL" ]] || return 0
+	step "asking an agent"
+	kubectl rollout status --namespace "$operator_namespace" deployment/scripted-model --timeout=90s >/dev/null ||
+		die "the scripted model did not become ready within 90 s" 3
+	if said=$("$convoke" ask --namespace "$namespace" agent/researcher "$question" 2>&1); then
+		printf -v conversation 'convoke ask agent/researcher "%s"\n%s' "$question" "$said"
+	else
+		say "the agent gave no answer: $said"
+	fi
+}
+
+show_conversation() {
+	[[ -n $conversation ]] || return 0
+	printf '\n%s\n\n' "An agent was asked. Its model is a script, scripts/lib/scripted_model.json:"
+	local line
+	while IFS= read -r line; do printf '  %s\n' "$line"; done <<<"$conversation"
 }
 
 # The example's ModelAPI `openai` reads its key from a Secret of the team. Nobody is asked with it here: the image that

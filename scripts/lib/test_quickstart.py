@@ -143,6 +143,13 @@ class QuickstartWithPods(unittest.TestCase):
         self.eventually("the new prompt", told, seconds=2 * POD_SECONDS)
         self.assertEqual(self.settled("asker")[1]["metadata"]["uid"], before)
 
+    def test_d4_a_question_is_asked_and_answered_at_the_end(self):
+        end = self.shown.partition("An agent was asked.")[2]
+        self.assertIn('\n  convoke ask agent/researcher "Does it work?"\n', end)
+        # Two agents have answered, each from the script.
+        self.assertEqual(end.count("This is the scripted model of the quick start: "), 2, self.shown)
+        self.assertIn("the writer has read the note.", end)
+
     def test_what_took_how_long_is_printed(self):
         times = self.shown.partition("What took how long:")[2].splitlines()
         self.assertGreaterEqual(len([line for line in times if " s  " in line]), 6, self.shown)

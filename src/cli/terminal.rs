@@ -1,8 +1,11 @@
 //! What commands that go on for a while show and read: text as it arrives, lines beside it, and what a person types.
 
-use std::io::{BufRead, IsTerminal, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 
-use tokio::sync::mpsc;
+use rustix::termios::{QueueSelector, tcflush};
+use tokio::sync::oneshot;
 
 use super::{CLUSTER, Failure, USAGE};
 use convoke_core::text::{is_invisible, printable};
@@ -99,61 +102,85 @@ impl Screen {
     }
 }
 
-/// The lines of standard input. A thread of its own reads them, and nothing waits for that thread at the end.
+/// The lines of standard input. None is read before it is wanted, so what is typed ahead stays in the terminal. A thread of its own
+/// reads each line, and nothing waits for that thread at the end.
 pub(super) struct Input {
-    lines: Option<mpsc::Receiver<Result<String, String>>>,
+    /// With the thread while a line is read; gone after the end of the input and after a failure.
+    keyboard: Option<Box<dyn Keyboard>>,
     /// Somebody can be asked.
     pub(super) is_terminal: bool,
 }
 
 impl Input {
-    /// Nothing is read before the first line is wanted.
-    pub(super) fn new() -> Self {
+    /// Nothing is read yet.
+    pub(super) fn new() -> Result<Self, Failure> {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        Self { lines: None, is_terminal }
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(lines: &[&str], is_terminal: bool) -> Self {
-        let (sender, receiver) = mpsc::channel(lines.len().max(1));
-        for line in lines {
-            sender.try_send(Ok((*line).to_owned())).expect("a place for each line");
-        }
-        Self { lines: Some(receiver), is_terminal }
+        // The buffer of `std::io::stdin` cannot be emptied, so this has one of its own.
+        let file = std::io::stdin().as_fd().try_clone_to_owned();
+        let file = file.map_err(|error| unreadable(&error.to_string()))?;
+        let keyboard: Box<dyn Keyboard> = Box::new(Lines(BufReader::new(File::from(file))));
+        Ok(Self { keyboard: Some(keyboard), is_terminal })
     }
 
     /// The next line, without its end; `None` at the end of the input.
     pub(super) async fn line(&mut self) -> Result<Option<String>, Failure> {
-        let line = self.lines.get_or_insert_with(read_lines).recv().await;
-        line.transpose().map_err(|error| {
-            Failure::new(USAGE, format!("cannot read from standard input: {error}"))
-        })
+        let Some(mut keyboard) = self.keyboard.take() else { return Ok(None) };
+        let (sender, receiver) = oneshot::channel();
+        std::thread::spawn(move || {
+            let line = keyboard.line();
+            // Nobody waits any more when the command ends.
+            let _ = sender.send((keyboard, line));
+        });
+        let Ok((keyboard, line)) = receiver.await else { return Ok(None) };
+        if matches!(line, Ok(Some(_))) {
+            self.keyboard = Some(keyboard);
+        }
+        line.map_err(|why| unreadable(&why))
+    }
+
+    /// Drops what has been typed so far. Only for a terminal.
+    pub(super) fn forget(&mut self) -> Result<(), Failure> {
+        match &mut self.keyboard {
+            Some(keyboard) => keyboard.forget().map_err(|why| unreadable(&why)),
+            None => Ok(()),
+        }
     }
 }
 
-/// Reads standard input line by line.
-fn read_lines() -> mpsc::Receiver<Result<String, String>> {
-    let (sender, receiver) = mpsc::channel(1);
-    std::thread::spawn(move || {
-        let mut input = std::io::stdin().lock();
-        loop {
-            let mut line = String::new();
-            let read = input.by_ref().take(MAX_LINE_BYTES).read_line(&mut line);
-            let result = match read {
-                Ok(0) => return,
-                Ok(_) if line.ends_with('\n') || line.len() < too_long() => {
-                    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
-                }
-                Ok(_) => Err(format!("a line is longer than {} MiB", MAX_LINE_BYTES >> 20)),
-                Err(error) => Err(error.to_string()),
-            };
-            let failed = result.is_err();
-            if sender.blocking_send(result).is_err() || failed {
-                return;
+fn unreadable(why: &str) -> Failure {
+    Failure::new(USAGE, format!("cannot read from standard input: {why}"))
+}
+
+/// Where lines come from.
+trait Keyboard: Send {
+    /// The next line, without its end; `None` at the end of the input.
+    fn line(&mut self) -> Result<Option<String>, String>;
+
+    /// Drops what has been typed and was not read.
+    fn forget(&mut self) -> Result<(), String>;
+}
+
+/// The lines of a terminal or a pipe.
+struct Lines(BufReader<File>);
+
+impl Keyboard for Lines {
+    fn line(&mut self) -> Result<Option<String>, String> {
+        let mut line = String::new();
+        match self.0.by_ref().take(MAX_LINE_BYTES).read_line(&mut line) {
+            Ok(0) => Ok(None),
+            Ok(_) if line.ends_with('\n') || line.len() < too_long() => {
+                Ok(Some(line.trim_end_matches(['\n', '\r']).to_owned()))
             }
+            Ok(_) => Err(format!("a line is longer than {} MiB", MAX_LINE_BYTES >> 20)),
+            Err(error) => Err(error.to_string()),
         }
-    });
-    receiver
+    }
+
+    fn forget(&mut self) -> Result<(), String> {
+        let read = self.0.buffer().len();
+        self.0.consume(read);
+        tcflush(self.0.get_ref(), QueueSelector::IFlush).map_err(|error| error.to_string())
+    }
 }
 
 /// Length of a line that has been cut.
@@ -179,7 +206,10 @@ pub(super) fn all_of_stdin() -> Result<String, Failure> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::cell::RefCell;
+    use std::collections::VecDeque;
     use std::rc::Rc;
+
+    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 
     use super::*;
 
@@ -214,6 +244,66 @@ pub(super) mod tests {
         let screen =
             Screen::of(Box::new(out.clone()), Box::new(err.clone()), is_terminal, is_terminal);
         (screen, out, err)
+    }
+
+    /// Among typed lines: here a prompt is shown, and what stands before it was typed ahead.
+    pub(crate) const PROMPT: &str = "\0prompt";
+
+    /// Lines that somebody types.
+    struct Typed(VecDeque<String>);
+
+    impl Keyboard for Typed {
+        fn line(&mut self) -> Result<Option<String>, String> {
+            while self.0.front().is_some_and(|line| line == PROMPT) {
+                self.0.pop_front();
+            }
+            Ok(self.0.pop_front())
+        }
+
+        fn forget(&mut self) -> Result<(), String> {
+            let prompt = self.0.iter().position(|line| line == PROMPT);
+            self.0.drain(..prompt.map_or(self.0.len(), |prompt| prompt + 1));
+            Ok(())
+        }
+    }
+
+    /// Lines that are typed on a terminal, or come from a pipe.
+    pub(crate) fn input(lines: &[&str], is_terminal: bool) -> Input {
+        let typed = lines.iter().map(|line| (*line).to_owned()).collect();
+        Input { keyboard: Some(Box::new(Typed(typed))), is_terminal }
+    }
+
+    /// The two ends of a terminal: where a person types and sees, and where a program reads.
+    fn terminal() -> (File, Input) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let person = openpt(flags).expect("a terminal");
+        unlockpt(&person).expect("it can be opened");
+        let program = ioctl_tiocgptpeer(&person, flags).expect("its other end");
+        let lines = Lines(BufReader::new(File::from(program)));
+        let input = Input { keyboard: Some(Box::new(lines)), is_terminal: true };
+        (File::from(person), input)
+    }
+
+    /// Types, and waits until the terminal shows it: then the terminal has it.
+    fn types(person: &mut File, text: &str) {
+        person.write_all(text.as_bytes()).expect("typed");
+        let (wanted, mut shown) = (text.replace('\n', "\r\n"), Vec::new());
+        while shown.len() < wanted.len() {
+            let mut bytes = [0; 64];
+            let read = person.read(&mut bytes).expect("shown");
+            shown.extend_from_slice(&bytes[..read]);
+        }
+        assert_eq!(String::from_utf8_lossy(&shown), wanted);
+    }
+
+    #[tokio::test]
+    async fn d5_what_was_typed_before_a_prompt_does_not_answer_it() {
+        let (mut person, mut input) = terminal();
+        types(&mut person, "a question\ny\nye");
+        assert_eq!(input.line().await.expect("a line").as_deref(), Some("a question"));
+        input.forget().expect("forgotten");
+        types(&mut person, "n\n");
+        assert_eq!(input.line().await.expect("a line").as_deref(), Some("n"));
     }
 
     #[test]

@@ -29,6 +29,7 @@ use super::pods::Workload;
 use super::terminal::{Input, Screen, all_of_stdin};
 use super::{Failure, INTERRUPTED, USAGE, duration, escaped, print};
 use crate::api::Kind;
+use convoke_core::text::shell_word;
 
 /// Ask an agent a question.
 #[derive(Debug, ClapArgs)]
@@ -104,9 +105,9 @@ async fn ask(args: &Args, agent: &Workload, question: Option<String>) -> Result<
         quiet: args.output == Output::Json,
         deny: args.deny,
         timeout: args.timeout,
-        command: format!("convoke ask -n {} agent/{}", connection.namespace, agent.name),
+        command: command(&args.connection, &connection.namespace, &agent.name),
     };
-    let (screen, input) = (Screen::new(), Input::new());
+    let (screen, input) = (Screen::new(), Input::new()?);
     let mut talk = Talk { peer: &peer, running: &running, screen, input, options };
     let ids = Ids { context: args.context_id.clone(), task: args.task.clone() };
     let work = async {
@@ -131,10 +132,35 @@ async fn ask(args: &Args, agent: &Workload, question: Option<String>) -> Result<
     Ok(ExitCode::from(INTERRUPTED))
 }
 
+/// The command without its question, for hints.
+fn command(args: &ConnectionArgs, namespace: &str, agent: &str) -> String {
+    let context = args.context.as_deref().map(|name| format!(" --context {}", shell_word(name)));
+    let (context, namespace) = (context.unwrap_or_default(), shell_word(namespace));
+    format!("convoke ask{context} -n {namespace} agent/{}", shell_word(agent))
+}
+
 /// Waits for Ctrl-C.
 async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         // The signal cannot be waited for, so it ends the process as usual.
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_a_printed_command_asks_the_same_agent_of_the_same_cluster() {
+        let args = |context: Option<&str>| ConnectionArgs {
+            namespace: None,
+            context: context.map(ToOwned::to_owned),
+        };
+        assert_eq!(command(&args(None), "team", "a"), "convoke ask -n team agent/a");
+        assert_eq!(
+            command(&args(Some("test; x")), "$team", "a"),
+            "convoke ask --context 'test; x' -n '$team' agent/a"
+        );
     }
 }

@@ -10,7 +10,7 @@ use super::a2a::{Content, Ids, Message, State, Update};
 use super::http::Dial;
 use super::rpc::{Peer, Refused};
 use super::turn::{Approval, Shown, Turn};
-use convoke_core::text::printable;
+use convoke_core::text::{printable, shell_word};
 
 /// How often a task is looked at whose stream has ended.
 const POLL: Duration = Duration::from_secs(1);
@@ -141,7 +141,10 @@ impl<D: Dial> Talk<'_, D> {
         if !self.input.is_terminal {
             return Ok(None);
         }
-        self.screen.lines(&format!("{}approve? [y/N] ", describe(approval)))?;
+        self.screen.lines(&describe(approval))?;
+        // Whatever was typed before the call was shown is no answer to it.
+        self.input.forget()?;
+        self.screen.lines("approve? [y/N] ")?;
         let line = self.input.line().await?.unwrap_or_default();
         Ok(Some(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")))
     }
@@ -226,7 +229,8 @@ pub(super) fn outcome(turn: &Turn, command: &str) -> Result<ExitCode, Failure> {
         "" => what.to_owned(),
         said => format!("{what}: {said}"),
     };
-    let task = turn.ids.task.as_deref().unwrap_or_default();
+    // The agent chose it, and it becomes part of a command that is printed.
+    let task = shell_word(&printable(turn.ids.task.as_deref().unwrap_or_default()));
     Err(match turn.state {
         State::Completed => return Ok(ExitCode::SUCCESS),
         State::Failed => Failure::new(FOUND, said("the agent failed")),
@@ -235,7 +239,11 @@ pub(super) fn outcome(turn: &Turn, command: &str) -> Result<ExitCode, Failure> {
         State::InputRequired => match turn.approval() {
             Some(Approval { server, tool, .. }) => Failure::new(
                 WAITS,
-                format!("the agent waits for an approval to call {server}/{tool}, and there is no terminal to ask on"),
+                format!(
+                    "the agent waits for an approval to call {}/{}, and there is no terminal to ask on",
+                    printable(&server),
+                    printable(&tool),
+                ),
             )
             .hint(format!("decide on a terminal: {command} --task {task}; or refuse it: {command} --task {task} --deny")),
             None => Failure::new(WAITS, said("the agent asks"))

@@ -14,7 +14,8 @@ use http::{HeaderMap, Response};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::super::terminal::tests::{Written, screen};
+use super::super::super::terminal::tests::{PROMPT, Written, input, screen};
+use super::super::a2a::update;
 use super::super::http::Dialled;
 use super::*;
 
@@ -142,7 +143,7 @@ fn talk<'a>(
     is_terminal: bool,
 ) -> (Talk<'a, Loopback>, Written, Written) {
     let (screen, out, err) = screen(is_terminal);
-    let input = Input::of(typed, is_terminal);
+    let input = input(typed, is_terminal);
     let command = "convoke ask -n team agent/a".into();
     let options = Options { quiet: false, deny: false, timeout: Duration::from_secs(20), command };
     (Talk { peer, running, screen, input, options }, out, err)
@@ -298,7 +299,9 @@ async fn d5_a_tool_is_called_only_after_a_yes_to_what_is_shown() {
     ];
     let agent = Agent::new(Some(card("1.0", true)), next);
     let (peer, running) = (agent.peer().await, Running::default());
-    let (mut talk, out, err) = talk(&peer, &running, &["y", ""], true);
+    // Each prompt has its answer; what was typed ahead is none.
+    let typed = ["y", PROMPT, "y", "y", PROMPT, ""];
+    let (mut talk, out, err) = talk(&peer, &running, &typed, true);
     let turn = talk.turn(Some("x".to_owned()), Ids::default()).await.expect("an answer");
     assert_eq!((turn.state, out.text().as_str()), (State::Completed, "done\n"));
     let shown = "The agent asks to call a tool:\n    server: text-tools\n    tool: write\n    arguments: {\n      \"path\": \"/\\u001b[2J\\nx\"\n    }\napprove? [y/N] ";
@@ -349,6 +352,29 @@ async fn d5_without_a_terminal_the_task_waits_and_can_be_decided_later() {
         sent["params"]["message"]["parts"][0]["data"]["approval"],
         json!({"token": "one", "decision": "deny"})
     );
+}
+
+#[test]
+fn d5_a_printed_command_runs_nothing_that_the_agent_chose() {
+    let mut turn = Turn::default();
+    let mut asked = asks("one", "write");
+    asked["statusUpdate"]["taskId"] = json!("x'\n; touch y #");
+    turn.take(update(&asked).expect("an update")).expect("small");
+    let failure = outcome(&turn, "convoke ask -n team agent/a").expect_err("it waits");
+    assert_eq!(
+        failure.hint.as_deref(),
+        Some(
+            r"decide on a terminal: convoke ask -n team agent/a --task 'x'\'' ; touch y #'; or refuse it: convoke ask -n team agent/a --task 'x'\'' ; touch y #' --deny"
+        )
+    );
+    // What a shell makes of it.
+    for text in ["", "t1", "a b", "x; exit 3", "$(exit 3)", "`exit 3`", "it's", "a\\b", "~", "é\n#"]
+    {
+        let script = format!("printf %s {}", shell_word(text));
+        let shell = std::process::Command::new("sh").args(["-c", &script]).output();
+        let shell = shell.expect("a shell");
+        assert_eq!((shell.status.success(), shell.stdout.as_slice()), (true, text.as_bytes()));
+    }
 }
 
 #[tokio::test]
