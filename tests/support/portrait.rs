@@ -35,6 +35,12 @@ pub async fn portrait(client: &Client, namespace: &str) -> Portrait {
     }
     // Every namespace has this one, and it is nobody's.
     objects.retain(|(_, object)| object.metadata.name.as_deref() != Some("kube-root-ca.crt"));
+    let deployed: Vec<_> = objects
+        .iter()
+        .filter(|(kind, _)| *kind == "Deployment")
+        .map(|(_, object)| object.data.to_string())
+        .collect();
+    objects.retain(|(kind, object)| *kind != "ConfigMap" || !is_of_an_older_template(object, &deployed));
     let names: Vec<_> = objects
         .iter()
         .map(|(kind, object)| {
@@ -70,6 +76,13 @@ pub async fn portrait(client: &Client, namespace: &str) -> Portrait {
         portrait.insert(title, value);
     }
     portrait
+}
+
+/// Whether a ConfigMap is kept for pods of an older template alone. How many templates there were on the way depends on the order in
+/// which the changes of one commit arrived: the address of a model, say, before the prompt of an agent.
+fn is_of_an_older_template(config_map: &DynamicObject, deployed: &[String]) -> bool {
+    let name = config_map.metadata.name.as_deref().unwrap_or_default();
+    unhashed(name) != name && !deployed.iter().any(|deployment| deployment.contains(name))
 }
 
 fn features(kind: &str, object: &DynamicObject) -> Value {
