@@ -62,16 +62,24 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
     } else {
         Wanted::Remove
     };
+    let keys = resolved.model_key.keys(agent);
     let deployment = match &resolved.image {
         // The first Deployment waits for its dependencies; one that exists goes on (A3), with the image that it has.
         Some(image) if resolved.deployment_exists || resolved.may_start(agent) => {
             let env = environment(agent, resolved, configuration.hash.as_deref(), defaults);
             let mounted = configuration.config_map.metadata.name.as_deref().unwrap_or_default();
-            Wanted::Bring(deployment(parts(agent, image, env, mounted)))
+            let run = deployment(parts(agent, image, env, mounted));
+            Wanted::Bring(resolved.model_key.mark(run, &keys))
         }
         _ => Wanted::Keep,
     };
-    Children { config_map: Wanted::Bring(configuration.config_map), service, deployment }
+    Children {
+        keys,
+        config_map: Wanted::Bring(configuration.config_map),
+        service,
+        deployment,
+        ..Children::removed()
+    }
 }
 
 /// The Deployment with this image and environment. `mounted` is the ConfigMap with the configuration.

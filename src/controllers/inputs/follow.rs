@@ -97,7 +97,8 @@ impl Inputs {
             metadata.annotations.get_or_insert_default().insert(keys::INPUTS.to_owned(), text);
             *deployment = meta::with_hash(std::mem::take(deployment));
         }
-        let is_unchanged = running.is_some_and(|running| is_made_from_the_same(running, deployment));
+        let is_unchanged =
+            running.is_some_and(|running| is_made_from_the_same(running, deployment));
         let is_held = decision.refuses() && has_pods && !is_unchanged;
         let config_maps = watch_state(&mac_key, Some(&self.config_maps));
         let secrets = watch_state(&mac_key, secrets.as_ref());

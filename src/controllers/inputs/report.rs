@@ -165,8 +165,11 @@ impl Followed {
     /// Changes the conditions of a status.
     pub fn set_conditions(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
         let Self { secrets_watched, inputs, keys, held: _ } = self;
-        let all =
-            [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs), ("KeysWritten", keys)];
+        let all = [
+            ("SecretsWatched", secrets_watched),
+            ("InputsFollowed", inputs),
+            ("KeysWritten", keys),
+        ];
         for (type_, change) in all {
             match change {
                 ConditionChange::Keep => {}

@@ -87,7 +87,8 @@ impl ProxyKeys {
 
     /// A Secret with its digests.
     fn seal(&self, meta: ObjectMeta, data: BTreeMap<&'static str, Hidden<String>>) -> OwnSecret {
-        let values = data.iter().flat_map(|(name, value)| [name.as_bytes(), value.get().as_bytes()]);
+        let values =
+            data.iter().flat_map(|(name, value)| [name.as_bytes(), value.get().as_bytes()]);
         let digest = self.operator.seal(std::iter::once(&b"values"[..]).chain(values));
         let around = json!([meta.labels, meta.owner_references]).to_string();
         let hash = self.operator.seal([&b"secret"[..], around.as_bytes(), digest.as_bytes()]);

@@ -87,12 +87,7 @@ impl Workload for ModelApis {
     }
 
     /// The list of agents is not changed again at once: a moment later it is changed once, for all that came meanwhile.
-    fn debounce(
-        &self,
-        key: &Key,
-        _api: &ModelAPI,
-        mut resolved: Resolved,
-    ) -> Debounced<Resolved> {
+    fn debounce(&self, key: &Key, _api: &ModelAPI, mut resolved: Resolved) -> Debounced<Resolved> {
         let look_again = self.lists.hold(key, &resolved.agents, Instant::now());
         if look_again.is_some() {
             resolved.agents = AgentList::Keep;
