@@ -65,19 +65,6 @@ impl Keys {
     }
 }
 
-/// The variable with the key by which an agent asks its model.
-pub const KEY_VARIABLE: &str = "OPENAI_API_KEY";
-/// The volume with the keys of a model proxy. No definition can name a volume.
-pub const KEYS_VOLUME: &str = "keys";
-/// The volume with the list of agents of a model proxy.
-pub const AGENTS_VOLUME: &str = "agents";
-
-/// The name of the ConfigMap with the list of agents of a model proxy.
-#[must_use]
-pub fn agents_map(model_api: &str) -> String {
-    format!("modelapi-{model_api}-agents")
-}
-
 /// All children of one object, in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Children {

@@ -9,9 +9,9 @@ use super::resolve::{Resolved, Server};
 use crate::api::Agent;
 use crate::api::agent::{AgentConfig, AgenticLoop, Memory, MemoryType, Reload, Telemetry};
 use crate::api::common::{self, HeaderFrom, KeyRef};
-use crate::controllers::children::KEY_VARIABLE;
 use crate::controllers::defaults::Defaults;
-use crate::controllers::model_api::keys::{AGENT_KEY, agent_secret_name};
+use crate::controllers::model_api::keys::AGENT_KEY;
+use crate::controllers::names::{KEY_VARIABLE, agent_secret};
 use crate::controllers::workload::pod_template::{from_secret, literal, merge_env};
 
 /// The longest instructions that also go into the environment: a variable may not be longer than 128 KiB.
@@ -90,7 +90,7 @@ fn model(agent: &Agent, resolved: &Resolved) -> Vec<EnvVar> {
 
 /// Where the key is that Convoke makes for an agent.
 fn model_key(agent: &Agent) -> KeyRef {
-    let name = agent_secret_name(agent.metadata.name.as_deref().unwrap_or_default());
+    let name = agent_secret(agent.metadata.name.as_deref().unwrap_or_default());
     KeyRef { name, key: AGENT_KEY.to_owned(), optional: None }
 }
 

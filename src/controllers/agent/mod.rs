@@ -25,7 +25,7 @@ use super::context::Context;
 use super::debounce::Debounce;
 use super::defaults::Defaults;
 use super::discovery::{Question, Topic};
-use super::model_api::keys::agent_secret_name;
+use super::names;
 use super::workload::outcome::Applied;
 use super::workload::validate::Invalid;
 use super::workload::{Debounced, Workload};
@@ -69,7 +69,7 @@ impl Workload for Agents {
     }
 
     fn secret_name(name: &str) -> Option<String> {
-        Some(agent_secret_name(name))
+        Some(names::agent_secret(name))
     }
 
     fn listen(context: &Context, queue: &Arc<Queue>) {

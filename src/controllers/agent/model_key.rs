@@ -11,7 +11,8 @@ use crate::api::{Agent, Kind, ModelAPI};
 use crate::cluster::store::Key;
 use crate::controllers::children::{Keys, live_deployment};
 use crate::controllers::context::Context;
-use crate::controllers::model_api::keys::{ProxyKeys, agent_secret_name, mark, marked};
+use crate::controllers::model_api::keys::{ProxyKeys, mark, marked};
+use crate::controllers::names::agent_secret;
 
 use super::desired::child_name;
 
@@ -90,7 +91,7 @@ impl ModelKey {
     /// The Secret with the key.
     #[must_use]
     pub fn keys(&self, agent: &Agent) -> Keys {
-        let secret = || agent_secret_name(agent.metadata.name.as_deref().unwrap_or_default());
+        let secret = || agent_secret(agent.metadata.name.as_deref().unwrap_or_default());
         match self {
             Self::None => Keys::None,
             Self::Kept { .. } => Keys::Keep(Some(secret())),

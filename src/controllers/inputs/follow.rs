@@ -155,7 +155,9 @@ impl Inputs {
             };
             let mut state = watched_state(view, watch, reference, used);
             let is_new = !live.0.contains_key(reference);
-            if state == InputState::MissingOrUnlabelled {
+            if reference.is_made() && !matches!(state, InputState::Digest(_)) {
+                state = self.made(view.namespace, reference, used, &mut questions).await;
+            } else if state == InputState::MissingOrUnlabelled {
                 state = self.unwatched(view.namespace, reference, used, &mut questions).await;
             } else if state == InputState::Unknown && !is_forbidden(watch) {
                 // The watch does not work, or there is no key for digests: the label can be asked for all the same.

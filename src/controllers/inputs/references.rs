@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, KeyToPath, PodTemplateSpec};
 
-use crate::controllers::children::{AGENTS_VOLUME, KEY_VARIABLE, KEYS_VOLUME};
+use crate::controllers::names::{AGENTS_VOLUME, KEY_VARIABLE, KEYS_VOLUME, is_key_secret};
 
 /// The kind of an object that pods read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,12 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
+    /// Whether it may be a Secret with keys that Convoke has made.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.source == Source::Secret && is_key_secret(&self.name)
+    }
+
     /// Whether an object can have this name. If not, the object does not exist, and the name must not appear in a URL or a
     /// command, because the author of a definition chooses it freely.
     #[must_use]

@@ -51,6 +51,29 @@ impl Inputs {
         }
     }
 
+    /// The state of a Secret that has the name of one with keys that Convoke makes. Those are never labelled. Whoever may not look is
+    /// not taken to be allowed: a definition must not read the keys of others.
+    pub(super) async fn made(
+        &self,
+        namespace: &str,
+        reference: &Reference,
+        used: &Use,
+        questions: &mut Questions,
+    ) -> InputState {
+        let Some(left) = questions.left.checked_sub(1) else {
+            return InputState::MissingOrUnlabelled;
+        };
+        questions.left = left;
+        let asked = self.metadata(namespace, reference);
+        match tokio::time::timeout_at(questions.until, asked).await {
+            Ok(Ok(None)) if used.required => InputState::Missing,
+            Ok(Ok(None)) => InputState::OptionalMissing,
+            Ok(Ok(Some(metadata))) if is_allowed(&metadata) => InputState::Unknown,
+            Ok(Ok(Some(_))) => InputState::Unlabelled,
+            Ok(Err(_)) | Err(_) => InputState::MissingOrUnlabelled,
+        }
+    }
+
     /// The metadata of an object, if it exists. Its data is not read.
     pub(super) async fn metadata(
         &self,

@@ -11,16 +11,15 @@ use k8s_openapi::api::core::v1::{
 use serde_json::json;
 
 use super::Resolved;
-use super::keys::{mark, secret_name};
+use super::keys::mark;
 use super::list::{self, AgentList};
 use crate::api::common::HeaderFrom;
 use crate::api::model_api::{ConfigYaml, HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
 use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
-use crate::controllers::children::{
-    AGENTS_VOLUME, Children, KEYS_VOLUME, Keys, Wanted, agents_map,
-};
+use crate::controllers::children::{Children, Keys, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::names::{AGENTS_VOLUME, KEYS_VOLUME, agents_map, proxy_secret};
 use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, literal,
     merge_unreserved_env, mount, port, resources, scratch, service, source,
@@ -130,7 +129,7 @@ fn with_keys(api: &ModelAPI, resolved: &Resolved, run: Deployment) -> (Keys, Dep
             (Keys::Bring(Box::new(secret)), run)
         }
         Some(Err(why)) => {
-            let secret = secret_name(api.metadata.name.as_deref().unwrap_or_default());
+            let secret = proxy_secret(api.metadata.name.as_deref().unwrap_or_default());
             (Keys::Unknown { secret, why: why.clone() }, run)
         }
         None => (Keys::None, run),
@@ -260,7 +259,7 @@ fn proxy_parts(
     let keys = Volume {
         name: KEYS_VOLUME.into(),
         secret: Some(SecretVolumeSource {
-            secret_name: Some(secret_name(name)),
+            secret_name: Some(proxy_secret(name)),
             default_mode: Some(KEYS_MODE),
             ..SecretVolumeSource::default()
         }),

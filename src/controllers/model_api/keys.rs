@@ -17,24 +17,13 @@ use crate::cluster::children::secrets::OwnSecret;
 use crate::cluster::hidden::Hidden;
 use crate::cluster::meta;
 use crate::controllers::inputs::digest::{MacKey, hex};
+use crate::controllers::names;
 
 /// The key of an agent's Secret.
 pub const AGENT_KEY: &str = "key";
 /// The files of a proxy's Secret.
 const MASTER_KEY: &str = "master-key";
 const SIGNING_KEY: &str = "signing-key";
-
-/// The name of the Secret of a proxy.
-#[must_use]
-pub fn secret_name(model_api: &str) -> String {
-    format!("modelapi-{model_api}-keys")
-}
-
-/// The name of the Secret of an agent.
-#[must_use]
-pub fn agent_secret_name(agent: &str) -> String {
-    format!("agent-{agent}-model-key")
-}
 
 /// The keys of one proxy.
 #[derive(Debug, Clone)]
@@ -68,7 +57,7 @@ impl ProxyKeys {
     /// The Secret that the proxy's pods mount.
     #[must_use]
     pub fn secret(&self, api: &ModelAPI) -> OwnSecret {
-        let name = secret_name(api.metadata.name.as_deref().unwrap_or_default());
+        let name = names::proxy_secret(api.metadata.name.as_deref().unwrap_or_default());
         let data = BTreeMap::from([
             (MASTER_KEY, self.master.clone()),
             (SIGNING_KEY, self.signing.clone()),
@@ -79,7 +68,7 @@ impl ProxyKeys {
     /// The Secret with the key of an agent. `issued` is in Unix seconds.
     #[must_use]
     pub fn agent_secret(&self, agent: &Agent, issued: i64) -> OwnSecret {
-        let name = agent_secret_name(agent.metadata.name.as_deref().unwrap_or_default());
+        let name = names::agent_secret(agent.metadata.name.as_deref().unwrap_or_default());
         let key = agent_key(self.signing.get(), identity(&agent.metadata), issued);
         let data = BTreeMap::from([(AGENT_KEY, key)]);
         self.seal(meta::child_meta(agent, Kind::Agent, name), data)

@@ -20,8 +20,8 @@ use crate::cluster::children::{Child, ChildStores};
 use crate::cluster::live::{Managed, SpecHash, Stores, hash_json};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::cluster::{conditions, meta};
-use crate::controllers::children::agents_map;
 use crate::controllers::debounce::DEBOUNCE_TIME;
+use crate::controllers::names::agents_map;
 use crate::runtime::queue::Queue;
 
 /// The file.

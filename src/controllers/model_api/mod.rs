@@ -17,6 +17,7 @@ use super::context::Context;
 use super::defaults::Defaults;
 use super::discovery::reachable::REACHABLE;
 use super::discovery::{Question, Told, Topic};
+use super::names;
 use super::workload::outcome::Applied;
 use super::workload::serving::{Place, Serving, judge};
 use super::workload::{Debounced, Workload};
@@ -61,7 +62,7 @@ impl Workload for ModelApis {
     }
 
     fn secret_name(name: &str) -> Option<String> {
-        Some(keys::secret_name(name))
+        Some(names::proxy_secret(name))
     }
 
     fn listen(context: &Context, queue: &Arc<Queue>) {

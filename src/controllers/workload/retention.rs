@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use crate::cluster::client::CallError;
 use crate::cluster::readiness::{Health, Observed};
 use crate::cluster::store::Key;
-use crate::controllers::children::{Children, Keys, Owner, Wanted, agents_map};
+use crate::controllers::children::{Children, Keys, Owner, Wanted};
 use crate::controllers::context::Context;
+use crate::controllers::names::agents_map;
 
 /// ConfigMaps that stay beside the current one while a rollout is under way. Pods of several earlier revisions may run (a
 /// Deployment keeps three), and a pod that is moved to another node mounts its ConfigMap again.
