@@ -156,7 +156,7 @@ impl Inputs {
             let mut state = watched_state(view, watch, reference, used);
             let is_new = !live.0.contains_key(reference);
             if reference.is_made() && !matches!(state, InputState::Digest(_)) {
-                state = self.made(view.namespace, reference, used, &mut questions).await;
+                state = self.made(view.namespace, reference, &mut questions).await;
             } else if state == InputState::MissingOrUnlabelled {
                 state = self.unwatched(view.namespace, reference, used, &mut questions).await;
             } else if state == InputState::Unknown && !is_forbidden(watch) {

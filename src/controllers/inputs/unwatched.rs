@@ -51,13 +51,12 @@ impl Inputs {
         }
     }
 
-    /// The state of a Secret that has the name of one with keys that Convoke makes. Those are never labelled. Whoever may not look is
-    /// not taken to be allowed: a definition must not read the keys of others.
+    /// The state of a Secret that has the name of one with keys that Convoke makes. Those are never labelled, and one that is missing
+    /// may be made at any time. So only one that is seen to be labelled is allowed: no definition reads the keys of others.
     pub(super) async fn made(
         &self,
         namespace: &str,
         reference: &Reference,
-        used: &Use,
         questions: &mut Questions,
     ) -> InputState {
         let Some(left) = questions.left.checked_sub(1) else {
@@ -66,11 +65,9 @@ impl Inputs {
         questions.left = left;
         let asked = self.metadata(namespace, reference);
         match tokio::time::timeout_at(questions.until, asked).await {
-            Ok(Ok(None)) if used.required => InputState::Missing,
-            Ok(Ok(None)) => InputState::OptionalMissing,
             Ok(Ok(Some(metadata))) if is_allowed(&metadata) => InputState::Unknown,
             Ok(Ok(Some(_))) => InputState::Unlabelled,
-            Ok(Err(_)) | Err(_) => InputState::MissingOrUnlabelled,
+            Ok(Ok(None) | Err(_)) | Err(_) => InputState::MissingOrUnlabelled,
         }
     }
 
