@@ -14,9 +14,14 @@ use super::{Proxied, granted};
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/policies.yaml");
 const SHIPPED: &str = "system:serviceaccount:convoke-system:convoke";
 
-/// A Secret with this name, controlled by an object of this kind and name.
+/// A Secret with this name, controlled by an object of this kind and name. Without that object it is soon deleted.
 fn secret(name: &str, owner: (&str, &str)) -> Secret {
-    let owner = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": owner.0, "name": owner.1, "uid": "u", "controller": true});
+    controlled(name, owner, "u")
+}
+
+/// The same, by the object with this UID.
+fn controlled(name: &str, (kind, of): (&str, &str), uid: &str) -> Secret {
+    let owner = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "name": of, "uid": uid, "controller": true});
     let object = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "ownerReferences": [owner]}, "stringData": {"key": "k"}});
     serde_json::from_value(object).expect("a Secret")
@@ -51,7 +56,8 @@ async fn m5_the_operator_may_write_its_own_secrets_and_no_others() {
     let namespace = cluster.namespace("team").await;
     let binding = ["create", "rolebinding", "convoke-keys", "--clusterrole=convoke-keys"];
     let account = format!("--serviceaccount={home}:convoke");
-    cluster.kubectl(&[&["-n", &namespace][..], &binding, &[&account]].concat());
+    let here = ["-n", namespace.as_str()];
+    cluster.kubectl(&[&here[..], &binding[..], &[account.as_str()][..]].concat());
     // Who installs Convoke in another namespace names its account there.
     let policies = std::fs::read_to_string(POLICIES).expect("policies");
     assert_eq!(policies.matches(SHIPPED).count(), 1);
@@ -97,8 +103,13 @@ async fn m5_the_operator_may_write_its_own_secrets_and_no_others() {
     assert!(said.contains("gives no Secret the label"), "{said}");
 
     // What is there: its own one may be changed and deleted, somebody else's not, also not by giving it an owner.
-    for made in [&own, &secret("agent-c-model-key", ("Agent", "other")), &foreign] {
-        admin.0.create(&PostParams::default(), made).await.expect("create");
+    let agent = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "metadata": {"name": "a", "namespace": namespace}, "spec": {"modelAPI": {"name": "m"}}});
+    cluster.apply(&agent);
+    let get = ["get", "agents.convoke.dev", "a", "-o", "jsonpath={.metadata.uid}"];
+    let uid = cluster.kubectl(&[&here[..], &get[..]].concat());
+    for name in ["agent-a-model-key", "agent-c-model-key", "database"] {
+        let made = controlled(name, ("Agent", "a"), &uid);
+        admin.0.create(&PostParams::default(), &made).await.expect("create");
     }
     let change = json!({"stringData": {"key": "new"}});
     assert_eq!(operator.patch("agent-a-model-key", change.clone()).await, Ok(()));
