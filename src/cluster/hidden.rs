@@ -12,11 +12,13 @@ pub struct Hidden<T>(T);
 
 impl<T> Hidden<T> {
     /// Hides a value.
+    #[must_use]
     pub const fn new(value: T) -> Self {
         Self(value)
     }
 
     /// The value.
+    #[must_use]
     pub const fn get(&self) -> &T {
         &self.0
     }

@@ -189,8 +189,8 @@ pub struct BroughtChildren {
     pub wrote: Wrote,
 }
 
-/// Brings all children where they should be, but for the keys, which are brought before. The Deployment stays as it is while another object has the name of a child before
-/// it.
+/// Brings all children where they should be, but for the keys, which are brought before. The Deployment stays as it is while
+/// another object has the name of a child before it.
 ///
 /// # Errors
 /// The first write that fails.

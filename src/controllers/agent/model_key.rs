@@ -6,15 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use parking_lot::Mutex;
 
+use super::desired::child_name;
 use crate::api::model_api::ModelMode;
-use crate::api::{Agent, Kind, ModelAPI};
+use crate::api::{Agent, Kind};
 use crate::cluster::store::Key;
 use crate::controllers::children::{Keys, live_deployment};
 use crate::controllers::context::Context;
 use crate::controllers::model_api::keys::{ProxyKeys, mark, marked};
 use crate::controllers::names::agent_secret;
-
-use super::desired::child_name;
 
 /// How long a key that no Deployment tells of yet counts as just issued, in seconds. A proxy takes a key that is not on its list for
 /// ten minutes.
@@ -45,7 +44,7 @@ pub enum ModelKey {
 }
 
 impl ModelKey {
-    /// The key of an agent whose ModelAPI is `api`. A ModelAPI that is away says nothing of its mode.
+    /// The key of an agent, by the mode of its ModelAPI. One that is away says nothing of its mode.
     #[must_use]
     pub fn of(agent: &Agent, context: &Context) -> Self {
         let key = Key::of(&agent.metadata);

@@ -219,6 +219,7 @@ fn watch_state(key: &KeyState, watch: Option<&Arc<InputWatch>>) -> WatchState {
 }
 
 /// Whether two Deployments were made from the same: by the hashes of all that Convoke wants of them.
+#[must_use]
 pub fn is_made_from_the_same(one: &Deployment, other: &Deployment) -> bool {
     let hash = |deployment: &Deployment| {
         deployment.metadata.annotations.as_ref()?.get(keys::CHILD_HASH).cloned()
