@@ -57,7 +57,8 @@ impl Inputs {
         children: &mut Children,
     ) -> Followed {
         let own_map = children.config_map.get().and_then(|map| map.metadata.name.clone());
-        let own_secret = children.keys.secret().map(str::to_owned);
+        // The variable of an agent only: a model proxy reads its keys as files.
+        let own_key = children.keys.secret().filter(|_| kind == Kind::Agent).map(str::to_owned);
         let deployment = match &mut children.deployment {
             Wanted::Bring(deployment) => deployment,
             // The pods go on with what they read.
@@ -68,7 +69,7 @@ impl Inputs {
             }
         };
         let Some(spec) = &mut deployment.spec else { return Followed::unchanged() };
-        let own = Own { config_map: own_map.as_deref(), secret: own_secret.as_deref() };
+        let own = Own { config_map: own_map.as_deref(), agent_key: own_key.as_deref() };
         let references = References::of(&spec.template, own);
         // Before the stores are read, so that a change in between wakes the object again.
         self.remember(kind, key, references.clone());

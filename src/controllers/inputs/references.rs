@@ -95,15 +95,15 @@ impl Use {
 pub struct Own<'a> {
     /// The ConfigMap with the configuration.
     pub config_map: Option<&'a str>,
-    /// The Secret with keys.
-    pub secret: Option<&'a str>,
+    /// The Secret with the key of an agent.
+    pub agent_key: Option<&'a str>,
 }
 
 impl Own<'_> {
     /// Whether a variable is the one with the key of the pods.
     fn has_key(self, variable: &EnvVar) -> bool {
         let from = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref());
-        let is_own = from.is_some_and(|from| Some(from.name.as_str()) == self.secret);
+        let is_own = from.is_some_and(|from| Some(from.name.as_str()) == self.agent_key);
         variable.name == KEY_VARIABLE && is_own
     }
 }

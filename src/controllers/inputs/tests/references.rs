@@ -52,7 +52,7 @@ fn a5_every_way_to_read_an_object_counts_and_ours_does_not() {
         "Secret tls: all required",
         "Secret token: all required",
     ];
-    let own = Own { config_map: Some("agent-a-12345678"), secret: None };
+    let own = Own { config_map: Some("agent-a-12345678"), agent_key: None };
     assert_eq!(shown(template, own), expected);
     assert!(shown(json!({"spec": {"containers": []}}), Own::default()).is_empty());
 }
@@ -61,7 +61,7 @@ fn a5_every_way_to_read_an_object_counts_and_ours_does_not() {
 fn m5_a13_a_key_that_convoke_made_counts_wherever_a_definition_names_it() {
     let key = |variable: &str, secret: &str| json!({"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": "key"}}});
     let with = |variables: serde_json::Value| json!({"spec": {"containers": [{"name": "c", "env": variables}]}});
-    let own = Own { config_map: None, secret: Some("agent-a-model-key") };
+    let own = Own { config_map: None, agent_key: Some("agent-a-model-key") };
     let made = key(KEY_VARIABLE, "agent-a-model-key");
     assert!(shown(with(json!([made])), own).is_empty(), "as Convoke puts it");
     let read = ["Secret agent-a-model-key:key required"];
@@ -73,10 +73,13 @@ fn m5_a13_a_key_that_convoke_made_counts_wherever_a_definition_names_it() {
     // The volumes of a model proxy, and the same Secret as the provider's key.
     let volumes = json!([{"name": KEYS_VOLUME, "secret": {"secretName": "modelapi-m-keys"}},
         {"name": AGENTS_VOLUME, "configMap": {"name": "modelapi-m-agents"}}]);
-    let own = Own { config_map: None, secret: Some("modelapi-m-keys") };
     let mut proxy = with(json!([]));
     proxy["spec"]["volumes"] = volumes;
-    assert!(shown(proxy.clone(), own).is_empty());
-    proxy["spec"]["containers"][0]["env"] = json!([key("PROXY_API_KEY", "modelapi-m-keys")]);
-    assert_eq!(shown(proxy, own), ["Secret modelapi-m-keys:key required"]);
+    assert!(shown(proxy.clone(), Own::default()).is_empty());
+    // LiteLLM sends both of these to the provider.
+    for variable in ["PROXY_API_KEY", KEY_VARIABLE] {
+        proxy["spec"]["containers"][0]["env"] = json!([key(variable, "modelapi-m-keys")]);
+        let read = shown(proxy.clone(), Own::default());
+        assert_eq!(read, ["Secret modelapi-m-keys:key required"], "{variable}");
+    }
 }
