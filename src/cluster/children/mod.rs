@@ -82,7 +82,7 @@ enum Content {
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// Texts at the places [`OWNER_KIND`] to [`ISSUED`]. A missing one is empty.
+    /// Texts at the places [`OWNER_KIND`] to [`KEY_DIGEST`]. A missing one is empty.
     about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
@@ -95,15 +95,16 @@ pub struct Child<K> {
 }
 
 /// Places in [`Child::about`]: the controlling owner's kind, name and UID, the label [`keys::OWNER_KIND`], the
-/// annotations [`keys::CHILD_HASH`] and [`keys::KEY_ISSUED`].
+/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`] and [`keys::KEY_DIGEST`].
 const OWNER_KIND: usize = 0;
 const OWNER_NAME: usize = 1;
 const OWNER_UID: usize = 2;
 const LABEL: usize = 3;
 const HASH: usize = 4;
 const ISSUED: usize = 5;
+const KEY_DIGEST: usize = 6;
 
-/// Bytes of the longest text that may be one of our hashes, or a time.
+/// Bytes of the longest text that may be one of our hashes or digests, or a time.
 const MAX_HASH_BYTES: usize = 64;
 /// The latest time at which a key may be issued, in Unix seconds. Later ones have more digits than a key may have.
 const LAST_ISSUED: i64 = 999_999_999_999;
@@ -146,6 +147,12 @@ impl<K: ChildKind> Child<K> {
     #[must_use]
     pub fn issued(&self) -> Option<i64> {
         self.about(ISSUED)?.parse().ok().filter(|issued| (1..=LAST_ISSUED).contains(issued))
+    }
+
+    /// The digest of the keys that the pods read: the annotation [`keys::KEY_DIGEST`].
+    #[must_use]
+    pub fn key_digest(&self) -> Option<&str> {
+        self.about(KEY_DIGEST)
     }
 
     /// Whether an earlier owner of the same kind and name has left this child. A name belongs to one object at a time, so the
@@ -199,7 +206,8 @@ impl<K: ChildKind> Child<K> {
             map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
-        let [hash, issued] = [keys::CHILD_HASH, keys::KEY_ISSUED].map(|name| {
+        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST];
+        let [hash, issued, key_digest] = names.map(|name| {
             let mut short = text(&meta.annotations, name);
             if short.len() > MAX_HASH_BYTES {
                 short.clear();
@@ -207,7 +215,7 @@ impl<K: ChildKind> Child<K> {
             short
         });
         Self {
-            about: Texts::of([kind, name, uid, &label, &hash, &issued]),
+            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             is_as_wanted: AtomicBool::new(false),

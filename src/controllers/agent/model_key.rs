@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 use super::desired::child_name;
 use crate::api::model_api::ModelMode;
 use crate::api::{Agent, Kind};
+use crate::cluster::children::Child;
 use crate::cluster::store::Key;
-use crate::controllers::children::{Keys, live_deployment};
+use crate::controllers::children::Keys;
 use crate::controllers::context::Context;
-use crate::controllers::model_api::keys::{ProxyKeys, mark, marked};
+use crate::controllers::model_api::keys::{ProxyKeys, mark};
 use crate::controllers::names::agent_secret;
 
 /// How long a key that no Deployment tells of yet counts as just issued, in seconds. A proxy takes a key that is not on its list for
@@ -36,7 +37,7 @@ pub enum ModelKey {
     Made {
         /// The proxy's keys.
         proxy: Arc<ProxyKeys>,
-        /// When it was issued, as the live Deployment says; 0 when none does.
+        /// When it was issued, if the live Deployment says so; 0 when the key is to be issued.
         issued: i64,
     },
     /// The ModelAPI is a proxy, but no key can be made, for this reason.
@@ -55,30 +56,34 @@ impl ModelKey {
         let uid = agent.metadata.uid.as_deref().unwrap_or_default();
         let live = children.deployments.get(&deployment);
         let live = live.filter(|entry| entry.value.owner_uid() == Some(uid));
-        let issued = live.and_then(|entry| entry.value.issued());
+        let given = live.as_ref().and_then(|entry| Given::of(&entry.value));
         match api {
             Some(api) if api.spec.mode == ModelMode::Proxy => {
                 let operator = inputs.operator_key(Kind::Agent, &key);
-                Self::made(operator.map(|operator| ProxyKeys::new(operator, &api)), issued)
+                let proxy = operator.map(|operator| ProxyKeys::new(operator, &api));
+                Self::made(agent, proxy, given.as_ref())
             }
             Some(_) => Self::None,
-            None => Self::kept(issued, live_deployment(children, uid, &deployment).as_ref()),
+            None => Self::kept(given),
         }
     }
 
-    fn made(proxy: Result<ProxyKeys, String>, issued: Option<i64>) -> Self {
+    /// The key for a proxy. One that the proxy does not take, because another one has signed it, is issued anew: as it is new,
+    /// the proxy takes it before it is on the list.
+    fn made(agent: &Agent, proxy: Result<ProxyKeys, String>, given: Option<&Given>) -> Self {
         match proxy {
-            Ok(proxy) => Self::Made { proxy: Arc::new(proxy), issued: issued.unwrap_or(0) },
+            Ok(proxy) => {
+                let is_same =
+                    |given: &&Given| proxy.agent_secret(agent, given.issued).digest == given.digest;
+                let issued = given.filter(is_same).map_or(0, |given| given.issued);
+                Self::Made { proxy: Arc::new(proxy), issued }
+            }
             Err(why) => Self::Unknown(why),
         }
     }
 
-    /// The key that the pods of a Deployment were given, if they were.
-    fn kept(issued: Option<i64>, live: Option<&Deployment>) -> Self {
-        match (issued, live.and_then(marked)) {
-            (Some(issued), Some(digest)) => Self::Kept { issued, digest: digest.to_owned() },
-            _ => Self::None,
-        }
+    fn kept(given: Option<Given>) -> Self {
+        given.map_or(Self::None, |Given { issued, digest }| Self::Kept { issued, digest })
     }
 
     /// Whether the pods read a key.
@@ -111,6 +116,19 @@ impl ModelKey {
             }
             _ => deployment,
         }
+    }
+}
+
+/// The key that the pods of a Deployment were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Given {
+    issued: i64,
+    digest: String,
+}
+
+impl Given {
+    fn of(live: &Child<Deployment>) -> Option<Self> {
+        Some(Self { issued: live.issued()?, digest: live.key_digest()?.to_owned() })
     }
 }
 

@@ -97,12 +97,13 @@ fn agent_key(signing: &str, [namespace, name, uid]: [&str; 3], issued: i64) -> H
     Hidden::new(format!("sk-cvk-{name}.{uid}.{issued}.{}", hex(mac.as_ref())))
 }
 
-/// Marks a Deployment with the digest of the keys that its pods read, so that another key replaces them, and with the time at
-/// which an agent's key was issued.
+/// Marks a Deployment and its pods with the digest of the keys that the pods read, so that other keys replace the pods, and with the
+/// time at which an agent's key was issued.
 #[must_use]
 pub fn mark(mut deployment: Deployment, digest: &str, issued: Option<i64>) -> Deployment {
+    let annotations = deployment.metadata.annotations.get_or_insert_default();
+    annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
     if let Some(issued) = issued {
-        let annotations = deployment.metadata.annotations.get_or_insert_default();
         annotations.insert(keys::KEY_ISSUED.to_owned(), issued.to_string());
     }
     if let Some(spec) = &mut deployment.spec {
@@ -111,13 +112,6 @@ pub fn mark(mut deployment: Deployment, digest: &str, issued: Option<i64>) -> De
         annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
     }
     meta::with_hash(deployment)
-}
-
-/// The digest with which the pods of a Deployment are marked.
-#[must_use]
-pub fn marked(deployment: &Deployment) -> Option<&str> {
-    let pods = deployment.spec.as_ref()?.template.metadata.as_ref()?;
-    pods.annotations.as_ref()?.get(keys::KEY_DIGEST).map(String::as_str)
 }
 
 #[cfg(test)]

@@ -6,18 +6,20 @@ use super::super::desired::children;
 use super::super::fixtures::{agent, defaults, ready};
 use super::*;
 use crate::api::keys;
+use crate::cluster::reflector;
 use crate::controllers::children::Wanted;
 use crate::controllers::inputs::digest::MacKey;
 
-fn proxy() -> ProxyKeys {
+/// The keys of the ModelAPI with this UID.
+fn proxy(uid: &str) -> ProxyKeys {
     let api = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "ModelAPI", "spec": {"mode": "Proxy", "proxy": {}},
-        "metadata": {"name": "m", "namespace": "team", "uid": "um"}});
+        "metadata": {"name": "m", "namespace": "team", "uid": uid}});
     let api = serde_json::from_value(api).expect("ModelAPI");
     ProxyKeys::new(Arc::new(MacKey::new(&[7; 32])), &api)
 }
 
 fn made(issued: i64) -> ModelKey {
-    ModelKey::Made { proxy: Arc::new(proxy()), issued }
+    ModelKey::Made { proxy: Arc::new(proxy("um")), issued }
 }
 
 /// The Secret and the Deployment of an agent with this key.
@@ -47,31 +49,56 @@ fn m5_a2_an_agent_of_a_proxy_has_its_own_key_by_reference() {
     let Keys::Bring(secret) = keys else { panic!("a Secret") };
     assert_eq!(key_of(&deployment), json!({"name": "agent-a-model-key", "key": "key"}));
     assert_eq!(secret.name(), "agent-a-model-key");
-    assert_eq!(marked(&deployment), Some(secret.digest.as_str()));
-    let annotations = deployment.metadata.annotations.clone().expect("some");
-    assert_eq!(annotations[keys::KEY_ISSUED], "100");
+    let marks = |deployment: &Deployment| {
+        let meta = serde_json::to_value(deployment).expect("JSON")["metadata"].clone();
+        let mark = |name: &str| meta["annotations"][name].as_str().map(str::to_owned);
+        [mark(keys::KEY_ISSUED), mark(keys::KEY_DIGEST)]
+    };
+    assert_eq!(marks(&deployment), [Some("100".into()), Some(secret.digest.clone())]);
     let text = serde_json::to_string(&deployment).expect("JSON");
     assert!(!text.contains("sk-cvk-"), "only by reference");
     // Without a proxy it is the key of the definition.
     let (keys, deployment) = of(ModelKey::None);
     assert_eq!(key_of(&deployment), json!({"name": "own", "key": "k"}));
-    assert!(keys == Keys::None && marked(&deployment).is_none());
+    assert_eq!((keys, marks(&deployment)), (Keys::None, [None, None]));
 }
 
 #[test]
 fn m5_a3_while_the_model_is_away_the_pods_keep_their_key() {
     let (_, before) = of(made(100));
-    let kept = ModelKey::kept(Some(100), Some(&before));
-    assert_eq!(ModelKey::kept(None, Some(&before)), ModelKey::None);
-    assert_eq!(ModelKey::kept(None, None), ModelKey::None);
-    let (keys, deployment) = of(kept);
+    let given = given(&before);
+    assert_eq!(ModelKey::kept(None), ModelKey::None);
+    let (keys, deployment) = of(ModelKey::kept(given));
     assert_eq!(keys, Keys::Keep(Some("agent-a-model-key".into())));
     assert_eq!(deployment, before, "no pod is replaced");
 }
 
+/// What a store tells of the key of a Deployment.
+fn given(deployment: &Deployment) -> Option<Given> {
+    let (_, entry) = reflector::entry::<Child<Deployment>>(deployment.clone());
+    Given::of(&entry.value)
+}
+
+#[test]
+fn m5_a_key_that_another_proxy_has_signed_is_issued_anew() {
+    let agent = agent("a", json!({"modelAPI": {"name": "m"}}));
+    let (_, before) = of(made(100));
+    let issued = |proxy: ProxyKeys, given: Option<&Given>| {
+        let ModelKey::Made { issued, .. } = ModelKey::made(&agent, Ok(proxy), given) else {
+            panic!("it was made")
+        };
+        issued
+    };
+    let given = given(&before);
+    assert_eq!(issued(proxy("um"), given.as_ref()), 100);
+    assert_eq!(issued(proxy("other"), given.as_ref()), 0);
+    assert_eq!(issued(proxy("um"), None), 0);
+}
+
 #[test]
 fn m5_without_the_operators_key_no_key_is_made() {
-    let unknown = ModelKey::made(Err("no Secret".into()), Some(100));
+    let agent = agent("a", json!({"modelAPI": {"name": "m"}}));
+    let unknown = ModelKey::made(&agent, Err("no Secret".into()), None);
     let (keys, _) = of(unknown);
     let expected = Keys::Unknown { secret: "agent-a-model-key".into(), why: "no Secret".into() };
     assert_eq!(keys, expected);

@@ -187,7 +187,7 @@ fn m2_the_pull_ends_well_however_the_server_ends_and_fails_with_the_pull() {
 
 #[test]
 fn m5_a_proxy_mounts_its_keys_and_its_list_and_stays_admitted() {
-    use super::super::keys::{ProxyKeys, marked};
+    use super::super::keys::ProxyKeys;
     use crate::controllers::inputs::digest::MacKey;
 
     let api = api(json!({"mode": "Proxy", "proxy": {"configYaml": {"inline": "model_list: []"}}}));
@@ -199,7 +199,8 @@ fn m5_a_proxy_mounts_its_keys_and_its_list_and_stays_admitted() {
     let run = children.deployment.get().expect("a Deployment");
     assert_restricted(run);
     let Keys::Bring(secret) = &children.keys else { panic!("a Secret") };
-    assert_eq!(marked(run), Some(secret.digest.as_str()));
+    let pods = serde_json::to_value(run).expect("JSON")["spec"]["template"]["metadata"].clone();
+    assert_eq!(pods["annotations"]["convoke.dev/key-digest"], json!(secret.digest));
     let pod = serde_json::to_value(run).expect("JSON")["spec"]["template"]["spec"].clone();
     let volume = |name: &str| {
         let volumes = pod["volumes"].as_array().expect("volumes");

@@ -116,14 +116,15 @@ fn m5_a_deployment_is_marked_and_another_key_changes_what_it_is_made_from() {
         volumes: Vec::new(),
     };
     let plain = deployment(parts());
-    assert_eq!(marked(&plain), None);
     let one = mark(deployment(parts()), "d1", Some(100));
-    assert_eq!(marked(&one), Some("d1"));
-    let hash = |deployment: &Deployment| {
-        deployment.metadata.annotations.as_ref().expect("some")[keys::CHILD_HASH].clone()
-    };
-    let annotations = one.metadata.annotations.clone().expect("some");
-    assert_eq!(annotations[keys::KEY_ISSUED], "100");
+    let annotation = |meta: &ObjectMeta, name: &str| meta.annotations.as_ref()?.get(name).cloned();
+    let hash = |deployment: &Deployment| annotation(&deployment.metadata, keys::CHILD_HASH);
+    let pods = one.spec.as_ref().and_then(|spec| spec.template.metadata.clone()).expect("pods");
+    for meta in [&one.metadata, &pods] {
+        assert_eq!(annotation(meta, keys::KEY_DIGEST).as_deref(), Some("d1"));
+    }
+    assert_eq!(annotation(&one.metadata, keys::KEY_ISSUED).as_deref(), Some("100"));
+    assert_eq!(annotation(&pods, keys::KEY_ISSUED), None, "a time alone replaces no pods");
     let two = mark(deployment(parts()), "d2", Some(100));
     assert!(hash(&plain) != hash(&one) && hash(&one) != hash(&two));
     assert_eq!(hash(&one), hash(&mark(one.clone(), "d1", Some(100))), "marked once more");
