@@ -14,6 +14,13 @@ use super::{Proxied, granted};
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/policies.yaml");
 const SHIPPED: &str = "system:serviceaccount:convoke-system:convoke";
 
+/// The shipped policies for an operator in another namespace, as who installs it there changes them.
+pub fn policies_for(namespace: &str) -> String {
+    let policies = std::fs::read_to_string(POLICIES).expect("policies");
+    assert_eq!(policies.matches(SHIPPED).count(), 1);
+    policies.replace(SHIPPED, &operator_user(namespace))
+}
+
 /// A Secret with this name, controlled by an object of this kind and name. Without that object it is soon deleted.
 fn secret(name: &str, owner: (&str, &str)) -> Secret {
     controlled(name, owner, "u")
@@ -58,10 +65,7 @@ async fn m5_the_operator_may_write_its_own_secrets_and_no_others() {
     let account = format!("--serviceaccount={home}:convoke");
     let here = ["-n", namespace.as_str()];
     cluster.kubectl(&[&here[..], &binding[..], &[account.as_str()][..]].concat());
-    // Who installs Convoke in another namespace names its account there.
-    let policies = std::fs::read_to_string(POLICIES).expect("policies");
-    assert_eq!(policies.matches(SHIPPED).count(), 1);
-    cluster.apply_text(&policies.replace(SHIPPED, &operator_user(&home)));
+    cluster.apply_text(&policies_for(&home));
 
     let of = |client: Client| Account(Api::namespaced(client, &namespace));
     let operator = of(cluster.client_of(&kubeconfig).await);
