@@ -48,6 +48,13 @@ class Keys(unittest.TestCase):
         caller = self.ring.caller(key(*arguments, **more))
         return caller and caller.agent
 
+    def test_the_operator_makes_the_same_key(self):
+        # The operator's tests (src/controllers/model_api/tests/keys.rs) check the same one.
+        mac = "b03a6c15d3305bbf50209329cb6b0ede0d51f5255ae1dafa4987f93f59789068"
+        made = f"sk-cvk-writer.{UID}.1800000000.{mac}"
+        self.list(("writer", UID, 1_800_000_000))
+        self.assertEqual(self.ring.caller(made), keys.Caller("writer"))
+
     def test_a_listed_key_is_good_at_any_age(self):
         self.assertEqual(self.good("writer", UID, NOW - 86400), "writer")
         self.now += 10 * 365 * 86400

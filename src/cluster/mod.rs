@@ -15,6 +15,7 @@ pub mod client;
 pub mod events;
 #[cfg(test)]
 pub(crate) mod fake;
+pub mod hidden;
 pub mod identity;
 pub mod meta;
 pub mod own_user;

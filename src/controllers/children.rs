@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 
 use crate::api::Kind;
+use crate::cluster::children::secrets::OwnSecret;
 use crate::cluster::children::{Brought, Child, ChildKind, ChildStores, ChildWriter, Wrote};
 use crate::cluster::client::CallError;
 use crate::cluster::store::{Entry, Key, Store};
@@ -33,11 +34,46 @@ impl<K> Wanted<K> {
     }
 }
 
+/// The Secret with keys that Convoke makes for the pods of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Keys {
+    /// The pods need none.
+    None,
+    /// It stays as it is. This is its name, if the pods read it.
+    Keep(Option<String>),
+    /// It is to be like this.
+    Bring(Box<OwnSecret>),
+    /// Nobody can make it now.
+    Unknown {
+        /// Its name.
+        secret: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Keys {
+    /// The name of the Secret that the pods read.
+    #[must_use]
+    pub fn secret(&self) -> Option<&str> {
+        match self {
+            Self::None => None,
+            Self::Keep(name) => name.as_deref(),
+            Self::Bring(secret) => Some(secret.name()),
+            Self::Unknown { secret, .. } => Some(secret),
+        }
+    }
+}
+
 /// All children of one object, in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Children {
+    /// The keys. They are there before the pods that read them.
+    pub keys: Keys,
     /// The configuration. It is there before the pods that mount it.
     pub config_map: Wanted<ConfigMap>,
+    /// The list of agents that a model proxy reads. It is changed in place.
+    pub agents: Wanted<ConfigMap>,
     /// The Service. It is there before the pods: an address may be used before anything answers.
     pub service: Wanted<Service>,
     /// The Deployment. It comes last, because it starts pods.
@@ -48,7 +84,35 @@ impl Children {
     /// All children stay as they are.
     #[must_use]
     pub const fn kept() -> Self {
-        Self { config_map: Wanted::Keep, service: Wanted::Keep, deployment: Wanted::Keep }
+        Self {
+            keys: Keys::Keep(None),
+            config_map: Wanted::Keep,
+            agents: Wanted::Keep,
+            service: Wanted::Keep,
+            deployment: Wanted::Keep,
+        }
+    }
+
+    /// There are to be no children.
+    #[must_use]
+    pub const fn removed() -> Self {
+        Self {
+            keys: Keys::None,
+            config_map: Wanted::Remove,
+            agents: Wanted::Remove,
+            service: Wanted::Remove,
+            deployment: Wanted::Remove,
+        }
+    }
+
+    /// Holds the Deployment: none is made, and none is changed. `runs` says whether there is one.
+    pub fn hold(&mut self, runs: bool) {
+        // The ConfigMap stays, too, so that no newer one replaces the one that running pods have mounted.
+        (self.deployment, self.config_map) = (Wanted::Keep, Wanted::Keep);
+        if runs && matches!(self.service, Wanted::Bring(_)) {
+            // It leads to pods of the earlier spec, which may listen on another port.
+            self.service = Wanted::Keep;
+        }
     }
 }
 
@@ -90,6 +154,13 @@ pub struct NamesTaken {
 }
 
 impl NamesTaken {
+    /// Takes over other names that are taken.
+    pub fn extend(&mut self, other: Self) {
+        let Self { conflicts, leftovers } = other;
+        self.conflicts.extend(conflicts);
+        self.leftovers.extend(leftovers);
+    }
+
     /// Whether no name is taken.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -118,8 +189,8 @@ pub struct BroughtChildren {
     pub wrote: Wrote,
 }
 
-/// Brings all children where they should be. The Deployment stays as it is while another object has the name of a child before
-/// it.
+/// Brings all children where they should be, but for the keys, which are brought before. The Deployment stays as it is while
+/// another object has the name of a child before it.
 ///
 /// # Errors
 /// The first write that fails.
@@ -130,10 +201,13 @@ pub async fn bring(
     children: &Children,
 ) -> Result<BroughtChildren, CallError> {
     // Destructured whole: a new child that is not brought here does not compile.
-    let Children { config_map, service, deployment } = children;
+    let Children { keys: _, config_map, agents, service, deployment } = children;
     let ChildStores { deployments, services, config_maps } = stores;
     let mut taken = NamesTaken::default();
     taken.note(bring_one(writer, config_maps, owner, config_map).await?);
+    if let Wanted::Bring(list) = agents {
+        taken.note(Some(writer.bring(config_maps, owner.uid, list).await?));
+    }
     taken.note(bring_one(writer, services, owner, service).await?);
     if !taken.is_empty() {
         // What runs goes on, and the status says how it is.

@@ -61,8 +61,9 @@ pub struct Context {
 
 impl Context {
     /// Waits until every store that a reconcile reads has a first complete list: an empty store does not prove that an object is
-    /// missing.
+    /// missing. Waits also until it is known whether there is a key of the operator's: pods of before have keys made from it.
     pub async fn wait_ready(&self) {
+        self.inputs.key_settled().await;
         self.stores.wait_ready().await;
         self.children.wait_ready().await;
         self.pods.settled().await;
@@ -98,6 +99,12 @@ impl Context {
     /// What to do next with an object that waits for something that no watch shows.
     #[must_use]
     pub fn look_again(&self) -> Next {
-        Next::After(jitter(UNWATCHED_RECHECK))
+        Next::After(self.unwatched_recheck())
+    }
+
+    /// When to look again at what no watch shows.
+    #[must_use]
+    pub fn unwatched_recheck(&self) -> Duration {
+        jitter(UNWATCHED_RECHECK)
     }
 }

@@ -8,8 +8,8 @@ pub struct DefaultArgs {
     /// Image of agents that name none
     #[arg(long, default_value = "ghcr.io/convoke-dev/agent:0.1.0")]
     default_agent_image: String,
-    /// Image of ModelAPIs in mode Proxy (LiteLLM)
-    #[arg(long, default_value = "ghcr.io/berriai/litellm:main-stable")]
+    /// Image of ModelAPIs in mode Proxy (LiteLLM behind a gate that knows agents' keys)
+    #[arg(long, default_value = "ghcr.io/convoke-dev/model-proxy:0.1.0")]
     default_proxy_image: String,
     /// Image of ModelAPIs in mode Hosted (Ollama)
     #[arg(long, default_value = "docker.io/ollama/ollama:0.12.0")]
@@ -53,7 +53,7 @@ impl DefaultArgs {
 pub struct Defaults {
     /// Image of agents that name none, and of tool servers from a string.
     pub agent_image: String,
-    /// LiteLLM.
+    /// LiteLLM behind a gate.
     pub proxy_image: String,
     /// Ollama.
     pub hosted_image: String,

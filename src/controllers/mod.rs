@@ -8,9 +8,10 @@
 //! | validate | checks what the schema does not check |
 //! | desired | says what the children are to be like |
 //! | inputs | adds the digests of the ConfigMaps and Secrets that pods read |
-//! | apply | writes the children |
+//! | keys | writes the Secret with the keys that Convoke makes for pods |
+//! | apply | writes the other children |
 //! | status | writes what the children do into the status, and tells events |
-//! | retain | deletes ConfigMaps of earlier revisions |
+//! | retain | deletes ConfigMaps of earlier revisions, and keys that no pods need |
 //!
 //! What pods and addresses say themselves is asked beside that, in `discovery`. Step "resolve" looks up what was found, and step
 //! "status" tells it.
@@ -25,7 +26,7 @@
 //! context, wake, status
 //! discovery
 //! inputs, pods, events
-//! children, debounce, defaults, reason
+//! children, debounce, defaults, names, reason
 //! ```
 
 pub mod agent;
@@ -39,6 +40,7 @@ pub mod events;
 pub mod inputs;
 pub mod mcp_server;
 pub mod model_api;
+mod names;
 pub mod pods;
 pub mod reason;
 mod start;

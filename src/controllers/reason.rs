@@ -12,7 +12,7 @@ pub enum Reason {
     WaitingForDependencies,
     /// The AgentBuild has built no image yet.
     WaitingForBuild,
-    /// A Secret or ConfigMap that pods need is missing or not labelled.
+    /// A Secret or ConfigMap that pods need is missing or not labelled, or their keys cannot be written.
     WaitingForInputs,
     /// `spec.suspend` is true.
     Suspended,

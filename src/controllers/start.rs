@@ -95,7 +95,10 @@ pub fn start<E: Send + 'static>(
 
     let mut queues = BTreeMap::new();
     if set.has(Kind::ModelAPI) {
-        queues.insert(Kind::ModelAPI, start_one(tasks, &context, ModelApis, write_priority));
+        queues.insert(
+            Kind::ModelAPI,
+            start_one(tasks, &context, ModelApis::default(), write_priority),
+        );
     }
     if set.has(Kind::MCPServer) {
         queues.insert(Kind::MCPServer, start_one(tasks, &context, McpServers, write_priority));

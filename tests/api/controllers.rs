@@ -346,11 +346,12 @@ async fn m1_t1_a_proxy_and_a_package_have_pods_to_come() {
     let proxy = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: gpt\nspec:\n  mode: Proxy\n  proxy:\n    provider: openai\n    models: [gpt-5]\n    apiKeyFrom:\n      secretKeyRef:\n        name: keys\n        key: openai\n";
     let package = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata:\n  name: search\nspec:\n  package:\n    registry: PyPI\n    name: mcp-server-time\n    version: \"1.0\"\n";
     let agent = agent("patient", "");
-    let team = team(
-        "pods",
-        &[("m.yaml", proxy), ("s.yaml", package), ("a.yaml", &agent), ("prompt.md", "p")],
-    )
-    .await;
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let files = [("m.yaml", proxy), ("s.yaml", package), ("a.yaml", &*agent), ("prompt.md", "p")];
+    let team = Team::new(cluster, "pods", &files).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
+    team.sync_with(json!({})).await;
     team.deployment("modelapi-gpt").await;
     team.deployment("mcpserver-search").await;
     team.agent_is("patient", "waits for both", |s| {

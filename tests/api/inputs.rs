@@ -213,6 +213,7 @@ async fn a5_a13_a_changed_secret_replaces_pods_of_every_kind_and_its_value_shows
     ];
     let team = team(cluster, "secrets", &files).await;
     cluster.grant_secrets(&team.namespace, &[operator]);
+    cluster.grant_keys(&team.namespace, &[operator]);
     let canaries = ["canary-first-value", "canary-second-value", "canary-unread"];
     let data = |k: &str| json!({"k": k, "unread": canaries[2]});
     team.put_secret("keys", &[ALLOWED], data(canaries[0])).await;

@@ -26,6 +26,7 @@ mod inputs;
 mod install;
 mod left_over;
 mod local_folder;
+mod model_keys;
 mod pod_security;
 mod pods;
 mod printed_commands;

@@ -20,7 +20,7 @@ const TOOLS: &str = "apiVersion: convoke.dev/v1alpha1\nkind: MCPServer\nmetadata
 #[tokio::test(flavor = "multi_thread")]
 async fn a6_every_pod_is_admitted_under_restricted() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let files = [
         ("gpt.yaml", model("gpt")),
         ("agent.yaml", AGENT.into()),
@@ -32,6 +32,7 @@ async fn a6_every_pod_is_admitted_under_restricted() {
     ];
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
     let team = Team::new(cluster, "restricted", &files).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
     let label =
         json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let namespaces: Api<Namespace> = Api::all(team.client.clone());

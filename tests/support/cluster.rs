@@ -280,14 +280,24 @@ impl Cluster {
 
     /// Lets operators see the Secrets of a namespace, as its owner would.
     pub fn grant_secrets(&self, namespace: &str, operators: &[&Operator]) {
+        self.grant(namespace, "convoke-secrets", operators);
+    }
+
+    /// Lets operators write the keys for model proxies in a namespace, as its owner would.
+    pub fn grant_keys(&self, namespace: &str, operators: &[&Operator]) {
+        self.grant(namespace, "convoke-keys", operators);
+    }
+
+    /// Gives operators a ClusterRole in a namespace.
+    fn grant(&self, namespace: &str, role: &str, operators: &[&Operator]) {
         let subjects: Vec<_> = operators
             .iter()
             .map(|o| json!({"kind": "ServiceAccount", "name": "convoke", "namespace": o.namespace}))
             .collect();
         self.apply(&json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "convoke-secrets", "namespace": namespace},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "convoke-secrets"},
+            "metadata": {"name": role, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": subjects,
         }));
     }

@@ -40,7 +40,9 @@ pub async fn portrait(client: &Client, namespace: &str) -> Portrait {
         .filter(|(kind, _)| *kind == "Deployment")
         .map(|(_, object)| object.data.to_string())
         .collect();
-    objects.retain(|(kind, object)| *kind != "ConfigMap" || !is_of_an_older_template(object, &deployed));
+    objects.retain(|(kind, object)| {
+        *kind != "ConfigMap" || !is_of_an_older_template(object, &deployed)
+    });
     let names: Vec<_> = objects
         .iter()
         .map(|(kind, object)| {

@@ -60,6 +60,10 @@ pub mod keys {
     pub const CHILD_HASH: &str = "convoke.dev/child-hash";
     /// Annotation on pods: a keyed digest of each ConfigMap and Secret that they read.
     pub const INPUTS: &str = "convoke.dev/inputs";
+    /// Annotation on the Deployment of an Agent: when the key was issued with which it asks its model, in Unix seconds.
+    pub const KEY_ISSUED: &str = "convoke.dev/key-issued";
+    /// Annotation on pods and their Deployment: a keyed digest of the keys that Convoke made for the pods.
+    pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
     pub const AGENTS: &str = "convoke.dev/agents";
     /// The only value of [`PRUNE`] and [`RECONCILE`] that has an effect.

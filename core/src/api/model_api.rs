@@ -157,8 +157,8 @@ pub struct ModelAPIStatus {
     /// One word for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Ready, Available, Progressing; SecretsWatched only when the pods read Secrets; Reachable once it was asked; Conflict and
-    /// InputsFollowed only while something is wrong.
+    /// Ready, Available, Progressing; SecretsWatched only when the pods read Secrets; Reachable once it was asked; Conflict,
+    /// InputsFollowed, KeysWritten and AgentsListed only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where agents reach it.

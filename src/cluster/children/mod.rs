@@ -1,10 +1,11 @@
-//! Children are the Deployments, Services and ConfigMaps that our objects own. Here are their stores, and the only code that
-//! writes them.
+//! Children are the Deployments, Services and ConfigMaps that our objects own, and Secrets with keys. Here are the stores of the
+//! first three, and the only code that writes children.
 //!
 //! Children are watched by our label (`child_watch`). An object without the label, or with another owner, is never changed: if it
 //! has the name of a child, that is a conflict (A11). A child that an earlier owner of the same name left is waited for until
 //! Kubernetes has deleted it.
 
+pub mod secrets;
 mod settled;
 mod wrote;
 
@@ -35,6 +36,7 @@ use crate::api::{Kind, keys};
 use crate::packed::{Family, Packed, Texts};
 use convoke_core::cluster::view::Metadata;
 
+use secrets::Secrets;
 use settled::Settled;
 
 pub use wrote::Wrote;
@@ -80,7 +82,7 @@ enum Content {
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// Texts at the places [`OWNER_KIND`] to [`HASH`]. A missing one is empty.
+    /// Texts at the places [`OWNER_KIND`] to [`KEY_DIGEST`]. A missing one is empty.
     about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
@@ -93,15 +95,19 @@ pub struct Child<K> {
 }
 
 /// Places in [`Child::about`]: the controlling owner's kind, name and UID, the label [`keys::OWNER_KIND`], the
-/// annotation [`keys::CHILD_HASH`].
+/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`] and [`keys::KEY_DIGEST`].
 const OWNER_KIND: usize = 0;
 const OWNER_NAME: usize = 1;
 const OWNER_UID: usize = 2;
 const LABEL: usize = 3;
 const HASH: usize = 4;
+const ISSUED: usize = 5;
+const KEY_DIGEST: usize = 6;
 
-/// Bytes of the longest text that may be one of our hashes.
+/// Bytes of the longest text that may be one of our hashes or digests, or a time.
 const MAX_HASH_BYTES: usize = 64;
+/// The latest time at which a key may be issued, in Unix seconds. Later ones have more digits than a key may have.
+const LAST_ISSUED: i64 = 999_999_999_999;
 
 impl<K: ChildKind> Child<K> {
     fn about(&self, place: usize) -> Option<&str> {
@@ -135,6 +141,18 @@ impl<K: ChildKind> Child<K> {
     #[must_use]
     pub fn owner_kind(&self) -> Option<&str> {
         self.about(OWNER_KIND)
+    }
+
+    /// When the key was issued with which the pods ask their model, in Unix seconds: the annotation [`keys::KEY_ISSUED`].
+    #[must_use]
+    pub fn issued(&self) -> Option<i64> {
+        self.about(ISSUED)?.parse().ok().filter(|issued| (1..=LAST_ISSUED).contains(issued))
+    }
+
+    /// The digest of the keys that the pods read: the annotation [`keys::KEY_DIGEST`].
+    #[must_use]
+    pub fn key_digest(&self) -> Option<&str> {
+        self.about(KEY_DIGEST)
     }
 
     /// Whether an earlier owner of the same kind and name has left this child. A name belongs to one object at a time, so the
@@ -188,12 +206,16 @@ impl<K: ChildKind> Child<K> {
             map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
-        let mut hash = text(&meta.annotations, keys::CHILD_HASH);
-        if hash.len() > MAX_HASH_BYTES {
-            hash.clear();
-        }
+        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST];
+        let [hash, issued, key_digest] = names.map(|name| {
+            let mut short = text(&meta.annotations, name);
+            if short.len() > MAX_HASH_BYTES {
+                short.clear();
+            }
+            short
+        });
         Self {
-            about: Texts::of([kind, name, uid, &label, &hash]),
+            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             is_as_wanted: AtomicBool::new(false),
@@ -345,13 +367,14 @@ pub enum Brought<K> {
 pub struct ChildWriter {
     client: Client,
     settled: Mutex<Settled>,
+    secrets: Secrets,
 }
 
 impl ChildWriter {
     /// A writer with this client.
     #[must_use]
     pub fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self { client, settled: Mutex::default() })
+        Arc::new(Self { client, settled: Mutex::default(), secrets: Secrets::default() })
     }
 
     fn settled(&self) -> parking_lot::MutexGuard<'_, Settled> {

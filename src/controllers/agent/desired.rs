@@ -61,19 +61,23 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
     } else {
         Wanted::Remove
     };
+    let keys = resolved.model_key.keys(agent);
     let (config_map, deployment) = match &resolved.image {
         // The first Deployment waits for its dependencies; one that exists goes on (A3), with the image that it has.
         Some(image) if resolved.deployment_exists || resolved.may_start(agent) => {
             let configuration = configuration(agent, resolved, defaults);
             let env = environment(agent, resolved, configuration.hash.as_deref(), defaults);
             let mounted = configuration.config_map.metadata.name.as_deref().unwrap_or_default();
-            let deployment = deployment(parts(agent, image, env, mounted));
-            (Wanted::Bring(configuration.config_map), Wanted::Bring(deployment))
+            let run = deployment(parts(agent, image, env, mounted));
+            (
+                Wanted::Bring(configuration.config_map),
+                Wanted::Bring(resolved.model_key.mark(run, &keys)),
+            )
         }
         // A configuration without the addresses that are not there yet would be replaced at once.
         _ => (Wanted::Keep, Wanted::Keep),
     };
-    Children { config_map, service, deployment }
+    Children { keys, config_map, service, deployment, ..Children::removed() }
 }
 
 /// The Deployment with this image and environment. `mounted` is the ConfigMap with the configuration.

@@ -8,8 +8,10 @@ use super::desired::endpoint;
 use super::resolve::{Resolved, Server};
 use crate::api::Agent;
 use crate::api::agent::{AgentConfig, AgenticLoop, Memory, MemoryType, Reload, Telemetry};
-use crate::api::common::{self, HeaderFrom};
+use crate::api::common::{self, HeaderFrom, KeyRef};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::model_api::keys::AGENT_KEY;
+use crate::controllers::names::{KEY_VARIABLE, agent_secret};
 use crate::controllers::workload::pod_template::{from_secret, literal, merge_env};
 
 /// The longest instructions that also go into the environment: a variable may not be longer than 128 KiB.
@@ -80,12 +82,20 @@ fn model(agent: &Agent, resolved: &Resolved) -> Vec<EnvVar> {
         env.push(literal("OPENAI_BASE_URL", format!("{url}/v1")));
     }
     env.extend(header_variables(MODEL_API, &resolved.model_headers));
-    let key = agent.spec.provider_secret_ref.as_ref();
-    env.extend(key.map(|key| from_secret("OPENAI_API_KEY", key)));
+    // A proxy takes no other key than the one that it was made for.
+    let made = resolved.model_key.is_read().then(|| model_key(agent));
+    let key = made.as_ref().or(agent.spec.provider_secret_ref.as_ref());
+    env.extend(key.map(|key| from_secret(KEY_VARIABLE, key)));
     let only_in_files = reload(agent) == Reload::Hot && agent.spec.model.is_some();
     let name = resolved.model.as_ref().filter(|_| !only_in_files);
     env.extend(name.map(|name| literal("MODEL_NAME", name)));
     env
+}
+
+/// Where the key is that Convoke makes for an agent.
+fn model_key(agent: &Agent) -> KeyRef {
+    let name = agent_secret(agent.metadata.name.as_deref().unwrap_or_default());
+    KeyRef { name, key: AGENT_KEY.to_owned(), optional: None }
 }
 
 /// The loop of thinking and acting, and what is remembered.

@@ -6,6 +6,7 @@ mod environment;
 #[cfg(test)]
 #[path = "tests/fixtures.rs"]
 mod fixtures;
+mod model_key;
 pub mod resolve;
 pub mod status;
 pub mod validate;
@@ -17,12 +18,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use self::model_key::{Issued, ModelKey};
 use self::resolve::{Dependencies, Resolved};
 use super::children::Children;
 use super::context::Context;
 use super::debounce::Debounce;
 use super::defaults::Defaults;
 use super::discovery::{Question, Topic};
+use super::names;
 use super::workload::outcome::Applied;
 use super::workload::validate::Invalid;
 use super::workload::{Debounced, Workload};
@@ -47,6 +50,8 @@ pub struct Agents {
     peers: Debounce,
     /// Dependencies that came a moment ago, and have no address yet.
     addresses: Debounce,
+    /// Keys that were issued a moment ago.
+    issued: Issued,
 }
 
 impl Workload for Agents {
@@ -63,6 +68,10 @@ impl Workload for Agents {
         desired::child_name(name)
     }
 
+    fn secret_name(name: &str) -> Option<String> {
+        Some(names::agent_secret(name))
+    }
+
     fn listen(context: &Context, queue: &Arc<Queue>) {
         wake::listen(context, queue);
     }
@@ -71,7 +80,8 @@ impl Workload for Agents {
         let Context { stores, children, wanted, defaults, discovery, .. } = context;
         let told =
             discovery.told(Kind::Agent, &Key::of(&agent.metadata), agent.metadata.generation);
-        Resolved { told, ..resolve::resolve(agent, stores, children, wanted, defaults) }
+        let model_key = ModelKey::of(agent, context);
+        Resolved { told, model_key, ..resolve::resolve(agent, stores, children, wanted, defaults) }
     }
 
     /// After a loss of dependencies, and after a change of peers, the agent goes on as before for a moment: changes that come
@@ -94,6 +104,9 @@ impl Workload for Agents {
         if let (Some(before), Some(_)) = (changed, change) {
             resolved.wired = before;
         }
+
+        let uid = agent.metadata.uid.as_deref().unwrap_or_default();
+        self.issued.settle(key, uid, &mut resolved.model_key, Timestamp::now().as_second());
 
         let early = resolved.undecided && !resolved.deployment_exists;
         let wait = self.addresses.hold(key, early, now);
@@ -139,5 +152,6 @@ impl Workload for Agents {
         for pending in [&self.losses, &self.peers, &self.addresses] {
             pending.hold(key, false, Instant::now());
         }
+        self.issued.forget(key);
     }
 }

@@ -10,6 +10,7 @@ use super::desired::child_name;
 use super::environment::{
     MODEL_API, header_variable, headers_variable, server_prefix, server_variable,
 };
+use super::model_key::ModelKey;
 use crate::api::agent::ToolServer;
 use crate::api::common::{EnvVar, HeaderFrom, KeyRef};
 use crate::api::model_api::ModelMode;
@@ -63,6 +64,8 @@ pub struct Resolved {
     pub missing_tools: Vec<(String, Vec<String>)>,
     /// What its pods said when they were last asked, if the status may not tell it yet.
     pub told: Option<Arc<Told>>,
+    /// The key by which it asks its model.
+    pub model_key: ModelKey,
 }
 
 /// A tool server.

@@ -3,13 +3,13 @@
 //! A pod writes its card, so each value in it may be anything.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use convoke_core::text::hex;
 use serde_json::Value;
 
 use super::failure::{Failure, cut, unconfirmed};
 use crate::api::agent::{AgentStatus, CardSkill, CardStatus};
 use crate::cluster::conditions::Observed;
 use crate::cluster::live::hash_json;
-use convoke_core::text::hex;
 
 /// Where cards are, the newer place first.
 pub const PATHS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use aws_lc_rs::hmac;
+use convoke_core::text::hex;
 
 use super::references::{Reference, Source, Use};
+use crate::cluster::hidden::Hidden;
 
 /// Bytes of the key.
 pub const KEY_BYTES: usize = 32;
@@ -71,10 +73,31 @@ impl MacKey {
             add(key.as_bytes());
             add(digest.map_or(&[], |digest| &digest[..]));
         }
-        let digest = bytes(&all.sign());
-        digest[..ANNOTATION_BYTES]
-            .iter()
-            .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+        hex(&bytes(&all.sign())[..ANNOTATION_BYTES])
+    }
+
+    /// A key for another purpose, in 64 hexadecimal digits. The first part says for which.
+    #[must_use]
+    pub fn derive(&self, parts: &[&str]) -> Hidden<String> {
+        let parts = parts.iter().map(|part| part.as_bytes());
+        Hidden::new(hex(&bytes(&self.sign(b"derive", parts))))
+    }
+
+    /// A digest of these parts, in hexadecimal digits. It tells nothing of them to those without the key.
+    #[must_use]
+    pub fn seal<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+        hex(&bytes(&self.sign(b"seal", parts))[..ANNOTATION_BYTES])
+    }
+
+    /// The MAC of parts. `domain` keeps apart what the same parts are used for.
+    fn sign<'a>(&self, domain: &[u8], parts: impl IntoIterator<Item = &'a [u8]>) -> hmac::Tag {
+        let mut all = hmac::Context::with_key(&self.0);
+        all.update(domain);
+        for part in parts {
+            all.update(&(part.len() as u64).to_be_bytes());
+            all.update(part);
+        }
+        all.sign()
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::decide::{Decision, InputState, decide};
 use super::digest::Components;
 use super::input_watch::InputWatch;
-use super::references::{Reference, References, Source, Use};
+use super::references::{Own, Reference, References, Source, Use};
 use super::report::{Followed, WatchState, WatchStates};
 use super::{Inputs, KeyState};
 use crate::api::{Kind, keys};
@@ -56,7 +56,9 @@ impl Inputs {
         live: Option<&Deployment>,
         children: &mut Children,
     ) -> Followed {
-        let own = children.config_map.get().and_then(|map| map.metadata.name.clone());
+        let own_map = children.config_map.get().and_then(|map| map.metadata.name.clone());
+        // The variable of an agent only: a model proxy reads its keys as files.
+        let own_key = children.keys.secret().filter(|_| kind == Kind::Agent).map(str::to_owned);
         let deployment = match &mut children.deployment {
             Wanted::Bring(deployment) => deployment,
             // The pods go on with what they read.
@@ -67,7 +69,8 @@ impl Inputs {
             }
         };
         let Some(spec) = &mut deployment.spec else { return Followed::unchanged() };
-        let references = References::of(&spec.template, own.as_deref());
+        let own = Own { config_map: own_map.as_deref(), agent_key: own_key.as_deref() };
+        let references = References::of(&spec.template, own);
         // Before the stores are read, so that a change in between wakes the object again.
         self.remember(kind, key, references.clone());
         if references.is_empty() {
@@ -95,7 +98,8 @@ impl Inputs {
             metadata.annotations.get_or_insert_default().insert(keys::INPUTS.to_owned(), text);
             *deployment = meta::with_hash(std::mem::take(deployment));
         }
-        let is_unchanged = running.is_some_and(|running| hash(running) == hash(deployment));
+        let is_unchanged =
+            running.is_some_and(|running| is_made_from_the_same(running, deployment));
         let is_held = decision.refuses() && has_pods && !is_unchanged;
         let config_maps = watch_state(&mac_key, Some(&self.config_maps));
         let secrets = watch_state(&mac_key, secrets.as_ref());
@@ -105,12 +109,7 @@ impl Inputs {
         if !is_held {
             return followed;
         }
-        // The ConfigMap stays, too, so that no newer one replaces the one that running pods have mounted.
-        (children.deployment, children.config_map) = (Wanted::Keep, Wanted::Keep);
-        if running.is_some() && matches!(children.service, Wanted::Bring(_)) {
-            // It leads to pods of the earlier spec, which may listen on another port.
-            children.service = Wanted::Keep;
-        }
+        children.hold(running.is_some());
         followed.holding()
     }
 
@@ -157,7 +156,9 @@ impl Inputs {
             };
             let mut state = watched_state(view, watch, reference, used);
             let is_new = !live.0.contains_key(reference);
-            if state == InputState::MissingOrUnlabelled {
+            if reference.is_made() && !matches!(state, InputState::Digest(_)) {
+                state = self.made(view.namespace, reference, &mut questions).await;
+            } else if state == InputState::MissingOrUnlabelled {
                 state = self.unwatched(view.namespace, reference, used, &mut questions).await;
             } else if state == InputState::Unknown && !is_forbidden(watch) {
                 // The watch does not work, or there is no key for digests: the label can be asked for all the same.
@@ -218,9 +219,13 @@ fn watch_state(key: &KeyState, watch: Option<&Arc<InputWatch>>) -> WatchState {
     }
 }
 
-/// What a Deployment was made from: the hash of all that Convoke wants of it.
-fn hash(deployment: &Deployment) -> Option<&String> {
-    deployment.metadata.annotations.as_ref()?.get(keys::CHILD_HASH)
+/// Whether two Deployments were made from the same: by the hashes of all that Convoke wants of them.
+#[must_use]
+pub fn is_made_from_the_same(one: &Deployment, other: &Deployment) -> bool {
+    let hash = |deployment: &Deployment| {
+        deployment.metadata.annotations.as_ref()?.get(keys::CHILD_HASH).cloned()
+    };
+    hash(one) == hash(other)
 }
 
 /// The annotation of a Deployment's pods.

@@ -23,7 +23,7 @@ mod unwatched;
 mod watched;
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,9 +32,12 @@ use kube::{Api, Client, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub use self::follow::is_made_from_the_same;
+
 use self::digest::{Digests, MacKey};
 use self::input_watch::{Affected, InputWatch, MAX_PAUSE_WHILE_FORBIDDEN};
 use self::references::{Reference, References, Source};
+use self::report::Followed;
 use self::watched::{WatchedConfigMap, WatchedSecret};
 use convoke_core::cluster::account::OperatorAccount;
 
@@ -48,6 +51,8 @@ use crate::runtime::queue::Queue;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Failures in a row to get the key before conditions report one that may pass.
 const FAILURES_BEFORE_REPORT: u32 = 3;
+/// How long a reconcile waits until it is known whether there is a key.
+const MAX_WAIT_FOR_KEY: Duration = Duration::from_secs(5);
 
 /// The state of the operator's key for digests.
 #[derive(Debug, Clone)]
@@ -78,6 +83,8 @@ pub struct Inputs {
     key: watch::Sender<KeyState>,
     config_maps: Arc<InputWatch>,
     namespaces: Mutex<HashMap<String, Namespace>>,
+    /// The objects that are woken when there is a key.
+    waiting_for_key: Mutex<HashSet<(Kind, Key)>>,
     queues: OnceLock<BTreeMap<Kind, Arc<Queue>>>,
 }
 
@@ -99,6 +106,7 @@ impl Inputs {
             key: watch::Sender::new(KeyState::Starting),
             config_maps: InputWatch::new(Source::ConfigMap, max_keys),
             namespaces: Mutex::default(),
+            waiting_for_key: Mutex::default(),
             queues: OnceLock::new(),
         })
     }
@@ -117,11 +125,46 @@ impl Inputs {
         let key = self.obtain_key().await;
         self.key.send_replace(KeyState::Known(key.clone()));
         self.wake_all(|references| !references.is_empty());
+        let waiting = std::mem::take(&mut *self.waiting_for_key.lock());
+        for (kind, waiting) in waiting {
+            if let Some(queue) = self.queues.get().and_then(|queues| queues.get(&kind)) {
+                queue.add(waiting);
+            }
+        }
         let watch = self.config_maps.clone();
         let api: Api<WatchedConfigMap> = Api::all(self.client.clone());
         let view = |map: WatchedConfigMap| map.digests(&key);
         let read = |text: &str| serde_json::from_str(text).map(|map| entry_of(map, view));
         self.watch(api, watch, read).await;
+    }
+
+    /// Waits a moment until it is known whether there is a key. Afterwards that is always known.
+    pub async fn key_settled(&self) {
+        let mut keys = self.key.subscribe();
+        let asked = keys.wait_for(|state| !matches!(state, KeyState::Starting));
+        let _ = tokio::time::timeout(MAX_WAIT_FOR_KEY, asked).await;
+    }
+
+    /// The operator's key, for an object that needs keys made from it.
+    ///
+    /// # Errors
+    /// Why there is none. The object is woken when there is one.
+    pub fn operator_key(&self, kind: Kind, key: &Key) -> Result<Arc<MacKey>, String> {
+        // Locked before the look: a key that comes meanwhile wakes the object.
+        let mut waiting = self.waiting_for_key.lock();
+        let why = match &*self.key.borrow() {
+            KeyState::Known(mac) => return Ok(mac.clone()),
+            KeyState::Starting => "the operator's key was not read yet".to_owned(),
+            KeyState::None(why) => why.clone(),
+        };
+        waiting.insert((kind, key.clone()));
+        Err(why)
+    }
+
+    /// Lets conditions report that the operator may not write the keys of an object's pods.
+    #[must_use]
+    pub fn without_right_to_keys(&self, followed: Followed, namespace: &str) -> Followed {
+        followed.without_right_to_keys(namespace, &self.operator)
     }
 
     /// Tries until there is a key.
@@ -275,7 +318,8 @@ mod tests {
         let env =
             json!([{"name": "K", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]);
         let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
-        References::of(&serde_json::from_value(template).expect("template"), None)
+        let template = serde_json::from_value(template).expect("template");
+        References::of(&template, references::Own::default())
     }
 
     #[tokio::test]

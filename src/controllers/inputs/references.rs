@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Container, KeyToPath, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, KeyToPath, PodTemplateSpec};
+
+use crate::controllers::names::{AGENTS_VOLUME, KEY_VARIABLE, KEYS_VOLUME, is_key_secret};
 
 /// The kind of an object that pods read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +44,12 @@ impl fmt::Display for Reference {
 }
 
 impl Reference {
+    /// Whether it may be a Secret with keys that Convoke has made.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.source == Source::Secret && is_key_secret(&self.name)
+    }
+
     /// Whether an object can have this name. If not, the object does not exist, and the name must not appear in a URL or a
     /// command, because the author of a definition chooses it freely.
     #[must_use]
@@ -81,20 +89,40 @@ impl Use {
     }
 }
 
+/// What Convoke makes itself for the pods of an object. They read it without a label, at the places where Convoke puts it. Where
+/// a definition names it, it is an object like any other.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Own<'a> {
+    /// The ConfigMap with the configuration.
+    pub config_map: Option<&'a str>,
+    /// The Secret with the key of an agent.
+    pub agent_key: Option<&'a str>,
+}
+
+impl Own<'_> {
+    /// Whether a variable is the one with the key of the pods.
+    fn has_key(self, variable: &EnvVar) -> bool {
+        let from = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref());
+        let is_own = from.is_some_and(|from| Some(from.name.as_str()) == self.agent_key);
+        variable.name == KEY_VARIABLE && is_own
+    }
+}
+
 /// All objects that the pods of a template read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References(BTreeMap<Reference, Use>);
 
 impl References {
-    /// The objects that `template` reads, without the ConfigMap `own`: a change of this child replaces pods in another way.
+    /// The objects that `template` reads, without what is its `own`: changes of that replace pods in another way.
     #[must_use]
-    pub fn of(template: &PodTemplateSpec, own: Option<&str>) -> Self {
+    pub fn of(template: &PodTemplateSpec, own: Own<'_>) -> Self {
         let mut all = Self::default();
         let Some(pod) = &template.spec else { return all };
         for container in pod.init_containers.iter().flatten().chain(&pod.containers) {
-            all.add_container(container);
+            all.add_container(container, own);
         }
-        for volume in pod.volumes.iter().flatten() {
+        let is_own = |name: &str| [KEYS_VOLUME, AGENTS_VOLUME].contains(&name);
+        for volume in pod.volumes.iter().flatten().filter(|volume| !is_own(&volume.name)) {
             if let Some(map) = &volume.config_map {
                 all.add_files(Source::ConfigMap, &map.name, map.items.as_deref(), map.optional);
             }
@@ -113,15 +141,16 @@ impl References {
                 }
             }
         }
-        if let Some(own) = own {
+        if let Some(own) = own.config_map {
             let own = Reference { source: Source::ConfigMap, name: own.to_owned() };
             all.0.remove(&own);
         }
         all
     }
 
-    fn add_container(&mut self, container: &Container) {
-        for source in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
+    fn add_container(&mut self, container: &Container, own: Own<'_>) {
+        let variables = container.env.iter().flatten().filter(|variable| !own.has_key(variable));
+        for source in variables.filter_map(|variable| variable.value_from.as_ref()) {
             if let Some(r) = &source.config_map_key_ref {
                 self.add(Source::ConfigMap, &r.name, Use::of_keys([r.key.clone()], r.optional));
             }

@@ -1,4 +1,5 @@
-//! (pure) The conditions `SecretsWatched` and `InputsFollowed`: what people learn of the Secrets and ConfigMaps that pods read.
+//! (pure) The conditions `SecretsWatched`, `InputsFollowed` and `KeysWritten`: what people learn of the Secrets and ConfigMaps that
+//! pods read.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use jiff::Timestamp;
@@ -12,6 +13,8 @@ use convoke_core::cluster::account::OperatorAccount;
 
 /// Objects that a message names. The others are only counted.
 const MAX_NAMED_OBJECTS: usize = 8;
+/// What becomes of a spec that is held back, and of its pods.
+const STAYS: &str = "until then no other spec is rolled out, and pods of the one before go on";
 
 /// The state of a watch of Secrets or ConfigMaps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,11 +58,21 @@ enum ConditionChange {
     Set(&'static str, &'static str, String),
 }
 
-/// The changes of the conditions `SecretsWatched` and `InputsFollowed`, and whether the Deployment is held.
+impl ConditionChange {
+    fn message(&self) -> Option<&str> {
+        match self {
+            Self::Set(_, _, message) => Some(message),
+            Self::Keep | Self::Remove => None,
+        }
+    }
+}
+
+/// The changes of the conditions `SecretsWatched`, `InputsFollowed` and `KeysWritten`, and whether the Deployment is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     secrets_watched: ConditionChange,
     inputs: ConditionChange,
+    keys: ConditionChange,
     /// Whether the Deployment is neither made nor changed because of what its pods read.
     held: bool,
 }
@@ -68,17 +81,52 @@ impl Followed {
     /// Nothing was checked: the conditions stay as they are.
     #[must_use]
     pub const fn unchanged() -> Self {
-        Self { secrets_watched: ConditionChange::Keep, inputs: ConditionChange::Keep, held: false }
+        Self {
+            secrets_watched: ConditionChange::Keep,
+            inputs: ConditionChange::Keep,
+            keys: ConditionChange::Keep,
+            held: false,
+        }
     }
 
-    /// There are no pods, or they read nothing: the conditions are removed.
+    /// There are no pods, or they read nothing: the conditions of what they read are removed.
     #[must_use]
     pub const fn nothing() -> Self {
         Self {
             secrets_watched: ConditionChange::Remove,
             inputs: ConditionChange::Remove,
+            keys: ConditionChange::Keep,
             held: false,
         }
+    }
+
+    /// The pods have the keys that Convoke makes for them, or need none: `KeysWritten` is removed.
+    #[must_use]
+    pub fn with_keys(self) -> Self {
+        Self { keys: ConditionChange::Remove, ..self }
+    }
+
+    /// The operator may not write the keys of the pods into a Secret of `namespace`.
+    #[must_use]
+    pub fn without_right_to_keys(self, namespace: &str, operator: &OperatorAccount) -> Self {
+        let command = grant_command("convoke-keys", namespace, operator);
+        let text = format!(
+            "the operator may not write the Secret with the keys of these pods; {STAYS}; to allow it: {command}"
+        );
+        Self { keys: ConditionChange::Set("False", "Forbidden", text), ..self }
+    }
+
+    /// There is no key of the operator's from which the keys of the pods could be made, for this reason.
+    #[must_use]
+    pub fn without_operator_key(self, why: &str) -> Self {
+        let text = format!("the keys of these pods cannot be made: {why}; {STAYS}");
+        Self { keys: ConditionChange::Set("False", "NoKey", text), ..self }
+    }
+
+    /// Whether the pods lack keys. No event tells when that ends.
+    #[must_use]
+    pub const fn lacks_keys(&self) -> bool {
+        matches!(self.keys, ConditionChange::Set(..))
     }
 
     /// Holds the Deployment: it is neither made nor changed because of what its pods read.
@@ -90,10 +138,10 @@ impl Followed {
     /// Why the Deployment is held, if it is.
     #[must_use]
     pub fn held(&self) -> Option<&str> {
-        match &self.inputs {
-            ConditionChange::Set(_, _, message) if self.held => Some(message),
-            _ => None,
+        if !self.held {
+            return None;
         }
+        [&self.keys, &self.inputs].into_iter().find_map(ConditionChange::message)
     }
 
     /// The conditions of an object in `namespace` whose pods read `references`. `operator` is the operator's own account.
@@ -111,13 +159,18 @@ impl Followed {
             ConditionChange::Remove
         };
         let inputs = inputs_followed(references, decision, watches, namespace);
-        Self { secrets_watched, inputs, held: false }
+        Self { secrets_watched, inputs, keys: ConditionChange::Keep, held: false }
     }
 
     /// Changes the conditions of a status.
     pub fn set_conditions(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
-        let Self { secrets_watched, inputs, held: _ } = self;
-        for (type_, change) in [("SecretsWatched", secrets_watched), ("InputsFollowed", inputs)] {
+        let Self { secrets_watched, inputs, keys, held: _ } = self;
+        let all = [
+            ("SecretsWatched", secrets_watched),
+            ("InputsFollowed", inputs),
+            ("KeysWritten", keys),
+        ];
+        for (type_, change) in all {
             match change {
                 ConditionChange::Keep => {}
                 ConditionChange::Remove => conditions::remove(list, type_),
@@ -141,7 +194,7 @@ fn secrets_watched(
         WatchState::Watching => ConditionChange::Set("True", "Watching", String::new()),
         WatchState::NoKey(why) => ConditionChange::Set("False", "NoKey", no_key(why)),
         WatchState::Forbidden => {
-            let command = grant_command(namespace, operator);
+            let command = grant_command("convoke-secrets", namespace, operator);
             let text = format!(
                 "changes of Secrets are not seen, and replace no pods; to allow it: {command}"
             );
@@ -184,12 +237,10 @@ fn no_key(why: &str) -> String {
     format!("changes of ConfigMaps and Secrets replace no pods: {why}")
 }
 
-/// The command that allows the operator to watch the Secrets of a namespace.
-fn grant_command(namespace: &str, operator: &OperatorAccount) -> String {
+/// The command that gives the operator this ClusterRole in a namespace.
+fn grant_command(role: &str, namespace: &str, operator: &OperatorAccount) -> String {
     let flag = operator.flag();
-    format!(
-        "kubectl -n {namespace} create rolebinding convoke-secrets --clusterrole=convoke-secrets {flag}"
-    )
+    format!("kubectl -n {namespace} create rolebinding {role} --clusterrole={role} {flag}")
 }
 
 /// The names of some objects.
@@ -237,9 +288,7 @@ fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
     if !unlabelled.is_empty() {
         parts.push(format!("{}: not labelled {label}", named(unlabelled)));
     }
-    parts.push(
-        "until then no other spec is rolled out, and pods of the one before go on".to_owned(),
-    );
+    parts.push(STAYS.to_owned());
     let command = |objects| format!("kubectl -n {namespace} label {objects} {label} --overwrite");
     if unlabelled.is_empty() && missing_or_unlabelled.is_empty() {
         let objects = arguments(missing.iter());

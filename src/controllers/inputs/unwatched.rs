@@ -51,6 +51,26 @@ impl Inputs {
         }
     }
 
+    /// The state of a Secret that has the name of one with keys that Convoke makes. Those are never labelled, and one that is missing
+    /// may be made at any time. So only one that is seen to be labelled is allowed: no definition reads the keys of others.
+    pub(super) async fn made(
+        &self,
+        namespace: &str,
+        reference: &Reference,
+        questions: &mut Questions,
+    ) -> InputState {
+        let Some(left) = questions.left.checked_sub(1) else {
+            return InputState::MissingOrUnlabelled;
+        };
+        questions.left = left;
+        let asked = self.metadata(namespace, reference);
+        match tokio::time::timeout_at(questions.until, asked).await {
+            Ok(Ok(Some(metadata))) if is_allowed(&metadata) => InputState::Unknown,
+            Ok(Ok(Some(_))) => InputState::Unlabelled,
+            Ok(Ok(None) | Err(_)) | Err(_) => InputState::MissingOrUnlabelled,
+        }
+    }
+
     /// The metadata of an object, if it exists. Its data is not read.
     pub(super) async fn metadata(
         &self,

@@ -11,17 +11,7 @@ use kube::api::ObjectMeta;
 use serde::Deserialize;
 
 use super::digest::{Digests, MacKey};
-
-/// A value whose debug output does not show it.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub struct Hidden<T>(T);
-
-impl<T> fmt::Debug for Hidden<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
+use crate::cluster::hidden::Hidden;
 
 /// A Secret with the fields that are hashed.
 #[derive(Clone, Deserialize, Resource)]
@@ -61,13 +51,13 @@ impl WatchedSecret {
     /// The digests of its values.
     #[must_use]
     pub fn digests(self, key: &MacKey) -> Digests {
-        key.digests(self.data.iter().map(|(name, value)| (name.clone(), value.0.0.as_slice())))
+        key.digests(self.data.iter().map(|(name, value)| (name.clone(), value.get().0.as_slice())))
     }
 
     /// The value of one key.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
-        self.data.get(name).map(|value| value.0.0.as_slice())
+        self.data.get(name).map(|value| value.get().0.as_slice())
     }
 }
 
@@ -75,9 +65,9 @@ impl WatchedConfigMap {
     /// The digests of its values.
     #[must_use]
     pub fn digests(self, key: &MacKey) -> Digests {
-        let text = self.data.iter().map(|(name, value)| (name.clone(), value.0.as_bytes()));
+        let text = self.data.iter().map(|(name, value)| (name.clone(), value.get().as_bytes()));
         let binary = self.binary_data.iter();
-        let binary = binary.map(|(name, value)| (name.clone(), value.0.0.as_slice()));
+        let binary = binary.map(|(name, value)| (name.clone(), value.get().0.as_slice()));
         key.digests(text.chain(binary))
     }
 }

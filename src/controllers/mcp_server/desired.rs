@@ -75,21 +75,17 @@ pub fn image(server: &MCPServer, built: Option<&str>, defaults: &Defaults) -> Op
 pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) -> Children {
     let name = server.metadata.name.clone().unwrap_or_default();
     if server.spec.remote.is_some() {
-        return Children {
-            config_map: Wanted::Remove,
-            service: Wanted::Remove,
-            deployment: Wanted::Remove,
-        };
+        return Children::removed();
     }
     let meta = meta::child_meta(server, Kind::MCPServer, child_name(&name));
     let ports = [("http", PORT, PORT), ("http-80", 80, PORT)];
     Children {
-        config_map: Wanted::Remove,
         service: Wanted::Bring(service(meta, Kind::MCPServer, &name, &ports)),
         deployment: match image {
             Some(image) => Wanted::Bring(deployment(parts(server, &name, image, defaults))),
             None => Wanted::Keep,
         },
+        ..Children::removed()
     }
 }
 

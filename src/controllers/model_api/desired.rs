@@ -3,18 +3,23 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, Container, EnvVar, KeyToPath,
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
 };
 use serde_json::json;
 
+use super::Resolved;
+use super::keys::mark;
+use super::list::{self, AgentList};
 use crate::api::common::HeaderFrom;
 use crate::api::model_api::{ConfigYaml, HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
 use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
-use crate::controllers::children::{Children, Wanted};
+use crate::controllers::children::{Children, Keys, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::names::{AGENTS_VOLUME, KEYS_VOLUME, agents_map, proxy_secret};
 use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, literal,
     merge_unreserved_env, mount, port, resources, scratch, service, source,
@@ -33,6 +38,11 @@ const PROXY_STARTUP_SECONDS: i32 = 300;
 const HOSTED_STARTUP_SECONDS: i32 = 120;
 /// LiteLLM's configuration file.
 const CONFIG_FILE: &str = "config.yaml";
+/// Where the proxy reads its keys, and the list of its agents.
+const KEYS_FOLDER: &str = "/etc/convoke/proxy";
+const AGENTS_FOLDER: &str = "/etc/convoke/agents";
+/// The files with keys are for the user and the group of the pods.
+const KEYS_MODE: i32 = 0o440;
 
 /// The script of the container that pulls the model `$1`. It starts an Ollama server, pulls, and ends the server. Under `sh -e` a
 /// failed pull fails the script; the exit code of the server does not.
@@ -82,31 +92,50 @@ pub fn models(api: &ModelAPI) -> Vec<String> {
 
 /// All children of a ModelAPI.
 #[must_use]
-pub fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
+pub fn children(api: &ModelAPI, resolved: &Resolved, defaults: &Defaults) -> Children {
     let name = api.metadata.name.clone().unwrap_or_default();
     let meta = || meta::child_meta(api, Kind::ModelAPI, child_name(&name));
-    let nothing = Children {
-        config_map: Wanted::Remove,
-        service: Wanted::Remove,
-        deployment: Wanted::Remove,
-    };
     let serve =
         |number| Wanted::Bring(service(meta(), Kind::ModelAPI, &name, &[("http", number, number)]));
     match (api.spec.mode, &api.spec.proxy, &api.spec.hosted) {
         (ModelMode::Proxy, Some(proxy), _) => {
             let config = config_map(api, &name, proxy);
             let run = deployment(proxy_parts(api, proxy, config.as_ref(), defaults));
+            let (keys, run) = with_keys(api, resolved, run);
+            let agents = match &resolved.agents {
+                AgentList::Text(text, _) => Wanted::Bring(list::config_map(api, text)),
+                AgentList::Keep | AgentList::TooLong(_) => Wanted::Keep,
+            };
             Children {
+                keys,
                 config_map: config.map_or(Wanted::Remove, Wanted::Bring),
+                agents,
                 service: serve(PROXY_PORT),
                 deployment: Wanted::Bring(run),
             }
         }
         (ModelMode::Hosted, _, Some(hosted)) => {
             let run = deployment(hosted_parts(api, hosted, defaults));
-            Children { service: serve(HOSTED_PORT), deployment: Wanted::Bring(run), ..nothing }
+            let (service, deployment) = (serve(HOSTED_PORT), Wanted::Bring(run));
+            Children { service, deployment, ..Children::removed() }
         }
-        _ => nothing,
+        _ => Children::removed(),
+    }
+}
+
+/// The Secret of a proxy, and its Deployment with the mark of the keys.
+fn with_keys(api: &ModelAPI, resolved: &Resolved, run: Deployment) -> (Keys, Deployment) {
+    match &resolved.keys {
+        Some(Ok(keys)) => {
+            let secret = keys.secret(api);
+            let run = mark(run, &secret.digest, None);
+            (Keys::Bring(Box::new(secret)), run)
+        }
+        Some(Err(why)) => {
+            let secret = proxy_secret(api.metadata.name.as_deref().unwrap_or_default());
+            (Keys::Unknown { secret, why: why.clone() }, run)
+        }
+        None => (Keys::None, run),
     }
 }
 
@@ -225,8 +254,22 @@ fn proxy_parts(
     probes.watch(&mut main);
     if let Some(mounts) = &mut main.volume_mounts {
         mounts.push(mount("config", "/etc/litellm", true));
+        // Whole folders: a file that is mounted alone never changes.
+        mounts.push(mount(KEYS_VOLUME, KEYS_FOLDER, true));
+        mounts.push(mount(AGENTS_VOLUME, AGENTS_FOLDER, true));
     }
-    parts(api, Vec::new(), main, vec![config_files(proxy, config)])
+    let name = api.metadata.name.as_deref().unwrap_or_default();
+    let keys = Volume {
+        name: KEYS_VOLUME.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(proxy_secret(name)),
+            default_mode: Some(KEYS_MODE),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    let agents = config_volume(AGENTS_VOLUME, &agents_map(name));
+    parts(api, Vec::new(), main, vec![config_files(proxy, config), keys, agents])
 }
 
 fn hosted_parts(api: &ModelAPI, hosted: &HostedSpec, defaults: &Defaults) -> DeploymentParts {

@@ -1,31 +1,34 @@
 //! Step "apply": writes the children, and looks at what is there afterwards.
 
 use super::Workload;
+use super::keys::Keyed;
 use super::outcome::{Applied, Outcome};
 use super::pod_template::image_of;
 use super::validate::Invalid;
 use crate::controllers::children::{Children, Owner, bring};
 use crate::controllers::context::Context;
-use crate::controllers::inputs::report::Followed;
 
 /// Brings the children of an object where they should be. A failure is part of the answer: the status tells it.
 ///
-/// `validated` and `inputs` are what the steps before have found. They belong to what the status tells.
+/// `validated` and `keyed` are what the steps before have found. They belong to what the status tells.
 pub async fn apply<W: Workload>(
     context: &Context,
     owner: &Owner<'_>,
     children: &Children,
     validated: Result<(), Invalid>,
-    inputs: Followed,
+    keyed: Keyed,
 ) -> Applied {
     let stores = &context.children;
+    let Keyed { inputs, taken, failed } = keyed;
     let (outcome, deployment) = match bring(&context.writer, stores, owner, children).await {
-        Ok(brought) => {
+        Ok(mut brought) => {
             context.events.rollout::<W::Object>(owner, brought.wrote);
-            let outcome = match validated {
-                Err(invalid) => Outcome::Invalid(invalid),
-                Ok(()) if brought.taken.is_empty() => Outcome::Done,
-                Ok(()) => Outcome::NamesTaken(brought.taken),
+            brought.taken.extend(taken);
+            let outcome = match (validated, failed) {
+                (Err(invalid), _) => Outcome::Invalid(invalid),
+                (Ok(()), Some(error)) => Outcome::Failed(error.into()),
+                (Ok(()), None) if brought.taken.is_empty() => Outcome::Done,
+                (Ok(()), None) => Outcome::NamesTaken(brought.taken),
             };
             (outcome, brought.deployment)
         }

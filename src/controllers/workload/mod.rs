@@ -2,13 +2,14 @@
 //! [`Workload`].
 //!
 //! ```text
-//! resolve ─► validate ─► desired ─► inputs ─► apply ─► status ─► retain
-//! what it    is the      children   digests   write    what      which
-//! refers to  spec valid             of what   them     runs      ConfigMaps
-//!                                   pods read          now       may go
+//! resolve ─► validate ─► desired ─► inputs ─► keys ───► apply ─► status ─► retain
+//! what it    is the      children   digests   write     write    what      which
+//! refers to  spec valid             of what   the       the      runs      children
+//!                                   pods read Secret    others   now       may go
 //! ```
 
 mod apply;
+mod keys;
 pub mod outcome;
 pub mod pod_health;
 pub mod pod_template;
@@ -57,6 +58,12 @@ pub trait Workload: Send + Sync + 'static {
 
     /// The name of the Deployment and the Service of an object.
     fn child_name(name: &str) -> String;
+
+    /// The name of the Secret with the keys of an object's pods. `None` for a kind whose pods never have any.
+    #[must_use]
+    fn secret_name(_name: &str) -> Option<String> {
+        None
+    }
 
     /// Puts objects on the queue when something changes that they refer to. Changes of the objects themselves, of their children
     /// and of their pods need no listener here.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::apply::apply;
+use super::keys::bring_keys;
 use super::outcome::{Outcome, WriteFailure};
 use super::{Debounced, Workload, retention};
 use crate::cluster::client::CallError;
@@ -44,6 +45,9 @@ impl<W: Workload> Reconciler for Controller<W> {
         let Some((uid, object)) = context.object(store, &key) else {
             context.inputs.forget(W::KIND, &key);
             context.discovery.forget(W::KIND, &key);
+            if let Some(secret) = W::secret_name(&key.name) {
+                context.writer.forget_secret(&Key::new(&key.namespace, secret));
+            }
             workload.forget(&key);
             return Ok(Next::Forget);
         };
@@ -68,8 +72,11 @@ impl<W: Workload> Reconciler for Controller<W> {
         let live = owner.live_deployment(&context.children);
         let inputs = context.inputs.follow(W::KIND, &key, live.as_ref(), &mut children).await;
 
+        // Keys.
+        let keyed = bring_keys(context, &owner, live.as_ref(), &mut children, inputs).await;
+
         // Apply.
-        let applied = apply::<W>(context, &owner, &children, validated, inputs).await;
+        let applied = apply::<W>(context, &owner, &children, validated, keyed).await;
 
         // Status.
         let old = W::current_status(&object);
@@ -94,7 +101,14 @@ impl<W: Workload> Reconciler for Controller<W> {
                 retention::remove_unneeded(context, &owner, &children, observed)
                     .await
                     .map_err(|error| ReconcileError::Write(error.into()))?;
-                Ok(look_again.map_or(Next::Settled, Next::After))
+                if let Some(secret) = W::secret_name(&key.name) {
+                    retention::remove_keys(context, &owner, &children, observed, secret)
+                        .await
+                        .map_err(|error| ReconcileError::Write(error.into()))?;
+                }
+                let unwatched = applied.inputs.lacks_keys().then(|| context.unwatched_recheck());
+                let after = look_again.into_iter().chain(unwatched).min();
+                Ok(after.map_or(Next::Settled, Next::After))
             }
         }
     }

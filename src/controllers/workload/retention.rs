@@ -1,12 +1,13 @@
-//! Step "retain": which ConfigMaps of earlier revisions stay. The others are deleted.
+//! Step "retain": which ConfigMaps of earlier revisions stay. The others are deleted, and keys that no pods need.
 
 use jiff::Timestamp;
 
 use crate::cluster::client::CallError;
 use crate::cluster::readiness::{Health, Observed};
 use crate::cluster::store::Key;
-use crate::controllers::children::{Children, Owner, Wanted};
+use crate::controllers::children::{Children, Keys, Owner, Wanted};
 use crate::controllers::context::Context;
+use crate::controllers::names::agents_map;
 
 /// ConfigMaps that stay beside the current one while a rollout is under way. Pods of several earlier revisions may run (a
 /// Deployment keeps three), and a pod that is moved to another node mounts its ConfigMap again.
@@ -32,15 +33,42 @@ pub async fn remove_unneeded(
     };
     let (store, namespace) = (&context.children.config_maps, &owner.key.namespace);
     let kind = owner.kind.as_str().to_lowercase();
-    let existing = store.found(namespace, owner.uid).into_iter().filter(|(_, entry)| {
+    // The list of agents is none of the revisions.
+    let list = agents_map(&owner.key.name);
+    let has_list = children.agents != Wanted::Remove;
+    let existing = store.found(namespace, owner.uid).into_iter().filter(|(key, entry)| {
         let map = &entry.value;
-        map.owner_uid() == Some(owner.uid) && map.kind_label() == Some(kind.as_str())
+        map.owner_uid() == Some(owner.uid)
+            && map.kind_label() == Some(kind.as_str())
+            && !(has_list && key.name == list)
     });
     let existing = existing.map(|(key, entry)| (key.name, entry.value.created)).collect();
     for name in removable(existing, current, kept(which, observed)) {
         context.writer.remove(store, owner.uid, &Key::new(namespace, name)).await?;
     }
     Ok(())
+}
+
+/// Deletes the Secret with keys when no pods need it any more.
+///
+/// # Errors
+/// The delete's error.
+pub async fn remove_keys(
+    context: &Context,
+    owner: &Owner<'_>,
+    children: &Children,
+    observed: Option<&Observed>,
+    secret: String,
+) -> Result<(), CallError> {
+    if children.keys != Keys::None || !is_settled(observed) {
+        return Ok(());
+    }
+    context.writer.remove_secret(owner.uid, &Key::new(&owner.key.namespace, secret)).await
+}
+
+/// Whether no pods of an earlier revision run.
+fn is_settled(observed: Option<&Observed>) -> bool {
+    observed.is_none_or(|o| o.health == Health::Available || o.wanted == 0)
 }
 
 /// The ConfigMap that is wanted.
@@ -57,8 +85,7 @@ enum Current {
 /// How many ConfigMaps stay beside the current one: one for pods of the revision before, more while a rollout is under way,
 /// and none when later contents need none of their own.
 fn kept(current: Current, observed: Option<&Observed>) -> usize {
-    let settled = observed.is_none_or(|o| o.health == Health::Available || o.wanted == 0);
-    match (settled, current) {
+    match (is_settled(observed), current) {
         (true, Current::OneOfMany) => 1,
         (true, Current::TheOnly | Current::None) => 0,
         (false, _) => KEPT_WHILE_ROLLING_OUT,

@@ -85,7 +85,7 @@ async fn a11_a_foreign_object_with_a_childs_name_is_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a11_m4_t3_an_address_that_is_somebody_elses_is_told_to_nobody() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let (patient, eager) = (agent("patient", ""), agent("eager", EAGER));
     let files = [
         ("m.yaml", PROXY),
@@ -95,6 +95,7 @@ async fn a11_m4_t3_an_address_that_is_somebody_elses_is_told_to_nobody() {
         ("prompt.md", "p"),
     ];
     let team = Team::new(cluster, "foreign-address", &files).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
     let both = [(Kind::ModelAPI, "gpt"), (Kind::MCPServer, "search")];
     let services = ["modelapi-gpt", "mcpserver-search"];
     for name in services {
@@ -151,10 +152,11 @@ async fn a11_m4_t3_an_address_that_is_somebody_elses_is_told_to_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a11_what_is_made_anew_waits_until_the_children_of_its_namesake_are_gone() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let mine = agent("mine", EAGER);
     let files = [("m.yaml", PROXY), ("s.yaml", REMOTE), ("a.yaml", &*mine), ("prompt.md", "p")];
     let team = Team::new(cluster, "namesake", &files).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
     team.sync_with(json!({})).await;
     let all = [(Kind::Agent, "mine", "agent-mine"), (Kind::ModelAPI, "gpt", "modelapi-gpt")];
     let hold = async |service: &str, finalizers: Value| {

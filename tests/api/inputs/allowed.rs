@@ -118,7 +118,7 @@ async fn a13_a_config_map_without_the_label_is_not_used_and_named_until_it_is_la
 #[tokio::test(flavor = "multi_thread")]
 async fn a13_pods_that_run_keep_their_service_while_another_spec_is_held() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let api = |spec: &str| {
         let head =
             "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: large\nspec:\n";
@@ -127,6 +127,7 @@ async fn a13_pods_that_run_keep_their_service_while_another_spec_is_held() {
     let proxy = api("  mode: Proxy\n  proxy:\n    models: [a]\n");
     let hosted = api("  mode: Hosted\n  hosted:\n    model: b\n");
     let team = team(cluster, "held", &[("large.yaml", proxy)]).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
     team.put_map("plain", &[ALLOWED], json!({"k": "1"})).await;
     team.sync_with(json!({})).await;
     let first = team.deployment("modelapi-large").await;
@@ -305,8 +306,9 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
 #[tokio::test(flavor = "multi_thread")]
 async fn a13_a_sync_says_where_a_definition_names_what_is_not_labelled_and_how_to_allow_it() {
     let cluster = cluster().await;
-    shared_operator(cluster).await;
+    let operator = shared_operator(cluster).await;
     let team = team(cluster, "told", &[("proxy.yaml", PROXY.to_owned())]).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
     team.put_secret("keys", &[], json!({"k": "canary"})).await;
     let var = json!({"name": "V", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}});
     in_force(&team, &json!({"modelAPI": {"name": "gpt"}, "env": [var]})).await;

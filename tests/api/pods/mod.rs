@@ -43,6 +43,12 @@ fn ended(code: i32) -> Value {
 }
 
 impl Stage {
+    /// Lets the shared operator write keys for model proxies here.
+    async fn may_have_keys(&self) {
+        let cluster = cluster().await;
+        cluster.grant_keys(&self.namespace, &[shared_operator(cluster).await]);
+    }
+
     /// Writes what a kubelet would write of a pod whose only container is in this state.
     async fn is(&self, pod: &str, state: &Value, last: &Value, ready: bool, restarts: i32) {
         let container =
@@ -206,6 +212,7 @@ async fn a8_of_many_pods_the_count_and_one_trouble_are_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn m4_t_models_and_tools_say_why_their_pods_do_not_run() {
     let stage = stage("servers").await;
+    stage.may_have_keys().await;
     stage
         .apply(
             Kind::ModelAPI,

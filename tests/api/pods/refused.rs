@@ -51,6 +51,7 @@ async fn a8_pods_that_a_quota_refuses_are_told_and_heal() {
 async fn a8_m4_replica_sets_that_a_quota_refuses_are_told_and_heal() {
     const WHAT: &str = "count/replicasets.apps";
     let stage = super::stage("sets").await;
+    stage.may_have_keys().await;
     let refused = |begin: &str, used: u8| {
         format!(
             "{begin}; the API server refuses the ReplicaSet of new pods: exceeded quota: few, requested: {WHAT}=1, used: {WHAT}={used}, limited: {WHAT}={used}"

@@ -58,7 +58,8 @@ impl World {
         let api = object("ModelAPI", "m", spec);
         put(&self.stores.model_apis, api.clone());
         let api = serde_json::from_value(api).expect("ModelAPI");
-        self.serve(&model_api::desired::children(&api, &self.defaults));
+        let resolved = model_api::Resolved::default();
+        self.serve(&model_api::desired::children(&api, &resolved, &self.defaults));
     }
 
     /// An MCPServer with its Service.
@@ -151,7 +152,8 @@ fn a3_a11_an_address_is_told_only_while_its_service_is_its_own() {
     let other = object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {}}));
     let mut other: crate::api::ModelAPI = serde_json::from_value(other).expect("ModelAPI");
     other.metadata.uid = Some("another".into());
-    world.serve(&model_api::desired::children(&other, &world.defaults));
+    let resolved = model_api::Resolved::default();
+    world.serve(&model_api::desired::children(&other, &resolved, &world.defaults));
     assert_eq!(world.resolve(&agent).model_url, None);
 }
 

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::controllers::inputs::references::Own;
 
 fn references() -> References {
     let key = |kind: &str, name: &str, optional: bool| json!({"name": name, "valueFrom": {kind: {"name": name, "key": "k", "optional": optional}}});
@@ -10,7 +11,8 @@ fn references() -> References {
         key("secretKeyRef", "maybe", true),
     ];
     let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
-    References::of(&serde_json::from_value(template).expect("template"), None)
+    let template = serde_json::from_value(template).expect("template");
+    References::of(&template, Own::default())
 }
 
 fn digest(of: char) -> String {

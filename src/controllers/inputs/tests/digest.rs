@@ -1,4 +1,5 @@
 use super::*;
+use crate::cluster::hidden::Hidden;
 
 fn key() -> MacKey {
     MacKey::new(&[7; KEY_BYTES])
@@ -58,4 +59,24 @@ fn a5_the_annotation_is_read_as_it_is_written() {
     assert_eq!(text, expected);
     assert_eq!(Components::parse(&text), all);
     assert_eq!(Components::parse("Pod/a=1,Secret/x=short,,by hand"), Components::default());
+}
+
+#[test]
+fn m5_derived_keys_and_digests_differ_by_purpose_part_and_operator() {
+    let (key, other) = (MacKey::new(&[7; 32]), MacKey::new(&[8; 32]));
+    let all = [
+        key.derive(&["sign", "team", "m"]),
+        key.derive(&["sign", "tea", "mm"]),
+        key.derive(&["sign", "team", "m", ""]),
+        key.derive(&["master", "team", "m"]),
+        other.derive(&["sign", "team", "m"]),
+    ];
+    let different: std::collections::BTreeSet<_> = all.iter().map(Hidden::get).collect();
+    assert_eq!(different.len(), all.len());
+    assert!(different.iter().all(|key| key.len() == 64));
+    assert!(key.derive(&["sign", "team", "m"]) == all[0], "always the same");
+    assert!(!format!("{:?}", all[0]).contains(all[0].get().as_str()), "never printed");
+    let sealed = key.seal(["sign", "team", "m"].map(str::as_bytes));
+    assert_eq!(sealed.len(), 32);
+    assert!(!all[0].get().starts_with(&sealed), "what is shown tells nothing of a key");
 }

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::controllers::inputs::references::Own;
 
 fn references() -> References {
     let key = |kind: &str, name: &str, optional: bool| json!({"name": name, "valueFrom": {kind: {"name": name, "key": "k", "optional": optional}}});
@@ -10,7 +11,8 @@ fn references() -> References {
         key("secretKeyRef", "maybe", true),
     ];
     let template = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
-    References::of(&serde_json::from_value(template).expect("template"), None)
+    let template = serde_json::from_value(template).expect("template");
+    References::of(&template, Own::default())
 }
 
 /// Both watches in the same state.
@@ -135,4 +137,26 @@ fn a13_conditions_are_there_only_when_they_apply_and_stand_while_nothing_is_know
     assert_eq!(list, before);
     Followed::nothing().set_conditions(&mut list, 1, Timestamp::UNIX_EPOCH);
     assert_eq!(list, []);
+}
+
+#[test]
+fn m5_missing_keys_are_told_with_the_command_and_hold_only_what_is_new() {
+    let operator = OperatorAccount::new("ops");
+    let shown = |followed: &Followed| {
+        let mut list = Vec::new();
+        followed.set_conditions(&mut list, 1, Timestamp::UNIX_EPOCH);
+        list.iter().map(|c| format!("{}={} {}", c.type_, c.status, c.reason)).collect::<Vec<_>>()
+    };
+    let forbidden = Followed::nothing().without_right_to_keys("team", &operator);
+    assert_eq!(shown(&forbidden), ["KeysWritten=False Forbidden"]);
+    assert_eq!(forbidden.held(), None, "what runs as wanted goes on");
+    let held = forbidden.holding();
+    let command = ": kubectl -n team create rolebinding convoke-keys --clusterrole=convoke-keys --serviceaccount=ops:convoke";
+    assert!(held.held().is_some_and(|text| text.ends_with(command)), "{held:?}");
+    assert!(held.lacks_keys());
+    let keyless = Followed::unchanged().without_operator_key("no Secret").holding();
+    assert_eq!(shown(&keyless), ["KeysWritten=False NoKey"]);
+    assert!(keyless.held().is_some_and(|text| text.contains("no Secret")));
+    let fine = keyless.with_keys();
+    assert!(!fine.lacks_keys() && shown(&fine).is_empty());
 }

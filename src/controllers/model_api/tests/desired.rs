@@ -16,6 +16,11 @@ fn api(spec: Value) -> ModelAPI {
     serde_json::from_value(object).expect("ModelAPI")
 }
 
+/// The children of a ModelAPI of whose keys nothing is known.
+fn children(api: &ModelAPI, defaults: &Defaults) -> Children {
+    super::children(api, &Resolved::default(), defaults)
+}
+
 fn config(children: &Children) -> Value {
     let data = children.config_map.get().and_then(|map| map.data.clone()).expect("data");
     serde_json::from_str(&data["config.yaml"]).expect("JSON is YAML")
@@ -166,12 +171,7 @@ fn m1_m2_what_convoke_sets_wins_in_an_object_that_is_older_than_the_rules() {
 #[test]
 fn m3_an_external_api_has_no_children() {
     let api = api(json!({"mode": "External", "external": {"url": "https://m.example/v1"}}));
-    let expected = Children {
-        config_map: Wanted::Remove,
-        service: Wanted::Remove,
-        deployment: Wanted::Remove,
-    };
-    assert_eq!(children(&api, &defaults()), expected);
+    assert_eq!(children(&api, &defaults()), Children::removed());
     assert_eq!(endpoint(&api, &defaults()).as_deref(), Some("https://m.example/v1"));
 }
 
@@ -198,4 +198,65 @@ fn m2_the_pull_ends_well_however_the_server_ends_and_fails_with_the_pull() {
     assert_eq!(pull("case $1 in serve) exec sleep 1;; pull) exit 7;; esac"), Some(7));
     // A server that does not start is not waited for.
     assert_eq!(pull("exit 1"), Some(1));
+}
+
+#[test]
+fn m5_a_proxy_mounts_its_keys_and_its_list_and_stays_admitted() {
+    use super::super::keys::ProxyKeys;
+    use crate::controllers::inputs::digest::MacKey;
+
+    let api = api(json!({"mode": "Proxy", "proxy": {"configYaml": {"inline": "model_list: []"}}}));
+    let operator = std::sync::Arc::new(MacKey::new(&[7; 32]));
+    let keys = Some(Ok(std::sync::Arc::new(ProxyKeys::new(operator, &api))));
+    let agents = AgentList::of("team", Vec::new());
+    let resolved = Resolved { keys, agents, ..Resolved::default() };
+    let children = super::children(&api, &resolved, &defaults());
+    let run = children.deployment.get().expect("a Deployment");
+    assert_restricted(run);
+    let Keys::Bring(secret) = &children.keys else { panic!("a Secret") };
+    let pods = serde_json::to_value(run).expect("JSON")["spec"]["template"]["metadata"].clone();
+    assert_eq!(pods["annotations"]["convoke.dev/key-digest"], json!(secret.digest));
+    let pod = serde_json::to_value(run).expect("JSON")["spec"]["template"]["spec"].clone();
+    let volume = |name: &str| {
+        let volumes = pod["volumes"].as_array().expect("volumes");
+        volumes.iter().find(|volume| volume["name"] == name).cloned().unwrap_or_default()
+    };
+    let mounted = |name: &str| {
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        let mount = mounts.iter().find(|mount| mount["name"] == name).expect("a mount");
+        assert_eq!((&mount["readOnly"], &mount["subPath"]), (&json!(true), &Value::Null));
+        mount["mountPath"].as_str().expect("a path").to_owned()
+    };
+    let secret = json!({"secretName": "modelapi-m-keys", "defaultMode": 0o440});
+    assert_eq!((mounted("keys"), &volume("keys")["secret"]), (KEYS_FOLDER.to_owned(), &secret));
+    let list = json!({"name": "modelapi-m-agents"});
+    assert_eq!(
+        (mounted("agents"), &volume("agents")["configMap"]),
+        (AGENTS_FOLDER.to_owned(), &list)
+    );
+    let map = children.agents.get().expect("a list");
+    assert_eq!(map.metadata.name.as_deref(), Some("modelapi-m-agents"));
+    assert_eq!(map.immutable, None, "it is changed in place");
+    let text = &map.data.as_ref().expect("data")["agents.json"];
+    assert_eq!(text, r#"{"agents":[],"namespace":"team"}"#);
+    // No value of a key is anywhere but in the Secret.
+    let shown = format!("{pod} {map:?} {children:?}");
+    assert!(secret_values(&children).iter().all(|value| !shown.contains(value)));
+}
+
+fn secret_values(children: &Children) -> Vec<String> {
+    let Keys::Bring(secret) = &children.keys else { panic!("a Secret") };
+    secret.data.values().map(|value| value.get().clone()).collect()
+}
+
+#[test]
+fn m5_only_a_proxy_has_keys_and_a_list() {
+    let hosted = api(json!({"mode": "Hosted", "hosted": {"model": "m"}}));
+    let children = children(&hosted, &defaults());
+    assert_eq!((children.keys, children.agents), (Keys::None, Wanted::Remove));
+    let proxy = api(json!({"mode": "Proxy", "proxy": {}}));
+    let resolved = Resolved { keys: Some(Err("no Secret".into())), ..Resolved::default() };
+    let children = super::children(&proxy, &resolved, &defaults());
+    let expected = Keys::Unknown { secret: "modelapi-m-keys".into(), why: "no Secret".into() };
+    assert_eq!((children.keys, children.agents), (expected, Wanted::Keep));
 }

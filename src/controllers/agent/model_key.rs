@@ -1,0 +1,164 @@
+//! The key by which an agent asks a model proxy: whether it has one, and since when.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use parking_lot::Mutex;
+
+use super::desired::child_name;
+use crate::api::model_api::ModelMode;
+use crate::api::{Agent, Kind};
+use crate::cluster::children::Child;
+use crate::cluster::store::Key;
+use crate::controllers::children::Keys;
+use crate::controllers::context::Context;
+use crate::controllers::model_api::keys::{ProxyKeys, mark};
+use crate::controllers::names::agent_secret;
+
+/// How long a key that no Deployment tells of yet counts as just issued, in seconds. A proxy takes a key that is not on its list for
+/// ten minutes.
+const ISSUED_FOR: i64 = 300;
+
+/// The key of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ModelKey {
+    /// Its model needs none.
+    #[default]
+    None,
+    /// The ModelAPI is away: the pods keep the key that they were given.
+    Kept {
+        /// When it was issued.
+        issued: i64,
+        /// The digest with which the pods are marked.
+        digest: String,
+    },
+    /// The ModelAPI is a proxy.
+    Made {
+        /// The proxy's keys.
+        proxy: Arc<ProxyKeys>,
+        /// When it was issued, if the live Deployment says so; 0 when the key is to be issued.
+        issued: i64,
+    },
+    /// The ModelAPI is a proxy, but no key can be made, for this reason.
+    Unknown(String),
+}
+
+impl ModelKey {
+    /// The key of an agent, by the mode of its ModelAPI. One that is away says nothing of its mode.
+    #[must_use]
+    pub fn of(agent: &Agent, context: &Context) -> Self {
+        let key = Key::of(&agent.metadata);
+        let Context { stores, children, inputs, .. } = context;
+        let api = stores.model_apis.get(&Key::new(&key.namespace, &agent.spec.model_api.name));
+        let api = api.and_then(|entry| entry.value.object());
+        let deployment = Key::new(&key.namespace, child_name(&key.name));
+        let uid = agent.metadata.uid.as_deref().unwrap_or_default();
+        let live = children.deployments.get(&deployment);
+        let live = live.filter(|entry| entry.value.owner_uid() == Some(uid));
+        let given = live.as_ref().and_then(|entry| Given::of(&entry.value));
+        match api {
+            Some(api) if api.spec.mode == ModelMode::Proxy => {
+                let operator = inputs.operator_key(Kind::Agent, &key);
+                let proxy = operator.map(|operator| ProxyKeys::new(operator, &api));
+                Self::made(agent, proxy, given.as_ref())
+            }
+            Some(_) => Self::None,
+            None => Self::kept(given),
+        }
+    }
+
+    /// The key for a proxy. One that the proxy does not take, because another one has signed it, is issued anew: as it is new,
+    /// the proxy takes it before it is on the list.
+    fn made(agent: &Agent, proxy: Result<ProxyKeys, String>, given: Option<&Given>) -> Self {
+        match proxy {
+            Ok(proxy) => {
+                let is_same =
+                    |given: &&Given| proxy.agent_secret(agent, given.issued).digest == given.digest;
+                let issued = given.filter(is_same).map_or(0, |given| given.issued);
+                Self::Made { proxy: Arc::new(proxy), issued }
+            }
+            Err(why) => Self::Unknown(why),
+        }
+    }
+
+    fn kept(given: Option<Given>) -> Self {
+        given.map_or(Self::None, |Given { issued, digest }| Self::Kept { issued, digest })
+    }
+
+    /// Whether the pods read a key.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        *self != Self::None
+    }
+
+    /// The Secret with the key.
+    #[must_use]
+    pub fn keys(&self, agent: &Agent) -> Keys {
+        let secret = || agent_secret(agent.metadata.name.as_deref().unwrap_or_default());
+        match self {
+            Self::None => Keys::None,
+            Self::Kept { .. } => Keys::Keep(Some(secret())),
+            Self::Made { proxy, issued } => {
+                Keys::Bring(Box::new(proxy.agent_secret(agent, *issued)))
+            }
+            Self::Unknown(why) => Keys::Unknown { secret: secret(), why: why.clone() },
+        }
+    }
+
+    /// Marks the Deployment whose pods read these keys.
+    #[must_use]
+    pub fn mark(&self, deployment: Deployment, keys: &Keys) -> Deployment {
+        match (self, keys) {
+            (Self::Kept { issued, digest }, _) => mark(deployment, digest, Some(*issued)),
+            (Self::Made { issued, .. }, Keys::Bring(secret)) => {
+                mark(deployment, &secret.digest, Some(*issued))
+            }
+            _ => deployment,
+        }
+    }
+}
+
+/// The key that the pods of a Deployment were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Given {
+    issued: i64,
+    digest: String,
+}
+
+impl Given {
+    fn of(live: &Child<Deployment>) -> Option<Self> {
+        Some(Self { issued: live.issued()?, digest: live.key_digest()?.to_owned() })
+    }
+}
+
+/// When keys were issued that no Deployment tells of yet: a Deployment that cannot be written gives no new key with each try.
+#[derive(Default)]
+pub struct Issued(Mutex<HashMap<Key, (String, i64)>>);
+
+impl Issued {
+    /// Settles when the key of an agent was issued. `now` is in Unix seconds.
+    pub fn settle(&self, key: &Key, uid: &str, model_key: &mut ModelKey, now: i64) {
+        let mut pending = self.0.lock();
+        let ModelKey::Made { issued, .. } = model_key else {
+            pending.remove(key);
+            return;
+        };
+        if *issued != 0 {
+            pending.remove(key);
+            return;
+        }
+        let just = |(of, at): &&(String, i64)| of == uid && (0..ISSUED_FOR).contains(&(now - at));
+        *issued = pending.get(key).filter(just).map_or(now, |(_, at)| *at);
+        pending.insert(key.clone(), (uid.to_owned(), *issued));
+    }
+
+    /// Forgets an agent that is gone.
+    pub fn forget(&self, key: &Key) {
+        self.0.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/model_key.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! The list of the agents of a model proxy, `agents.json`: whose keys are good.
+//!
+//! It is a ConfigMap that is changed in place, so that a new agent replaces no pod of the proxy. Many agents that come together
+//! are written together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::api::{Agent, Kind, ModelAPI, ObjectId};
+use crate::cluster::children::{Child, ChildStores};
+use crate::cluster::live::{Managed, SpecHash, Stores, hash_json};
+use crate::cluster::store::{Entry, Key, Store};
+use crate::cluster::{conditions, meta};
+use crate::controllers::debounce::DEBOUNCE_TIME;
+use crate::controllers::names::agents_map;
+use crate::runtime::queue::Queue;
+
+/// The file.
+pub const FILE: &str = "agents.json";
+/// Bytes of the longest list: more do not fit into a ConfigMap.
+const MAX_BYTES: usize = 1 << 20;
+/// So much longer is the pause between two writes for each agent on the list. A long list costs more to write.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(1);
+
+/// An agent on the list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// When its key was issued, in Unix seconds.
+    pub issued: i64,
+}
+
+/// What is to become of the list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AgentList {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It is to say this, of so many agents.
+    Text(String, usize),
+    /// So many agents do not fit. It stays as it is: a list without some of them would end their keys.
+    TooLong(usize),
+}
+
+impl AgentList {
+    /// The list of these agents.
+    #[must_use]
+    pub fn of(namespace: &str, mut agents: Vec<Listed>) -> Self {
+        agents.sort();
+        let text = json!({"namespace": namespace, "agents": agents}).to_string();
+        if text.len() > MAX_BYTES {
+            return Self::TooLong(agents.len());
+        }
+        Self::Text(text, agents.len())
+    }
+
+    /// Sets or removes the condition `AgentsListed`, which is there only while the list is too long.
+    pub fn tell(&self, list: &mut Vec<Condition>, observed: conditions::Observed) {
+        match self {
+            Self::Keep => {}
+            Self::Text(..) => conditions::remove(list, CONDITION),
+            Self::TooLong(agents) => {
+                let text = format!(
+                    "{agents} agents do not fit into the list of one ModelAPI ({MAX_BYTES} bytes): the list stays as it was, and keys that are not on it end after ten minutes; spread the agents over several ModelAPIs"
+                );
+                observed.set(list, CONDITION, "False", "TooManyAgents", &text);
+            }
+        }
+    }
+}
+
+/// The condition about the list.
+pub const CONDITION: &str = "AgentsListed";
+
+/// The agents whose model is this ModelAPI, and that have a key.
+#[must_use]
+pub fn agents_of(api: &Key, stores: &Stores, children: &ChildStores) -> Vec<Listed> {
+    let term = ObjectId::new(Kind::ModelAPI, &*api.name).to_string();
+    let listed = |(key, entry): (Key, Arc<Entry<Managed<Agent>>>)| {
+        let deployment = Key::new(&key.namespace, meta::child_name("agent", &key.name, 0));
+        let deployment = children.deployments.get(&deployment)?;
+        let own = deployment.value.owner_uid() == Some(entry.uid.as_str());
+        let issued = deployment.value.issued().filter(|_| own)?;
+        Some(Listed { name: key.name, uid: entry.uid.clone(), issued })
+    };
+    stores.agents.found(&api.namespace, &term).into_iter().filter_map(listed).collect()
+}
+
+/// The ConfigMap with the list.
+#[must_use]
+pub fn config_map(api: &ModelAPI, text: &str) -> ConfigMap {
+    let name = agents_map(api.metadata.name.as_deref().unwrap_or_default());
+    meta::with_hash(ConfigMap {
+        metadata: meta::child_meta(api, Kind::ModelAPI, name),
+        data: Some(BTreeMap::from([(FILE.to_owned(), text.to_owned())])),
+        ..ConfigMap::default()
+    })
+}
+
+/// When each list was changed, so that it is not changed again at once.
+#[derive(Default)]
+pub struct Pauses(Mutex<HashMap<Key, (SpecHash, Instant)>>);
+
+impl Pauses {
+    /// How long the list stays as it is, if it was changed a moment ago.
+    pub fn hold(&self, key: &Key, list: &AgentList, now: Instant) -> Option<Duration> {
+        let AgentList::Text(text, agents) = list else { return None };
+        let hash = hash_json(&json!(text));
+        let mut changed = self.0.lock();
+        if let Some((have, at)) = changed.get(key) {
+            if *have == hash {
+                return None;
+            }
+            let agents = u32::try_from(*agents).unwrap_or(u32::MAX);
+            let pause = DEBOUNCE_TIME + PAUSE_FOR_EACH.saturating_mul(agents);
+            let left = pause.saturating_sub(now.saturating_duration_since(*at));
+            if !left.is_zero() {
+                return Some(left);
+            }
+        }
+        changed.insert(key.clone(), (hash, now));
+        None
+    }
+
+    /// Forgets a ModelAPI that is gone.
+    pub fn forget(&self, key: &Key) {
+        self.0.lock().remove(key);
+    }
+}
+
+/// Puts a ModelAPI on the queue, a moment later, when an agent comes to it or leaves it, or gets a key.
+pub fn listen(stores: &Stores, children: &ChildStores, queue: &Arc<Queue>) {
+    on_agents(&stores.agents, queue);
+    let (sink, agents) = (queue.clone(), stores.agents.clone());
+    children.deployments.on_change(move |change| {
+        let key = |child: Option<&Arc<Entry<Child<Deployment>>>>| {
+            let child = &child?.value;
+            let of_agent = child.owner_kind() == Some(Kind::Agent.as_str());
+            let issued = child.issued().filter(|_| of_agent)?;
+            Some((child.owner_name()?.to_owned(), child.owner_uid()?.to_owned(), issued))
+        };
+        let (old, new) = (key(change.old), key(change.new));
+        if old == new {
+            return;
+        }
+        let Some((agent, ..)) = new.or(old) else { return };
+        let agent = agents.get(&Key::new(&change.key.namespace, agent));
+        if let Some(api) = model_api(agent.as_ref()) {
+            sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);
+        }
+    });
+}
+
+fn on_agents(agents: &Store<Managed<Agent>>, queue: &Arc<Queue>) {
+    let sink = queue.clone();
+    agents.on_change(move |change| {
+        let state = |entry: Option<&Arc<Entry<Managed<Agent>>>>| {
+            entry.map(|entry| (entry.uid.clone(), entry.value.facts.spec_hash))
+        };
+        if state(change.old) == state(change.new) {
+            return;
+        }
+        for api in [change.old, change.new].into_iter().filter_map(model_api) {
+            sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);
+        }
+    });
+}
+
+/// The name of the ModelAPI of an agent.
+fn model_api(agent: Option<&Arc<Entry<Managed<Agent>>>>) -> Option<String> {
+    Some(agent?.value.object()?.spec.model_api.name.clone())
+}
+
+#[cfg(test)]
+#[path = "tests/list.rs"]
+mod tests;

@@ -1,0 +1,81 @@
+//! Step "keys": writes the Secret with the keys that Convoke makes for pods, before the pods that read it.
+
+use k8s_openapi::api::apps::v1::Deployment;
+
+use crate::cluster::children::secrets::Secured;
+use crate::cluster::client::CallError;
+use crate::controllers::children::{Children, Keys, NamesTaken, Owner, Wanted};
+use crate::controllers::context::Context;
+use crate::controllers::inputs::is_made_from_the_same;
+use crate::controllers::inputs::report::Followed;
+
+/// What step "keys" gives to step "apply".
+pub struct Keyed {
+    /// What to tell of what pods read: with what is to be told of their keys.
+    pub inputs: Followed,
+    /// The name of the Secret, if another one has it.
+    pub taken: NamesTaken,
+    /// Why the Secret could not be written, for a reason that may pass. Then nothing else is written either.
+    pub failed: Option<CallError>,
+}
+
+impl Keyed {
+    fn tell(inputs: Followed) -> Self {
+        Self { inputs, taken: NamesTaken::default(), failed: None }
+    }
+}
+
+/// Writes the Secret if it is wanted and the Deployment is to be written. Pods never run without the keys that they are to have:
+/// as long as the Secret is not there, the Deployment is held. What already is as wanted is not held: it reads nothing new.
+///
+/// `live` is the Deployment as it is, if it belongs to the object.
+pub async fn bring_keys(
+    context: &Context,
+    owner: &Owner<'_>,
+    live: Option<&Deployment>,
+    children: &mut Children,
+    inputs: Followed,
+) -> Keyed {
+    let Wanted::Bring(deployment) = &children.deployment else {
+        return Keyed::tell(match &children.keys {
+            Keys::None => inputs.with_keys(),
+            Keys::Keep(_) | Keys::Bring(_) | Keys::Unknown { .. } => inputs,
+        });
+    };
+    let is_unchanged = live.is_some_and(|live| is_made_from_the_same(live, deployment));
+    let secured = match &children.keys {
+        Keys::None => return Keyed::tell(inputs.with_keys()),
+        Keys::Keep(_) => return Keyed::tell(inputs),
+        Keys::Unknown { why, .. } => {
+            let told = inputs.without_operator_key(why).holding();
+            children.hold(live.is_some());
+            return Keyed::tell(told);
+        }
+        Keys::Bring(secret) => context.writer.bring_secret(secret).await,
+    };
+    match secured {
+        Ok(Secured::Ours) => Keyed::tell(inputs.with_keys()),
+        Ok(Secured::Forbidden) => {
+            let told = context.inputs.without_right_to_keys(inputs, &owner.key.namespace);
+            if is_unchanged {
+                return Keyed::tell(told);
+            }
+            children.hold(live.is_some());
+            Keyed::tell(told.holding())
+        }
+        Ok(Secured::Conflict(who)) => {
+            children.hold(live.is_some());
+            let taken = NamesTaken { conflicts: vec![who], leftovers: Vec::new() };
+            Keyed { taken, ..Keyed::tell(inputs) }
+        }
+        Ok(Secured::Leftover(which)) => {
+            children.hold(live.is_some());
+            let taken = NamesTaken { conflicts: Vec::new(), leftovers: vec![which] };
+            Keyed { taken, ..Keyed::tell(inputs) }
+        }
+        Err(error) => {
+            *children = Children::kept();
+            Keyed { failed: Some(error), ..Keyed::tell(inputs) }
+        }
+    }
+}

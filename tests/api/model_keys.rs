@@ -1,0 +1,408 @@
+//! Each agent of a model proxy has a key of its own, and the proxy has a list of them: on a real API server, with the shipped
+//! rights. What the proxy does with them is tested in `proxy/tests`.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod policy;
+mod rights;
+
+use crate::support;
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use convoke::api::Kind;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use support::team::{AGENT, ARGS, SOON, Team, model, shared_operator};
+use support::{AuditMark, AuditRecord, Cluster, Operator, cluster, eventually};
+
+const PROXY: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: gpt\nspec:\n  mode: Proxy\n  proxy:\n    models: [gpt-5]\n";
+
+/// An agent of the ModelAPI `gpt` that waits for nothing, and runs no pods.
+fn agent(name: &str, more: &str) -> String {
+    format!(
+        "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: {name}\nspec:\n  modelAPI: gpt\n  model: gpt-5\n  waitForDependencies: false\n  replicas: 0\n{more}"
+    )
+}
+
+/// A team with the proxy.
+struct Proxied<'a>(Team<'a>);
+
+impl<'a> Deref for Proxied<'a> {
+    type Target = Team<'a>;
+
+    fn deref(&self) -> &Team<'a> {
+        &self.0
+    }
+}
+
+/// A team with the proxy and these agents. Nothing is synced yet.
+async fn team<'a>(cluster: &'a Cluster, prefix: &str, agents: &[&str]) -> Proxied<'a> {
+    let agents: Vec<_> =
+        agents.iter().map(|name| (format!("{name}.yaml"), agent(name, ""))).collect();
+    let mut files = vec![("m.yaml", PROXY)];
+    files.extend(agents.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+    Proxied(Team::new(cluster, prefix, &files).await)
+}
+
+/// The same, with the right to write keys, on the shared cluster.
+async fn granted(prefix: &str, agents: &[&str]) -> (Proxied<'static>, &'static Operator) {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = team(cluster, prefix, agents).await;
+    cluster.grant_keys(&team.namespace, &[operator]);
+    team.sync_with(json!({})).await;
+    (team, operator)
+}
+
+impl Proxied<'_> {
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// A Secret, once it is there.
+    async fn secret(&self, name: &str) -> Secret {
+        eventually(SOON, &format!("Secret {name}"), || async {
+            self.secrets().get_opt(name).await.expect("get")
+        })
+        .await
+    }
+
+    /// The key of an agent, once it has one.
+    async fn key(&self, agent: &str) -> String {
+        value(&self.secret(&format!("agent-{agent}-model-key")).await, "key")
+    }
+
+    async fn list_map(&self) -> Option<ConfigMap> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        maps.get_opt("modelapi-gpt-agents").await.expect("get")
+    }
+
+    /// Waits until the list names exactly these agents, and gives it by name.
+    async fn listed(&self, names: &[&str]) -> BTreeMap<String, Value> {
+        eventually(SOON, &format!("the list of {} agents", names.len()), || async {
+            let text = self.list_map().await.and_then(|map| map.data?.get("agents.json").cloned());
+            let list: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
+            let agents = list["agents"].as_array().cloned().unwrap_or_default();
+            let have: Vec<_> = agents.iter().filter_map(|one| one["name"].as_str()).collect();
+            if list["namespace"] != json!(self.namespace) || have != names {
+                return Err(list);
+            }
+            let named =
+                |one: &Value| (one["name"].as_str().unwrap_or_default().to_owned(), one.clone());
+            Ok(agents.iter().map(named).collect())
+        })
+        .await
+    }
+
+    /// A condition of an object, once it is as `is` wants it.
+    async fn condition(
+        &self,
+        kind: Kind,
+        name: &str,
+        type_: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(SOON, &format!("{type_} of {name}"), || async {
+            let object = self.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
+            let list = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = list.iter().find(|c| c["type"] == type_).cloned().unwrap_or(Value::Null);
+            if !list.is_empty() && is(&found) { Ok(found) } else { Err(json!(list)) }
+        })
+        .await
+    }
+
+    /// Writes of operators in this namespace since then.
+    fn written(&self, since: AuditMark) -> Vec<AuditRecord> {
+        let mut writes = self.cluster.writes_by(AGENT, since);
+        writes.retain(|record| record.namespace == self.namespace);
+        writes
+    }
+
+    /// Waits until operators have written nothing here for three seconds: longer than anything is put off.
+    async fn at_rest(&self) {
+        for _ in 0..20 {
+            let mark = self.cluster.audit_mark();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            if self.written(mark).is_empty() {
+                return;
+            }
+        }
+        panic!("{} does not come to rest", self.namespace);
+    }
+}
+
+/// A value of a Secret.
+fn value(secret: &Secret, key: &str) -> String {
+    let data = secret.data.as_ref().expect("data");
+    String::from_utf8(data[key].0.clone()).expect("UTF-8")
+}
+
+/// What signs a key, as the proxy checks it.
+fn mac(signing_key: &str, signed: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, signing_key.as_bytes());
+    let tag = hmac::sign(&key, signed.as_bytes());
+    convoke_core::text::hex(tag.as_ref())
+}
+
+fn generation(deployment: &Deployment) -> Option<i64> {
+    deployment.metadata.generation
+}
+
+/// The digest of keys on the pods of a Deployment.
+fn digest(deployment: &Deployment) -> Option<String> {
+    let template = deployment.spec.as_ref()?.template.metadata.as_ref()?;
+    template.annotations.as_ref()?.get("convoke.dev/key-digest").cloned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_each_agent_of_a_proxy_gets_a_key_that_only_its_pods_read() {
+    let mark = cluster().await.audit_mark();
+    let (team, operator) = granted("keys", &["one", "two"]).await;
+    let proxy = team.secret("modelapi-gpt-keys").await;
+    let (signing, master) = (value(&proxy, "signing-key"), value(&proxy, "master-key"));
+    let listed = team.listed(&["one", "two"]).await;
+    let mut secrets = vec![signing.clone(), master];
+    for name in ["one", "two"] {
+        let object = team.api(Kind::Agent).get(name).await.expect("agent");
+        let uid = object.metadata.uid.clone().expect("uid");
+        let key = team.key(name).await;
+        let parts: Vec<_> = key.split('.').collect();
+        let [first, of, issued, signed] = parts[..] else { panic!("four parts: {}", parts.len()) };
+        assert_eq!((first, of), (&*format!("sk-cvk-{name}"), &*uid));
+        let expected = mac(&signing, &format!("{}/{name}/{uid}/{issued}", team.namespace));
+        assert_eq!(signed, expected, "the proxy takes it");
+        assert_eq!(listed[name]["uid"], json!(uid));
+        assert_eq!(listed[name]["issued"].to_string(), issued);
+        secrets.push(signed.to_owned());
+
+        let secret = team.secret(&format!("agent-{name}-model-key")).await;
+        let owner = secret.metadata.owner_references.as_ref().expect("owner")[0].clone();
+        assert_eq!((owner.uid, owner.controller), (uid, Some(true)));
+        let labels = secret.metadata.labels.clone().unwrap_or_default();
+        assert!(!labels.contains_key("convoke.dev/agents"), "no definition may name it");
+        let pod =
+            team.deployment(&format!("agent-{name}")).await.spec.and_then(|s| s.template.spec);
+        let env = pod.expect("pod").containers[0].env.clone().expect("env");
+        let from = env.iter().find(|var| var.name == "OPENAI_API_KEY").expect("a key");
+        let from =
+            from.value_from.clone().and_then(|from| from.secret_key_ref).expect("a reference");
+        assert_eq!(
+            (from.name.as_str(), from.key.as_str()),
+            (&*format!("agent-{name}-model-key"), "key")
+        );
+    }
+    let pod = team.deployment("modelapi-gpt").await.spec.and_then(|spec| spec.template.spec);
+    let mounts = pod.expect("pod").containers[0].volume_mounts.clone().expect("mounts");
+    let paths: Vec<_> = mounts.iter().map(|mount| mount.mount_path.as_str()).collect();
+    for folder in ["/etc/convoke/proxy", "/etc/convoke/agents"] {
+        assert!(paths.contains(&folder), "{paths:?}");
+    }
+
+    // Each Secret was written once, and a touch of everything writes nothing.
+    team.at_rest().await;
+    let mut written: Vec<_> = team
+        .written(mark)
+        .into_iter()
+        .filter(|r| r.resource == "secrets")
+        .map(|r| r.name)
+        .collect();
+    written.sort();
+    assert_eq!(written, ["agent-one-model-key", "agent-two-model-key", "modelapi-gpt-keys"]);
+    let mark = team.cluster.audit_mark();
+    let touch = Patch::Merge(json!({"metadata": {"annotations": {"example.com/touched": "yes"}}}));
+    for (kind, name) in [(Kind::Agent, "one"), (Kind::Agent, "two"), (Kind::ModelAPI, "gpt")] {
+        team.api(kind).patch(name, &PatchParams::default(), &touch).await.expect("touch");
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(team.written(mark), []);
+
+    // Nothing of a key is anywhere but in its Secret, and no Secrets are listed.
+    let kinds = "agents,modelapis,gitsyncs,deployments,replicasets,configmaps,services,events.events.k8s.io";
+    let all = operator.log()
+        + &team.cluster.kubectl(&["-n", &team.namespace, "get", kinds, "-o", "json"]);
+    assert!(secrets.iter().all(|secret| !all.contains(secret.as_str())), "a key is shown");
+    let asked = team.cluster.requests_by(AGENT, AuditMark::START);
+    let broad = |r: &&AuditRecord| {
+        r.resource == "secrets"
+            && r.namespace == team.namespace
+            && !["get", "patch"].contains(&r.verb.as_str())
+    };
+    let broad: Vec<_> = asked.iter().filter(broad).collect();
+    assert!(broad.is_empty(), "{broad:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_the_list_is_changed_in_place_and_replaces_no_pod_of_the_proxy() {
+    let (team, _) = granted("list", &["one", "two"]).await;
+    team.listed(&["one", "two"]).await;
+    let before = team.list_map().await.expect("a list");
+    let proxy = team.deployment("modelapi-gpt").await;
+    team.push(&[("three.yaml", Some(&agent("three", ""))), ("two.yaml", None)]).await;
+    team.listed(&["one", "three"]).await;
+    let after = team.list_map().await.expect("a list");
+    assert_eq!(after.metadata.uid, before.metadata.uid, "the same object");
+    let now = team.deployment("modelapi-gpt").await;
+    assert_eq!((now.metadata.uid, now.metadata.generation), (proxy.metadata.uid, Some(1)));
+
+    // Who deletes it gets it back.
+    let maps: Api<ConfigMap> = Api::namespaced(team.client.clone(), &team.namespace);
+    maps.delete("modelapi-gpt-agents", &DeleteParams::default()).await.expect("delete");
+    team.listed(&["one", "three"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_many_agents_that_come_together_change_the_list_few_times() {
+    let (team, _) = granted("many", &[]).await;
+    team.listed(&[]).await;
+    let names: Vec<_> = (0..80).map(|number| format!("agent{number:02}")).collect();
+    let files: Vec<_> =
+        names.iter().map(|name| (format!("{name}.yaml"), agent(name, ""))).collect();
+    let files: Vec<_> =
+        files.iter().map(|(path, text)| (path.as_str(), Some(text.as_str()))).collect();
+    let (mark, began) = (team.cluster.audit_mark(), Instant::now());
+    team.push(&files).await;
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    team.listed(&names).await;
+    let took = began.elapsed();
+    team.at_rest().await;
+    let mut writes = team.written(mark);
+    writes.retain(|r| r.name == "modelapi-gpt-agents");
+    let most = usize::try_from(took.as_secs() / 2).expect("a number") + 2;
+    assert!(writes.len() <= most, "{} writes in {took:?}", writes.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_an_agent_that_is_made_anew_gets_another_key() {
+    let (team, _) = granted("anew", &["one"]).await;
+    let before = team.listed(&["one"]).await["one"].clone();
+    let (old, key) = (team.secret("agent-one-model-key").await, team.key("one").await);
+    // In whole seconds, and a key that was issued later is another one.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    team.api(Kind::Agent).delete("one", &DeleteParams::default()).await.expect("delete");
+    let after = eventually(SOON, "the list names the new one", || async {
+        let now = team.listed(&["one"]).await["one"].clone();
+        if now["uid"] == before["uid"] { Err(now) } else { Ok(now) }
+    })
+    .await;
+    assert!(after["issued"].as_i64() > before["issued"].as_i64(), "{after} {before}");
+    let (new, other) = (team.secret("agent-one-model-key").await, team.key("one").await);
+    assert_ne!(
+        new.metadata.uid, old.metadata.uid,
+        "one that goes with the earlier agent is of no use"
+    );
+    assert!(other != key && other.contains(after["uid"].as_str().expect("a uid")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_an_agent_that_leaves_its_proxy_loses_its_key() {
+    let (team, _) = granted("leaves", &["one", "two"]).await;
+    team.listed(&["one", "two"]).await;
+    assert!(digest(&team.deployment("agent-one").await).is_some());
+    let moved = agent("one", "").replace("modelAPI: gpt", "modelAPI: outside");
+    team.push(&[("o.yaml", Some(&model("outside"))), ("one.yaml", Some(&moved))]).await;
+    team.listed(&["two"]).await;
+    eventually(SOON, "the Secret is gone", || async {
+        team.secrets().get_opt("agent-one-model-key").await.expect("get").is_none().then_some(())
+    })
+    .await;
+    let now = team.deployment("agent-one").await;
+    assert_eq!(digest(&now), None);
+    let text = serde_json::to_string(&now.spec).expect("JSON");
+    assert!(!text.contains("OPENAI_API_KEY"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_a13_a_definition_that_names_a_key_of_others_gets_none() {
+    let (team, _) = granted("thief", &["one"]).await;
+    team.key("one").await;
+    let names = |name: &str, secret: &str, key: &str| {
+        let more = format!(
+            "  env:\n    - name: STOLEN\n      valueFrom:\n        secretKeyRef:\n          name: {secret}\n          key: {key}\n          optional: true\n"
+        );
+        agent(name, &more).replace("  replicas: 0\n", "")
+    };
+    let thief = names("thief", "agent-one-model-key", "key");
+    team.push(&[("thief.yaml", Some(&thief))]).await;
+    let told =
+        team.condition(Kind::Agent, "thief", "InputsFollowed", |c| c["status"] == "False").await;
+    assert_eq!(told["reason"], "NotAllowed");
+    assert!(team.deployments().get_opt("agent-thief").await.expect("get").is_none());
+    // Nor its own one under another name, nor those of the proxy.
+    let own = names("own", "agent-own-model-key", "key");
+    let forger = names("forger", "modelapi-gpt-keys", "signing-key");
+    team.push(&[("own.yaml", Some(&own)), ("forger.yaml", Some(&forger))]).await;
+    team.at_rest().await;
+    for name in ["agent-own", "agent-forger"] {
+        let deployment = team.deployments().get_opt(name).await.expect("get");
+        let text = serde_json::to_string(&deployment).expect("JSON");
+        assert!(!text.contains("STOLEN"), "{name}: {text}");
+    }
+    // As the provider's key it would leave the cluster.
+    let leak = PROXY.to_owned()
+        + "    apiKeyFrom:\n      secretKeyRef:\n        name: modelapi-gpt-keys\n        key: signing-key\n";
+    let before = team.deployment("modelapi-gpt").await;
+    team.push(&[("m.yaml", Some(&leak))]).await;
+    team.at_rest().await;
+    assert_eq!(generation(&team.deployment("modelapi-gpt").await), generation(&before));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_a_restart_writes_nothing_and_another_key_of_the_operator_changes_all_once() {
+    let cluster = Cluster::start().await;
+    let mut operator = cluster.operator(ARGS).await;
+    // Under the policy that limits what it writes.
+    cluster.apply_text(&policy::policies_for(&operator.namespace));
+    let team = team(&cluster, "again", &["one", "two"]).await;
+    cluster.grant_keys(&team.namespace, &[&operator]);
+    team.sync_with(json!({})).await;
+    team.listed(&["one", "two"]).await;
+    team.deployment("modelapi-gpt").await;
+    team.at_rest().await;
+    let mark = cluster.audit_mark();
+    operator.restart();
+    operator.ready(SOON).await;
+    eventually(SOON, "it has looked at the Secrets", || async {
+        let mut asked = cluster.requests_by(AGENT, mark);
+        asked.retain(|r| {
+            r.resource == "secrets" && r.namespace == team.namespace && r.verb == "get"
+        });
+        (asked.len() >= 3).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(cluster.writes_by(AGENT, mark), []);
+
+    let names = ["agent-one", "agent-two", "modelapi-gpt"];
+    let mut before = Vec::new();
+    for name in names {
+        before.push(team.deployment(name).await);
+    }
+    let (key, issued) = (team.key("one").await, team.listed(&["one", "two"]).await);
+    operator.kill9();
+    cluster.kubectl(&["-n", "convoke-system", "delete", "secret", "convoke-hmac"]);
+    operator.restart();
+    for before in &before {
+        let name = before.metadata.name.as_deref().unwrap_or_default();
+        eventually(SOON, &format!("{name} reads other keys"), || async {
+            let now = digest(&team.deployment(name).await);
+            if now == digest(before) { Err(now) } else { Ok(()) }
+        })
+        .await;
+    }
+    team.at_rest().await;
+    for before in &before {
+        let now = team.deployment(before.metadata.name.as_deref().unwrap_or_default()).await;
+        assert_eq!(generation(&now), generation(before).map(|number| number + 1), "once");
+    }
+    assert_ne!(team.key("one").await, key);
+    let now = team.listed(&["one", "two"]).await;
+    for name in ["one", "two"] {
+        let [before, after] = [&issued, &now].map(|list| list[name]["issued"].as_i64());
+        assert!(after > before, "new keys are good before the list has them: {now:?}");
+    }
+}
