@@ -21,6 +21,7 @@ STATUS_OF = {
     "internal": 500,
     "steps_exceeded": 500,
     "tokens_exceeded": 500,
+    "too_much_to_keep": 500,
     "model_unauthorized": 502,
     "model_not_found": 502,
     "model_rejected": 502,

@@ -15,6 +15,12 @@ MAX_TOOLS_OF_A_SERVER = 500
 MAX_PATH = 8
 MAX_TASKS = 1000
 MAX_PENDING = 100
+# What a process keeps of conversations, tasks and calls that wait, all together.
+MAX_MEMORY_BYTES = 64 << 20
+MAX_SESSION_BYTES = 8 << 20
+MAX_PENDING_BYTES = 16 << 20
+# A message that is larger is kept in a task's history as its text alone, cut to as many characters.
+MAX_KEPT_MESSAGE_BYTES = 64 << 10
 MAX_ID_CHARACTERS = 200
 
 
@@ -23,6 +29,11 @@ def shortened(text, most=MAX_TOOL_RESULT_CHARACTERS):
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[cut: {len(text) - most} of {len(text)} characters are left out]"
+
+
+def too_much_waits():
+    """The Failure of a question that holds too much to wait for an answer."""
+    return Failure("too_much_to_keep", f"what waits for an answer is larger than {MAX_PENDING_BYTES >> 20} MiB")
 
 
 class Gate:

@@ -12,6 +12,7 @@ from .tool_servers import ToolServer
 
 POLL_SECONDS = 1
 MEMORY_LOOK_SECONDS = 5
+KEEP_SECONDS = 1
 
 
 def _number(environment, name, default):
@@ -233,6 +234,9 @@ class Service:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+            # What they left to keep.
+            if self.running:
+                await asyncio.wait(set(self.running), timeout=KEEP_SECONDS)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(
