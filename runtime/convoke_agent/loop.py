@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-import hashlib
-import re
 import time
 
 import httpx2
@@ -19,11 +17,10 @@ from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 from pydantic_ai.usage import RunUsage
 
-from . import limits, peers
+from . import limits, names, peers
 from .errors import failure_of
-from .tool_servers import ToolError
+from .tool_servers import ToolError, check_arguments
 
-MAX_TOOL_NAME = 64
 MODEL_CONNECT_SECONDS = 10
 MODEL_RETRIES = 2
 # Steps bound the loop; how often one tool fails does not.
@@ -73,14 +70,6 @@ class Pause:
     results: dict = dataclasses.field(default_factory=dict)
 
 
-def tool_name(text):
-    """A name that model APIs accept."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", text)
-    if len(name) <= MAX_TOOL_NAME:
-        return name
-    return f"{name[: MAX_TOOL_NAME - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
 class Snapshot:
     """The agent as one configuration describes it. Requests keep theirs when another comes."""
 
@@ -91,6 +80,9 @@ class Snapshot:
         self.tool_seconds = tool_seconds
         self.agent = None
         self._environment = environment
+        self._delegates = self._named_peers()
+        self._listings = None
+        self._tools = {}
 
     def build(self, http, capabilities):
         """Makes the model and the agent. `http` is the client for the model API."""
@@ -120,19 +112,24 @@ class Snapshot:
         """The tools by the names that the model sees: (server, MCP tool) each."""
         if not self.settings.agentic_loop.enable_tools:
             return {}
-        listed = [(server, tool) for server in self.servers for tool in (server.tools or {}).values()]
-        names = [tool_name(tool.name) for _, tool in listed]
-        twice = {name for name in names if names.count(name) > 1}
-        return {
-            tool_name(f"{server.name}_{tool.name}") if name in twice else name: (server, tool)
-            for name, (server, tool) in zip(names, listed, strict=True)
-        }
+        listings = [server.tools for server in self.servers]
+        # They are named anew only when a server lists others.
+        if self._listings is None or any(a is not b for a, b in zip(listings, self._listings, strict=True)):
+            listed = [(server, tool) for server in self.servers for tool in (server.tools or {}).values()]
+            wanted = [(tool.name, f"{server.name}_{tool.name}") for server, tool in listed]
+            self._tools = dict(zip(names.assigned(wanted, self._delegates), listed, strict=True))
+            self._listings = listings
+        return self._tools
 
     def delegates(self):
         """The peers by the names of their tools."""
+        return self._delegates
+
+    def _named_peers(self):
         if not self.settings.agentic_loop.enable_delegation:
             return {}
-        return {tool_name(f"delegate_to_{peer.name}"): peer for peer in self.peers}
+        wanted = [(f"delegate_to_{peer.name}",) * 2 for peer in self.peers]
+        return dict(zip(names.assigned(wanted), self.peers, strict=True))
 
 
 def model_http():
@@ -154,6 +151,13 @@ def _model_settings(parameters):
     return found | {"timeout": parameters.timeout_seconds}
 
 
+@dataclasses.dataclass(kw_only=True)
+class Offered(ToolsetTool):
+    """A tool as it was offered to the model. `target` is a peer, or a server and its tool."""
+
+    target: object
+
+
 class Tools(AbstractToolset):
     """Tools of servers and of peers, as the run's configuration has them."""
 
@@ -166,7 +170,8 @@ class Tools(AbstractToolset):
         delegates = snapshot.delegates()
         await asyncio.gather(*(peer.look() for peer in delegates.values()))
         found = {
-            name: self._tool(name, tool.description, tool.input_schema) for name, (_, tool) in snapshot.tools().items()
+            name: self._tool(name, tool.description, tool.input_schema, (server, tool))
+            for name, (server, tool) in snapshot.tools().items()
         }
         schema = {
             "type": "object",
@@ -175,14 +180,18 @@ class Tools(AbstractToolset):
             },
             "required": ["message"],
         }
-        return found | {name: self._tool(name, peer.description(), schema) for name, peer in delegates.items()}
+        return found | {name: self._tool(name, peer.description(), schema, peer) for name, peer in delegates.items()}
 
-    def _tool(self, name, description, schema):
+    def _tool(self, name, description, schema, target):
         definition = ToolDefinition(
             name=name, description=description or "", parameters_json_schema=schema, strict=False
         )
-        return ToolsetTool(
-            toolset=self, tool_def=definition, max_retries=TOOL_RETRIES, args_validator=TOOL_SCHEMA_VALIDATOR
+        return Offered(
+            toolset=self,
+            tool_def=definition,
+            max_retries=TOOL_RETRIES,
+            args_validator=TOOL_SCHEMA_VALIDATOR,
+            target=target,
         )
 
     async def call_tool(self, name, tool_args, ctx, tool):
@@ -191,17 +200,16 @@ class Tools(AbstractToolset):
         if not isinstance(tool_args, dict):
             raise ToolFailed("the arguments must be a JSON object")
         try:
-            if name in (delegates := run.snapshot.delegates()):
-                return await delegate(delegates[name], tool_args, run)
-            server, target = run.snapshot.tools()[name]
+            if isinstance(tool.target, peers.Peer):
+                return await delegate(tool.target, tool_args, run)
+            server, target = tool.target
+            check_arguments(tool_args)
             if server.needs_approval(target.name):
                 if not run.can_pause:
                     raise ToolError(NO_APPROVAL_HERE)
                 item = {"kind": "tool", "server": server.name, "tool": target.name, "arguments": tool_args}
-                raise CallDeferred(metadata=item)
+                raise CallDeferred(metadata=item | {"definition": server.fingerprint(target)})
             return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
-        except KeyError:
-            raise ToolFailed("the tool is not there any more") from None
         except ToolError as error:
             raise ToolFailed(str(error)) from None
 
@@ -339,6 +347,10 @@ async def _run_approved(run, item, decision):
         reason = decision.get("reason")
         raise ToolError("the user denied the call" + (f": {reason}" if reason else ""))
     server = next((one for one in run.snapshot.servers if one.name == item["server"]), None)
-    if server is None or item["tool"] not in (server.tools or {}):
+    tool = (server.tools or {}).get(item["tool"]) if server is not None else None
+    if tool is None:
         raise ToolError("the tool is not there any more")
-    return await server.call(item["tool"], item["arguments"], min(run.snapshot.tool_seconds, run.remaining()))
+    if server.fingerprint(tool) != item.get("definition"):
+        raise ToolError("the tool has changed since the approval was asked for, so it did not run; ask again")
+    seconds = min(run.snapshot.tool_seconds, run.remaining())
+    return await server.call(tool.name, item["arguments"], seconds, once=True)

@@ -1,5 +1,6 @@
 """Another configuration, the end, what is logged, and traces."""
 
+import asyncio
 import gzip
 import json
 import os
@@ -10,8 +11,10 @@ import threading
 import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
-from tests.support import Agent, ScriptedModel, ToolServer, ask, ask_raw, text_of, wait_until
+from convoke_agent.service import Service
+from tests.support import Agent, ScriptedModel, ToolServer, ask, ask_raw, free_port, text_of, wait_until
 
 
 TELLING = """
@@ -90,6 +93,66 @@ class Hot(unittest.TestCase):
         mounted.write(config | {"hash": "00000003", "mcpServers": []}, "Third.")
         wait_until(lambda: agent.state()[1].get("hash") == "00000003", "the next one is loaded")
         self.assertNotIn("configurationProblem", agent.state()[1])
+
+    def test_tool_servers_that_change_do_not_make_it_unready(self):
+        rule = {"prompt": "use echo", "steps": [{"tool": "echo", "arguments": {"text": "x"}}, {"text": "{0}"}]}
+        model = ScriptedModel([rule])
+        self.addCleanup(model.stop)
+        tools = ToolServer()
+        self.addCleanup(tools.stop)
+        mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+        first = {"name": "t", "url": tools.url}
+        config = {"reload": "Hot", "hash": "00000001", "modelUrl": model.url, "mcpServers": [first]}
+        mounted.write(config, "Instructions.")
+        agent = Agent("critic", mounted.environment())
+        self.addCleanup(agent.stop)
+        states = []
+
+        def loaded(number):
+            states.append(agent.state())
+            return states[-1][1]["hash"] == number
+
+        tools.stop()
+        # What is only allowed otherwise needs no server.
+        mounted.write(config | {"hash": "00000002", "mcpServers": [first | {"tools": ["echo", "note"]}]}, "Second.")
+        wait_until(lambda: loaded("00000002"), "the second configuration is loaded", 15)
+        agent.said("hello second")
+        offered = [one["function"]["name"] for one in model.asked("hello second")[0]["body"]["tools"]]
+        self.assertEqual(sorted(offered), ["echo", "note"])
+        # A server that is new is waited for, and the old configuration answers meanwhile.
+        port = free_port()
+        other = {"name": "other", "url": f"http://127.0.0.1:{port}/mcp"}
+        mounted.write(config | {"hash": "00000003", "mcpServers": [other]}, "Third.")
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            self.assertFalse(loaded("00000003"))
+            time.sleep(0.1)
+        later = ToolServer(port=port)
+        self.addCleanup(later.stop)
+        wait_until(lambda: loaded("00000003"), "the third configuration is loaded", 25)
+        self.assertEqual(agent.said("use echo"), "tool says x")
+        self.assertEqual({status for status, _ in states}, {200})
+
+    def test_a_new_tool_server_is_not_waited_for_for_ever(self):
+        async def told():
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            mounted = ConfigMap(folder)
+            config = {"reload": "Hot", "hash": "00000001", "model": "m", "modelUrl": "http://127.0.0.1:1"}
+            mounted.write(config, "Instructions.")
+            service = Service(mounted.environment())
+            await service.start()
+            self.assertIsNone(service.state())
+            dead = {"name": "dead", "url": f"http://127.0.0.1:{free_port()}/mcp"}
+            mounted.write(config | {"hash": "00000002", "mcpServers": [dead]}, "Instructions.")
+            async with asyncio.timeout(30):
+                while service.ready_body()["hash"] != "00000002":
+                    await asyncio.sleep(0.05)
+            state = service.state()
+            await service.stop(1)
+            return state
+
+        with mock.patch("convoke_agent.service.NEW_SERVERS_SECONDS", 0.5):
+            self.assertIsNone(asyncio.run(told()))
 
     def test_a_bad_configuration_can_be_mended(self):
         model = ScriptedModel()

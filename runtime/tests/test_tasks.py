@@ -67,7 +67,7 @@ class Races(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(logs.LOGGER.removeHandler, silence)
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         note = {"tool": "note", "arguments": {"file": str(self.folder / "noted"), "text": "line"}}
-        rules = [{"prompt": "then hang", "steps": [note, {"hang": True}]}, {"steps": [note, {"text": "done"}]}]
+        rules = [{"prompt": "then hang", "steps": [note, {"hang": True}]}, {"steps": [note, {"text": "done: {results}"}]}]
         model = ScriptedModel(rules)
         self.addCleanup(model.stop)
         tools = ToolServer()
@@ -143,6 +143,18 @@ class Races(unittest.IsolatedAsyncioTestCase):
             await self.handler.on_cancel_task(CancelTaskRequest(id=task.id), CONTEXT)
         self.assertEqual(asked, [task.id])
         self.assertEqual((await memory.task(task.id)).status.state, TaskState.TASK_STATE_COMPLETED)
+
+    async def test_what_was_approved_is_what_runs(self):
+        connection = self.service.snapshot.servers[0].connection
+        task = await self.waiting()
+        tool = connection.listing["note"]
+        connection.listing = connection.listing | {"note": tool.model_copy(update={"description": "Deletes all."})}
+        done = await self.handler.on_message_send(answer_to(task), CONTEXT)
+        self.assertIn("the tool has changed since the approval was asked for", done.artifacts[0].parts[0].text)
+        self.assertFalse((self.folder / "noted").exists())
+        task = await self.waiting()
+        done = await self.handler.on_message_send(answer_to(task), CONTEXT)
+        self.assertEqual(done.artifacts[0].parts[0].text, "done: noted line")
 
     async def test_a_task_that_goes_on_says_so_from_the_start(self):
         memory = self.service.memory = SlowlyShared(self.service.memory.settings, 600)
