@@ -24,6 +24,7 @@ LISTING_SECONDS = 60
 # How long a call waits for a connection that is made anew.
 AGAIN_SECONDS = 3
 POLL_SECONDS = 0.05
+CLOSE_AGAIN_SECONDS = 0.5
 SESSION_HEADER = "mcp-session-id"
 ARGUMENTS_BYTES = 256 << 10
 
@@ -135,7 +136,10 @@ class Connection:
         self._task = asyncio.create_task(self._run(), name=f"tools of {self.name}")
 
     async def close(self):
-        self._task.cancel()
+        # A connection that fails at this moment may swallow it.
+        while not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=CLOSE_AGAIN_SECONDS)
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self):
