@@ -203,6 +203,7 @@ class Handler(RequestHandler):
 
     def _start(self, live, run, line, stream, work):
         run.on_text = live.text if stream else None
+        run.on_call = live.call
         self._live[live.task.id] = live
         live.job = asyncio.create_task(self._work(live, run, line, work))
         self._service.began(live.job)
@@ -242,6 +243,7 @@ class Handler(RequestHandler):
     async def _end(self, live, run, line):
         """Keeps how a task ended, and then tells it: who is told may go on with it at once, at any replica."""
         self._service.gate.leave()
+        live.usage(run)
         try:
             await self._service.memory.save_task(live.concluded())
         except Failure as failure:

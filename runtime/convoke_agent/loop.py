@@ -1,6 +1,7 @@
 """The loop: asks the model, runs the tools that it asks for, asks again."""
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 
@@ -23,12 +24,22 @@ from .tool_servers import ToolError, check_arguments
 
 MODEL_CONNECT_SECONDS = 10
 MODEL_RETRIES = 2
+# Calls that the asker is told of while they happen, for one question.
+MAX_CALLS_TOLD = 1000
 # Steps bound the loop; how often one tool fails does not.
 TOOL_RETRIES = 1000
 # The client library wants a key; this one is not sent.
 NO_KEY = "there-is-no-key"
 NO_APPROVAL_HERE = "the call needs approval, which this interface cannot ask for"
 NO_INPUT_HERE = "the agent needs input, which this interface cannot ask for"
+
+
+@dataclasses.dataclass
+class Told:
+    """A call that is told of."""
+
+    # Not where a peer asks back and the call goes on later.
+    ended: bool = True
 
 
 @dataclasses.dataclass
@@ -41,6 +52,9 @@ class Run:
     # Whether the asker can be asked back.
     can_pause: bool = False
     on_text: object = None
+    # Is told of each call of a tool or a peer.
+    on_call: object = None
+    calls_told: int = 0
     usage: RunUsage = dataclasses.field(default_factory=RunUsage)
     tools_used: list[str] = dataclasses.field(default_factory=list)
     deadline: float = 0.0
@@ -50,6 +64,24 @@ class Run:
 
     def remaining(self):
         return max(self.deadline - time.monotonic(), 0.0)
+
+    @contextlib.contextmanager
+    def telling(self, kind, name, server=None, goes_on=False):
+        """Tells of a call while it happens: that it begins, unless it goes on, and how it ends."""
+        call, told = {"type": kind, "name": name} | ({"server": server} if server is not None else {}), Told()
+        if self.on_call is None or self.calls_told >= MAX_CALLS_TOLD:
+            yield told
+            return
+        self.calls_told += 1
+        if not goes_on:
+            self.on_call(call | {"phase": "start"})
+        try:
+            yield told
+        except ToolError:
+            self.on_call(call | {"phase": "end", "ok": False})
+            raise
+        if told.ended:
+            self.on_call(call | {"phase": "end", "ok": True})
 
 
 @dataclasses.dataclass
@@ -209,7 +241,8 @@ class Tools(AbstractToolset):
                     raise ToolError(NO_APPROVAL_HERE)
                 item = {"kind": "tool", "server": server.name, "tool": target.name, "arguments": tool_args}
                 raise CallDeferred(metadata=item | {"definition": server.fingerprint(target)})
-            return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
+            with run.telling("tool", target.name, server.name):
+                return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
         except ToolError as error:
             raise ToolFailed(str(error)) from None
 
@@ -224,12 +257,14 @@ async def delegate(peer, arguments, run):
         raise ToolError(f"the agent {peer.name} waits for this answer already: asking it again would not end")
     if len(path) > limits.MAX_PATH:
         raise ToolError(f"the question was passed on {limits.MAX_PATH} times already: answer it here")
-    task = await asked(peer, [peers.text_part(message)], path, run)
-    if task.status.state not in peers.INTERRUPTED:
+    with run.telling("peer", peer.name) as told:
+        task = await asked(peer, [peers.text_part(message)], path, run)
+        told.ended = task.status.state not in peers.INTERRUPTED
+        if not told.ended and not run.can_pause:
+            await peer.cancel(task.id)
+            raise ToolError(NO_APPROVAL_HERE if approval_in(task) else NO_INPUT_HERE)
+    if told.ended:
         return peers.answer_of(task)
-    if not run.can_pause:
-        await peer.cancel(task.id)
-        raise ToolError(NO_APPROVAL_HERE if approval_in(task) else NO_INPUT_HERE)
     raise CallDeferred(metadata=waiting_peer(peer.name, task))
 
 
@@ -319,18 +354,19 @@ async def settle(run, item, decision):
         peer = next((one for one in run.snapshot.peers if one.name == item["peer"]), None)
         if peer is None:
             raise ToolError(f"the agent {item['peer']} is not a peer any more")
-        task = await asked(
-            peer,
-            [_reply(item, decision)],
-            (*run.path, run.snapshot.settings.name),
-            run,
-            (item["taskId"], item["contextId"]),
-        )
-        if task.status.state in peers.INTERRUPTED:
-            return {"id": item["id"]} | waiting_peer(peer.name, task)
-        return {"ok": True, "text": peers.answer_of(task)}
+        return await _settle_peer(run, peer, item, decision)
     except ToolError as error:
         return {"ok": False, "text": str(error)}
+
+
+async def _settle_peer(run, peer, item, decision):
+    path, of_task = (*run.path, run.snapshot.settings.name), (item["taskId"], item["contextId"])
+    with run.telling("peer", peer.name, goes_on=True) as told:
+        task = await asked(peer, [_reply(item, decision)], path, run, of_task)
+        told.ended = task.status.state not in peers.INTERRUPTED
+    if told.ended:
+        return {"ok": True, "text": peers.answer_of(task)}
+    return {"id": item["id"]} | waiting_peer(peer.name, task)
 
 
 def _reply(item, decision):
@@ -353,4 +389,5 @@ async def _run_approved(run, item, decision):
     if server.fingerprint(tool) != item.get("definition"):
         raise ToolError("the tool has changed since the approval was asked for, so it did not run; ask again")
     seconds = min(run.snapshot.tool_seconds, run.remaining())
-    return await server.call(tool.name, item["arguments"], seconds, once=True)
+    with run.telling("tool", tool.name, server.name):
+        return await server.call(tool.name, item["arguments"], seconds, once=True)

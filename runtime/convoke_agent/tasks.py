@@ -101,7 +101,30 @@ class Live:
 
     def _set(self, status):
         self.task.status.CopyFrom(status)
-        self._publish(TaskStatusUpdateEvent(task_id=self.task.id, context_id=self.task.context_id, status=status))
+        event = self._update()
+        if self.task.HasField("metadata"):
+            event.metadata.CopyFrom(self.task.metadata)
+        self._publish(event)
+
+    def _update(self):
+        """An event that tells the state as it is."""
+        return TaskStatusUpdateEvent(
+            task_id=self.task.id, context_id=self.task.context_id, status=self.task.status
+        )
+
+    def call(self, call):
+        """Tells followers of a call of a tool or a peer, in the metadata: it is no part of the answer."""
+        if self._followers:
+            event = self._update()
+            event.metadata.update({"event": call})
+            self._publish(event)
+
+    def usage(self, run):
+        """Notes what the task took so far."""
+        usage = run.usage
+        if usage.requests:
+            tokens = {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+            self.task.metadata.update({"usage": tokens | {"steps": usage.requests}})
 
     def _message(self, parts):
         return Message(
