@@ -16,7 +16,8 @@ from .service import Service
 
 __all__ = ("App", "Service")
 
-STREAM_GRACE_SECONDS = 20
+# Streams end with their tasks; then what is written last needs a moment.
+STREAM_GRACE_SECONDS = 1
 # A2A errors of JSON-RPC for what is refused here.
 RPC_CODES = {"bad_request": -32700, "request_too_large": -32600, "unsupported_media_type": -32005}
 # Names of methods are A2A 1.0's; those of 0.3 have a slash.

@@ -8,7 +8,7 @@ import uuid
 from starlette.responses import JSONResponse, StreamingResponse
 
 from . import history, limits, logs, loop
-from .errors import Failure, openai_body
+from .errors import Failure, openai_body, stopping
 
 SESSION_HEADER = "x-session-id"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -75,6 +75,12 @@ class Question:
         except Failure as failure:
             status = failure.reason
             raise
+        except asyncio.CancelledError:
+            # It was not the client who ended it.
+            if not self._service.stopping:
+                raise
+            status = "stopping"
+            raise stopping() from None
         finally:
             self._service.gate.leave()
             self._line.end(status, self.run)

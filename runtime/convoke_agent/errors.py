@@ -51,6 +51,11 @@ class Failure(Exception):
         return STATUS_OF[self.reason]
 
 
+def stopping():
+    """The Failure of a question that comes, or still runs, when the agent ends."""
+    return Failure("stopping", "the agent stops; ask again")
+
+
 def openai_body(failure):
     """A Failure as OpenAI's error object."""
     kind = "invalid_request_error" if failure.status < 429 else "server_error"

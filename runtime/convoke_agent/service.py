@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import importlib
+import time
 
 from . import history, limits, logs, loop, peers
-from .errors import Failure
+from .errors import Failure, stopping
 from .memory import Local
 from .settings import BadSettings, read_files, settings_of
 from .tool_servers import Connection, ToolServer
 
 POLL_SECONDS = 1
 MEMORY_LOOK_SECONDS = 5
-KEEP_SECONDS = 1
+# How long what is cancelled at the end may take to say so.
+KEEP_SECONDS = 2
 # How long another configuration waits for the tools of servers that are new in it.
 NEW_SERVERS_SECONDS = 30
 
@@ -230,7 +232,7 @@ class Service:
     def admit(self):
         """Lets a question in, or raises Failure. What it gives must be left (`gate.leave`)."""
         if self.stopping:
-            raise Failure("stopping", "the agent stops; ask again")
+            raise stopping()
         if self.snapshot is None:
             raise Failure("not_ready", self.problem or "the agent starts")
         self.gate.enter()
@@ -262,17 +264,21 @@ class Service:
         if run.session and run.snapshot.settings.memory.enabled:
             await self.memory.append(run.session, turn)
 
-    async def stop(self, seconds):
-        """Takes no more requests, waits for those that run, and closes everything."""
+    async def drain(self, seconds):
+        """Takes no more questions, lets those that run end within these seconds, and cancels the rest."""
         self.stopping = True
-        if self.running:
-            _, late = await asyncio.wait(set(self.running), timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-            # What they left to keep.
-            if self.running:
-                await asyncio.wait(set(self.running), timeout=KEEP_SECONDS)
+        if not self.running:
+            return
+        _, late = await asyncio.wait(set(self.running), timeout=seconds)
+        for task in late:
+            task.cancel()
+        # Those may leave something to keep.
+        until = time.monotonic() + KEEP_SECONDS
+        while self.running and time.monotonic() < until:
+            await asyncio.wait(set(self.running), timeout=until - time.monotonic())
+
+    async def close(self):
+        """Closes everything."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(
@@ -282,4 +288,4 @@ class Service:
             await self.memory.close()
         await asyncio.gather(self._model_http.aclose(), self._peer_http.aclose())
         if self._capabilities:
-            importlib.import_module("convoke_agent.telemetry").stop()
+            await importlib.import_module("convoke_agent.telemetry").stop()

@@ -78,7 +78,8 @@ class Races(unittest.IsolatedAsyncioTestCase):
         environment["AGENT_CONFIG_FILE"] = str(self.folder / "config.json")
         self.service = Service(environment)
         await self.service.start()
-        self.addAsyncCleanup(self.service.stop, 1)
+        self.addAsyncCleanup(self.service.close)
+        self.addAsyncCleanup(self.service.drain, 1)
         self.handler = Handler(self.service)
         async with asyncio.timeout(60):
             while self.service.state() is not None:
