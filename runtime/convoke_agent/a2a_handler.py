@@ -146,14 +146,15 @@ class Handler(RequestHandler):
         text = _text_of(message)
         if not text.strip():
             raise Failure("empty_prompt", "the message has no text")
-        snapshot = self._service.admit()
+        size = message.ByteSize()
+        snapshot = self._service.admit(size)
         try:
             path = _path_of(message, snapshot.settings.name)
             live = tasks.Live(tasks.new(message))
         except BaseException:
-            self._service.gate.leave()
+            self._service.gate.leave(size)
             raise
-        run = loop.Run(snapshot, session=live.task.context_id, path=path, can_pause=True)
+        run = loop.Run(snapshot, size, session=live.task.context_id, path=path, can_pause=True)
         self._start(live, run, line, stream, functools.partial(self._ask, text))
         return live
 
@@ -175,17 +176,18 @@ class Handler(RequestHandler):
             live = tasks.Live(task)
             live.end()
             return live
-        snapshot = self._service.admit()
+        size = message.ByteSize()
+        snapshot = self._service.admit(size)
         try:
             token = decision.get("token", pending["token"])
             pending = await memory.take(task_id, token)
             if pending is None:
                 raise Failure("approval_invalid", "the token is wrong or was used already")
         except BaseException:
-            self._service.gate.leave()
+            self._service.gate.leave(size)
             raise
         live = tasks.Live(tasks.goes_on(task, message))
-        run = loop.Run(snapshot, session=task.context_id, path=tuple(pending["path"]), can_pause=True)
+        run = loop.Run(snapshot, size, session=task.context_id, path=tuple(pending["path"]), can_pause=True)
         run.usage.requests, run.usage.input_tokens, run.usage.output_tokens = pending["usage"]
         self._start(live, run, line, stream, functools.partial(self._settle, pending, decision))
         return live
@@ -242,7 +244,7 @@ class Handler(RequestHandler):
 
     async def _end(self, live, run, line):
         """Keeps how a task ended, and then tells it: who is told may go on with it at once, at any replica."""
-        self._service.gate.leave()
+        self._service.gate.leave(run.size)
         live.usage(run)
         try:
             await self._service.memory.save_task(live.concluded())

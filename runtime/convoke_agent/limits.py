@@ -6,6 +6,8 @@ import contextlib
 from .errors import Failure, TooLarge
 
 MAX_BODY_BYTES = 1 << 20
+# Bodies that are being answered, and questions that run or wait, all together. In the end each takes several times as much.
+MAX_REQUESTS_BYTES = 32 << 20
 MAX_MODEL_ANSWER_BYTES = 4 << 20
 MAX_TOOL_ANSWER_BYTES = 4 << 20
 MAX_PEER_ANSWER_BYTES = 4 << 20
@@ -36,21 +38,41 @@ def too_much_waits():
     return Failure("too_much_to_keep", f"what waits for an answer is larger than {MAX_PENDING_BYTES >> 20} MiB")
 
 
-class Gate:
-    """At most `running` at a time; at most `waiting` wait for a place, in order."""
+class Room:
+    """At most so many bytes of requests at a time."""
 
-    def __init__(self, running, waiting):
+    def __init__(self, most):
+        self._most = most
+        self.taken = 0
+
+    def take(self, size):
+        """Takes some, or raises Failure. It must be given back."""
+        if self.taken + size > self._most:
+            raise Failure("overloaded", "the agent has too many large requests; try again later")
+        self.taken += size
+
+    def give(self, size):
+        self.taken -= size
+
+
+class Gate:
+    """At most `running` at a time; at most `waiting` wait for a place, in order. All of them need room."""
+
+    def __init__(self, running, waiting, room):
         self._places = asyncio.Semaphore(running)
         self._most = running + waiting
+        self._room = room
         self.inside = 0
 
-    def enter(self):
-        """Reserves a place in the queue, or raises Failure. Each entry needs a `leave`."""
+    def enter(self, size):
+        """Reserves a place in the queue, or raises Failure. Each entry needs a `leave` with the same size."""
         if self.inside >= self._most:
             raise Failure("overloaded", "the agent has too many requests; try again later")
+        self._room.take(size)
         self.inside += 1
 
-    def leave(self):
+    def leave(self, size):
+        self._room.give(size)
         self.inside -= 1
 
     @contextlib.asynccontextmanager

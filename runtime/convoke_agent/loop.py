@@ -47,6 +47,8 @@ class Run:
     """One question while it is thought about."""
 
     snapshot: "Snapshot"
+    # Bytes of the question, as the gate counts them.
+    size: int
     session: str | None = None
     path: tuple[str, ...] = ()
     # Whether the asker can be asked back.

@@ -44,6 +44,7 @@ class Service:
         self.memory_problem = None
         self.snapshot = None
         self.memory = None
+        self.room = limits.Room(limits.MAX_REQUESTS_BYTES)
         self.gate = None
         self.pending_seconds = 0
         self.stopping = False
@@ -79,7 +80,7 @@ class Service:
         """Makes what the first settings that are good say. Raises BadSettings."""
         running = _number(self.environment, "AGENT_MAX_RUNNING", 100)
         waiting = _number(self.environment, "AGENT_MAX_WAITING", 400)
-        self.gate = limits.Gate(int(running), int(waiting))
+        self.gate = limits.Gate(int(running), int(waiting), self.room)
         self._tool_seconds = _number(self.environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
         self.pending_seconds = _number(self.environment, "AGENT_APPROVAL_SECONDS", 600)
         self._start_memory(settings)
@@ -229,13 +230,13 @@ class Service:
             body["configurationProblem"] = self.reload_problem
         return body
 
-    def admit(self):
-        """Lets a question in, or raises Failure. What it gives must be left (`gate.leave`)."""
+    def admit(self, size):
+        """Lets a question of so many bytes in, or raises Failure. The gate must be left with the same size."""
         if self.stopping:
             raise stopping()
         if self.snapshot is None:
             raise Failure("not_ready", self.problem or "the agent starts")
-        self.gate.enter()
+        self.gate.enter(size)
         return self.snapshot
 
     def began(self, task):
