@@ -14,8 +14,8 @@ from .front import Front
 
 DEFAULT_PORT = 8000
 BACKLOG = 1024
-# After SIGTERM, within the pod's grace period of 30 seconds: what runs may end, then it is cancelled, which may take 2 seconds;
-# answers are written; the rest is closed.
+# After SIGTERM, within the pod's grace period of 30 seconds: what runs may end, then it is cancelled, which may take
+# 2 seconds; answers are written; the rest is closed.
 STOP_SECONDS = 25
 FLUSH_SECONDS = 1
 CLOSE_SECONDS = 1

@@ -6,7 +6,7 @@ import contextlib
 from .errors import Failure, TooLarge
 
 MAX_BODY_BYTES = 1 << 20
-# Bodies that are being answered, and questions that run or wait, all together. In the end each takes several times as much.
+# Bodies that are read or answered, and questions that run or wait, together. Each takes several times as much in the end.
 MAX_REQUESTS_BYTES = 32 << 20
 MAX_MODEL_ANSWER_BYTES = 4 << 20
 MAX_TOOL_ANSWER_BYTES = 4 << 20

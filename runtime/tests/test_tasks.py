@@ -67,7 +67,10 @@ class Races(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(logs.LOGGER.removeHandler, silence)
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         note = {"tool": "note", "arguments": {"file": str(self.folder / "noted"), "text": "line"}}
-        rules = [{"prompt": "then hang", "steps": [note, {"hang": True}]}, {"steps": [note, {"text": "done: {results}"}]}]
+        rules = [
+            {"prompt": "then hang", "steps": [note, {"hang": True}]},
+            {"steps": [note, {"text": "done: {results}"}]},
+        ]
         model = ScriptedModel(rules)
         self.addCleanup(model.stop)
         tools = ToolServer()
