@@ -14,10 +14,11 @@ from .front import Front
 
 DEFAULT_PORT = 8000
 BACKLOG = 1024
-# What runs may end within this long after SIGTERM.
-STOP_SECONDS = 20
-# Answers that are written when the last request ends.
-FLUSH_SECONDS = 2
+# After SIGTERM, within the pod's grace period of 30 seconds: what runs may end, then it is cancelled, which may take
+# 2 seconds; answers are written; the rest is closed.
+STOP_SECONDS = 25
+FLUSH_SECONDS = 1
+CLOSE_SECONDS = 1
 
 
 def listener(port):
@@ -41,7 +42,7 @@ async def serve(environment):
     front = Front(environment)
     sock = listener(int(environment.get("PORT") or DEFAULT_PORT))
     config = uvicorn.Config(front, lifespan="off", log_config=None, access_log=False, server_header=False, ws="none")
-    config.timeout_graceful_shutdown = STOP_SECONDS + FLUSH_SECONDS
+    config.timeout_graceful_shutdown = FLUSH_SECONDS
     # It imports: before the other thread does.
     config.load()
     server = Server(config)
@@ -54,10 +55,11 @@ async def serve(environment):
     loading.add_done_callback(lambda _: stop.set() if not loading.cancelled() and loading.exception() else None)
     logs.say("listening", port=sock.getsockname()[1])
     await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    # The socket closes first, so that nobody new comes.
+    # The socket stays open meanwhile: who asks is told that the agent stops, and tasks that run can be asked for.
+    await front.drain(STOP_SECONDS)
     server.should_exit = True
-    await front.stop(STOP_SECONDS)
     await serving
+    await front.close(CLOSE_SECONDS)
     if loading.done() and not loading.cancelled():
         loading.result()
 

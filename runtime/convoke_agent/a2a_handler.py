@@ -17,8 +17,13 @@ from .errors import Failure
 
 CANCEL_SECONDS = 10
 CANCEL_LOOK_SECONDS = 1
+# Tasks that are read at once to list them, and bytes of one page of them.
+LIST_BATCH = 20
+MAX_PAGE_BYTES = 8 << 20
 # How long after its deadline a task of a process that is gone counts as running.
 LOST_SECONDS = 60
+# How long after it took an answer a replica needs to say that the task goes on.
+TAKEN_SECONDS = 15
 OF_THE_ASKER = ("bad_request", "empty_prompt", "delegation_loop", "delegation_too_deep", "approval_invalid")
 
 
@@ -141,14 +146,15 @@ class Handler(RequestHandler):
         text = _text_of(message)
         if not text.strip():
             raise Failure("empty_prompt", "the message has no text")
-        snapshot = self._service.admit()
+        size = message.ByteSize()
+        snapshot = self._service.admit(size)
         try:
             path = _path_of(message, snapshot.settings.name)
             live = tasks.Live(tasks.new(message))
         except BaseException:
-            self._service.gate.leave()
+            self._service.gate.leave(size)
             raise
-        run = loop.Run(snapshot, session=live.task.context_id, path=path, can_pause=True)
+        run = loop.Run(snapshot, size, session=live.task.context_id, path=path, can_pause=True)
         self._start(live, run, line, stream, functools.partial(self._ask, text))
         return live
 
@@ -170,19 +176,18 @@ class Handler(RequestHandler):
             live = tasks.Live(task)
             live.end()
             return live
-        snapshot = self._service.admit()
+        size = message.ByteSize()
+        snapshot = self._service.admit(size)
         try:
             token = decision.get("token", pending["token"])
             pending = await memory.take(task_id, token)
             if pending is None:
                 raise Failure("approval_invalid", "the token is wrong or was used already")
         except BaseException:
-            self._service.gate.leave()
+            self._service.gate.leave(size)
             raise
-        copy = Task()
-        copy.CopyFrom(task)
-        live = tasks.Live(tasks.with_message(copy, message))
-        run = loop.Run(snapshot, session=task.context_id, path=tuple(pending["path"]), can_pause=True)
+        live = tasks.Live(tasks.goes_on(task, message))
+        run = loop.Run(snapshot, size, session=task.context_id, path=tuple(pending["path"]), can_pause=True)
         run.usage.requests, run.usage.input_tokens, run.usage.output_tokens = pending["usage"]
         self._start(live, run, line, stream, functools.partial(self._settle, pending, decision))
         return live
@@ -200,12 +205,22 @@ class Handler(RequestHandler):
 
     def _start(self, live, run, line, stream, work):
         run.on_text = live.text if stream else None
+        run.on_call = live.call
         self._live[live.task.id] = live
         live.job = asyncio.create_task(self._work(live, run, line, work))
         self._service.began(live.job)
+        live.job.add_done_callback(lambda _: self._never_begun(live, run, line))
+
+    def _never_begun(self, live, run, line):
+        """Ends a task whose job was cancelled before its first step: then nothing of the job ran."""
+        if not live.begun:
+            live.begun = True
+            live.conclude(TaskState.TASK_STATE_CANCELED)
+            self._service.began(asyncio.create_task(self._end(live, run, line)))
 
     async def _work(self, live, run, line, work):
         """Runs a task to its end or to where it waits; whatever happens, the task then says so."""
+        live.begun = True
         watch = None
         try:
             memory = self._service.memory
@@ -213,10 +228,10 @@ class Handler(RequestHandler):
                 await memory.save_task(live.task)
                 watch = asyncio.create_task(self._watch(live))
             async with self._service.holding(run) as history:
-                live.set(TaskState.TASK_STATE_WORKING)
+                live.works()
                 await work(live, run, history)
         except asyncio.CancelledError:
-            live.set(TaskState.TASK_STATE_CANCELED)
+            live.conclude(TaskState.TASK_STATE_CANCELED)
         except Failure as failure:
             live.fail(failure)
         except Exception as error:
@@ -225,18 +240,22 @@ class Handler(RequestHandler):
         finally:
             if watch is not None:
                 watch.cancel()
-            self._service.gate.leave()
-            await self._keep(live)
-            line.end(TaskState.Name(live.task.status.state)[11:].lower(), run)
+            await self._end(live, run, line)
 
-    async def _keep(self, live):
+    async def _end(self, live, run, line):
+        """Keeps how a task ended, and then tells it: who is told may go on with it at once, at any replica."""
+        self._service.gate.leave(run.size)
+        live.usage(run)
         try:
-            await self._service.memory.save_task(live.task)
+            await self._service.memory.save_task(live.concluded())
         except Failure as failure:
-            live.fail(failure)
+            live.lose(failure)
         finally:
-            self._live.pop(live.task.id, None)
+            # Another message may have begun to go on with it.
+            if self._live.get(live.task.id) is live:
+                del self._live[live.task.id]
             live.end()
+            line.end(TaskState.Name(live.task.status.state)[11:].lower(), run)
 
     async def _watch(self, live):
         """Cancels the task when another replica was asked to."""
@@ -244,7 +263,7 @@ class Handler(RequestHandler):
             await asyncio.sleep(CANCEL_LOOK_SECONDS)
             with contextlib.suppress(Failure):
                 if await self._service.memory.asked_to_cancel(live.task.id):
-                    live.job.cancel()
+                    live.cancel()
                     return
 
     async def _ask(self, text, live, run, history):
@@ -277,7 +296,7 @@ class Handler(RequestHandler):
         }
         pending |= {"path": list(run.path), "usage": usage, "token": token}
         await self._service.memory.wait_for(live.task.id, token, pending)
-        live.set(TaskState.TASK_STATE_INPUT_REQUIRED, tasks.ask(outcome.items[0], token))
+        live.conclude(TaskState.TASK_STATE_INPUT_REQUIRED, tasks.ask(outcome.items[0], token))
 
     # ---- tasks
 
@@ -292,15 +311,20 @@ class Handler(RequestHandler):
             raise of.TaskNotFoundError
         failure = await self._fate(task)
         if failure is not None:
-            tasks.Live(task).fail(failure)
+            live = tasks.Live(task)
+            live.fail(failure)
+            task = live.concluded()
             await self._service.memory.save_task(task)
         return task
 
     async def _fate(self, task):
         """Why a task that neither runs here nor ended will never end; None if it may."""
         age = time.time() - task.status.timestamp.seconds
+        memory = self._service.memory
         if task.status.state in peers.INTERRUPTED:
-            if age > self._service.pending_seconds and await self._service.memory.waiting(task.id) is None:
+            # Another replica may have taken the answer a moment ago, and says so next.
+            until = self._service.pending_seconds + (TAKEN_SECONDS if memory.shared else 0)
+            if age > until and await memory.waiting(task.id) is None:
                 return Failure("approval_expired", "nobody answered in time")
         elif task.status.state not in peers.TERMINAL:
             if age > self._service.snapshot.settings.agentic_loop.max_seconds + LOST_SECONDS:
@@ -318,19 +342,28 @@ class Handler(RequestHandler):
         # Whoever knows a context may see its tasks; nobody may see those of all.
         if not params.context_id:
             raise of.UnsupportedOperationError("tasks are only listed by contextId")
-        known = {task.id: task for task in await self._service.memory.tasks()}
-        known |= {key: live.task for key, live in self._live.items()}
-        found = [task for task in known.values() if task.context_id == params.context_id]
-        if params.status:
-            found = [task for task in found if task.status.state == params.status]
-        found.sort(key=lambda task: (task.status.timestamp.ToNanoseconds(), task.id), reverse=True)
+        wanted = lambda task: not params.status or task.status.state == params.status
+        stamp = lambda task: (task.status.timestamp.ToNanoseconds(), task.id)
+        live = {key: one.task for key, one in self._live.items() if one.task.context_id == params.context_id}
+        found = [stamp(task) for task in live.values() if wanted(task)]
+        memory = self._service.memory
+        stored = [key for key in await memory.task_ids(params.context_id) if key not in live]
+        for n in range(0, len(stored), LIST_BATCH):
+            found += [stamp(task) for task in await memory.tasks(stored[n : n + LIST_BATCH]) if wanted(task)]
+        found.sort(reverse=True)
         skip = int(params.page_token) if params.page_token.isdecimal() and len(params.page_token) < 10 else 0
         size = min(max(params.page_size, 1), 100) if params.HasField("page_size") else 50
-        page = ListTasksResponse(total_size=len(found), page_size=size)
-        for task in found[skip : skip + size]:
-            page.tasks.append(apply_history_length(task, params))
-        if skip + size < len(found):
-            page.next_page_token = str(skip + size)
+        page, room = ListTasksResponse(total_size=len(found), page_size=size), MAX_PAGE_BYTES
+        for _, key in found[skip : skip + size]:
+            # One that is gone by now is left out.
+            read = [live[key]] if key in live else await memory.tasks([key])
+            room -= sum(task.ByteSize() for task in read)
+            if room < 0 and page.tasks:
+                break
+            page.tasks.extend(apply_history_length(task, params) for task in read)
+            skip += 1
+        if skip < len(found):
+            page.next_page_token = str(skip)
         return page
 
     @told
@@ -338,41 +371,49 @@ class Handler(RequestHandler):
         task = await self._known(params.id)
         live = self._live.get(params.id)
         if live is not None:
-            live.job.cancel()
+            live.cancel()
             await live.ended.wait()
             task = live.task
-        elif task.status.state in peers.INTERRUPTED:
-            task = await self._cancel_waiting(task)
         elif task.status.state in peers.TERMINAL:
             raise of.TaskNotCancelableError
-        elif await self._service.memory.ask_to_cancel(params.id):
-            task = await self._canceled_elsewhere(params.id)
+        if task.status.state not in peers.TERMINAL:
+            task = await self._cancel_stored(task)
         if task.status.state != TaskState.TASK_STATE_CANCELED:
             raise of.TaskNotCancelableError
         return task
 
-    async def _cancel_waiting(self, task):
+    async def _cancel_stored(self, task):
+        """Cancels a task that does not run here: takes away what waits, or asks the replica that runs it."""
         memory = self._service.memory
-        pending = await memory.waiting(task.id)
-        # Only one of an answer and a cancellation takes what waits.
-        if pending is not None and await memory.take(task.id, pending["token"]) is None:
-            raise of.TaskNotCancelableError
+        until, asked = time.monotonic() + CANCEL_SECONDS, False
+        while task.status.state not in peers.TERMINAL and time.monotonic() < until:
+            if task.status.state in peers.INTERRUPTED:
+                pending = await memory.waiting(task.id)
+                # Only one of an answer and a cancellation takes what waits.
+                taken = pending is not None and await memory.take(task.id, pending["token"]) is not None
+                if taken or not memory.shared:
+                    return await self._cancel_waiting(task, pending)
+            # It runs elsewhere.
+            if not asked and not await memory.ask_to_cancel(task.id):
+                break
+            asked = True
+            await asyncio.sleep(CANCEL_LOOK_SECONDS / 4)
+            found = await memory.task(task.id)
+            if found is None:
+                break
+            task = found
+        return task
+
+    async def _cancel_waiting(self, task, pending):
         by_name = {peer.name: peer for peer in self._service.snapshot.peers}
         for item in (pending or {"items": ()})["items"]:
             if item["kind"] == "peer" and item["peer"] in by_name:
                 await by_name[item["peer"]].cancel(item["taskId"])
         live = tasks.Live(task)
-        live.set(TaskState.TASK_STATE_CANCELED)
-        await memory.save_task(task)
+        live.conclude(TaskState.TASK_STATE_CANCELED)
+        task = live.concluded()
+        await self._service.memory.save_task(task)
         return task
-
-    async def _canceled_elsewhere(self, task_id):
-        until = time.monotonic() + CANCEL_SECONDS
-        while True:
-            task = await self._service.memory.task(task_id)
-            if task is None or task.status.state in tasks.ENDED or time.monotonic() > until:
-                return task or Task()
-            await asyncio.sleep(CANCEL_LOOK_SECONDS / 4)
 
     @told
     async def on_subscribe_to_task(self, params, context):

@@ -1,5 +1,6 @@
 """The HTTP interface: which path leads where, and what is refused before anybody looks at it."""
 
+import contextlib
 import json
 
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
@@ -16,7 +17,8 @@ from .service import Service
 
 __all__ = ("App", "Service")
 
-STREAM_GRACE_SECONDS = 20
+# Streams end with their tasks; then what is written last needs a moment.
+STREAM_GRACE_SECONDS = 1
 # A2A errors of JSON-RPC for what is refused here.
 RPC_CODES = {"bad_request": -32700, "request_too_large": -32600, "unsupported_media_type": -32005}
 # Names of methods are A2A 1.0's; those of 0.3 have a slash.
@@ -94,18 +96,34 @@ class App:
 
     async def completions(self, request):
         self._snapshot()
-        return await chat.completions(self._service, request, json_of(await body_of(request)))
+        async with self._body(request) as content:
+            return await chat.completions(self._service, request, json_of(content))
 
     async def rpc(self, request):
         try:
-            content = await body_of(request)
-            body = json_of(content)
-            self._snapshot()
+            async with self._body(request) as content:
+                body = json_of(content)
+                self._snapshot()
+                return await self._dispatcher.handle_requests(replayed(request, content, body))
         except Failure as failure:
             error = {"code": RPC_CODES.get(failure.reason, -32603), "message": failure.message}
             error["data"] = {"reason": failure.reason}
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, failure.status)
-        return await self._dispatcher.handle_requests(replayed(request, content, body))
+
+    @contextlib.asynccontextmanager
+    async def _body(self, request):
+        """The body, which has room as long as it is answered. Raises Failure."""
+        taken = 0
+
+        def take(size):
+            nonlocal taken
+            self._service.room.take(size)
+            taken += size
+
+        try:
+            yield await body_of(request, take)
+        finally:
+            self._service.room.give(taken)
 
     def _memory(self):
         if not self._snapshot().settings.debug_memory_endpoints:
@@ -153,8 +171,8 @@ def openai_error(failure, headers=None):
     return JSONResponse(openai_body(failure), failure.status, headers)
 
 
-async def body_of(request):
-    """The body, if it is said to be JSON and not too large. Raises Failure."""
+async def body_of(request, take):
+    """The body, if it is said to be JSON and not too large. Each piece is taken first. Raises Failure."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", "application/a2a+json"):
         raise Failure("unsupported_media_type", "the content type must be application/json")
@@ -165,6 +183,7 @@ async def body_of(request):
     content = bytearray()
     try:
         async for chunk in request.stream():
+            take(len(chunk))
             content += chunk
             if len(content) > limits.MAX_BODY_BYTES:
                 raise too_large

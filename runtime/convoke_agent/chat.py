@@ -8,7 +8,7 @@ import uuid
 from starlette.responses import JSONResponse, StreamingResponse
 
 from . import history, limits, logs, loop
-from .errors import Failure, openai_body
+from .errors import Failure, openai_body, stopping
 
 SESSION_HEADER = "x-session-id"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -57,9 +57,9 @@ class Question:
         self.stream = body.get("stream") is True
         if session is not None and not 0 < len(session) <= limits.MAX_ID_CHARACTERS:
             raise Failure("bad_request", f"X-Session-Id must have 1 to {limits.MAX_ID_CHARACTERS} characters")
-        snapshot = service.admit()
-        self.run = loop.Run(snapshot, session=session)
-        self.model = self.model or snapshot.settings.name
+        size = sum(len(text) for _, text in self._messages)
+        self.run = loop.Run(service.admit(size), size, session=session)
+        self.model = self.model or self.run.snapshot.settings.name
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
 
     async def answer(self):
@@ -75,8 +75,14 @@ class Question:
         except Failure as failure:
             status = failure.reason
             raise
+        except asyncio.CancelledError:
+            # It was not the client who ended it.
+            if not self._service.stopping:
+                raise
+            status = "stopping"
+            raise stopping() from None
         finally:
-            self._service.gate.leave()
+            self._service.gate.leave(self.run.size)
             self._line.end(status, self.run)
 
     def usage(self):

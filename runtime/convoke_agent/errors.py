@@ -21,6 +21,7 @@ STATUS_OF = {
     "internal": 500,
     "steps_exceeded": 500,
     "tokens_exceeded": 500,
+    "too_much_to_keep": 500,
     "model_unauthorized": 502,
     "model_not_found": 502,
     "model_rejected": 502,
@@ -48,6 +49,11 @@ class Failure(Exception):
     @property
     def status(self):
         return STATUS_OF[self.reason]
+
+
+def stopping():
+    """The Failure of a question that comes, or still runs, when the agent ends."""
+    return Failure("stopping", "the agent stops; ask again")
 
 
 def openai_body(failure):

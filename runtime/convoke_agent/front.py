@@ -4,6 +4,7 @@ Nothing is imported here while another thread imports: two that import at once c
 """
 
 import asyncio
+import contextlib
 import importlib
 import json
 
@@ -60,9 +61,16 @@ class Front:
         self._app = app.App(self._service, self._environment).asgi()
         logs.say("the agent serves", ready=self._service.state() is None)
 
-    async def stop(self, seconds):
-        """Ends what runs, within these seconds."""
+    async def drain(self, seconds):
+        """Takes no more questions, and ends what runs within these seconds. What is there can still be asked for."""
         self._loading.cancel()
         await asyncio.gather(self._loading, return_exceptions=True)
         if self._service is not None:
-            await self._service.stop(seconds)
+            await self._service.drain(seconds)
+
+    async def close(self, seconds):
+        """Closes everything; what does not close within these seconds is left."""
+        if self._service is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._service.close()

@@ -1,5 +1,9 @@
 """What a conversation keeps and what of it is sent along. Messages are the model library's."""
 
+import dataclasses
+import math
+import sys
+
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -43,16 +47,37 @@ def _without_tools(turn):
     return [turn[0], ModelResponse(parts=texts, timestamp=last.timestamp)]
 
 
-def newest(messages, most):
-    """The newest turns, at most `most` messages. A turn that is too long goes without its tool calls.
+def size_of(value):
+    """Bytes of memory that messages, or JSON values, take. What several share is counted once."""
+    total, left, seen = 0, [value], set()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        total += sys.getsizeof(one)
+        if isinstance(one, dict):
+            left += one.keys()
+            left += one.values()
+        elif isinstance(one, (list, tuple)):
+            left += one
+        elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+            left += vars(one).values()
+    return total
+
+
+def newest(messages, most, most_bytes=math.inf):
+    """The newest turns, at most `most` messages and bytes. A turn that is too long goes without its tool calls.
 
     A tool call is never without its result, and the first message is a question.
     """
-    kept = []
+    kept, room = [], most_bytes
     for turn in reversed(turns(messages)):
         for form in (turn, _without_tools(turn)):
-            if form and len(form) + len(kept) <= most and _begins_turn(form[0]):
+            size = 0 if room == math.inf else size_of(form)
+            if form and len(form) + len(kept) <= most and size <= room and _begins_turn(form[0]):
                 kept = form + kept
+                room -= size
                 break
         else:
             break

@@ -6,6 +6,8 @@ import contextlib
 from .errors import Failure, TooLarge
 
 MAX_BODY_BYTES = 1 << 20
+# Bodies that are read or answered, and questions that run or wait, together. Each takes several times as much in the end.
+MAX_REQUESTS_BYTES = 32 << 20
 MAX_MODEL_ANSWER_BYTES = 4 << 20
 MAX_TOOL_ANSWER_BYTES = 4 << 20
 MAX_PEER_ANSWER_BYTES = 4 << 20
@@ -15,6 +17,12 @@ MAX_TOOLS_OF_A_SERVER = 500
 MAX_PATH = 8
 MAX_TASKS = 1000
 MAX_PENDING = 100
+# What a process keeps of conversations, tasks and calls that wait, all together.
+MAX_MEMORY_BYTES = 64 << 20
+MAX_SESSION_BYTES = 8 << 20
+MAX_PENDING_BYTES = 16 << 20
+# A message that is larger is kept in a task's history as its text alone, cut to as many characters.
+MAX_KEPT_MESSAGE_BYTES = 64 << 10
 MAX_ID_CHARACTERS = 200
 
 
@@ -25,21 +33,46 @@ def shortened(text, most=MAX_TOOL_RESULT_CHARACTERS):
     return f"{text[:most]}\n[cut: {len(text) - most} of {len(text)} characters are left out]"
 
 
-class Gate:
-    """At most `running` at a time; at most `waiting` wait for a place, in order."""
+def too_much_waits():
+    """The Failure of a question that holds too much to wait for an answer."""
+    return Failure("too_much_to_keep", f"what waits for an answer is larger than {MAX_PENDING_BYTES >> 20} MiB")
 
-    def __init__(self, running, waiting):
+
+class Room:
+    """At most so many bytes of requests at a time."""
+
+    def __init__(self, most):
+        self._most = most
+        self.taken = 0
+
+    def take(self, size):
+        """Takes some, or raises Failure. It must be given back."""
+        if self.taken + size > self._most:
+            raise Failure("overloaded", "the agent has too many large requests; try again later")
+        self.taken += size
+
+    def give(self, size):
+        self.taken -= size
+
+
+class Gate:
+    """At most `running` at a time; at most `waiting` wait for a place, in order. All of them need room."""
+
+    def __init__(self, running, waiting, room):
         self._places = asyncio.Semaphore(running)
         self._most = running + waiting
+        self._room = room
         self.inside = 0
 
-    def enter(self):
-        """Reserves a place in the queue, or raises Failure. Each entry needs a `leave`."""
+    def enter(self, size):
+        """Reserves a place in the queue, or raises Failure. Each entry needs a `leave` with the same size."""
         if self.inside >= self._most:
             raise Failure("overloaded", "the agent has too many requests; try again later")
+        self._room.take(size)
         self.inside += 1
 
-    def leave(self):
+    def leave(self, size):
+        self._room.give(size)
         self.inside -= 1
 
     @contextlib.asynccontextmanager

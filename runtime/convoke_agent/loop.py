@@ -1,9 +1,8 @@
 """The loop: asks the model, runs the tools that it asks for, asks again."""
 
 import asyncio
+import contextlib
 import dataclasses
-import hashlib
-import re
 import time
 
 import httpx2
@@ -19,13 +18,14 @@ from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 from pydantic_ai.usage import RunUsage
 
-from . import limits, peers
+from . import limits, names, peers
 from .errors import failure_of
-from .tool_servers import ToolError
+from .tool_servers import ToolError, check_arguments
 
-MAX_TOOL_NAME = 64
 MODEL_CONNECT_SECONDS = 10
 MODEL_RETRIES = 2
+# Calls that the asker is told of while they happen, for one question.
+MAX_CALLS_TOLD = 1000
 # Steps bound the loop; how often one tool fails does not.
 TOOL_RETRIES = 1000
 # The client library wants a key; this one is not sent.
@@ -35,15 +35,28 @@ NO_INPUT_HERE = "the agent needs input, which this interface cannot ask for"
 
 
 @dataclasses.dataclass
+class Told:
+    """A call that is told of."""
+
+    # Not where a peer asks back and the call goes on later.
+    ended: bool = True
+
+
+@dataclasses.dataclass
 class Run:
     """One question while it is thought about."""
 
     snapshot: "Snapshot"
+    # Bytes of the question, as the gate counts them.
+    size: int
     session: str | None = None
     path: tuple[str, ...] = ()
     # Whether the asker can be asked back.
     can_pause: bool = False
     on_text: object = None
+    # Is told of each call of a tool or a peer.
+    on_call: object = None
+    calls_told: int = 0
     usage: RunUsage = dataclasses.field(default_factory=RunUsage)
     tools_used: list[str] = dataclasses.field(default_factory=list)
     deadline: float = 0.0
@@ -53,6 +66,24 @@ class Run:
 
     def remaining(self):
         return max(self.deadline - time.monotonic(), 0.0)
+
+    @contextlib.contextmanager
+    def telling(self, kind, name, server=None, goes_on=False):
+        """Tells of a call while it happens: that it begins, unless it goes on, and how it ends."""
+        call, told = {"type": kind, "name": name} | ({"server": server} if server is not None else {}), Told()
+        if self.on_call is None or self.calls_told >= MAX_CALLS_TOLD:
+            yield told
+            return
+        self.calls_told += 1
+        if not goes_on:
+            self.on_call(call | {"phase": "start"})
+        try:
+            yield told
+        except ToolError:
+            self.on_call(call | {"phase": "end", "ok": False})
+            raise
+        if told.ended:
+            self.on_call(call | {"phase": "end", "ok": True})
 
 
 @dataclasses.dataclass
@@ -73,14 +104,6 @@ class Pause:
     results: dict = dataclasses.field(default_factory=dict)
 
 
-def tool_name(text):
-    """A name that model APIs accept."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", text)
-    if len(name) <= MAX_TOOL_NAME:
-        return name
-    return f"{name[: MAX_TOOL_NAME - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
 class Snapshot:
     """The agent as one configuration describes it. Requests keep theirs when another comes."""
 
@@ -91,6 +114,9 @@ class Snapshot:
         self.tool_seconds = tool_seconds
         self.agent = None
         self._environment = environment
+        self._delegates = self._named_peers()
+        self._listings = None
+        self._tools = {}
 
     def build(self, http, capabilities):
         """Makes the model and the agent. `http` is the client for the model API."""
@@ -120,19 +146,24 @@ class Snapshot:
         """The tools by the names that the model sees: (server, MCP tool) each."""
         if not self.settings.agentic_loop.enable_tools:
             return {}
-        listed = [(server, tool) for server in self.servers for tool in (server.tools or {}).values()]
-        names = [tool_name(tool.name) for _, tool in listed]
-        twice = {name for name in names if names.count(name) > 1}
-        return {
-            tool_name(f"{server.name}_{tool.name}") if name in twice else name: (server, tool)
-            for name, (server, tool) in zip(names, listed, strict=True)
-        }
+        listings = [server.tools for server in self.servers]
+        # They are named anew only when a server lists others.
+        if self._listings is None or any(a is not b for a, b in zip(listings, self._listings, strict=True)):
+            listed = [(server, tool) for server in self.servers for tool in (server.tools or {}).values()]
+            wanted = [(tool.name, f"{server.name}_{tool.name}") for server, tool in listed]
+            self._tools = dict(zip(names.assigned(wanted, self._delegates), listed, strict=True))
+            self._listings = listings
+        return self._tools
 
     def delegates(self):
         """The peers by the names of their tools."""
+        return self._delegates
+
+    def _named_peers(self):
         if not self.settings.agentic_loop.enable_delegation:
             return {}
-        return {tool_name(f"delegate_to_{peer.name}"): peer for peer in self.peers}
+        wanted = [(f"delegate_to_{peer.name}",) * 2 for peer in self.peers]
+        return dict(zip(names.assigned(wanted), self.peers, strict=True))
 
 
 def model_http():
@@ -154,6 +185,13 @@ def _model_settings(parameters):
     return found | {"timeout": parameters.timeout_seconds}
 
 
+@dataclasses.dataclass(kw_only=True)
+class Offered(ToolsetTool):
+    """A tool as it was offered to the model. `target` is a peer, or a server and its tool."""
+
+    target: object
+
+
 class Tools(AbstractToolset):
     """Tools of servers and of peers, as the run's configuration has them."""
 
@@ -166,7 +204,8 @@ class Tools(AbstractToolset):
         delegates = snapshot.delegates()
         await asyncio.gather(*(peer.look() for peer in delegates.values()))
         found = {
-            name: self._tool(name, tool.description, tool.input_schema) for name, (_, tool) in snapshot.tools().items()
+            name: self._tool(name, tool.description, tool.input_schema, (server, tool))
+            for name, (server, tool) in snapshot.tools().items()
         }
         schema = {
             "type": "object",
@@ -175,14 +214,18 @@ class Tools(AbstractToolset):
             },
             "required": ["message"],
         }
-        return found | {name: self._tool(name, peer.description(), schema) for name, peer in delegates.items()}
+        return found | {name: self._tool(name, peer.description(), schema, peer) for name, peer in delegates.items()}
 
-    def _tool(self, name, description, schema):
+    def _tool(self, name, description, schema, target):
         definition = ToolDefinition(
             name=name, description=description or "", parameters_json_schema=schema, strict=False
         )
-        return ToolsetTool(
-            toolset=self, tool_def=definition, max_retries=TOOL_RETRIES, args_validator=TOOL_SCHEMA_VALIDATOR
+        return Offered(
+            toolset=self,
+            tool_def=definition,
+            max_retries=TOOL_RETRIES,
+            args_validator=TOOL_SCHEMA_VALIDATOR,
+            target=target,
         )
 
     async def call_tool(self, name, tool_args, ctx, tool):
@@ -191,17 +234,17 @@ class Tools(AbstractToolset):
         if not isinstance(tool_args, dict):
             raise ToolFailed("the arguments must be a JSON object")
         try:
-            if name in (delegates := run.snapshot.delegates()):
-                return await delegate(delegates[name], tool_args, run)
-            server, target = run.snapshot.tools()[name]
+            if isinstance(tool.target, peers.Peer):
+                return await delegate(tool.target, tool_args, run)
+            server, target = tool.target
+            check_arguments(tool_args)
             if server.needs_approval(target.name):
                 if not run.can_pause:
                     raise ToolError(NO_APPROVAL_HERE)
                 item = {"kind": "tool", "server": server.name, "tool": target.name, "arguments": tool_args}
-                raise CallDeferred(metadata=item)
-            return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
-        except KeyError:
-            raise ToolFailed("the tool is not there any more") from None
+                raise CallDeferred(metadata=item | {"definition": server.fingerprint(target)})
+            with run.telling("tool", target.name, server.name):
+                return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
         except ToolError as error:
             raise ToolFailed(str(error)) from None
 
@@ -216,12 +259,14 @@ async def delegate(peer, arguments, run):
         raise ToolError(f"the agent {peer.name} waits for this answer already: asking it again would not end")
     if len(path) > limits.MAX_PATH:
         raise ToolError(f"the question was passed on {limits.MAX_PATH} times already: answer it here")
-    task = await asked(peer, [peers.text_part(message)], path, run)
-    if task.status.state not in peers.INTERRUPTED:
+    with run.telling("peer", peer.name) as told:
+        task = await asked(peer, [peers.text_part(message)], path, run)
+        told.ended = task.status.state not in peers.INTERRUPTED
+        if not told.ended and not run.can_pause:
+            await peer.cancel(task.id)
+            raise ToolError(NO_APPROVAL_HERE if approval_in(task) else NO_INPUT_HERE)
+    if told.ended:
         return peers.answer_of(task)
-    if not run.can_pause:
-        await peer.cancel(task.id)
-        raise ToolError(NO_APPROVAL_HERE if approval_in(task) else NO_INPUT_HERE)
     raise CallDeferred(metadata=waiting_peer(peer.name, task))
 
 
@@ -311,18 +356,19 @@ async def settle(run, item, decision):
         peer = next((one for one in run.snapshot.peers if one.name == item["peer"]), None)
         if peer is None:
             raise ToolError(f"the agent {item['peer']} is not a peer any more")
-        task = await asked(
-            peer,
-            [_reply(item, decision)],
-            (*run.path, run.snapshot.settings.name),
-            run,
-            (item["taskId"], item["contextId"]),
-        )
-        if task.status.state in peers.INTERRUPTED:
-            return {"id": item["id"]} | waiting_peer(peer.name, task)
-        return {"ok": True, "text": peers.answer_of(task)}
+        return await _settle_peer(run, peer, item, decision)
     except ToolError as error:
         return {"ok": False, "text": str(error)}
+
+
+async def _settle_peer(run, peer, item, decision):
+    path, of_task = (*run.path, run.snapshot.settings.name), (item["taskId"], item["contextId"])
+    with run.telling("peer", peer.name, goes_on=True) as told:
+        task = await asked(peer, [_reply(item, decision)], path, run, of_task)
+        told.ended = task.status.state not in peers.INTERRUPTED
+    if told.ended:
+        return {"ok": True, "text": peers.answer_of(task)}
+    return {"id": item["id"]} | waiting_peer(peer.name, task)
 
 
 def _reply(item, decision):
@@ -339,6 +385,11 @@ async def _run_approved(run, item, decision):
         reason = decision.get("reason")
         raise ToolError("the user denied the call" + (f": {reason}" if reason else ""))
     server = next((one for one in run.snapshot.servers if one.name == item["server"]), None)
-    if server is None or item["tool"] not in (server.tools or {}):
+    tool = (server.tools or {}).get(item["tool"]) if server is not None else None
+    if tool is None:
         raise ToolError("the tool is not there any more")
-    return await server.call(item["tool"], item["arguments"], min(run.snapshot.tool_seconds, run.remaining()))
+    if server.fingerprint(tool) != item.get("definition"):
+        raise ToolError("the tool has changed since the approval was asked for, so it did not run; ask again")
+    seconds = min(run.snapshot.tool_seconds, run.remaining())
+    with run.telling("tool", tool.name, server.name):
+        return await server.call(tool.name, item["arguments"], seconds, once=True)

@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 import importlib
+import time
 
 from . import history, limits, logs, loop, peers
-from .errors import Failure
+from .errors import Failure, stopping
 from .memory import Local
 from .settings import BadSettings, read_files, settings_of
-from .tool_servers import ToolServer
+from .tool_servers import Connection, ToolServer
 
 POLL_SECONDS = 1
 MEMORY_LOOK_SECONDS = 5
+# How long what is cancelled at the end may take to say so.
+KEEP_SECONDS = 2
+# How long another configuration waits for the tools of servers that are new in it.
+NEW_SERVERS_SECONDS = 30
 
 
 def _number(environment, name, default):
@@ -24,6 +29,11 @@ def _number(environment, name, default):
     return value
 
 
+def _key_of(server):
+    """What a connection to a tool server depends on."""
+    return server.name, server.url, tuple((header.name, header.env) for header in server.headers)
+
+
 class Service:
     """One agent."""
 
@@ -34,12 +44,15 @@ class Service:
         self.memory_problem = None
         self.snapshot = None
         self.memory = None
+        self.room = limits.Room(limits.MAX_REQUESTS_BYTES)
         self.gate = None
         self.pending_seconds = 0
         self.stopping = False
         self.running = set()
-        self._servers = {}
+        # By name, URL and headers.
+        self._connections = {}
         self._peers = {}
+        self._were_listed = False
         self._files = None
         self._tool_seconds = 0
         self._capabilities = []
@@ -67,12 +80,12 @@ class Service:
         """Makes what the first settings that are good say. Raises BadSettings."""
         running = _number(self.environment, "AGENT_MAX_RUNNING", 100)
         waiting = _number(self.environment, "AGENT_MAX_WAITING", 400)
-        self.gate = limits.Gate(int(running), int(waiting))
+        self.gate = limits.Gate(int(running), int(waiting), self.room)
         self._tool_seconds = _number(self.environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
         self.pending_seconds = _number(self.environment, "AGENT_APPROVAL_SECONDS", 600)
         self._start_memory(settings)
         self._start_telemetry(settings)
-        self._take(settings)
+        self._take(settings, self._connected(settings))
         if self.memory.shared:
             self._tasks.append(asyncio.create_task(self._watch_memory()))
 
@@ -94,37 +107,62 @@ class Service:
             telemetry = importlib.import_module("convoke_agent.telemetry")
             self._capabilities = telemetry.start(settings, self.environment)
 
-    def _take(self, settings):
-        """Makes these settings the ones of the next request. Connections to servers that did not change are kept."""
-        servers = {}
+    def _connected(self, settings):
+        """Connections for all tool servers in these settings, by their keys. Those of today are taken over."""
+        found = {}
         for one in settings.mcp_servers if settings.agentic_loop.enable_tools else ():
-            there = self._servers.get(one.name)
-            if there is None or there.settings != one:
-                there = ToolServer(one, {header.name: self.environment[header.env] for header in one.headers})
-            servers[one.name] = there
-        gone = [server for name, server in self._servers.items() if servers.get(name) is not server]
+            key = _key_of(one)
+            there = self._connections.get(key) or found.get(key)
+            found[key] = there or Connection(one, {header.name: self.environment[header.env] for header in one.headers})
+        return found
+
+    def _take(self, settings, connections):
+        """Makes these settings the ones of the next request."""
         peers_ = {}
         for one in settings.peers:
             there = self._peers.get(one.name)
             peers_[one.name] = (
                 there if there is not None and there.settings == one else peers.Peer(one, self._peer_http)
             )
+        servers = {
+            one.name: ToolServer(one, connections[_key_of(one)])
+            for one in settings.mcp_servers
+            if _key_of(one) in connections
+        }
         snapshot = loop.Snapshot(
             settings, self.environment, list(servers.values()), list(peers_.values()), self._tool_seconds
         )
         snapshot.build(self._model_http, self._capabilities)
-        self._servers, self._peers, self.snapshot = servers, peers_, snapshot
+        gone = [one for key, one in self._connections.items() if key not in connections]
+        self._connections, self._peers, self.snapshot = connections, peers_, snapshot
         self.memory.settings = settings.memory
         if gone:
             self._tasks.append(asyncio.create_task(self._close_later(gone)))
         for peer in peers_.values():
             asyncio.get_running_loop().create_task(peer.look())
 
-    async def _close_later(self, servers):
+    async def _change(self, settings):
+        """Takes other settings, once the servers that are new in them listed their tools or had time enough."""
+        connections = self._connected(settings)
+        new = [one for key, one in connections.items() if key not in self._connections]
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(NEW_SERVERS_SECONDS):
+                    await asyncio.gather(*(one.listed.wait() for one in new))
+            if late := [one.name for one in new if not one.listed.is_set()]:
+                logs.warn("tool servers did not list their tools in time; the agent goes on without", servers=late)
+            # What is ready stays it, whatever comes.
+            self.state()
+            self._take(settings, connections)
+        except BaseException:
+            await asyncio.gather(*(one.close() for one in new))
+            raise
+
+    async def _close_later(self, connections):
         """Closes connections once no request of today uses them."""
         if self.running:
             await asyncio.wait(set(self.running))
-        await asyncio.gather(*(server.close() for server in servers))
+        await asyncio.gather(*(one.close() for one in connections))
 
     async def _watch_files(self):
         while self.snapshot is None or self._hot():
@@ -147,7 +185,7 @@ class Service:
         if self.snapshot is None:
             self._begin(settings)
         else:
-            self._take(settings)
+            await self._change(settings)
         self.problem = self.reload_problem = None
         logs.say("the configuration was loaded", hash=settings.hash, commit=settings.commit)
 
@@ -176,9 +214,11 @@ class Service:
             return self.problem
         if self.memory_problem is not None:
             return self.memory_problem
-        for server in self._servers.values():
+        # Once they were listed, a server that is away, or new, does not make the agent unready.
+        for server in () if self._were_listed else self.snapshot.servers:
             if server.tools is None:
                 return f"the tools of the server {server.name} were not listed yet: {server.problem or 'no answer'}"
+        self._were_listed = True
         return None
 
     def ready_body(self):
@@ -190,13 +230,13 @@ class Service:
             body["configurationProblem"] = self.reload_problem
         return body
 
-    def admit(self):
-        """Lets a question in, or raises Failure. What it gives must be left (`gate.leave`)."""
+    def admit(self, size):
+        """Lets a question of so many bytes in, or raises Failure. The gate must be left with the same size."""
         if self.stopping:
-            raise Failure("stopping", "the agent stops; ask again")
+            raise stopping()
         if self.snapshot is None:
             raise Failure("not_ready", self.problem or "the agent starts")
-        self.gate.enter()
+        self.gate.enter(size)
         return self.snapshot
 
     def began(self, task):
@@ -225,21 +265,28 @@ class Service:
         if run.session and run.snapshot.settings.memory.enabled:
             await self.memory.append(run.session, turn)
 
-    async def stop(self, seconds):
-        """Takes no more requests, waits for those that run, and closes everything."""
+    async def drain(self, seconds):
+        """Takes no more questions, lets those that run end within these seconds, and cancels the rest."""
         self.stopping = True
-        if self.running:
-            _, late = await asyncio.wait(set(self.running), timeout=seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        if not self.running:
+            return
+        _, late = await asyncio.wait(set(self.running), timeout=seconds)
+        for task in late:
+            task.cancel()
+        # Those may leave something to keep.
+        until = time.monotonic() + KEEP_SECONDS
+        while self.running and time.monotonic() < until:
+            await asyncio.wait(set(self.running), timeout=until - time.monotonic())
+
+    async def close(self):
+        """Closes everything."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(
-            *self._tasks, *(server.close() for server in self._servers.values()), return_exceptions=True
+            *self._tasks, *(one.close() for one in self._connections.values()), return_exceptions=True
         )
         if self.memory is not None:
             await self.memory.close()
         await asyncio.gather(self._model_http.aclose(), self._peer_http.aclose())
         if self._capabilities:
-            importlib.import_module("convoke_agent.telemetry").stop()
+            await importlib.import_module("convoke_agent.telemetry").stop()

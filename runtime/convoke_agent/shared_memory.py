@@ -112,7 +112,8 @@ class Shared:
     @_unavailable
     async def append(self, session, turn):
         """Only for who holds the session."""
-        kept = history.newest([*await self.messages(session), *turn], self.settings.max_session_events)
+        messages = [*await self.messages(session), *turn]
+        kept = history.newest(messages, self.settings.max_session_events, limits.MAX_SESSION_BYTES)
         value = json.dumps({"id": session, "messages": history.dumped(kept)})
         index, now = self._key("sessions"), time.time()
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -123,8 +124,17 @@ class Shared:
         await self._shrink("sessions", "session", self.settings.max_sessions)
 
     async def _shrink(self, index, kind, most):
-        """Drops the oldest of an index that has more than `most`."""
-        old = await self._redis.zrange(self._key(index), 0, -most - 1)
+        """Drops the oldest of an index that has more than `most`; tasks that wait stay."""
+        over = await self._redis.zcard(self._key(index)) - most
+        if over <= 0:
+            return
+        if kind == "task":
+            old = await self._redis.zrange(self._key(index), 0, over + limits.MAX_PENDING - 1)
+            since = await self._redis.zmscore(self._key("waiting"), old)
+            waits = time.time() - self._pending_seconds
+            old = [name for name, score in zip(old, since, strict=True) if score is None or score < waits][:over]
+        else:
+            old = await self._redis.zrange(self._key(index), 0, over - 1)
         if old:
             await self._redis.delete(*(self._key(kind, name.decode()) for name in old))
             await self._redis.zrem(self._key(index), *old)
@@ -145,26 +155,34 @@ class Shared:
     @_unavailable
     async def save_task(self, task):
         value = MessageToJson(task, indent=None)
+        context, now = self._key("context", task.context_id), time.time()
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.set(self._key("task", task.id), value, ex=TASK_SECONDS)
-            pipeline.zadd(self._key("tasks"), {task.id: time.time()})
+            pipeline.zadd(self._key("tasks"), {task.id: now})
+            pipeline.zadd(context, {task.id: now})
+            pipeline.zremrangebyrank(context, 0, -limits.MAX_TASKS - 1)
+            pipeline.expire(context, TASK_SECONDS)
             await pipeline.execute()
         await self._shrink("tasks", "task", limits.MAX_TASKS)
 
     @_unavailable
     async def task(self, task_id):
-        value = await self._redis.get(self._key("task", task_id))
-        return Parse(value, Task(), ignore_unknown_fields=True) if value else None
+        return _task_of(await self._redis.get(self._key("task", task_id)))
 
     @_unavailable
-    async def tasks(self):
-        names = await self._redis.zrange(self._key("tasks"), 0, -1)
-        found = [await self.task(name.decode()) for name in names]
-        return [task for task in found if task is not None]
+    async def task_ids(self, context):
+        return [name.decode() for name in await self._redis.zrange(self._key("context", context), 0, -1)]
+
+    @_unavailable
+    async def tasks(self, task_ids):
+        values = await self._redis.mget([self._key("task", one) for one in task_ids])
+        return [_task_of(value) for value in values if value]
 
     @_unavailable
     async def wait_for(self, task_id, token, pending):
         value = json.dumps(pending | {"messages": history.dumped(pending["messages"])})
+        if len(value) > limits.MAX_PENDING_BYTES:
+            raise limits.too_much_waits()
         key, now = self._key("pending", task_id), time.time()
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.delete(key)
@@ -191,11 +209,6 @@ class Shared:
         return self._pending_of(await self._redis.eval(TAKE, 2, *keys, _hash(token), task_id))
 
     @_unavailable
-    async def drop(self, task_id):
-        await self._redis.zrem(self._key("waiting"), task_id)
-        await self._redis.delete(self._key("pending", task_id))
-
-    @_unavailable
     async def ask_to_cancel(self, task_id):
         """Leaves word for the replica that runs the task."""
         await self._redis.set(self._key("cancel", task_id), "1", ex=CANCEL_SECONDS)
@@ -204,6 +217,10 @@ class Shared:
     @_unavailable
     async def asked_to_cancel(self, task_id):
         return bool(await self._redis.exists(self._key("cancel", task_id)))
+
+
+def _task_of(value):
+    return Parse(value, Task(), ignore_unknown_fields=True) if value else None
 
 
 def _hash(token):

@@ -1,5 +1,8 @@
 """Traces by OpenTelemetry, over HTTP. Prompts and answers are never part of them."""
 
+import asyncio
+import threading
+
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -7,6 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from pydantic_ai.capabilities.instrumentation import Instrumentation
 from pydantic_ai.models.instrumented import InstrumentationSettings
+
+POLL_SECONDS = 0.05
 
 
 def start(settings, environment):
@@ -20,6 +25,9 @@ def start(settings, environment):
     return [Instrumentation(InstrumentationSettings(tracer_provider=provider, include_content=False))]
 
 
-def stop():
-    """Sends what is left."""
-    trace.get_tracer_provider().shutdown()
+async def stop():
+    """Sends what is left. It has a thread of its own, which does not keep the process."""
+    last = threading.Thread(target=trace.get_tracer_provider().shutdown, daemon=True)
+    last.start()
+    while last.is_alive():
+        await asyncio.sleep(POLL_SECONDS)

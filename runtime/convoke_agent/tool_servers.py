@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import contextvars
+import dataclasses
+import hashlib
 import json
-import re
 
 import httpx2
 from mcp import Client
@@ -22,13 +24,37 @@ LISTING_SECONDS = 60
 # How long a call waits for a connection that is made anew.
 AGAIN_SECONDS = 3
 POLL_SECONDS = 0.05
-# What servers of the protocol's older versions say when they do not know a session any more: nothing ran.
-NO_SESSION = re.compile("session (not found|terminated|has been terminated)", re.IGNORECASE)
+CLOSE_AGAIN_SECONDS = 0.5
+SESSION_HEADER = "mcp-session-id"
 ARGUMENTS_BYTES = 256 << 10
 
 
 class ToolError(Exception):
     """A call that gave no result. The message is for the model."""
+
+
+@dataclasses.dataclass
+class Sent:
+    """What is seen of one call's HTTP request."""
+
+    unknown_session: bool = False
+
+
+# The call that a request is sent for: the client library sends it in the context of who calls.
+SENT = contextvars.ContextVar("sent", default=None)
+
+
+async def _see(response):
+    """Notes a session that the server does not know any more. It says so with 404, before anything runs."""
+    sent, request = SENT.get(), response.request
+    if sent is not None and request.method == "POST" and SESSION_HEADER in request.headers:
+        sent.unknown_session = response.status_code == 404
+
+
+def check_arguments(arguments):
+    """Raises ToolError where they are too large."""
+    if len(json.dumps(arguments)) > ARGUMENTS_BYTES:
+        raise ToolError(f"the arguments are larger than {ARGUMENTS_BYTES >> 10} KiB")
 
 
 def _text_of(result):
@@ -54,20 +80,66 @@ def _leaf(error):
 
 
 class ToolServer:
+    """A server as one configuration has it: which of its tools may be called, and which need approval."""
+
+    def __init__(self, settings, connection):
+        self.name = settings.name
+        self.connection = connection
+        self._settings = settings
+        self._listing = None
+        self._tools = None
+
+    @property
+    def problem(self):
+        return self.connection.problem
+
+    @property
+    def tools(self):
+        """The tools that may be called, by their names; None if the server never listed them."""
+        if self._listing is not self.connection.listing:
+            allowed, found = self._settings.tools, self.connection.listing
+            missing = [name for name in allowed if name not in found]
+            if missing and self._listing is None:
+                logs.warn("tool server lacks allowed tools", server=self.name, tools=missing)
+            self._tools = {name: tool for name, tool in found.items() if not allowed or name in allowed}
+            self._listing = found
+        return self._tools
+
+    def needs_approval(self, tool):
+        return tool in self._settings.require_approval
+
+    def fingerprint(self, tool):
+        """Tells whether a tool is the one that it was: where it is, and what it says of itself."""
+        said = tool.model_dump(mode="json", include={"name", "description", "input_schema", "annotations"})
+        content = json.dumps([self._settings.url, said], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    async def call(self, tool, arguments, seconds, once=False):
+        """What the tool answers. Raises ToolError; never waits longer than `seconds`. With `once` it is sent once."""
+        check_arguments(arguments)
+        return await self.connection.call(tool, arguments, seconds, once)
+
+
+class Connection:
     """One server. A task of its own connects, lists its tools and connects again; calls come from other tasks."""
 
     def __init__(self, settings, headers):
         self.name = settings.name
-        self.settings = settings
-        self.tools = None
         self.problem = "it was not asked yet"
+        # All tools that the server listed last, by their names.
+        self.listing = None
+        self.listed = asyncio.Event()
+        self._url = settings.url
         self._headers = headers
         self._client = None
         self._look = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"tools of {self.name}")
 
     async def close(self):
-        self._task.cancel()
+        # A connection that fails at this moment may swallow it.
+        while not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=CLOSE_AGAIN_SECONDS)
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self):
@@ -104,8 +176,9 @@ class ToolServer:
         # A call may take longer than the wait for its first byte; its own deadline ends it.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
         transport = limits.bounded_transport(httpx2, "the tool server", limits.MAX_TOOL_ANSWER_BYTES)
-        async with httpx2.AsyncClient(headers=self._headers, timeout=timeout, transport=transport) as http:
-            client = Client(streamable_http_client(self.settings.url, http_client=http), cache=None)
+        options = {"headers": self._headers, "timeout": timeout, "event_hooks": {"response": [_see]}}
+        async with httpx2.AsyncClient(transport=transport, **options) as http:
+            client = Client(streamable_http_client(self._url, http_client=http), cache=None)
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await stack.enter_async_context(client)
@@ -120,22 +193,15 @@ class ToolServer:
                 cursor = page.next_cursor
                 if not cursor:
                     break
-        allowed = self.settings.tools
-        self.tools = {name: tool for name, tool in found.items() if not allowed or name in allowed}
-        missing = [name for name in allowed if name not in found]
-        if missing and self.problem is not None:
-            logs.warn("tool server lacks allowed tools", server=self.name, tools=missing)
+        # One that lists the same keeps its listing: then nothing is named anew.
+        if found != self.listing:
+            self.listing = found
+        self.listed.set()
 
-    def needs_approval(self, tool):
-        return tool in self.settings.require_approval
-
-    async def call(self, tool, arguments, seconds):
-        """What the tool answers. Raises ToolError; never waits longer than `seconds`."""
-        if len(json.dumps(arguments)) > ARGUMENTS_BYTES:
-            raise ToolError(f"the arguments are larger than {ARGUMENTS_BYTES >> 10} KiB")
+    async def call(self, tool, arguments, seconds, once):
         try:
             async with asyncio.timeout(seconds):
-                result = await self._call_once(tool, arguments)
+                result = await self._call(tool, arguments, once)
         except TimeoutError:
             self._look.set()
             raise ToolError(f"the tool did not answer within {seconds:.0f} s") from None
@@ -151,15 +217,19 @@ class ToolServer:
             await asyncio.sleep(POLL_SECONDS)
         raise ToolError(f"the tool server {self.name} cannot be reached")
 
-    async def _call_once(self, tool, arguments):
+    async def _call(self, tool, arguments, once):
         client = await self._connected()
+        sent = Sent()
+        within = SENT.set(sent)
         try:
             try:
                 return await client.call_tool(tool, arguments)
-            except MCPError as error:
-                if not NO_SESSION.search(str(error)):
+            except MCPError:
+                if not sent.unknown_session:
                     raise
                 self._look.set()
+                if once:
+                    raise ToolError("the tool server lost its session, so the call did not run; ask again") from None
             return await (await self._connected(but=client)).call_tool(tool, arguments)
         except BaseException as error:
             leaf = _leaf(error)
@@ -169,3 +239,5 @@ class ToolServer:
             if isinstance(leaf, TooLarge):
                 raise ToolError(str(leaf)) from None
             raise ToolError(limits.shortened(f"the tool server failed: {leaf}", 1000)) from None
+        finally:
+            SENT.reset(within)

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import tempfile
 import time
 import unittest
 
@@ -11,8 +12,9 @@ from a2a.client.client import ClientConfig
 from a2a.client.client_factory import ClientFactory
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, TaskState
+from google.protobuf.json_format import MessageToDict
 
-from tests.support import Agent, ScriptedModel, ask, ask_raw, text_of, wait_until
+from tests.support import Agent, ScriptedModel, ToolServer, ask, ask_raw, free_port, text_of, wait_until
 
 
 def events_of(content):
@@ -169,6 +171,120 @@ class Methods(unittest.TestCase):
                 self.assertEqual(text, "echo: hello you")
 
 
+class Calls(unittest.TestCase):
+    """What followers are told of while an agent works. `critic` has tools and asks `writer`, which has one as well."""
+
+    @classmethod
+    def setUpClass(cls):
+        call = lambda name, **arguments: {"tool": name, "arguments": arguments}
+        rules = [
+            {"system": "writer", "steps": [call("note", file="/dev/null", text="x"), {"text": "written"}]},
+            {"prompt": "^breaks", "steps": [call("fails", text="secret-argument"), {"text": "it broke"}]},
+            {
+                "prompt": "^both",
+                "steps": [
+                    call("echo", text="secret-argument") | {"text": "I look."},
+                    call("delegate_to_writer", message="secret-argument"),
+                    {"text": "all done"},
+                ],
+            },
+        ]
+        cls.model = ScriptedModel(rules)
+        cls.addClassCleanup(cls.model.stop)
+        cls.tools = ToolServer()
+        cls.addClassCleanup(cls.tools.stop)
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        ports = {"critic": free_port(), "writer": free_port()}
+        server = {"name": "t", "url": cls.tools.url}
+        configs = {
+            "critic": {
+                "mcpServers": [server | {"tools": ["echo", "fails"]}],
+                "peers": [{"name": "writer", "url": f"http://127.0.0.1:{ports['writer']}"}],
+            },
+            "writer": {"mcpServers": [server | {"tools": ["note"], "requireApproval": ["note"]}]},
+        }
+        cls.agents = {}
+        for name, config in configs.items():
+            with open(f"{folder}/{name}.json", "w", encoding="utf-8") as file:
+                json.dump(config, file)
+            environment = {"MODEL_API_URL": cls.model.url, "AGENT_INSTRUCTIONS": f"You are the {name}."}
+            environment["AGENT_CONFIG_FILE"] = f"{folder}/{name}.json"
+            cls.agents[name] = Agent(name, environment, ports[name], wait=False)
+            cls.addClassCleanup(cls.agents[name].stop)
+        for agent in cls.agents.values():
+            agent.wait_ready()
+        cls.agent = cls.agents["critic"]
+
+    def follow(self, parts, **more):
+        """The events of a stream of 1.0, and the calls among them."""
+        message = {"role": "ROLE_USER", "messageId": "m", "parts": parts} | more
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
+        events = [one["result"] for one in events_of(ask_raw(self.agent.url, "/", body)[1])]
+        updates = [one["statusUpdate"] for one in events if "statusUpdate" in one]
+        return events, [one["metadata"]["event"] for one in updates if "event" in one.get("metadata", {})]
+
+    def test_calls_and_usage_are_in_the_metadata_of_states(self):
+        events, calls = self.follow([{"text": "both"}])
+        echo = {"type": "tool", "name": "echo", "server": "t"}
+        writer = {"type": "peer", "name": "writer"}
+        start, end = {"phase": "start"}, {"phase": "end", "ok": True}
+        self.assertEqual(calls, [echo | start, echo | end, writer | start])
+        last = events[-1]["statusUpdate"]
+        self.assertEqual(last["status"]["state"], "TASK_STATE_INPUT_REQUIRED")
+        self.assertEqual(last["metadata"], {"usage": {"inputTokens": 22, "outputTokens": 10, "steps": 2}})
+        self.assertNotIn("secret-argument", json.dumps([one for one in events if "approval" not in json.dumps(one)]))
+        token = next(one["data"]["approval"]["token"] for one in last["status"]["message"]["parts"] if "data" in one)
+        answer = {"data": {"approval": {"token": token, "decision": "approve"}}}
+        events, calls = self.follow([answer], taskId=last["taskId"])
+        self.assertEqual(calls, [writer | end])
+        last = events[-1]["statusUpdate"]
+        self.assertEqual(last["status"]["state"], "TASK_STATE_COMPLETED")
+        self.assertEqual(last["metadata"]["usage"]["steps"], 3)
+        self.assertNotIn("message", last["status"])
+        pieces = [one["artifactUpdate"]["artifact"] for one in events if "artifactUpdate" in one]
+        self.assertTrue(all(set(part) == {"text"} for one in pieces for part in one["parts"]))
+        known = self.agent.rpc("GetTask", {"id": last["taskId"]})["result"]
+        self.assertEqual((text_of(known), known["metadata"]), ("all done", last["metadata"]))
+
+    def test_a_call_that_fails_is_told_as_such(self):
+        _, calls = self.follow([{"text": "breaks"}])
+        self.assertEqual([(one["phase"], one.get("ok")) for one in calls], [("start", None), ("end", False)])
+
+    def test_answers_in_one_piece_have_the_usage_beside_the_text(self):
+        task = self.agent.send("breaks now")
+        self.assertEqual(task["metadata"], {"usage": {"inputTokens": 24, "outputTokens": 10, "steps": 2}})
+        self.assertEqual(text_of(task), "it broke")
+        self.assertNotIn("event", json.dumps(task))
+        part = {"kind": "text", "text": "breaks now"}
+        message = {"kind": "message", "role": "user", "messageId": "m", "parts": [part]}
+        old = self.agent.rpc("message/send", {"message": message})["result"]
+        self.assertEqual(old["metadata"], task["metadata"])
+
+    def test_clients_that_know_nothing_of_it_see_a_plain_answer(self):
+        async def talk(path, streaming):
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as http_client:
+                card = parse_agent_card((await http_client.get(self.agent.url + path)).json())
+                client = ClientFactory(ClientConfig(httpx_client=http_client, streaming=streaming)).create(card)
+                message = Message(role=Role.ROLE_USER, message_id="m", parts=[Part(text="breaks")])
+                return [event async for event in client.send_message(SendMessageRequest(message=message))]
+
+        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json"):
+            with self.subTest(path):
+                task = asyncio.run(talk(path, False))[0].task
+                self.assertEqual((len(task.artifacts), task.artifacts[0].parts[0].text), (1, "it broke"))
+                events = asyncio.run(talk(path, True))
+                states = [one.status_update for one in events if one.HasField("status_update")]
+                self.assertEqual(states[-1].status.state, TaskState.TASK_STATE_COMPLETED)
+                self.assertFalse(any(one.status.HasField("message") for one in states))
+                told = [MessageToDict(one.metadata) for one in states]
+                self.assertEqual([one["event"]["phase"] for one in told if "event" in one], ["start", "end"])
+                self.assertEqual(told[-1]["usage"]["steps"], 2)
+                text = "".join(
+                    e.artifact_update.artifact.parts[0].text for e in events if e.HasField("artifact_update")
+                )
+                self.assertEqual(text, "it broke")
+
+
 class Queue(unittest.TestCase):
     def test_too_many_are_told_so(self):
         model = ScriptedModel([{"prompt": "slow", "steps": [{"delay": 1.5, "text": "done"}]}])
@@ -187,6 +303,24 @@ class Queue(unittest.TestCase):
             get = lambda: agent.rpc("GetTask", {"id": task["id"]})["result"]
             wait_until(lambda: get()["status"]["state"] == "TASK_STATE_COMPLETED", "the task ends")
         self.assertEqual(agent.said("after"), "echo: after")
+
+    def test_large_questions_have_a_bound_together(self):
+        model = ScriptedModel([{"prompt": "slow", "steps": [{"delay": 4, "text": "done"}]}])
+        self.addCleanup(model.stop)
+        agent = Agent("critic", {"MODEL_API_URL": model.url})
+        self.addCleanup(agent.stop)
+        large = "slow " + "x" * 1_000_000
+        started = [agent.send(large, configuration={"returnImmediately": True}) for _ in range(40)]
+        refused = [one for one in started if "error" in one]
+        self.assertTrue(all("overloaded" in json.dumps(one["error"]["data"]) for one in refused))
+        self.assertGreater(len(refused), 5)
+        self.assertGreater(len(started) - len(refused), 15)
+        self.assertEqual(agent.said("small"), "echo: small")
+        get = lambda task: agent.rpc("GetTask", {"id": task["id"]})["result"]["status"]["state"]
+        for task in started:
+            if task not in refused:
+                wait_until(lambda: get(task) == "TASK_STATE_COMPLETED", "the task ends")
+        self.assertEqual(text_of(agent.send("x" * 900_000))[:8], "echo: xx")
 
 
 if __name__ == "__main__":

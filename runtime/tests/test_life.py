@@ -1,5 +1,7 @@
 """Another configuration, the end, what is logged, and traces."""
 
+import asyncio
+import concurrent.futures
 import gzip
 import json
 import os
@@ -10,8 +12,21 @@ import threading
 import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
-from tests.support import Agent, ScriptedModel, ToolServer, ask, ask_raw, text_of, wait_until
+from convoke_agent.service import Service
+from tests.support import (
+    Agent,
+    Program,
+    ScriptedModel,
+    ToolServer,
+    ask,
+    ask_raw,
+    free_port,
+    opens,
+    text_of,
+    wait_until,
+)
 
 
 TELLING = """
@@ -91,6 +106,66 @@ class Hot(unittest.TestCase):
         wait_until(lambda: agent.state()[1].get("hash") == "00000003", "the next one is loaded")
         self.assertNotIn("configurationProblem", agent.state()[1])
 
+    def test_tool_servers_that_change_do_not_make_it_unready(self):
+        rule = {"prompt": "use echo", "steps": [{"tool": "echo", "arguments": {"text": "x"}}, {"text": "{0}"}]}
+        model = ScriptedModel([rule])
+        self.addCleanup(model.stop)
+        tools = ToolServer()
+        self.addCleanup(tools.stop)
+        mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+        first = {"name": "t", "url": tools.url}
+        config = {"reload": "Hot", "hash": "00000001", "modelUrl": model.url, "mcpServers": [first]}
+        mounted.write(config, "Instructions.")
+        agent = Agent("critic", mounted.environment())
+        self.addCleanup(agent.stop)
+        states = []
+
+        def loaded(number):
+            states.append(agent.state())
+            return states[-1][1]["hash"] == number
+
+        tools.stop()
+        # What is only allowed otherwise needs no server.
+        mounted.write(config | {"hash": "00000002", "mcpServers": [first | {"tools": ["echo", "note"]}]}, "Second.")
+        wait_until(lambda: loaded("00000002"), "the second configuration is loaded", 15)
+        agent.said("hello second")
+        offered = [one["function"]["name"] for one in model.asked("hello second")[0]["body"]["tools"]]
+        self.assertEqual(sorted(offered), ["echo", "note"])
+        # A server that is new is waited for, and the old configuration answers meanwhile.
+        port = free_port()
+        other = {"name": "other", "url": f"http://127.0.0.1:{port}/mcp"}
+        mounted.write(config | {"hash": "00000003", "mcpServers": [other]}, "Third.")
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            self.assertFalse(loaded("00000003"))
+            time.sleep(0.1)
+        later = ToolServer(port=port)
+        self.addCleanup(later.stop)
+        wait_until(lambda: loaded("00000003"), "the third configuration is loaded", 25)
+        self.assertEqual(agent.said("use echo"), "tool says x")
+        self.assertEqual({status for status, _ in states}, {200})
+
+    def test_a_new_tool_server_is_not_waited_for_for_ever(self):
+        async def told():
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            mounted = ConfigMap(folder)
+            config = {"reload": "Hot", "hash": "00000001", "model": "m", "modelUrl": "http://127.0.0.1:1"}
+            mounted.write(config, "Instructions.")
+            service = Service(mounted.environment())
+            await service.start()
+            self.assertIsNone(service.state())
+            dead = {"name": "dead", "url": f"http://127.0.0.1:{free_port()}/mcp"}
+            mounted.write(config | {"hash": "00000002", "mcpServers": [dead]}, "Instructions.")
+            async with asyncio.timeout(30):
+                while service.ready_body()["hash"] != "00000002":
+                    await asyncio.sleep(0.05)
+            state = service.state()
+            await service.close()
+            return state
+
+        with mock.patch("convoke_agent.service.NEW_SERVERS_SECONDS", 0.5):
+            self.assertIsNone(asyncio.run(told()))
+
     def test_a_bad_configuration_can_be_mended(self):
         model = ScriptedModel()
         self.addCleanup(model.stop)
@@ -107,7 +182,7 @@ class Hot(unittest.TestCase):
 class TheEnd(unittest.TestCase):
     def setUp(self):
         rules = [
-            {"prompt": "slow", "steps": [{"delay": 1.5, "text": "finished"}]},
+            {"prompt": "slow", "steps": [{"delay": 3, "text": "finished"}]},
             {"prompt": "hang", "steps": [{"hang": True}]},
         ]
         self.model = ScriptedModel(rules)
@@ -125,12 +200,41 @@ class TheEnd(unittest.TestCase):
             one.start()
         wait_until(lambda: len(self.model.asked("slow")) == 2, "the model is asked")
         self.agent.process.send_signal(signal.SIGTERM)
+        # Meanwhile nothing new is taken, and who asks is told why.
+        wait_until(lambda: self.agent.state()[0] == 503, "it is not ready")
+        self.assertEqual(self.agent.state()[1]["reason"], "the agent stops")
+        status, body = self.agent.chat("another")
+        self.assertEqual((status, body["error"]["code"]), (503, "stopping"))
+        self.assertEqual(self.agent.send("another")["error"]["data"][0]["metadata"]["reason"], "stopping")
+        self.assertEqual(ask(self.agent.url, "/health")[0], 200)
         for one in asked:
             one.join()
         self.assertEqual(answers, ["finished"] * 2)
         self.assertEqual(self.agent.process.wait(30), 0)
         with self.assertRaises(OSError):
             ask(self.agent.url, "/health")
+
+    def test_what_does_not_end_is_cancelled_and_its_askers_are_told(self):
+        port = free_port()
+        # As it is run, with less patience.
+        source = "import sys, convoke_agent.__main__ as it; it.STOP_SECONDS = 1; sys.exit(it.main())"
+        environment = {"MODEL_API_URL": self.model.url, "MODEL_NAME": "scripted", "PORT": str(port)}
+        program = Program(["-c", source], environment)
+        self.addCleanup(program.stop)
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: opens(port) and ask(url, "/ready")[0] == 200, "it is ready")
+        message = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": "hang task"}]}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+        chat = {"messages": [{"role": "user", "content": "hang chat"}]}
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            task = pool.submit(ask, url, "/", body)
+            answer = pool.submit(ask, url, "/v1/chat/completions", chat)
+            wait_until(lambda: len(self.model.asked("hang")) == 2, "the model is asked")
+            program.process.send_signal(signal.SIGTERM)
+            self.assertEqual(task.result()[1]["result"]["task"]["status"]["state"], "TASK_STATE_CANCELED")
+            status, told = answer.result()
+        self.assertEqual((status, told["error"]["code"]), (503, "stopping"))
+        self.assertEqual(program.process.wait(10), 0)
 
     def test_sigterm_ends_an_agent_that_does_nothing_at_once(self):
         began = time.monotonic()

@@ -117,6 +117,7 @@ class Redis(unittest.TestCase):
         cls.model = ScriptedModel(
             [
                 {"prompt": "slow", "steps": [{"delay": 0.3, "text": "slow: {prompt}"}]},
+                {"prompt": "then hang", "steps": [note, {"hang": True}]},
                 {"prompt": "hang", "steps": [{"hang": True}]},
                 {"prompt": "^/", "steps": [note, {"text": "done: {results}"}]},
             ]
@@ -182,6 +183,23 @@ class Redis(unittest.TestCase):
         done = [one for one in replies if "error" not in one]
         self.assertEqual(len(done), 1)
         self.assertEqual((text_of(done[0]), file.read_text()), ("done: noted line", "line\n"))
+
+    def test_any_replica_lists_the_tasks_of_a_context(self):
+        sent = [self.one.send("hello", message={"contextId": "listed"})["id"] for _ in range(2)]
+        self.one.send("hello", message={"contextId": "another"})
+        listed = self.two.rpc("ListTasks", {"contextId": "listed"})["result"]
+        self.assertEqual([one["id"] for one in listed["tasks"]], sent[::-1])
+        self.assertEqual(self.two.rpc("ListTasks", {"contextId": "unknown"})["result"].get("tasks", []), [])
+
+    def test_a_task_that_goes_on_is_cancelled_by_any_replica(self):
+        task = self.one.send(f"{self.folder}/then hang")
+        self.assertEqual(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", task)
+        data = {"approval": {"token": approval_of(task)["token"], "decision": "approve"}}
+        self.one.send(data=data, message={"taskId": task["id"]}, configuration={"returnImmediately": True})
+        get = lambda: self.two.rpc("GetTask", {"id": task["id"]})["result"]["status"]["state"]
+        wait_until(lambda: get() == "TASK_STATE_WORKING", "the other replica sees that it works", 10)
+        state = self.two.rpc("CancelTask", {"id": task["id"]})["result"]["status"]["state"]
+        self.assertEqual((state, get()), ("TASK_STATE_CANCELED",) * 2)
 
     def test_any_replica_cancels(self):
         task = self.one.send("hang", configuration={"returnImmediately": True})

@@ -1,12 +1,19 @@
 """Tools of MCP servers within the loop."""
 
+import asyncio
 import json
 import os
 import subprocess
 import tempfile
+import threading
+import types
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.support import Agent, ScriptedModel, ToolServer, ask, free_port, opens, wait_until
+from convoke_agent import loop, names
+from convoke_agent.settings import McpServer, Settings
+from convoke_agent.tool_servers import Connection, ToolError, ToolServer as Configured
+from tests.support import Agent, ScriptedModel, ToolServer, ask, free_port, opens, text_of, wait_until
 
 
 OTHER = """
@@ -34,7 +41,7 @@ class Tools(unittest.TestCase):
                 use("hangs"),
                 use("long", {"characters": 200_000}),
                 use("hidden"),
-                use("careful", {"text": "x"}),
+                use("careful", {"text": "{prompt}"}),
                 use("note", raw="this is no JSON"),
                 {
                     "prompt": "use two",
@@ -99,6 +106,10 @@ class Tools(unittest.TestCase):
         self.assertIn("[cut: 134464 of 200000 characters are left out]", said)
         self.assertLess(len(said), 66_000)
 
+    def test_arguments_that_are_too_large_are_not_asked_for(self):
+        task = self.agent.send("use careful " + "x" * 300_000)
+        self.assertIn("the arguments are larger than 256 KiB", text_of(task))
+
     def test_chat_cannot_ask_for_approval(self):
         self.assertIn("needs approval, which this interface cannot ask for", self.agent.said("use careful"))
 
@@ -107,6 +118,134 @@ class Tools(unittest.TestCase):
         self.assertEqual(
             card["capabilities"]["extensions"][0]["params"]["tools"], {"text-tools": 6, "other": 2, "third": 1}
         )
+
+
+class Names(unittest.TestCase):
+    def snapshot(self, servers, peers=()):
+        listed = [
+            types.SimpleNamespace(name=name, tools={tool: types.SimpleNamespace(name=tool) for tool in tools})
+            for name, tools in servers.items()
+        ]
+        settings = Settings(model="m", model_url="http://m")
+        others = [types.SimpleNamespace(name=name) for name in peers]
+        return loop.Snapshot(settings, {}, listed, others, 60)
+
+    def named(self, *arguments):
+        return {name: (server.name, tool.name) for name, (server, tool) in self.snapshot(*arguments).tools().items()}
+
+    def test_no_tool_takes_the_place_of_another(self):
+        found = self.named({"a": ["search"], "b": ["search"], "c": ["a_search"]})
+        self.assertEqual((len(found), found["a_search"], found["b_search"]), (3, ("c", "a_search"), ("b", "search")))
+        (other,) = set(found) - {"a_search", "b_search"}
+        self.assertRegex(other, "^a_search_[0-9a-f]{8}$")
+        self.assertEqual(found[other], ("a", "search"))
+        found = self.named({"a": ["b_c", "c"], "a_b": ["c", "b_c"]})
+        self.assertEqual(sorted(found.values()), [("a", "b_c"), ("a", "c"), ("a_b", "b_c"), ("a_b", "c")])
+
+    def test_no_tool_hides_behind_a_peer(self):
+        found = self.named({"a": ["delegate_to_x", "other"]}, ["x", "y"])
+        self.assertEqual(found, {"a_delegate_to_x": ("a", "delegate_to_x"), "other": ("a", "other")})
+        self.assertEqual(list(self.snapshot({}, ["x.y", "x_y"]).delegates()).count("delegate_to_x_y"), 0)
+        self.assertEqual(len(self.snapshot({}, ["x.y", "x_y"]).delegates()), 2)
+
+    def test_names_are_bounded_and_stay(self):
+        wanted = [("x" * 70, "s_" + "x" * 70), ("x" * 80, "s_" + "x" * 80), ("y", "s_y"), ("y", "t_y")]
+        found = names.assigned(wanted)
+        self.assertEqual((len(set(found)), max(map(len, found)), found[2:]), (4, 64, ["s_y", "t_y"]))
+        self.assertEqual(names.assigned(wanted[::-1]), found[::-1])
+
+
+class Sessions:
+    """A tool server of the protocol's older versions, which knows its sessions by name. `calls` counts what ran."""
+
+    def __init__(self):
+        outer = self
+        self.calls = 0
+        self.sessions = set()
+        self.says = None
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                method, session = body.get("method"), self.headers.get("Mcp-Session-Id")
+                if method == "initialize":
+                    outer.sessions.add(name := f"s{len(outer.sessions)}-{id(body)}")
+                    info = {"serverInfo": {"name": "x", "version": "1"}, "capabilities": {"tools": {}}}
+                    self.say(200, body, {"result": info | {"protocolVersion": "2025-06-18"}}, name)
+                elif session not in outer.sessions:
+                    error = {"code": -32600, "message": "Session not found"}
+                    self.say(404 if session else 400, body, {"error": error})
+                elif "id" not in body:
+                    self.say(202, None, None)
+                elif method == "tools/list":
+                    tool = {"name": "act", "inputSchema": {"type": "object"}}
+                    self.say(200, body, {"result": {"tools": [tool]}})
+                elif method == "tools/call":
+                    outer.calls += 1
+                    done = {"result": {"content": [{"type": "text", "text": "acted"}]}}
+                    self.say(200, body, outer.says or done)
+                else:
+                    self.say(200, body, {"error": {"code": -32601, "message": "no such method"}})
+
+            def do_GET(self):
+                self.say(405, None, None)
+
+            def do_DELETE(self):
+                self.say(200, None, None)
+
+            def say(self, status, body, value, session=None):
+                data = b"" if value is None else json.dumps({"jsonrpc": "2.0", "id": body.get("id")} | value).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                if session is not None:
+                    self.send_header("Mcp-Session-Id", session)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/mcp"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Again(unittest.IsolatedAsyncioTestCase):
+    """When a call is sent a second time."""
+
+    async def asyncSetUp(self):
+        self.there = Sessions()
+        self.addCleanup(self.there.stop)
+        settings = McpServer(name="t", url=self.there.url)
+        connection = Connection(settings, {})
+        self.addAsyncCleanup(connection.close)
+        self.tools = Configured(settings, connection)
+        async with asyncio.timeout(30):
+            await connection.listed.wait()
+        self.assertEqual(list(self.tools.tools), ["act"])
+
+    async def test_a_call_whose_session_is_gone_is_sent_again(self):
+        self.assertEqual(await self.tools.call("act", {}, 10), "acted")
+        self.there.sessions.clear()
+        self.assertEqual(await self.tools.call("act", {}, 10), "acted")
+        self.assertEqual(self.there.calls, 2)
+
+    async def test_what_a_server_says_of_sessions_does_not_send_it_again(self):
+        self.there.says = {"error": {"code": -32600, "message": "Session not found"}}
+        with self.assertRaisesRegex(ToolError, "Session not found"):
+            await self.tools.call("act", {}, 10)
+        self.assertEqual(self.there.calls, 1)
+
+    async def test_a_call_that_was_approved_is_sent_once(self):
+        self.there.sessions.clear()
+        with self.assertRaisesRegex(ToolError, "the call did not run"):
+            await self.tools.call("act", {}, 10, once=True)
+        self.assertEqual(self.there.calls, 0)
 
 
 class Lost(unittest.TestCase):
