@@ -16,6 +16,9 @@ taken again. Without a rule the answer is `echo: ` and the prompt. A step is one
     {"empty": true}                     answers nothing
     "delay": SECONDS                    first waits; beside any other
 
+A script may also have "models": STATUS, with which lists of models are answered, and "key": TEXT. Then requests under /v1
+that carry another key are answered with 401.
+
 In texts and arguments, {prompt} is the user's last text, {results} all results of tools since, {0} the first of them.
 
     POST /v1/chat/completions, /v1/embeddings    GET /v1/models
@@ -82,6 +85,12 @@ class Model:
 
     def load(self, script):
         self.rules = script.get("rules", [])
+        self.models_status = script.get("models", 200)
+        self.key = script.get("key")
+
+    def takes(self, headers):
+        """Whether a request carries the key."""
+        return self.key is None or headers.get("Authorization") == f"Bearer {self.key}"
 
     def step(self, conversation):
         for rule in self.rules:
@@ -126,6 +135,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, self.model.requests)
         elif self.path == "/state":
             self.answer(200, {"hanging": self.model.hanging, "abandoned": self.model.abandoned})
+        elif self.path == "/v1/models" and not self.model.takes(self.headers):
+            self.refuse_key()
+        elif self.path == "/v1/models" and self.model.models_status != 200:
+            self.answer(self.model.models_status, {"error": {"message": "scripted", "type": "scripted"}})
         elif self.path == "/v1/models":
             self.answer(200, {"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "tests"}]})
         elif self.path in ("/health", "/health/liveliness", "/ready", "/"):
@@ -144,12 +157,17 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.body()
         self.model.keep(self.path, self.headers, body)
-        if self.path == "/v1/embeddings":
+        if not self.model.takes(self.headers):
+            self.refuse_key()
+        elif self.path == "/v1/embeddings":
             self.embeddings(body)
         elif self.path == "/v1/chat/completions":
             self.chat(body)
         else:
             self.answer(404, {"error": {"message": "no such path"}})
+
+    def refuse_key(self):
+        self.answer(401, {"error": {"message": "another key", "type": "invalid_request_error"}})
 
     def body(self):
         length = int(self.headers.get("Content-Length") or 0)

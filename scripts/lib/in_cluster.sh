@@ -15,6 +15,9 @@ ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))
 # Builds the images that are missing and pushes them; sets image[NAME] to references by digest.
 images=(convoke agent web python node packages)
 declare -A image=()
+# Which of them is the model proxy, and how the operator comes to its rights. Tests have the real one, and namespaces that give rights.
+proxy_image=web
+operator_options=(--single-tenant)
 provide_images() {
 	step "images: ${images[*]}"
 	local name reference
@@ -28,9 +31,9 @@ provide_images() {
 # Applies deploy/ with the image and the options of this cluster.
 install_operator() {
 	local folder=$STATE/install name=${image[convoke]%@*} arguments
-	arguments=$(printf '      - %s\n' operator --controllers=all --allow-insecure-git --single-tenant --leader-elect=false \
+	arguments=$(printf '      - %s\n' operator --controllers=all --allow-insecure-git --leader-elect=false "${operator_options[@]}" \
 		"--internal-registry=$REGISTRY_NAME" "--default-agent-image=${image[agent]}" \
-		"--default-proxy-image=${image[web]}" "--default-python-image=${image[python]}" \
+		"--default-proxy-image=${image[$proxy_image]}" "--default-python-image=${image[python]}" \
 		"--default-node-image=${image[node]}" "--npm-registry=http://packages.$operator_namespace.svc:8080/npm" \
 		"--pypi-index=http://packages.$operator_namespace.svc:8080/simple/")
 	mkdir -p "$folder"
@@ -52,7 +55,8 @@ patches:
 $arguments
 YAML
 	kubectl apply --server-side --force-conflicts --kustomize "$folder" >/dev/null
-	kubectl apply --server-side --force-conflicts -f "$ROOT/deploy/single-tenant.yaml" >/dev/null
+	[[ ${operator_options[*]} != *--single-tenant* ]] ||
+		kubectl apply --server-side --force-conflicts -f "$ROOT/deploy/single-tenant.yaml" >/dev/null
 	sed "s|IMAGE\$|${image[packages]}|" "$ROOT/scripts/lib/images/packages/packages.yaml" |
 		kubectl apply --server-side --force-conflicts -f - >/dev/null
 	apply_scripted_model
