@@ -1,0 +1,127 @@
+"""Requests to an API server for tests that ask often: without a process for each. Standard library only."""
+
+import base64
+import http.client
+import json
+import ssl
+import tempfile
+import threading
+import urllib.parse
+
+OURS = "/apis/convoke.dev/v1alpha1"
+APPS = "/apis/apps/v1"
+CORE = "/api/v1"
+# Where each kind is.
+PLACES = {
+    "agents": OURS,
+    "mcpservers": OURS,
+    "modelapis": OURS,
+    "gitsyncs": OURS,
+    "deployments": APPS,
+    "replicasets": APPS,
+    "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
+    "resourcequotas": CORE,
+    "services": CORE,
+    "configmaps": CORE,
+    "secrets": CORE,
+    "pods": CORE,
+    "endpoints": CORE,
+}
+SECONDS = 60
+
+
+class Refused(AssertionError):
+    """The API server answers with an error. `code` is that of HTTP."""
+
+    def __init__(self, code, text):
+        super().__init__(f"HTTP {code}: {text[:600]}")
+        self.code = code
+        self.text = text
+
+
+class Api:
+    """An API server, as the user of a kubeconfig (as JSON: `kubectl config view --raw --minify -o json`)."""
+
+    def __init__(self, config):
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        self.server = urllib.parse.urlsplit(cluster["server"])
+        read = lambda part, name: base64.b64decode(part[f"{name}-data"]).decode()
+        self.tls = ssl.create_default_context(cadata=read(cluster, "certificate-authority"))
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
+            both.write(read(user, "client-certificate") + read(user, "client-key"))
+            both.flush()
+            self.tls.load_cert_chain(both.name)
+        self.local = threading.local()
+
+    def connection(self, anew=False):
+        """The connection of this thread."""
+        if anew or not hasattr(self.local, "connection"):
+            self.local.connection = http.client.HTTPSConnection(
+                self.server.hostname, self.server.port, context=self.tls, timeout=SECONDS
+            )
+        return self.local.connection
+
+    def request(self, method, path, body=None, kind="application/json"):
+        """The text of an answer. Raises Refused."""
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": kind, "Accept": "application/json"}
+        for anew in (False, True):
+            connection = self.connection(anew)
+            try:
+                connection.request(method, path, data, headers)
+                reply = connection.getresponse()
+                text = reply.read().decode(errors="replace")
+                break
+            except (http.client.HTTPException, OSError):
+                connection.close()
+                if anew:
+                    raise
+        if reply.status >= 300:
+            raise Refused(reply.status, text)
+        return text
+
+    def path(self, kind, namespace, name=""):
+        """Where an object is, or a list of them."""
+        path = f"{PLACES[kind]}/namespaces/{namespace}/{kind}"
+        return f"{path}/{name}" if name else path
+
+    def get(self, kind, namespace, name):
+        """An object; None when it is not there."""
+        try:
+            return json.loads(self.request("GET", self.path(kind, namespace, name)))
+        except Refused as refused:
+            if refused.code == 404:
+                return None
+            raise
+
+    def list(self, kind, namespace, labels=""):
+        """Objects, those with these labels."""
+        query = f"?labelSelector={urllib.parse.quote(labels)}" if labels else ""
+        return json.loads(self.request("GET", self.path(kind, namespace) + query))["items"]
+
+    def create(self, kind, namespace, value):
+        return json.loads(self.request("POST", self.path(kind, namespace), value))
+
+    def merge(self, kind, namespace, name, patch):
+        """Changes an object by a merge patch."""
+        path = self.path(kind, namespace, name)
+        return json.loads(self.request("PATCH", path, patch, "application/merge-patch+json"))
+
+    def patch(self, kind, namespace, name, *operations):
+        """Changes an object by operations of a JSON patch."""
+        path = self.path(kind, namespace, name)
+        return json.loads(self.request("PATCH", path, list(operations), "application/json-patch+json"))
+
+    def delete(self, kind, namespace, name, now=False):
+        """Deletes an object, if it is there; with `now` a pod gets no time."""
+        options = {"gracePeriodSeconds": 0} if now else {}
+        try:
+            self.request("DELETE", self.path(kind, namespace, name), options)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+
+    def through(self, kind, namespace, name, port, path="/", body=None, method=None):
+        """What a pod or a Service (`kind`) answers on a port, through the API server's proxy."""
+        method = method or ("GET" if body is None else "POST")
+        return self.request(method, f"{self.path(kind, namespace, f'{name}:{port}')}/proxy{path}", body)

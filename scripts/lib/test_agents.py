@@ -1,0 +1,352 @@
+"""Agents on a node, from the push to the answer: real images, a real model proxy, and a model that is a script.
+
+    cd scripts/lib && python3 -B -m unittest -v test_agents        needs root; scripts/test runs it
+
+All tests share one cluster with Convoke installed as users install it. CONVOKE_FULL=1 runs every drill, otherwise some
+are drawn (CONVOKE_SEED). Standard library only.
+"""
+
+import json
+import os
+import random
+import time
+import unittest
+
+import agents_team as team
+import drills
+import drills_agent
+import drills_keys
+import drills_mcp_server
+import drills_model_api
+from agents_stage import Stage, condition, is_ready
+
+NAMESPACE = team.NAMESPACE
+# A kubelet brings a changed ConfigMap within about a minute.
+HOT_SECONDS = 180
+SEED = 20261125
+# Drills of each lane that are drawn.
+DRAWN = 2
+# What each question gets from a model without a proxy between (docs/agent-runtime.md).
+MODEL_FAILURES = {
+    "status 401": "model_unauthorized",
+    "status 429": "model_rate_limited",
+    "status 500": "model_error",
+    "nothing": "model_timeout",
+    "garbage": "model_bad_answer",
+    "much": "model_answer_too_large",
+}
+READ_NONCE = "print(open('/tmp/nonce').read())"
+
+READY = {
+    "modelapis": ["shared", "direct"],
+    "mcpservers": ["clock", "notes", "desk"],
+    "agents": ["coordinator", "writer", "critic", "plain"],
+}
+
+stage = Stage()
+
+
+def setUpModule():
+    unittest.addModuleCleanup(stage.remove)
+    stage.up()
+    for kind, names in READY.items():
+        for name in names:
+            stage.ready(kind, name)
+
+
+def endpoint(name):
+    return stage.get("agents", name)["status"]["endpoint"]
+
+
+def only_pod(name):
+    """The pod of an agent, once there is no other and the agent is Ready."""
+
+    def look():
+        pods = stage.pods("agent", name)
+        return is_ready(stage.get("agents", name)) and len(pods) == 1 and pods[0]
+
+    return stage.eventually(f"one pod of {name}", look)
+
+
+def answer(name, question, seconds=60):
+    """The text of the answer of an agent; raises AssertionError when there is none."""
+    task = stage.ask(endpoint(name), question, seconds)["result"]["task"]
+    if not task.get("artifacts"):
+        raise AssertionError(json.dumps(task)[:1000])
+    return "".join(part.get("text", "") for part in task["artifacts"][0]["parts"])
+
+
+def failure(name, question):
+    """Why an agent gives no answer: (reason, message)."""
+    task = stage.ask(endpoint(name), question)["result"]["task"]
+    for part in task["status"].get("message", {}).get("parts", []):
+        error = (part.get("data") or {}).get("error")
+        if error:
+            return error["reason"], error["message"]
+    raise AssertionError(f"{question}: no failure: {json.dumps(task)[:1000]}")
+
+
+def revision(name):
+    """How often the pods of an agent were replaced."""
+    deployment = stage.get("deployments", f"agent-{name}")
+    return int(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"])
+
+
+def variable(name, variable):
+    """A literal variable of the pods of an agent."""
+    container = stage.get("deployments", f"agent-{name}")["spec"]["template"]["spec"]["containers"][0]
+    return next((one.get("value") for one in container["env"] if one["name"] == variable), None)
+
+
+class AgentsAnswer(unittest.TestCase):
+    """What was pushed answers, and says in its statuses what it is."""
+
+    maxDiff = 4000
+
+    def nonce(self, server):
+        """What only the pod of a tool server knows."""
+        (pod,) = stage.pods("mcpserver", server)
+        command = [
+            "exec",
+            "-n",
+            NAMESPACE,
+            pod["metadata"]["name"],
+            "-c",
+            "mcpserver",
+            "--",
+            "python",
+            "-c",
+            READ_NONCE,
+        ]
+        return stage.kubectl(*command).strip()
+
+    def test_a2_m1_t1_t2_a_question_is_answered_through_tools_and_another_agent(self):
+        asked = stage.convoke_ask("coordinator", "Who is there?")
+        self.assertEqual(asked["state"], "completed", asked)
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        self.assertIn(today, asked["answer"])
+        self.assertIn(f"tool: {self.nonce('notes')}", asked["answer"])
+        self.assertIn(f"peer: the writer and {self.nonce('desk')}", asked["answer"])
+
+    def test_t5_the_tools_are_in_the_statuses_with_their_hashes(self):
+        wanted = {
+            "clock": ["convert_time", "get_current_time"],
+            "notes": ["nonce", "stand_still"],
+            "desk": ["nonce", "stand_still"],
+        }
+        hashes = {}
+        for name, tools in wanted.items():
+            found = lambda name=name: condition(stage.get("mcpservers", name), "ToolsDiscovered")[0] == "True"
+            stage.eventually(f"the tools of {name}", found)
+            status = stage.get("mcpservers", name)["status"]
+            self.assertEqual([tool["name"] for tool in status["tools"]], tools)
+            for tool in status["tools"]:
+                self.assertRegex(tool["schemaHash"], "^[0-9a-f]{16}$")
+            hashes[name] = status["toolsHash"]
+        # The same functions have the same hashes, in another pod.
+        self.assertEqual(hashes["notes"], hashes["desk"])
+        self.assertNotEqual(hashes["notes"], hashes["clock"])
+
+    def test_a9_the_cards_are_in_the_statuses(self):
+        for name in READY["agents"]:
+            read = lambda name=name: condition(stage.get("agents", name), "CardRead")[0] == "True"
+            stage.eventually(f"the card of {name}", read)
+            card = stage.get("agents", name)["status"]["card"]
+            self.assertEqual(card["name"], name)
+            self.assertRegex(card["hash"], "^[0-9a-f]{16}$")
+
+    def test_m3_the_proxy_reaches_its_provider(self):
+        reached = lambda: condition(stage.get("modelapis", "shared"), "Reachable")[0] == "True"
+        stage.eventually("the provider is reachable", reached)
+
+    def test_m5_each_agent_has_a_key_of_its_own_that_asks_models_and_nothing_else(self):
+        keys = {name: stage.secret(f"agent-{name}-model-key", "key") for name in ("coordinator", "writer", "critic")}
+        self.assertEqual(len(set(keys.values())), 3)
+        self.assertIsNone(stage.get("secrets", "agent-plain-model-key"))
+        proxy = stage.get("modelapis", "shared")["status"]["endpoint"]
+        master = stage.secret("modelapi-shared-keys", "master-key")
+        name, uid, issued, mac = keys["writer"].removeprefix("sk-cvk-").split(".")
+        foreign = {
+            "no key": {},
+            "the master key": {"Authorization": f"Bearer {master}"},
+            "the provider's key": {"Authorization": f"Bearer {team.PROVIDER_KEY}"},
+            "another agent's name": {"Authorization": f"Bearer sk-cvk-critic.{uid}.{issued}.{mac}"},
+            "another MAC": {"Authorization": f"Bearer sk-cvk-{name}.{uid}.{issued}.{mac[::-1]}"},
+        }
+        for what, headers in foreign.items():
+            self.assertEqual(stage.probe(f"{proxy}/v1/models", headers=headers)[0], 401, what)
+        own = {"Authorization": f"Bearer {keys['writer']}"}
+        self.assertEqual(stage.probe(f"{proxy}/v1/models", headers=own)[0], 200)
+        for route in ("/key/generate", "/model/new", "/user/new", "/config/update", "/v1/files"):
+            self.assertEqual(stage.probe(f"{proxy}{route}", {}, own)[0], 403, route)
+
+    def test_m5_no_log_has_a_key(self):
+        keys = {name: stage.secret(f"agent-{name}-model-key", "key") for name in ("coordinator", "writer", "critic")}
+        keys |= {key: stage.secret("modelapi-shared-keys", key) for key in ("master-key", "signing-key")}
+        keys["provider"] = team.PROVIDER_KEY
+        # Each key was used, also in vain.
+        stage.convoke_ask("coordinator", "Who is there?")
+        failure("critic", "status 401")
+        logs = stage.logs()
+        self.assertGreater(len(logs), 10)
+        self.assertEqual([name for name, key in keys.items() if any(key in log for log in logs)], [])
+
+    def test_a6_all_pods_were_admitted_as_restricted(self):
+        namespace = json.loads(stage.kubectl("get", "namespace", NAMESPACE, "-o", "json"))
+        self.assertEqual(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted")
+        kinds = {pod["metadata"]["labels"]["convoke.dev/kind"] for pod in stage.api.list("pods", NAMESPACE)}
+        self.assertEqual(kinds, {"agent", "mcpserver", "modelapi"})
+
+
+class AgentsChange(unittest.TestCase):
+    """Pushes that change agents, and accidents meanwhile."""
+
+    maxDiff = 4000
+
+    def test_a5_a9_a_new_prompt_reaches_the_pod_that_runs(self):
+        before = only_pod("writer")["metadata"]["uid"]
+        self.assertEqual(answer("writer", "How do you answer?"), "in prose")
+        commit = stage.push({"writer.md": "You are the writer.\nAnswer in verse.\n"})
+        stage.eventually("the new prompt", lambda: answer("writer", "How do you answer?") == "in verse", HOT_SECONDS)
+        loaded = lambda: stage.get("agents", "writer")["status"]["card"].get("configCommit") == commit
+        stage.eventually("the status tells the commit that is loaded", loaded, HOT_SECONDS)
+        self.assertEqual(only_pod("writer")["metadata"]["uid"], before)
+        stage.push({"writer.md": "You are the writer.\n"})
+
+    def test_a5_a_new_prompt_replaces_the_pod_once(self):
+        before, revisions = only_pod("critic")["metadata"]["uid"], revision("critic")
+        self.assertEqual(answer("critic", "How do you answer?"), "in prose")
+        stage.push({"critic.md": "You are the critic.\nAnswer in verse.\n"})
+        stage.eventually("the new prompt", lambda: answer("critic", "How do you answer?") == "in verse")
+        self.assertNotEqual(only_pod("critic")["metadata"]["uid"], before)
+        self.assertEqual(revision("critic"), revisions + 1)
+        stage.push({"critic.md": "You are the critic.\n"})
+        stage.eventually("the old prompt", lambda: answer("critic", "How do you answer?") == "in prose")
+
+    def test_a8_a_broken_image_stays_on_the_old_one_and_says_why(self):
+        before = only_pod("critic")["metadata"]["uid"]
+        image = stage.get("agents", "critic")["status"]["image"]
+        definition = team.agent("critic", peers=["late"], image=f"{image.partition('@')[0]}:missing")
+        commit = stage.commit({"agent-critic.json": json.dumps(definition)})
+        told = lambda: condition(stage.get("agents", "critic"), "Ready")[:2] == ("False", "ImagePullBackOff")
+        stage.eventually(f"the image of {commit} cannot be had", told)
+        status = stage.get("agents", "critic")["status"]
+        self.assertIn("missing", status["message"])
+        self.assertEqual(condition({"status": status}, "Available")[0], "True")
+        self.assertEqual(answer("critic", "How do you answer?"), "in prose")
+        self.assertIn(before, [pod["metadata"]["uid"] for pod in stage.pods("agent", "critic")])
+        stage.push({"agent-critic.json": json.dumps(team.agent("critic", peers=["late"]))})
+        self.assertEqual(only_pod("critic")["metadata"]["uid"], before)
+
+    def test_a1_a5_a_late_peer_is_wired_and_a_peer_that_goes_is_let_go_once(self):
+        self.assertEqual(condition(stage.get("agents", "critic"), "PeersResolved")[:2], ("False", "PeersMissing"))
+        self.assertFalse(variable("critic", "PEER_AGENTS"))
+        revisions = revision("critic")
+        stage.push(team.late())
+        stage.ready("agents", "late")
+        self.assertIn("late says: ", stage.eventually("the late peer answers", lambda: answer("critic", "ask late")))
+        self.assertEqual(variable("critic", "PEER_AGENTS"), "late")
+        self.assertEqual(condition(stage.get("agents", "critic"), "PeersResolved")[0], "True")
+        self.assertEqual(revision("critic"), revisions + 1)
+        only_pod("critic")
+        stage.push(dict.fromkeys(team.late()))
+        stage.eventually("its pod is gone", lambda: not stage.api.list("pods", NAMESPACE, "convoke.dev/name=late"))
+        stage.eventually("nobody is told of it", lambda: not variable("critic", "PEER_AGENTS"))
+        for kind in ("deployments", "services"):
+            self.assertIsNone(stage.get(kind, "agent-late"))
+        gone = lambda: stage.get("secrets", "agent-late-model-key") is None
+        stage.eventually("its key is gone", gone)
+        only_pod("critic")
+        self.assertEqual(condition(stage.get("agents", "critic"), "PeersResolved")[:2], ("False", "PeersMissing"))
+        self.assertEqual(revision("critic"), revisions + 2)
+
+    def test_c1_a5_an_operator_that_is_killed_during_a_rollout_goes_on_with_it(self):
+        stage.eventually("one ready operator", stage.operator)
+        only_pod("critic")
+        revisions = revision("critic")
+        stage.commit({"critic.md": "You are the critic.\nAnswer in verse. Take your time.\n"})
+        stage.eventually("the rollout begins", lambda: revision("critic") > revisions, seconds=60)
+        killed = stage.stop_operator()
+        another = lambda: (pod := stage.operator()) and pod["metadata"]["uid"] != killed
+        stage.eventually("another operator", another)
+        stage.eventually("the new prompt", lambda: answer("critic", "How do you answer?") == "in verse")
+        only_pod("critic")
+        self.assertEqual(revision("critic"), revisions + 1)
+        stage.push({"critic.md": "You are the critic.\n"})
+        stage.eventually("the old prompt", lambda: answer("critic", "How do you answer?") == "in prose")
+        only_pod("critic")
+
+
+class AgentsFail(unittest.TestCase):
+    """What models, tools and peers do wrong is said to whoever asks, and the agent stays Ready."""
+
+    maxDiff = 4000
+
+    def assert_ready(self, name):
+        self.assertTrue(is_ready(stage.get("agents", name)), stage.get("agents", name)["status"])
+        self.assertEqual(stage.probe(f"{endpoint(name)}/ready")[0], 200)
+
+    def test_a2_what_a_model_does_wrong_is_said_clearly(self):
+        for question, reason in MODEL_FAILURES.items():
+            with self.subTest(question):
+                found, message = failure("plain", question)
+                self.assertEqual(found, reason, message)
+                self.assertGreater(len(message), 10)
+                self.assertNotIn(team.PROVIDER_KEY, message)
+        self.assert_ready("plain")
+        self.assertEqual(answer("plain", "How do you answer?"), "in prose")
+
+    def test_m1_what_a_model_does_wrong_behind_the_proxy_is_said_clearly(self):
+        for question in MODEL_FAILURES:
+            with self.subTest(question):
+                found, message = failure("critic", question)
+                self.assertRegex(found, "^model_")
+                self.assertGreater(len(message), 10)
+        self.assert_ready("critic")
+        self.assertTrue(is_ready(stage.get("modelapis", "shared")))
+        self.assertEqual(answer("critic", "How do you answer?"), "in prose")
+
+    def test_d4_a_failure_is_shown_to_whoever_asks(self):
+        asked = stage.convoke_ask("plain", "status 401")
+        self.assertEqual(asked["state"], "failed", asked)
+        self.assertGreater(len(asked.get("message", "")), 10, asked)
+
+    def test_a2_a_tool_that_hangs_is_told_to_the_model(self):
+        began = time.monotonic()
+        told = answer("coordinator", "stand still")
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertTrue(told.startswith("told: "), told)
+        self.assertNotIn("it did answer", told)
+        self.assert_ready("coordinator")
+        # Its server goes on, too.
+        self.assertIn("the writer and ", answer("coordinator", "Who is there?"))
+
+    def test_a2_peers_that_ask_each_other_come_to_an_end(self):
+        began = time.monotonic()
+        told = answer("coordinator", "round")
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertIn("waits for the answer to this question already", told)
+        for name in ("coordinator", "writer"):
+            self.assert_ready(name)
+
+
+class Drills(unittest.TestCase):
+    """One thing is broken at a time: the status says so, or it is undone, in time."""
+
+    def test_a8_m4_t4_t5_what_is_broken_is_told_or_undone(self):
+        lanes = [module.lane(stage) for module in (drills_agent, drills_keys, drills_mcp_server, drills_model_api)]
+        if not os.environ.get("CONVOKE_FULL"):
+            draw = random.Random(int(os.environ.get("CONVOKE_SEED", SEED)))
+            for lane in lanes:
+                lane.drills = drills.drawn(lane.drills, DRAWN, draw)
+        wanted = os.environ.get("CONVOKE_DRILLS", "")
+        for lane in lanes:
+            lane.drills = [drill for drill in lane.drills if wanted in f"{drill.subject}: {drill.what}"]
+        rows = drills.run(stage, lanes)
+        print(drills.table(rows), flush=True)
+        self.assertTrue(rows)
+        self.assertEqual([row.line() for row in rows if not row.is_good], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
