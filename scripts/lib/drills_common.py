@@ -151,17 +151,18 @@ def main(deployment):
 def of_children(subject):
     """Drills of a subject that has pods and a Service."""
     image = lambda deployment: main(deployment)["image"]
-    names = lambda deployment: [one["name"] for one in main(deployment).get("env", [])]
+    names = lambda deployment: sorted(one["name"] for one in main(deployment).get("env", []))
     replicas = lambda deployment: deployment["spec"]["replicas"]
     paused = lambda deployment: bool(deployment["spec"].get("paused"))
     selector = lambda service: service["spec"]["selector"]
     ports = lambda service: [port["targetPort"] for port in service["spec"]["ports"]]
-    other = [{"name": "BY_HAND", "value": "yes"}]
+    # What is added stays: only what is wanted is brought back.
+    fewer = lambda subject: subject.container()["env"][:-1]
     patches = {
         "Deployment scaled to 0 by hand": ("deployments", lambda s: {"spec": {"replicas": 0}}, replicas),
         "Deployment's image changed by hand": ("deployments", lambda s: containers(s, image=MISSING), image),
         "Deployment paused by hand": ("deployments", lambda s: {"spec": {"paused": True}}, paused),
-        "Deployment's variables changed by hand": ("deployments", lambda s: containers(s, env=other), names),
+        "variable of the Deployment removed by hand": ("deployments", lambda s: containers(s, env=fewer(s)), names),
         "Service's selector changed by hand": ("services", lambda s: {"spec": {"selector": NOBODY}}, selector),
         "Service's ports changed by hand": ("services", lambda s: {"spec": {"ports": other_ports(s)}}, ports),
     }
