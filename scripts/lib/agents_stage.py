@@ -29,7 +29,7 @@ source "$1/scripts/lib/common.sh"
 operator_namespace=convoke-system namespace=team-a
 source "$ROOT/scripts/lib/in_cluster.sh"
 export KUBECONFIG=$STATE/kubeconfig PATH=$STATE/bin:$PATH
-images+=(proxy) proxy_image=proxy
+images+=(web)
 operator_options=(--allow-addresses=10.96.0.0/16 --allow-addresses=10.197.0.0/16)
 provide_images
 install_operator
