@@ -379,6 +379,17 @@ async fn p11_settled_children_cause_no_write() {
     .await;
     team.deployment("agent-calm").await;
     team.agent_is("calm", "settled", |s| s["phase"] == "Pending").await;
+    // What is asked outside of the cluster is told when there is an answer, or none for the second time.
+    for (kind, name, type_) in
+        [(Kind::MCPServer, "search", "ToolsDiscovered"), (Kind::ModelAPI, "gpt", "Reachable")]
+    {
+        eventually(SOON, &format!("{type_} of {name}"), || async {
+            let object = team.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
+            let status = object.data["status"].clone();
+            if condition(&status, type_).is_null() { Err(status) } else { Ok(()) }
+        })
+        .await;
+    }
     // Quiet: no write in this namespace for a second.
     let mut mark = team.cluster.audit_mark();
     let writes = |mark| {
