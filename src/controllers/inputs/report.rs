@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::decide::Decision;
 use super::references::{Reference, References, Source};
 use crate::api::keys;
+use crate::cluster::client::CallError;
 use crate::cluster::conditions;
 use convoke_core::cluster::account::OperatorAccount;
 
@@ -123,7 +124,16 @@ impl Followed {
         Self { keys: ConditionChange::Set("False", "NoKey", text), ..self }
     }
 
-    /// Whether the pods lack keys. No event tells when that ends.
+    /// The Secret with the keys of the pods could not be read. The pods run as they should.
+    #[must_use]
+    pub fn with_unconfirmed_keys(self, error: &CallError) -> Self {
+        let text = format!(
+            "the Secret with the keys of these pods cannot be read: {error}; it is tried again"
+        );
+        Self { keys: ConditionChange::Set("Unknown", "NotConfirmed", text), ..self }
+    }
+
+    /// Whether the pods lack keys, or may lack them. No event tells when that ends.
     #[must_use]
     pub const fn lacks_keys(&self) -> bool {
         matches!(self.keys, ConditionChange::Set(..))

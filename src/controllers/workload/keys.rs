@@ -1,9 +1,14 @@
 //! Step "keys": writes the Secret with the keys that Convoke makes for pods, before the pods that read it.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api::keys;
 use crate::cluster::children::secrets::Secured;
 use crate::cluster::client::CallError;
+use crate::cluster::meta;
 use crate::controllers::children::{Children, Keys, NamesTaken, Owner, Wanted};
 use crate::controllers::context::Context;
 use crate::controllers::inputs::is_made_from_the_same;
@@ -26,7 +31,8 @@ impl Keyed {
 }
 
 /// Writes the Secret if it is wanted and the Deployment is to be written. Pods never run without the keys that they are to have:
-/// as long as the Secret is not there, the Deployment is held. What already is as wanted is not held: it reads nothing new.
+/// as long as the Secret is not there, the Deployment is held. What already is as wanted is not held, because it reads nothing new,
+/// nor is one whose pods are to end.
 ///
 /// `live` is the Deployment as it is, if it belongs to the object.
 pub async fn bring_keys(
@@ -36,20 +42,32 @@ pub async fn bring_keys(
     children: &mut Children,
     inputs: Followed,
 ) -> Keyed {
+    if let (Keys::Unknown { .. }, Wanted::Bring(deployment), Some(live)) =
+        (&children.keys, &mut children.deployment, live)
+    {
+        // The pods go on with the keys that they were given.
+        *deployment = marked_as(live, std::mem::take(deployment));
+    }
     let Wanted::Bring(deployment) = &children.deployment else {
         return Keyed::tell(match &children.keys {
             Keys::None => inputs.with_keys(),
             Keys::Keep(_) | Keys::Bring(_) | Keys::Unknown { .. } => inputs,
         });
     };
-    let is_unchanged = live.is_some_and(|live| is_made_from_the_same(live, deployment));
+    let needs_none = live
+        .is_some_and(|live| is_made_from_the_same(live, deployment) || is_without_pods(deployment));
+    let hold = |children: &mut Children| {
+        if !needs_none {
+            children.hold(live.is_some());
+        }
+    };
     let secured = match &children.keys {
         Keys::None => return Keyed::tell(inputs.with_keys()),
         Keys::Keep(_) => return Keyed::tell(inputs),
         Keys::Unknown { why, .. } => {
-            let told = inputs.without_operator_key(why).holding();
-            children.hold(live.is_some());
-            return Keyed::tell(told);
+            let told = inputs.without_operator_key(why);
+            hold(children);
+            return Keyed::tell(if needs_none { told } else { told.holding() });
         }
         Keys::Bring(secret) => context.writer.bring_secret(secret).await,
     };
@@ -57,25 +75,58 @@ pub async fn bring_keys(
         Ok(Secured::Ours) => Keyed::tell(inputs.with_keys()),
         Ok(Secured::Forbidden) => {
             let told = context.inputs.without_right_to_keys(inputs, &owner.key.namespace);
-            if is_unchanged {
-                return Keyed::tell(told);
-            }
-            children.hold(live.is_some());
-            Keyed::tell(told.holding())
+            hold(children);
+            Keyed::tell(if needs_none { told } else { told.holding() })
         }
         Ok(Secured::Conflict(who)) => {
-            children.hold(live.is_some());
+            hold(children);
             let taken = NamesTaken { conflicts: vec![who], leftovers: Vec::new() };
             Keyed { taken, ..Keyed::tell(inputs) }
         }
         Ok(Secured::Leftover(which)) => {
-            children.hold(live.is_some());
+            hold(children);
             let taken = NamesTaken { conflicts: Vec::new(), leftovers: vec![which] };
             Keyed { taken, ..Keyed::tell(inputs) }
         }
+        Err(error) if needs_none => Keyed::tell(inputs.with_unconfirmed_keys(&error)),
         Err(error) => {
-            *children = Children::kept();
+            // Agents that are gone lose their keys all the same.
+            let agents = std::mem::replace(&mut children.agents, Wanted::Keep);
+            *children = Children { agents, ..Children::kept() };
             Keyed { failed: Some(error), ..Keyed::tell(inputs) }
         }
     }
 }
+
+/// A Deployment with the marks of another one's keys.
+fn marked_as(live: &Deployment, mut deployment: Deployment) -> Deployment {
+    let marks = |meta: &ObjectMeta| {
+        let marks = [keys::KEY_DIGEST, keys::KEY_ISSUED];
+        let all = meta.annotations.iter().flatten();
+        all.filter(|(key, _)| marks.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let on_pods = |deployment: &Deployment| {
+        deployment.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()).map(marks)
+    };
+    let own = marks(&live.metadata);
+    if own.is_empty() {
+        return deployment;
+    }
+    deployment.metadata.annotations.get_or_insert_default().extend(own);
+    if let (Some(marks), Some(spec)) = (on_pods(live), &mut deployment.spec) {
+        let pods = spec.template.metadata.get_or_insert_default();
+        pods.annotations.get_or_insert_default().extend(marks);
+    }
+    meta::with_hash(deployment)
+}
+
+/// Whether no pods are wanted.
+fn is_without_pods(deployment: &Deployment) -> bool {
+    deployment.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0))
+}
+
+#[cfg(test)]
+#[path = "tests/keys.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! The one reconcile of all kinds that run pods.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::apply::apply;
 use super::keys::bring_keys;
@@ -74,6 +75,11 @@ impl<W: Workload> Reconciler for Controller<W> {
 
         // Keys.
         let keyed = bring_keys(context, &owner, live.as_ref(), &mut children, inputs).await;
+
+        // One that was deleted meanwhile was judged as one that runs. A new one reads its inputs anew, so it is judged again.
+        if live.is_some() && owner.live_deployment(&context.children).is_none() {
+            return Ok(Next::After(Duration::ZERO));
+        }
 
         // Apply.
         let applied = apply::<W>(context, &owner, &children, validated, keyed).await;

@@ -60,7 +60,9 @@ pub async fn remove_keys(
     observed: Option<&Observed>,
     secret: String,
 ) -> Result<(), CallError> {
-    if children.keys != Keys::None || !is_settled(observed) {
+    // A Deployment that is held reads what it read before.
+    let is_held = children.deployment == Wanted::Keep && observed.is_some();
+    if children.keys != Keys::None || is_held || !is_settled(observed) {
         return Ok(());
     }
     context.writer.remove_secret(owner.uid, &Key::new(&owner.key.namespace, secret)).await

@@ -88,11 +88,27 @@ async fn m5_without_a_key_of_the_operators_no_proxy_runs_and_it_begins_when_ther
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_g16_the_shipped_example_of_a_namespace_gives_the_right() {
     let cluster = Cluster::start().await;
-    let operator = cluster.operator(TENANTS).await;
+    let mut operator = cluster.operator(TENANTS).await;
     operator.ready(SOON).await;
     let team = team(&cluster, "example", &["one"]).await;
     cluster.grant_sync(&team.namespace, &operator);
     team.create_sync(json!({"serviceAccountName": "convoke-sync"})).await;
     team.deployment("modelapi-gpt").await;
     team.listed(&["one"]).await;
+
+    // It is taken away: what runs goes on, and an agent that is suspended stops.
+    let before = team.deployment("agent-one").await;
+    cluster.kubectl(&["-n", &team.namespace, "delete", "rolebinding", "convoke-keys"]);
+    operator.kill9();
+    operator.restart();
+    let forbidden = |c: &Value| c["status"] == "False" && c["reason"] == "Forbidden";
+    team.condition(Kind::Agent, "one", "KeysWritten", forbidden).await;
+    let now = team.deployment("agent-one").await;
+    assert_eq!(generation(&now), generation(&before));
+    team.push(&[("one.yaml", Some(&super::agent("one", "  suspend: true\n")))]).await;
+    eventually(SOON, "it has no pods", || async {
+        let spec = team.deployment("agent-one").await.spec.unwrap_or_default();
+        if spec.replicas == Some(0) { Ok(()) } else { Err(spec.replicas) }
+    })
+    .await;
 }
