@@ -442,8 +442,8 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; SecretsWatched only when the pods
-    /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, SessionsShared, ToolsAvailable and
-    /// InputsFollowed only while something is wrong.
+    /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, SessionsShared, ToolsAvailable,
+    /// ConfigurationKept and InputsFollowed only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where its peers reach it.
