@@ -1,4 +1,4 @@
-"""pydantic-ai-server as an Agent's image: it runs with the environment that the operator gives, and with our agents as peers.
+"""pydantic-ai-server as an Agent's image: with the environment that the operator gives, and our agents as peers.
 
 scripts/test runs it. By hand, with the Pythons of two virtual environments, one of each requirements.txt:
 
