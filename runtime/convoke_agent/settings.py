@@ -15,6 +15,7 @@ DEFAULT_INSTRUCTIONS = "You are a helpful assistant."
 VARIABLES = {
     ("name",): "AGENT_NAME",
     ("description",): "AGENT_DESCRIPTION",
+    ("hash",): "AGENT_CONFIG_HASH",
     ("model",): "MODEL_NAME",
     ("modelUrl",): "MODEL_API_URL",
     ("agenticLoop", "maxSteps"): "AGENTIC_LOOP_MAX_STEPS",

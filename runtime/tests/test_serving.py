@@ -32,7 +32,6 @@ class Serving(unittest.TestCase):
         config = {
             "name": "critic",
             "description": "Reviews.",
-            "hash": "0a1b2c3d",
             "commit": "c" * 40,
             "agenticLoop": {"maxSeconds": 3, "maxSteps": 4},
             "modelParameters": {"temperature": 0.25, "maxTokens": 64, "extraBody": {"top_k": 3}},
@@ -43,7 +42,8 @@ class Serving(unittest.TestCase):
         with open(f"{cls.folder}/config.json", "w", encoding="utf-8") as file:
             json.dump(config, file)
         environment = {"MODEL_API_URL": cls.model.url, "OPENAI_API_KEY": KEY, "ORG": "an-org"}
-        cls.agent = Agent("other-name", environment | {"AGENT_CONFIG_FILE": f"{cls.folder}/config.json"})
+        environment |= {"AGENT_CONFIG_FILE": f"{cls.folder}/config.json", "AGENT_CONFIG_HASH": "0a1b2c3d"}
+        cls.agent = Agent("other-name", environment)
         cls.addClassCleanup(cls.agent.stop)
 
     def test_probes(self):

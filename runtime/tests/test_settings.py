@@ -21,6 +21,7 @@ class FromTheEnvironment(unittest.TestCase):
                 "AGENT_NAME": "critic",
                 "AGENT_DESCRIPTION": "Reviews.",
                 "AGENT_INSTRUCTIONS": "Be brief.",
+                "AGENT_CONFIG_HASH": "0a1b2c3d",
                 "AGENTIC_LOOP_MAX_STEPS": "7",
                 "AGENTIC_LOOP_ENABLE_TOOLS": "false",
                 "MEMORY_TYPE": "redis",
@@ -37,6 +38,7 @@ class FromTheEnvironment(unittest.TestCase):
         self.assertEqual(
             (settings.name, settings.description, settings.instructions), ("critic", "Reviews.", "Be brief.")
         )
+        self.assertEqual((settings.hash, settings.commit), ("0a1b2c3d", None))
         self.assertEqual((settings.agentic_loop.max_steps, settings.agentic_loop.enable_tools), (7, False))
         self.assertEqual((settings.memory.type, settings.memory.context_limit), ("Redis", 3))
         servers = {one.name: one.url for one in settings.mcp_servers}
@@ -53,6 +55,11 @@ class FromTheFile(unittest.TestCase):
         self.assertEqual((settings.name, settings.model, settings.instructions), ("critic", "m", "Be kind.\n"))
         self.assertEqual(settings.agentic_loop.max_steps, 2)
         self.assertEqual((settings.memory.context_limit, settings.memory.max_sessions), (3, 9))
+
+    def test_the_hash_of_a_file_that_says_its_own_wins(self):
+        variables = LEAST | {"AGENT_CONFIG_HASH": "00000001"}
+        self.assertEqual(read({"name": "critic"}, variables).hash, "00000001")
+        self.assertEqual(read({"hash": "00000002"}, variables).hash, "00000002")
 
     def test_all_keys_are_taken(self):
         file = {

@@ -91,10 +91,11 @@ end_beside() {
 	beside=()
 }
 
-# python_with LOCK: makes a virtual environment in the cache with the packages of a lock file (pip's format, with hashes), and
-# prints its Python.
+# python_with LOCK [OPTION...]: makes a virtual environment in the cache with the packages of a lock file (pip's format, with
+# hashes), and prints its Python. Options are pip's.
 python_with() {
 	local lock=$1 key folder new
+	shift
 	python3 -m pip --version >/dev/null 2>&1 || debian_packages python3-pip:pip3
 	key=$({ cat "$lock" && python3 -c 'import sys, sysconfig; print(sys.version, sys.base_prefix, sysconfig.get_platform())'; } |
 		sha256sum | cut -c1-12)
@@ -104,7 +105,7 @@ python_with() {
 		new=$(mktemp -d "$CACHE/packages/new.XXXXXX")
 		# Debian's Python may lack what installs pip there; the machine's pip installs into it.
 		{ python3 -m venv --without-pip "$new" &&
-			python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes --only-binary=:all: \
+			python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --require-hashes --only-binary=:all: "$@" \
 				--target "$("$new/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" --requirement "$lock"; } >&2 || {
 			rm -rf "$new"
 			return 1

@@ -443,7 +443,7 @@ pub struct AgentStatus {
     pub phase: Option<Phase>,
     /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; SecretsWatched only when the pods
     /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, SessionsShared, ToolsAvailable,
-    /// InputsFollowed and KeysWritten only while something is wrong.
+    /// ConfigurationKept, InputsFollowed and KeysWritten only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where its peers reach it.
