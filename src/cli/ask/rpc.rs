@@ -206,17 +206,15 @@ impl<D: Dial> Peer<D> {
         let status = reply.status;
         let body = reply.whole(MAX_CARD_BYTES).await?;
         let said = a2a::result(&String::from_utf8_lossy(&body));
-        Err(match said {
-            Err(Some(error)) => Refused::Rpc(error),
-            _ => {
-                let failure = Failure::new(CLUSTER, format!("the agent answered with {status}"))
-                    .hint("does its image speak A2A?");
-                if is_not_served(status) {
-                    Refused::NotServed(failure)
-                } else {
-                    Refused::Failed(failure)
-                }
-            }
+        if let Err(Some(error)) = said {
+            return Err(Refused::Rpc(error));
+        }
+        let failure = Failure::new(CLUSTER, format!("the agent answered with {status}"))
+            .hint("does its image speak A2A?");
+        Err(if is_not_served(status) {
+            Refused::NotServed(failure)
+        } else {
+            Refused::Failed(failure)
         })
     }
 }

@@ -175,12 +175,11 @@ fn tell_image(
     defaults: &Defaults,
     now: Timestamp,
 ) {
-    let is_silent = match &status.card {
-        Some(card) => card.config_hash.is_none(),
-        None => {
-            let mut read = status.conditions.iter().filter(|c| c.type_ == CARD_READ);
-            read.any(|read| read.reason == "NoCard")
-        }
+    let is_silent = if let Some(card) = &status.card {
+        card.config_hash.is_none()
+    } else {
+        let mut read = status.conditions.iter().filter(|c| c.type_ == CARD_READ);
+        read.any(|read| read.reason == "NoCard")
     };
     let image = resolved.image.as_ref().filter(|image| **image != defaults.agent_image);
     let left = left_to_image(agent);
@@ -189,7 +188,7 @@ fn tell_image(
         return conditions::remove(list, "ConfigurationKept");
     };
     let text = format!(
-        "only the image can keep {}, and nothing tells that {image} does: its card says of no configuration that it is loaded",
+        "{}: only the image can do this, and nothing shows that {image} does: its card has no configHash",
         left.join(", ")
     );
     let generation = agent.metadata.generation.unwrap_or(0);
