@@ -155,7 +155,7 @@ fn tell_tools(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved, now
     );
 }
 
-/// The fields that only the image can keep.
+/// The fields that only the image can act upon.
 fn left_to_image(agent: &Agent) -> Vec<&'static str> {
     let servers = &agent.spec.mcp_servers;
     let fields = [

@@ -291,7 +291,7 @@ fn a9_what_only_the_image_can_keep_is_told_until_the_card_says_what_is_loaded() 
     for found in [silent.clone(), CardRead::NoCard] {
         let (state, reason, message) = told(&own, &read(found)).expect("condition");
         assert_eq!((state.as_str(), reason.as_str()), ("Unknown", "NotTold"));
-        let says = "only the image can keep tools, requireApproval, reload: Hot, and nothing tells that own:1 does";
+        let says = "tools, requireApproval, reload: Hot: only the image can do this, and nothing shows that own:1 does";
         assert!(message.starts_with(says), "{message}");
     }
     assert_eq!(told(&own, &read(loaded)), None, "an image on Convoke's own");
