@@ -52,15 +52,16 @@ fn m5_a2_an_agent_of_a_proxy_has_its_own_key_by_reference() {
     let marks = |deployment: &Deployment| {
         let meta = serde_json::to_value(deployment).expect("JSON")["metadata"].clone();
         let mark = |name: &str| meta["annotations"][name].as_str().map(str::to_owned);
-        [mark(keys::KEY_ISSUED), mark(keys::KEY_DIGEST)]
+        [mark(keys::KEY_ISSUED), mark(keys::KEY_PROXY), mark(keys::KEY_DIGEST)]
     };
-    assert_eq!(marks(&deployment), [Some("100".into()), Some(secret.digest.clone())]);
+    let expected = [Some("100".into()), Some("m".into()), Some(secret.digest.clone())];
+    assert_eq!(marks(&deployment), expected);
     let text = serde_json::to_string(&deployment).expect("JSON");
     assert!(!text.contains("sk-cvk-"), "only by reference");
     // Without a proxy it is the key of the definition.
     let (keys, deployment) = of(ModelKey::None);
     assert_eq!(key_of(&deployment), json!({"name": "own", "key": "k"}));
-    assert_eq!((keys, marks(&deployment)), (Keys::None, [None, None]));
+    assert_eq!((keys, marks(&deployment)), (Keys::None, [None, None, None]));
 }
 
 #[test]

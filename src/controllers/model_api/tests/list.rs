@@ -45,9 +45,13 @@ impl World {
     }
 
     fn deployment(&mut self, name: &str, owner: &str, issued: Value) {
+        self.marked(name, owner, json!({keys::KEY_ISSUED: issued}));
+    }
+
+    fn marked(&mut self, name: &str, owner: &str, annotations: Value) {
         let version = self.next();
         let object = json!({"metadata": {"name": format!("agent-{name}"), "namespace": "team", "uid": format!("d-{owner}"),
-            "resourceVersion": version, "annotations": {keys::KEY_ISSUED: issued},
+            "resourceVersion": version, "annotations": annotations,
             "ownerReferences": [{"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "name": name, "uid": owner, "controller": true}]}});
         let object: Deployment = serde_json::from_value(object).expect("a Deployment");
         let (key, entry) = reflector::entry::<Child<Deployment>>(object);
@@ -80,6 +84,29 @@ async fn m5_the_list_names_the_agents_of_a_proxy_that_have_a_key() {
         world.deployment("b", "ub", odd.into());
         assert!(world.names("m").is_empty(), "{odd:?}");
     }
+}
+
+#[tokio::test]
+async fn m5_the_list_follows_the_key_that_a_deployment_has() {
+    let mut world = World::new();
+    let mark = |proxy: &str| json!({keys::KEY_ISSUED: "100", keys::KEY_PROXY: proxy});
+    world.agent("a", "ua", "m");
+    world.marked("a", "ua", mark("m"));
+    assert_eq!(world.names("m"), ["a ua 100"], "once");
+    // The spec names another one, but the Deployment is held.
+    world.agent("a", "ua", "n");
+    assert_eq!(world.names("m"), ["a ua 100"]);
+    assert!(world.names("n").is_empty());
+    let queue = Queue::new();
+    listen(&world.stores, &world.children, &queue);
+    world.marked("a", "ua", mark("n"));
+    assert_eq!(queue.len(), 2, "news for both");
+    assert!(world.names("m").is_empty());
+    assert_eq!(world.names("n"), ["a ua 100"]);
+    // Nobody gets on the list by a Deployment of another owner.
+    world.agent("b", "ub", "n");
+    world.marked("b", "ua", mark("n"));
+    assert_eq!(world.names("n"), ["a ua 100"]);
 }
 
 #[test]
