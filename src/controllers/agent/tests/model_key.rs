@@ -65,6 +65,28 @@ fn m5_a2_an_agent_of_a_proxy_has_its_own_key_by_reference() {
 }
 
 #[test]
+fn m5_a2_no_key_that_the_definition_names_takes_the_place_of_the_agents_own() {
+    let other = |key: &str| {
+        let from = json!({"secretKeyRef": {"name": "other", "key": key}});
+        json!([{"name": "OPENAI_API_KEY", "valueFrom": from}])
+    };
+    let spec = json!({"modelAPI": {"name": "m"}, "config": {"env": other("c")}, "env": other("e")});
+    let agent = agent("a", spec);
+    let read = |model_key: ModelKey| {
+        let resolved = super::super::resolve::Resolved { model_key, ..ready() };
+        let Wanted::Bring(deployment) = children(&agent, &resolved, &defaults()).deployment else {
+            panic!("a Deployment")
+        };
+        key_of(&deployment)
+    };
+    let own = json!({"name": "agent-a-model-key", "key": "key"});
+    assert_eq!(read(made(100)), own);
+    let (_, before) = of(made(100));
+    assert_eq!(read(ModelKey::kept(given(&before))), own);
+    assert_eq!(read(ModelKey::None), json!({"name": "other", "key": "e"}), "without a proxy");
+}
+
+#[test]
 fn m5_a3_while_the_model_is_away_the_pods_keep_their_key() {
     let (_, before) = of(made(100));
     let given = given(&before);
