@@ -88,13 +88,14 @@ impl AgentList {
 pub const CONDITION: &str = "AgentsListed";
 
 /// The agents whose Deployment has a key for the proxy of this ModelAPI. A Deployment that does not say for which proxy its key is
-/// has one for that of the agent's spec.
+/// has one for that of the agent's spec. The key of an agent that is being deleted ends at once.
 #[must_use]
 pub fn agents_of(api: &Key, stores: &Stores, children: &ChildStores) -> Vec<Listed> {
     let term = ObjectId::new(Kind::ModelAPI, &*api.name).to_string();
     let listed = |name: &str, agent: &AgentEntry, deployment: &Child<Deployment>| {
-        let own = deployment.owner_uid() == Some(agent.uid.as_str());
-        let issued = deployment.issued().filter(|_| own)?;
+        let is_own = deployment.owner_uid() == Some(agent.uid.as_str());
+        let stays = is_own && !agent.value.facts.deleting;
+        let issued = deployment.issued().filter(|_| stays)?;
         Some(Listed { name: name.to_owned(), uid: agent.uid.clone(), issued })
     };
     let marked = children.deployments.found(&api.namespace, &term).into_iter();
@@ -193,8 +194,9 @@ fn on_agents(
 ) {
     let (sink, deployments) = (queue.clone(), deployments.clone());
     agents.on_change(move |change| {
-        let state = |entry: Option<&Arc<Entry<Managed<Agent>>>>| {
-            entry.map(|entry| (entry.uid.clone(), entry.value.facts.spec_hash))
+        let state = |entry: Option<&AgentEntry>| {
+            let facts = &entry?.value.facts;
+            Some((entry?.uid.clone(), facts.spec_hash, facts.deleting))
         };
         if state(change.old) == state(change.new) {
             return;
@@ -209,7 +211,7 @@ fn on_agents(
 }
 
 /// The name of the ModelAPI of an agent.
-fn model_api(agent: Option<&Arc<Entry<Managed<Agent>>>>) -> Option<String> {
+fn model_api(agent: Option<&AgentEntry>) -> Option<String> {
     Some(agent?.value.object()?.spec.model_api.name.clone())
 }
 

@@ -109,6 +109,25 @@ async fn m5_the_list_follows_the_key_that_a_deployment_has() {
     assert_eq!(world.names("n"), ["a ua 100"]);
 }
 
+#[tokio::test]
+async fn m5_an_agent_that_is_being_deleted_leaves_the_list() {
+    let mut world = World::new();
+    world.agent("a", "ua", "m");
+    world.deployment("a", "ua", "100".into());
+    assert_eq!(world.names("m"), ["a ua 100"]);
+    let queue = Queue::new();
+    listen(&world.stores, &world.children, &queue);
+    let version = world.next();
+    put::<Agent>(
+        &world.stores.agents,
+        json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "spec": {"modelAPI": {"name": "m"}},
+            "metadata": {"name": "a", "namespace": "team", "uid": "ua", "resourceVersion": version,
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/wait"]}}),
+    );
+    assert_eq!(queue.len(), 1, "it wakes its proxy");
+    assert!(world.names("m").is_empty());
+}
+
 #[test]
 fn m5_the_list_is_sorted_and_is_what_the_proxy_reads() {
     let AgentList::Text(text, 2) = AgentList::of("team", vec![listed("b", 2), listed("a", 1)])
