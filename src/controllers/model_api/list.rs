@@ -53,20 +53,49 @@ pub enum AgentList {
     Keep,
     /// It is to say this, of so many agents.
     Text(String, usize),
-    /// So many agents do not fit. It stays as it is: a list without some of them would end their keys.
-    TooLong(usize),
+    /// Not all agents fit.
+    TooLong {
+        /// The list of those whose keys were issued first: keys that are good stay good, and those of agents that are gone end.
+        text: String,
+        /// How many these are.
+        listed: usize,
+        /// How many agents there are.
+        all: usize,
+    },
 }
 
 impl AgentList {
     /// The list of these agents.
     #[must_use]
     pub fn of(namespace: &str, mut agents: Vec<Listed>) -> Self {
+        let all = agents.len();
         agents.sort();
-        let text = json!({"namespace": namespace, "agents": agents}).to_string();
-        if text.len() > MAX_BYTES {
-            return Self::TooLong(agents.len());
+        let text = text_of(namespace, &agents);
+        if text.len() <= MAX_BYTES {
+            return Self::Text(text, all);
         }
-        Self::Text(text, agents.len())
+        agents.sort_by_cached_key(|agent| (agent.issued, agent.name.clone()));
+        let mut bytes = text_of(namespace, &[]).len();
+        let fits = |agent: &&Listed| {
+            // With the comma.
+            bytes += json!(agent).to_string().len() + 1;
+            bytes <= MAX_BYTES
+        };
+        let listed = agents.iter().take_while(fits).count();
+        agents.truncate(listed);
+        agents.sort();
+        Self::TooLong { text: text_of(namespace, &agents), listed, all }
+    }
+
+    /// What it is to say, of so many agents.
+    #[must_use]
+    pub fn text(&self) -> Option<(&str, usize)> {
+        match self {
+            Self::Keep => None,
+            Self::Text(text, listed) | Self::TooLong { text, listed, all: _ } => {
+                Some((text.as_str(), *listed))
+            }
+        }
     }
 
     /// Sets or removes the condition `AgentsListed`, which is there only while the list is too long.
@@ -74,14 +103,18 @@ impl AgentList {
         match self {
             Self::Keep => {}
             Self::Text(..) => conditions::remove(list, CONDITION),
-            Self::TooLong(agents) => {
+            Self::TooLong { text: _, listed, all } => {
                 let text = format!(
-                    "{agents} agents do not fit into the list of one ModelAPI ({MAX_BYTES} bytes): the list stays as it was, and keys that are not on it end after ten minutes; spread the agents over several ModelAPIs"
+                    "{all} agents do not fit into the list of one ModelAPI ({MAX_BYTES} bytes): it has the {listed} whose keys were issued first, without agents that are gone; the keys of the others end ten minutes after they were issued; spread the agents over several ModelAPIs"
                 );
                 observed.set(list, CONDITION, "False", "TooManyAgents", &text);
             }
         }
     }
+}
+
+fn text_of(namespace: &str, agents: &[Listed]) -> String {
+    json!({"namespace": namespace, "agents": agents}).to_string()
 }
 
 /// The condition about the list.
@@ -137,14 +170,14 @@ pub struct Pauses(Mutex<HashMap<Key, (SpecHash, Instant)>>);
 impl Pauses {
     /// How long the list stays as it is, if it was changed a moment ago.
     pub fn hold(&self, key: &Key, list: &AgentList, now: Instant) -> Option<Duration> {
-        let AgentList::Text(text, agents) = list else { return None };
+        let (text, agents) = list.text()?;
         let hash = hash_json(&json!(text));
         let mut changed = self.0.lock();
         if let Some((have, at)) = changed.get(key) {
             if *have == hash {
                 return None;
             }
-            let agents = u32::try_from(*agents).unwrap_or(u32::MAX);
+            let agents = u32::try_from(agents).unwrap_or(u32::MAX);
             let pause = DEBOUNCE_TIME + PAUSE_FOR_EACH.saturating_mul(agents);
             let left = pause.saturating_sub(now.saturating_duration_since(*at));
             if !left.is_zero() {

@@ -1,5 +1,7 @@
 //! The list of a proxy's agents.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use serde_json::Value;
@@ -144,7 +146,7 @@ fn m5_the_list_is_sorted_and_is_what_the_proxy_reads() {
 }
 
 #[test]
-fn m5_a_list_that_is_too_long_stays_as_it_was_and_is_told() {
+fn m5_a_list_that_is_too_long_keeps_the_oldest_keys_and_is_told() {
     let many = |count: usize| {
         (0..count).map(|n| listed(&format!("{n:0>63}"), 1_800_000_000)).collect::<Vec<_>>()
     };
@@ -152,11 +154,33 @@ fn m5_a_list_that_is_too_long_stays_as_it_was_and_is_told() {
         list.tell(before, conditions::Observed { generation: 1, now: Timestamp::UNIX_EPOCH });
         before.iter().map(|c| format!("{}={} {}", c.type_, c.status, c.reason)).collect::<Vec<_>>()
     };
-    let (short, long) = (AgentList::of("team", many(5000)), AgentList::of("team", many(10_000)));
-    assert_eq!(long, AgentList::TooLong(10_000));
+    let names = |list: &AgentList| {
+        let text = list.text().expect("a list").0;
+        assert!(text.len() <= MAX_BYTES);
+        let list: Value = serde_json::from_str(text).expect("JSON");
+        let names = list["agents"].as_array().expect("agents").iter();
+        names.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let short = AgentList::of("team", many(5000));
+    let mut agents = many(10_000);
+    // Its name sorts last.
+    agents.push(listed("z-old", 1));
+    let long = AgentList::of("team", agents.clone());
+    let AgentList::TooLong { listed: held, all: 10_001, .. } = &long else { panic!("too long") };
+    let (on, first) = (names(&long), agents[0].name.clone());
+    assert!(on.len() == *held && *held > 5000 && on.is_sorted());
+    assert!(on.contains(&first) && on.contains(&"z-old".to_owned()));
+    // One that is gone leaves it, and newer ones push nobody out.
+    agents.remove(0);
+    agents.extend((0..5).map(|n| listed(&format!("a-new-{n}"), 1_900_000_000)));
+    let next = names(&AgentList::of("team", agents));
+    let next: BTreeSet<_> = next.into_iter().collect();
+    assert!(!next.contains(&first) && on[1..].iter().all(|name| next.contains(name)));
+    assert!(next.iter().all(|name| !name.starts_with("a-new-")));
     let mut conditions = Vec::new();
     assert_eq!(told(&long, &mut conditions), ["AgentsListed=False TooManyAgents"]);
-    assert!(conditions[0].message.starts_with("10000 agents do not fit"));
+    assert!(conditions[0].message.starts_with("10001 agents do not fit"));
+    assert!(conditions[0].message.contains(&format!("it has the {held} whose keys")));
     assert_eq!(told(&AgentList::Keep, &mut conditions).len(), 1, "nothing new is known");
     assert!(told(&short, &mut conditions).is_empty());
 }
