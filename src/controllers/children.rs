@@ -70,10 +70,10 @@ impl Keys {
 pub struct Children {
     /// The keys. They are there before the pods that read them.
     pub keys: Keys,
-    /// The configuration. It is there before the pods that mount it.
-    pub config_map: Wanted<ConfigMap>,
     /// The list of agents that a model proxy reads. It is changed in place.
     pub agents: Wanted<ConfigMap>,
+    /// The configuration. It is there before the pods that mount it.
+    pub config_map: Wanted<ConfigMap>,
     /// The Service. It is there before the pods: an address may be used before anything answers.
     pub service: Wanted<Service>,
     /// The Deployment. It comes last, because it starts pods.
@@ -204,10 +204,11 @@ pub async fn bring(
     let Children { keys: _, config_map, agents, service, deployment } = children;
     let ChildStores { deployments, services, config_maps } = stores;
     let mut taken = NamesTaken::default();
-    taken.note(bring_one(writer, config_maps, owner, config_map).await?);
+    // What fails after it does not keep a key good that is to end.
     if let Wanted::Bring(list) = agents {
         taken.note(Some(writer.bring(config_maps, owner.uid, list).await?));
     }
+    taken.note(bring_one(writer, config_maps, owner, config_map).await?);
     taken.note(bring_one(writer, services, owner, service).await?);
     if !taken.is_empty() {
         // What runs goes on, and the status says how it is.
@@ -242,3 +243,7 @@ async fn bring_one<K: ChildKind>(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/children.rs"]
+mod tests;

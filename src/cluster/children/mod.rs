@@ -32,7 +32,7 @@ use super::projection::covers;
 use super::reflector::{View, identity};
 use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
-use crate::api::{Kind, keys};
+use crate::api::{Kind, ObjectId, keys};
 use crate::packed::{Family, Packed, Texts};
 use convoke_core::cluster::view::Metadata;
 
@@ -82,7 +82,7 @@ enum Content {
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// Texts at the places [`OWNER_KIND`] to [`KEY_DIGEST`]. A missing one is empty.
+    /// Texts at the places [`OWNER_KIND`] to [`KEY_PROXY`]. A missing one is empty.
     about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
@@ -95,7 +95,7 @@ pub struct Child<K> {
 }
 
 /// Places in [`Child::about`]: the controlling owner's kind, name and UID, the label [`keys::OWNER_KIND`], the
-/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`] and [`keys::KEY_DIGEST`].
+/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`], [`keys::KEY_DIGEST`] and [`keys::KEY_PROXY`].
 const OWNER_KIND: usize = 0;
 const OWNER_NAME: usize = 1;
 const OWNER_UID: usize = 2;
@@ -103,8 +103,9 @@ const LABEL: usize = 3;
 const HASH: usize = 4;
 const ISSUED: usize = 5;
 const KEY_DIGEST: usize = 6;
+const KEY_PROXY: usize = 7;
 
-/// Bytes of the longest text that may be one of our hashes or digests, or a time.
+/// Bytes of the longest text that may be one of our hashes or digests, a time, or a name.
 const MAX_HASH_BYTES: usize = 64;
 /// The latest time at which a key may be issued, in Unix seconds. Later ones have more digits than a key may have.
 const LAST_ISSUED: i64 = 999_999_999_999;
@@ -126,9 +127,11 @@ impl<K: ChildKind> Child<K> {
         self.about(OWNER_UID)
     }
 
-    /// The index terms of a child: the UID of its owner.
+    /// The index terms of a child: the UID of its owner, and the ModelAPI whose proxy takes the key of its pods.
     fn terms(&self) -> Vec<String> {
-        self.owner_uid().map(str::to_owned).into_iter().collect()
+        let owner = self.owner_uid().map(str::to_owned);
+        let proxy = self.key_proxy().map(|name| ObjectId::new(Kind::ModelAPI, name).to_string());
+        owner.into_iter().chain(proxy).collect()
     }
 
     /// Name of the controlling owner.
@@ -153,6 +156,12 @@ impl<K: ChildKind> Child<K> {
     #[must_use]
     pub fn key_digest(&self) -> Option<&str> {
         self.about(KEY_DIGEST)
+    }
+
+    /// The ModelAPI whose proxy takes the key of the pods: the annotation [`keys::KEY_PROXY`].
+    #[must_use]
+    pub fn key_proxy(&self) -> Option<&str> {
+        self.about(KEY_PROXY)
     }
 
     /// Whether an earlier owner of the same kind and name has left this child. A name belongs to one object at a time, so the
@@ -206,8 +215,8 @@ impl<K: ChildKind> Child<K> {
             map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
-        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST];
-        let [hash, issued, key_digest] = names.map(|name| {
+        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST, keys::KEY_PROXY];
+        let [hash, issued, key_digest, key_proxy] = names.map(|name| {
             let mut short = text(&meta.annotations, name);
             if short.len() > MAX_HASH_BYTES {
                 short.clear();
@@ -215,7 +224,7 @@ impl<K: ChildKind> Child<K> {
             short
         });
         Self {
-            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest]),
+            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest, &key_proxy]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             is_as_wanted: AtomicBool::new(false),

@@ -13,7 +13,7 @@ use crate::cluster::children::Child;
 use crate::cluster::store::Key;
 use crate::controllers::children::Keys;
 use crate::controllers::context::Context;
-use crate::controllers::model_api::keys::{ProxyKeys, mark};
+use crate::controllers::model_api::keys::{IssuedFor, ProxyKeys, mark};
 use crate::controllers::names::agent_secret;
 
 /// How long a key that no Deployment tells of yet counts as just issued, in seconds. A proxy takes a key that is not on its list for
@@ -30,6 +30,8 @@ pub enum ModelKey {
     Kept {
         /// When it was issued.
         issued: i64,
+        /// The ModelAPI whose proxy takes it, if the Deployment says so.
+        proxy: Option<String>,
         /// The digest with which the pods are marked.
         digest: String,
     },
@@ -83,7 +85,11 @@ impl ModelKey {
     }
 
     fn kept(given: Option<Given>) -> Self {
-        given.map_or(Self::None, |Given { issued, digest }| Self::Kept { issued, digest })
+        given.map_or(Self::None, |Given { issued, proxy, digest }| Self::Kept {
+            issued,
+            proxy,
+            digest,
+        })
     }
 
     /// Whether the pods read a key.
@@ -110,9 +116,13 @@ impl ModelKey {
     #[must_use]
     pub fn mark(&self, deployment: Deployment, keys: &Keys) -> Deployment {
         match (self, keys) {
-            (Self::Kept { issued, digest }, _) => mark(deployment, digest, Some(*issued)),
-            (Self::Made { issued, .. }, Keys::Bring(secret)) => {
-                mark(deployment, &secret.digest, Some(*issued))
+            (Self::Kept { issued, proxy, digest }, _) => {
+                let key = IssuedFor { issued: *issued, proxy: proxy.as_deref() };
+                mark(deployment, digest, Some(key))
+            }
+            (Self::Made { proxy, issued }, Keys::Bring(secret)) => {
+                let key = IssuedFor { issued: *issued, proxy: Some(proxy.model_api()) };
+                mark(deployment, &secret.digest, Some(key))
             }
             _ => deployment,
         }
@@ -123,12 +133,14 @@ impl ModelKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Given {
     issued: i64,
+    proxy: Option<String>,
     digest: String,
 }
 
 impl Given {
     fn of(live: &Child<Deployment>) -> Option<Self> {
-        Some(Self { issued: live.issued()?, digest: live.key_digest()?.to_owned() })
+        let proxy = live.key_proxy().map(str::to_owned);
+        Some(Self { issued: live.issued()?, proxy, digest: live.key_digest()?.to_owned() })
     }
 }
 

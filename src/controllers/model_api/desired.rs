@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::Resolved;
 use super::keys::mark;
-use super::list::{self, AgentList};
+use super::list;
 use crate::api::common::HeaderFrom;
 use crate::api::model_api::{ConfigYaml, HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
 use crate::api::{Kind, ModelAPI};
@@ -102,10 +102,8 @@ pub fn children(api: &ModelAPI, resolved: &Resolved, defaults: &Defaults) -> Chi
             let config = config_map(api, &name, proxy);
             let run = deployment(proxy_parts(api, proxy, config.as_ref(), defaults));
             let (keys, run) = with_keys(api, resolved, run);
-            let agents = match &resolved.agents {
-                AgentList::Text(text, _) => Wanted::Bring(list::config_map(api, text)),
-                AgentList::Keep | AgentList::TooLong(_) => Wanted::Keep,
-            };
+            let list = resolved.agents.text().map(|(text, _)| list::config_map(api, text));
+            let agents = list.map_or(Wanted::Keep, Wanted::Bring);
             Children {
                 keys,
                 config_map: config.map_or(Wanted::Remove, Wanted::Bring),

@@ -30,6 +30,7 @@ const SIGNING_KEY: &str = "signing-key";
 #[derive(Debug, Clone)]
 pub struct ProxyKeys {
     operator: Arc<MacKey>,
+    model_api: String,
     master: Hidden<String>,
     signing: Hidden<String>,
 }
@@ -52,7 +53,13 @@ impl ProxyKeys {
         let master = derive("model-proxy/master-key");
         // LiteLLM expects that its keys begin so.
         let master = Hidden::new(format!("sk-{}", master.get()));
-        Self { operator, master, signing }
+        Self { operator, model_api: name.to_owned(), master, signing }
+    }
+
+    /// The name of the ModelAPI.
+    #[must_use]
+    pub fn model_api(&self) -> &str {
+        &self.model_api
     }
 
     /// The Secret that the proxy's pods mount.
@@ -98,14 +105,26 @@ fn agent_key(signing: &str, [namespace, name, uid]: [&str; 3], issued: i64) -> H
     Hidden::new(format!("sk-cvk-{name}.{uid}.{issued}.{}", hex(mac.as_ref())))
 }
 
-/// Marks a Deployment and its pods with the digest of the keys that the pods read, so that other keys replace the pods, and with the
-/// time at which an agent's key was issued.
+/// When the key of an agent was issued, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub struct IssuedFor<'a> {
+    /// In Unix seconds.
+    pub issued: i64,
+    /// The name of the ModelAPI whose proxy takes it, if it is known.
+    pub proxy: Option<&'a str>,
+}
+
+/// Marks a Deployment and its pods with the digest of the keys that the pods read, so that other keys replace the pods. The
+/// Deployment of an agent also tells when its key was issued, and for which proxy.
 #[must_use]
-pub fn mark(mut deployment: Deployment, digest: &str, issued: Option<i64>) -> Deployment {
+pub fn mark(mut deployment: Deployment, digest: &str, key: Option<IssuedFor<'_>>) -> Deployment {
     let annotations = deployment.metadata.annotations.get_or_insert_default();
     annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
-    if let Some(issued) = issued {
+    if let Some(IssuedFor { issued, proxy }) = key {
         annotations.insert(keys::KEY_ISSUED.to_owned(), issued.to_string());
+        if let Some(proxy) = proxy {
+            annotations.insert(keys::KEY_PROXY.to_owned(), proxy.to_owned());
+        }
     }
     if let Some(spec) = &mut deployment.spec {
         let pods = spec.template.metadata.get_or_insert_default();

@@ -115,8 +115,9 @@ fn m5_a_deployment_is_marked_and_another_key_changes_what_it_is_made_from() {
         container: container("agent", "agent:1", Vec::new(), ResourceRequirements::default()),
         volumes: Vec::new(),
     };
+    let key = Some(IssuedFor { issued: 100, proxy: Some("m") });
     let plain = deployment(parts());
-    let one = mark(deployment(parts()), "d1", Some(100));
+    let one = mark(deployment(parts()), "d1", key);
     let annotation = |meta: &ObjectMeta, name: &str| meta.annotations.as_ref()?.get(name).cloned();
     let hash = |deployment: &Deployment| annotation(&deployment.metadata, keys::CHILD_HASH);
     let pods = one.spec.as_ref().and_then(|spec| spec.template.metadata.clone()).expect("pods");
@@ -125,7 +126,9 @@ fn m5_a_deployment_is_marked_and_another_key_changes_what_it_is_made_from() {
     }
     assert_eq!(annotation(&one.metadata, keys::KEY_ISSUED).as_deref(), Some("100"));
     assert_eq!(annotation(&pods, keys::KEY_ISSUED), None, "a time alone replaces no pods");
-    let two = mark(deployment(parts()), "d2", Some(100));
+    assert_eq!(annotation(&one.metadata, keys::KEY_PROXY).as_deref(), Some("m"));
+    assert_eq!(annotation(&pods, keys::KEY_PROXY), None, "nor does a name");
+    let two = mark(deployment(parts()), "d2", key);
     assert!(hash(&plain) != hash(&one) && hash(&one) != hash(&two));
-    assert_eq!(hash(&one), hash(&mark(one.clone(), "d1", Some(100))), "marked once more");
+    assert_eq!(hash(&one), hash(&mark(one.clone(), "d1", key)), "marked once more");
 }
