@@ -101,7 +101,7 @@ pub async fn bring_keys(
 /// A Deployment with the marks of another one's keys.
 fn marked_as(live: &Deployment, mut deployment: Deployment) -> Deployment {
     let marks = |meta: &ObjectMeta| {
-        let marks = [keys::KEY_DIGEST, keys::KEY_ISSUED];
+        let marks = [keys::KEY_DIGEST, keys::KEY_ISSUED, keys::KEY_PROXY];
         let all = meta.annotations.iter().flatten();
         all.filter(|(key, _)| marks.contains(&key.as_str()))
             .map(|(key, value)| (key.clone(), value.clone()))

@@ -1,5 +1,5 @@
 use super::*;
-use crate::controllers::model_api::keys::mark;
+use crate::controllers::model_api::keys::{IssuedFor, mark};
 use k8s_openapi::api::apps::v1::DeploymentSpec;
 
 fn with_replicas(replicas: i32) -> Deployment {
@@ -9,7 +9,8 @@ fn with_replicas(replicas: i32) -> Deployment {
 
 #[test]
 fn m5_what_runs_with_given_keys_is_as_wanted_while_no_keys_can_be_made() {
-    let live = mark(with_replicas(2), "digest", Some(1_764_000_000));
+    let key = IssuedFor { issued: 1_764_000_000, proxy: Some("gpt") };
+    let live = mark(with_replicas(2), "digest", Some(key));
     assert!(is_made_from_the_same(&live, &marked_as(&live, with_replicas(2))));
     assert!(!is_made_from_the_same(&live, &marked_as(&live, with_replicas(3))));
     let without = meta::with_hash(with_replicas(2));
