@@ -13,7 +13,7 @@ MODEL_FILE=models/shared-model.yaml
 ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$STATE/cluster/ready" "$1"; }
 
 # Builds the images that are missing and pushes them; sets image[NAME] to references by digest.
-images=(convoke agent web python node packages)
+images=(convoke agent proxy python node packages)
 declare -A image=()
 provide_images() {
 	step "images: ${images[*]}"
@@ -30,7 +30,7 @@ install_operator() {
 	local folder=$STATE/install name=${image[convoke]%@*} arguments
 	arguments=$(printf '      - %s\n' operator --controllers=all --allow-insecure-git --single-tenant --leader-elect=false \
 		"--internal-registry=$REGISTRY_NAME" "--default-agent-image=${image[agent]}" \
-		"--default-proxy-image=${image[web]}" "--default-python-image=${image[python]}" \
+		"--default-proxy-image=${image[proxy]}" "--default-python-image=${image[python]}" \
 		"--default-node-image=${image[node]}" "--npm-registry=http://packages.$operator_namespace.svc:8080/npm" \
 		"--pypi-index=http://packages.$operator_namespace.svc:8080/simple/")
 	mkdir -p "$folder"
@@ -78,32 +78,37 @@ use_scripted_model() {
 	grep -q "$MODEL_URL" "$file" || die "examples-repo/$sync_path/$MODEL_FILE has no address to replace"
 }
 
-# Asks an agent of the example; sets $conversation to what one sees. A repository of an earlier start may have another model:
-# nobody is asked then.
-conversation=""
+# Asks an agent of the example; sets $conversation to what one sees, or $unasked to why there is nothing to see. A repository of
+# an earlier start may have another model: nobody is asked then.
+conversation="" unasked=""
 ask_an_agent() {
 	local question="Does it work?" url said
 	url=$(kubectl get modelapi shared-model --namespace "$namespace" --ignore-not-found -o 'jsonpath={.spec.external.url}')
-	[[ $url == "$MODEL_URL" ]] || return 0
+	if [[ $url != "$MODEL_URL" ]]; then
+		unasked="No agent was asked: ModelAPI shared-model of this repository has another address than the scripted model, $MODEL_URL."
+		return
+	fi
 	step "asking an agent"
 	kubectl rollout status --namespace "$operator_namespace" deployment/scripted-model --timeout=90s >/dev/null ||
 		die "the scripted model did not become ready within 90 s" 3
 	if said=$("$convoke" ask --namespace "$namespace" agent/researcher "$question" 2>&1); then
 		printf -v conversation 'convoke ask agent/researcher "%s"\n%s' "$question" "$said"
 	else
-		say "the agent gave no answer: $said"
+		unasked="Agent researcher gave no answer: $said"
 	fi
 }
 
 show_conversation() {
-	[[ -n $conversation ]] || return 0
+	if [[ -z $conversation ]]; then
+		printf '\n%s\n' "$unasked"
+		return
+	fi
 	printf '\n%s\n\n' "An agent was asked. Its model is a script, scripts/lib/scripted_model.json:"
 	local line
 	while IFS= read -r line; do printf '  %s\n' "$line"; done <<<"$conversation"
 }
 
-# The example's ModelAPI `openai` reads its key from a Secret of the team. Nobody is asked with it here: the image that
-# stands in for LiteLLM answers probes.
+# The example's ModelAPI `openai` reads its provider's key from a Secret of the team. This one is no key: the provider refuses it.
 provide_secret() {
 	kubectl create secret generic openai-key --namespace "$namespace" --from-literal=api-key=none --dry-run=client -o json |
 		kubectl apply --server-side -f - >/dev/null
