@@ -1,5 +1,6 @@
 """The HTTP interface: which path leads where, and what is refused before anybody looks at it."""
 
+import asyncio
 import contextlib
 import json
 
@@ -23,6 +24,8 @@ STREAM_GRACE_SECONDS = 1
 RPC_CODES = {"bad_request": -32700, "request_too_large": -32600, "unsupported_media_type": -32005}
 # Names of methods are A2A 1.0's; those of 0.3 have a slash.
 VERSION_HEADER = b"a2a-version"
+# A key of a request's scope: its connection ends with the answer.
+LAST = "convoke.last"
 
 
 class App:
@@ -56,9 +59,14 @@ class App:
         inner.router.redirect_slashes = False
 
         async def app(scope, receive, send):
+            async def answer(event):
+                if event["type"] == "http.response.start" and LAST in scope:
+                    event = event | {"headers": [*event["headers"], (b"connection", b"close")]}
+                await send(event)
+
             # The trace of the asker goes on, here and with those who are asked in turn.
             with traces.of_request(scope):
-                await inner(scope, receive, send)
+                await inner(scope, receive, answer)
 
         return app
 
@@ -113,17 +121,12 @@ class App:
     @contextlib.asynccontextmanager
     async def _body(self, request):
         """The body, which has room as long as it is answered. Raises Failure."""
-        taken = 0
-
-        def take(size):
-            nonlocal taken
-            self._service.room.take(size)
-            taken += size
-
+        content = await body_of(request, self._service.reading)
+        self._service.room.take(len(content))
         try:
-            yield await body_of(request, take)
+            yield content
         finally:
-            self._service.room.give(taken)
+            self._service.room.give(len(content))
 
     def _memory(self):
         if not self._snapshot().settings.debug_memory_endpoints:
@@ -171,8 +174,8 @@ def openai_error(failure, headers=None):
     return JSONResponse(openai_body(failure), failure.status, headers)
 
 
-async def body_of(request, take):
-    """The body, if it is said to be JSON and not too large. Each piece is taken first. Raises Failure."""
+async def body_of(request, room):
+    """The body, if it is said to be JSON, is not too large, and comes in time. It needs room meanwhile. Raises Failure."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", "application/a2a+json"):
         raise Failure("unsupported_media_type", "the content type must be application/json")
@@ -180,15 +183,23 @@ async def body_of(request, take):
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > limits.MAX_BODY_BYTES:
         raise too_large
-    content = bytearray()
+    content, taken = bytearray(), 0
     try:
-        async for chunk in request.stream():
-            take(len(chunk))
-            content += chunk
-            if len(content) > limits.MAX_BODY_BYTES:
-                raise too_large
+        async with asyncio.timeout(limits.READ_SECONDS):
+            async for chunk in request.stream():
+                room.take(len(chunk))
+                taken += len(chunk)
+                content += chunk
+                if len(content) > limits.MAX_BODY_BYTES:
+                    raise too_large
     except ClientDisconnect:
         raise Failure("bad_request", "the body is not whole") from None
+    except TimeoutError:
+        # Starlette's requests share the scope of the server's.
+        request.scope[LAST] = True
+        raise Failure("bad_request", f"the body did not come within {limits.READ_SECONDS} seconds") from None
+    finally:
+        room.give(taken)
     return bytes(content)
 
 

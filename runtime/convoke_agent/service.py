@@ -44,6 +44,8 @@ class Service:
         self.memory_problem = None
         self.snapshot = None
         self.memory = None
+        # A client that sends slowly takes no room from questions.
+        self.reading = limits.Room(limits.MAX_READING_BYTES)
         self.room = limits.Room(limits.MAX_REQUESTS_BYTES)
         self.gate = None
         self.pending_seconds = 0

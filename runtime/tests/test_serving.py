@@ -1,10 +1,12 @@
 """Probes, the card, chat completions, and what is refused. Models that fail are told as what they are."""
 
+import contextlib
 import json
+import socket
 import tempfile
 import unittest
 
-from tests.support import Agent, ScriptedModel, ask, ask_raw, free_port, reason_of, wait_until
+from tests.support import Agent, Program, ScriptedModel, ask, ask_raw, free_port, opens, reason_of, wait_until
 
 FAILURES = {
     "status 401": ([{"status": 401}], 502, "model_unauthorized"),
@@ -198,6 +200,48 @@ class Serving(unittest.TestCase):
                 seconds=0.7,
             )
         wait_until(lambda: self.model.model.abandoned > before, "the model call is given up", 2)
+
+
+class Reading(unittest.TestCase):
+    """An agent with room for 1 MiB of bodies that are read, and as much for questions."""
+
+    def setUp(self):
+        model = ScriptedModel()
+        self.addCleanup(model.stop)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        # As it is run, with other bounds.
+        source = "import sys, convoke_agent.__main__ as it; from convoke_agent import limits; limits.READ_SECONDS = 5; "
+        source += "limits.MAX_READING_BYTES = limits.MAX_REQUESTS_BYTES = 1 << 20; sys.exit(it.main())"
+        program = Program(["-c", source], {"MODEL_API_URL": model.url, "MODEL_NAME": "m", "PORT": str(self.port)})
+        self.addCleanup(program.stop)
+        wait_until(lambda: opens(self.port) and ask(self.url, "/ready")[0] == 200, "it is ready")
+
+    def silent(self, path, size):
+        """A connection that sends so much of a body and then nothing."""
+        sock = self.enterContext(contextlib.closing(socket.create_connection(("127.0.0.1", self.port), 30)))
+        head = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {1 << 20}"]
+        sock.sendall("\r\n".join([*head, "", " " * size]).encode())
+        return sock
+
+    def chat(self, size=0):
+        body = {"messages": [{"role": "user", "content": "hello" + " " * size}]}
+        status, answer = ask(self.url, "/v1/chat/completions", body)
+        return status if status == 200 else answer["error"]["code"]
+
+    def test_who_sends_and_then_waits_takes_room_for_a_while_only(self):
+        silent = [self.silent(path, 520_000) for path in ("/", "/v1/chat/completions")]
+        wait_until(lambda: self.chat(20_000) == "overloaded", "both were read", 4)
+        for sock in silent:
+            answer = sock.makefile("rb").read()
+            self.assertIn(b" 400 ", answer.split(b"\r\n")[0])
+            self.assertIn(b"the body did not come within 5 seconds", answer)
+        self.assertEqual(self.chat(20_000), 200)
+
+    def test_what_is_read_takes_no_room_from_questions(self):
+        self.silent("/", 900_000)
+        wait_until(lambda: self.chat(200_000) == "overloaded", "it was read", 4)
+        self.assertEqual(self.chat(100_000), 200)
 
 
 class Unready(unittest.TestCase):
