@@ -1,11 +1,19 @@
 """Probes, the card, chat completions, and what is refused. Models that fail are told as what they are."""
 
+import asyncio
 import contextlib
 import json
+import logging
 import socket
 import tempfile
 import unittest
+from unittest import mock
 
+import httpx
+
+from convoke_agent import logs
+from convoke_agent.app import App
+from convoke_agent.service import Service
 from tests.support import Agent, Program, ScriptedModel, ask, ask_raw, free_port, opens, reason_of, wait_until
 
 FAILURES = {
@@ -160,8 +168,10 @@ class Serving(unittest.TestCase):
             (["x"], 400, "bad_request"),
             (b"{", 400, "bad_request"),
             (b'{"a": "\xff"}', 400, "bad_request"),
-            (b"[" * 100_000, 400, "bad_request"),
+            (b"[" * 10_000, 400, "bad_request"),
             (b" " * (2 << 20), 413, "request_too_large"),
+            (b'{"a": [' + b"[]," * 20_000 + b"0]}", 413, "request_too_large"),
+            (b'{"a": [' + b'"\\"",' * 20_000 + b"0]}", 413, "request_too_large"),
         ):
             with self.subTest(code, body=str(body)[:60]):
                 got, answer = ask(self.agent.url, path, body)
@@ -170,6 +180,9 @@ class Serving(unittest.TestCase):
         self.assertEqual((got, answer["error"]["code"]), (415, "unsupported_media_type"))
         self.assertEqual(ask(self.agent.url, path)[0], 405)
 
+    def test_marks_in_texts_are_no_values(self):
+        self.assertEqual(self.agent.said('[{,"\\' * 20_000)[:10], 'echo: [{,"')
+
     def test_a2a_requests_that_are_wrong(self):
         for body, status, code in ((b"{", 400, -32700), (b"\xff", 400, -32700), (b" " * (2 << 20), 413, -32600)):
             with self.subTest(code):
@@ -177,6 +190,10 @@ class Serving(unittest.TestCase):
                 self.assertEqual((got, answer["jsonrpc"], answer["error"]["code"]), (status, "2.0", code))
         got, answer = ask(self.agent.url, "/", b"x", headers={"Content-Type": "text/plain"})
         self.assertEqual((got, answer["error"]["code"]), (415, -32005))
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": [[]] * 20_000}
+        got, answer = ask(self.agent.url, "/", body)
+        self.assertEqual((got, answer["error"]["code"]), (413, -32600))
+        self.assertEqual(answer["error"]["message"], "the body has more than 20000 values")
         for body, code in (([], -32600), ({"jsonrpc": "1.0", "method": "SendMessage", "id": 1}, -32600)):
             self.assertEqual(ask(self.agent.url, "/", body)[1]["error"]["code"], code)
         self.assertEqual(self.agent.rpc("Dance", {})["error"]["code"], -32601)
@@ -200,6 +217,62 @@ class Serving(unittest.TestCase):
                 seconds=0.7,
             )
         wait_until(lambda: self.model.model.abandoned > before, "the model call is given up", 2)
+
+
+class Rooms(unittest.IsolatedAsyncioTestCase):
+    """The room that a question takes, of the body it came in."""
+
+    async def asyncSetUp(self):
+        model = ScriptedModel([{"prompt": "hang", "steps": [{"hang": True}]}])
+        self.addCleanup(model.stop)
+        logs.LOGGER.addHandler(silence := logging.NullHandler())
+        self.addCleanup(logs.LOGGER.removeHandler, silence)
+        self.service = Service({"MODEL_API_URL": model.url, "MODEL_NAME": "m"})
+        await self.service.start()
+        self.addAsyncCleanup(self.service.close)
+        self.addAsyncCleanup(self.service.drain, 0)
+        transport = httpx.ASGITransport(App(self.service, {}).asgi())
+        self.http = await self.enterAsyncContext(httpx.AsyncClient(transport=transport, base_url="http://agent"))
+
+    async def running(self, path, body):
+        """Sends a question that hangs. Gives the parsed bodies, and the room that is taken meanwhile."""
+        parsed = []
+
+        def json_of(content):
+            parsed.append(json.loads(content))
+            return parsed[-1]
+
+        with mock.patch("convoke_agent.bodies.json_of", json_of):
+            asked = asyncio.create_task(self.http.post(path, json=body))
+            async with asyncio.timeout(60):
+                while not self.service.running:
+                    await asyncio.sleep(0.02)
+        taken = self.service.room.taken
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        for task in list(self.service.running):
+            task.cancel()
+        async with asyncio.timeout(60):
+            while self.service.running:
+                await asyncio.sleep(0.02)
+        self.assertEqual((self.service.room.taken, self.service.reading.taken), (0, 0))
+        return parsed, taken
+
+    async def test_a_question_takes_its_bodys_room_over_once(self):
+        text = "hang " + "x" * 500_000
+        chat = {"messages": [{"role": "user", "content": text}]}
+        new = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": text}, {"data": [[]] * 1000}]}
+        old = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "text": text}]}
+        cases = [("/v1/chat/completions", chat, 0)]
+        for method, message, values in (("SendMessage", new, 2000), ("message/send", old, 0), ("message/stream", old, 0)):
+            cases.append(("/", {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}, values))
+        for path, body, values in cases:
+            with self.subTest(body.get("method", path)):
+                parsed, taken = await self.running(path, body)
+                self.assertGreater(taken, 500_000 + values * 256)
+                self.assertLess(taken, 520_000 + (values + 30) * 256)
+                # Nobody holds the parsed body while the question runs.
+                self.assertEqual(parsed, [{}])
 
 
 class Reading(unittest.TestCase):
