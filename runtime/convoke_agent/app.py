@@ -55,7 +55,9 @@ class App:
 
         async def app(scope, receive, send):
             async def answer(event):
-                if event["type"] == "http.response.start" and bodies.LAST in scope:
+                # While it stops, other pods are asked by whoever connects anew.
+                last = self._service.stopping or bodies.LAST in scope
+                if event["type"] == "http.response.start" and last:
                     event = event | {"headers": [*event["headers"], (b"connection", b"close")]}
                 await send(event)
 

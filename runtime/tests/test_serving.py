@@ -219,8 +219,8 @@ class Serving(unittest.TestCase):
         wait_until(lambda: self.model.model.abandoned > before, "the model call is given up", 2)
 
 
-class Rooms(unittest.IsolatedAsyncioTestCase):
-    """The room that a question takes, of the body it came in."""
+class InProcess(unittest.IsolatedAsyncioTestCase):
+    """The interface without a server before it: the room that questions take, and the end."""
 
     async def asyncSetUp(self):
         model = ScriptedModel([{"prompt": "hang", "steps": [{"hang": True}]}])
@@ -273,6 +273,16 @@ class Rooms(unittest.IsolatedAsyncioTestCase):
                 self.assertLess(taken, 520_000 + (values + 30) * 256)
                 # Nobody holds the parsed body while the question runs.
                 self.assertEqual(parsed, [{}])
+
+
+    async def test_while_it_stops_connections_end(self):
+        chat = {"messages": [{"role": "user", "content": "hello"}]}
+        asked = lambda: [self.http.get("/ready"), self.http.get("/nothing"), self.http.post("/v1/models", json=chat)]
+        for reply in await asyncio.gather(*asked()):
+            self.assertNotIn("connection", reply.headers)
+        await self.service.drain(0)
+        for reply in await asyncio.gather(*asked()):
+            self.assertEqual(reply.headers["connection"], "close")
 
 
 class Reading(unittest.TestCase):
