@@ -44,6 +44,8 @@ class Service:
         self.memory_problem = None
         self.snapshot = None
         self.memory = None
+        # A client that sends slowly takes no room from questions.
+        self.reading = limits.Room(limits.MAX_READING_BYTES)
         self.room = limits.Room(limits.MAX_REQUESTS_BYTES)
         self.gate = None
         self.pending_seconds = 0
@@ -230,13 +232,14 @@ class Service:
             body["configurationProblem"] = self.reload_problem
         return body
 
-    def admit(self, size):
-        """Lets a question of so many bytes in, or raises Failure. The gate must be left with the same size."""
+    def admit(self, body):
+        """Lets a body's question in, which takes its room over, or raises Failure. The gate is left with its size."""
         if self.stopping:
             raise stopping()
         if self.snapshot is None:
             raise Failure("not_ready", self.problem or "the agent starts")
-        self.gate.enter(size)
+        body.let_go()
+        self.gate.enter(body.size)
         return self.snapshot
 
     def began(self, task):

@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gzip
+import http.client
 import json
 import os
 import pathlib
@@ -199,10 +201,20 @@ class TheEnd(unittest.TestCase):
         for one in asked:
             one.start()
         wait_until(lambda: len(self.model.asked("slow")) == 2, "the model is asked")
+        kept = self.enterContext(contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.agent.port, timeout=60)))
+        kept.request("GET", "/health")
+        kept.getresponse().read()
+        self.assertIsNotNone(kept.sock)
         self.agent.process.send_signal(signal.SIGTERM)
         # Meanwhile nothing new is taken, and who asks is told why.
         wait_until(lambda: self.agent.state()[0] == 503, "it is not ready")
         self.assertEqual(self.agent.state()[1]["reason"], "the agent stops")
+        # A connection that is kept ends, so that the next question comes to another pod.
+        for path in ("/health", "/nothing"):
+            kept.request("GET", path)
+            reply = kept.getresponse()
+            reply.read()
+            self.assertEqual((reply.headers["Connection"], kept.sock), ("close", None))
         status, body = self.agent.chat("another")
         self.assertEqual((status, body["error"]["code"]), (503, "stopping"))
         self.assertEqual(self.agent.send("another")["error"]["data"][0]["metadata"]["reason"], "stopping")

@@ -27,13 +27,14 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from convoke_agent import history, limits, logs, peers, tasks
 from convoke_agent.a2a_handler import Handler
+from convoke_agent.bodies import Body
 from convoke_agent.errors import Failure
 from convoke_agent.memory import Local
 from convoke_agent.service import Service
 from convoke_agent.settings import Memory
 from tests.support import ScriptedModel, ToolServer
 
-CONTEXT = types.SimpleNamespace(state={"method": "test"})
+CONTEXT = types.SimpleNamespace(state={"method": "test", "body": Body(limits.Room(0), 0)})
 
 
 class SlowlyShared(Local):
