@@ -121,7 +121,7 @@ class QuickstartWithPods(unittest.TestCase):
     def test_a2_a9_pushed_agents_answer_through_a_tool_and_a_peer_and_read_a_new_prompt(self):
         image = self.get("agent", "writer", "-n", "agents")["status"]["image"]
         objects = {"apiVersion": "v1", "kind": "List", "items": model(image)}
-        self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(objects))
+        self.kubectl("apply", "-n", "agents", "--server-side", "-f", "-", text=json.dumps(objects))
         for path, text in conversation().items():
             file = self.state / "work/team/conversation" / path
             file.parent.mkdir(exist_ok=True)
