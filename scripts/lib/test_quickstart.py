@@ -133,7 +133,8 @@ class QuickstartWithPods(unittest.TestCase):
             self.kubectl("wait", "-n", "agents", "--for=condition=Ready", f"agent/{agent}", f"--timeout={2 * POD_SECONDS}s")
         # Each tool tells the name of its pod, which nobody knew before. The model repeats what it was told.
         asked, helped = (self.eventually(f"one pod of {one}", lambda one=one: self.pod_of(one)) for one in ("asked", "helped"))
-        answer = self.ask("asker", "Who is there?")
+        # A Service leads to a pod a moment after the pod is ready.
+        answer = self.eventually("an answer", lambda: self.ask("asker", "Who is there?"))
         self.assertIn(f"the tool says {asked}, the peer says helper: {helped}", answer)
         # A new prompt reaches the pod that runs.
         before = self.settled("asker")[1]["metadata"]["uid"]
