@@ -66,7 +66,7 @@ class Service:
         """Reads the settings and begins to connect. Bad settings are told by `state`, not raised."""
         try:
             self._files = read_files(self.environment)
-            self._begin(settings_of(self._files, self.environment))
+            await self._begin(settings_of(self._files, self.environment))
         except (BadSettings, OSError) as error:
             self.problem = str(error)
             logs.warn("the configuration is bad", error=self.problem)
@@ -78,7 +78,7 @@ class Service:
     def _hot(self):
         return self.snapshot.settings.reload == "Hot"
 
-    def _begin(self, settings):
+    async def _begin(self, settings):
         """Makes what the first settings that are good say. Raises BadSettings."""
         running = _number(self.environment, "AGENT_MAX_RUNNING", 100)
         waiting = _number(self.environment, "AGENT_MAX_WAITING", 400)
@@ -87,7 +87,12 @@ class Service:
         self.pending_seconds = _number(self.environment, "AGENT_APPROVAL_SECONDS", 600)
         self._start_memory(settings)
         self._start_telemetry(settings)
-        self._take(settings, self._connected(settings))
+        connections = self._connected(settings)
+        try:
+            self._take(settings, connections)
+        except BaseException:
+            await asyncio.gather(*(one.close() for one in connections.values()))
+            raise
         if self.memory.shared:
             self._tasks.append(asyncio.create_task(self._watch_memory()))
 
@@ -185,7 +190,7 @@ class Service:
         self._files = files
         settings = settings_of(files, self.environment)
         if self.snapshot is None:
-            self._begin(settings)
+            await self._begin(settings)
         else:
             await self._change(settings)
         self.problem = self.reload_problem = None

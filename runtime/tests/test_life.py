@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from convoke_agent.service import Service
+from convoke_agent.settings import BadSettings
+from convoke_agent.tool_servers import Connection
 from tests.support import (
     Agent,
     Program,
@@ -167,6 +169,24 @@ class Hot(unittest.TestCase):
 
         with mock.patch("convoke_agent.service.NEW_SERVERS_SECONDS", 0.5):
             self.assertIsNone(asyncio.run(told()))
+
+    def test_connections_of_a_configuration_that_is_not_taken_are_closed(self):
+        async def closed():
+            mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+            server = {"name": "t", "url": f"http://127.0.0.1:{free_port()}/mcp"}
+            config = {"model": "m", "modelUrl": "http://127.0.0.1:1", "mcpServers": [server]}
+            mounted.write(config, "Instructions.")
+            service = Service(mounted.environment())
+            bad = mock.patch("convoke_agent.service.loop.Snapshot", side_effect=BadSettings(["it cannot be taken"]))
+            with bad, mock.patch.object(Connection, "close", autospec=True, side_effect=Connection.close) as close:
+                await service.start()
+                names = [call.args[0].name for call in close.call_args_list]
+            await service.close()
+            return service.problem, names
+
+        problem, names = asyncio.run(closed())
+        self.assertIn("it cannot be taken", problem)
+        self.assertEqual(names, ["t"])
 
     def test_a_bad_configuration_can_be_mended(self):
         model = ScriptedModel()
