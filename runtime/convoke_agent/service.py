@@ -233,6 +233,9 @@ class Service:
         body = {"status": "ok" if reason is None else "not ready", "reason": reason}
         if self.snapshot is not None:
             body |= {"hash": self.snapshot.settings.hash, "commit": self.snapshot.settings.commit}
+            # A configuration that was read again goes on without them.
+            if missing := [one.name for one in self.snapshot.servers if one.tools is None]:
+                body["missing"] = missing
         if self.reload_problem is not None:
             body["configurationProblem"] = self.reload_problem
         return body

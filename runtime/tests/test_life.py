@@ -158,17 +158,19 @@ class Hot(unittest.TestCase):
             service = Service(mounted.environment())
             await service.start()
             self.assertIsNone(service.state())
+            self.assertNotIn("missing", service.ready_body())
             dead = {"name": "dead", "url": f"http://127.0.0.1:{free_port()}/mcp"}
             mounted.write(config | {"hash": "00000002", "mcpServers": [dead]}, "Instructions.")
             async with asyncio.timeout(30):
                 while service.ready_body()["hash"] != "00000002":
                     await asyncio.sleep(0.05)
-            state = service.state()
+            body = service.ready_body()
             await service.close()
-            return state
+            return body
 
         with mock.patch("convoke_agent.service.NEW_SERVERS_SECONDS", 0.5):
-            self.assertIsNone(asyncio.run(told()))
+            body = asyncio.run(told())
+        self.assertEqual((body["reason"], body["missing"]), (None, ["dead"]))
 
     def test_connections_of_a_configuration_that_is_not_taken_are_closed(self):
         async def closed():
