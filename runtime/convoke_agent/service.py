@@ -50,7 +50,8 @@ class Service:
         self.gate = None
         self.pending_seconds = 0
         self.stopping = False
-        self.running = set()
+        # What must end before the process does, and how each is cancelled.
+        self.running = {}
         # By name, URL and headers.
         self._connections = {}
         self._peers = {}
@@ -250,10 +251,10 @@ class Service:
         self.gate.enter(body.size)
         return self.snapshot
 
-    def began(self, task):
-        """Remembers a task that must end before the process does."""
-        self.running.add(task)
-        task.add_done_callback(self.running.discard)
+    def began(self, task, cancel=None):
+        """Remembers a task that must end before the process does, and how it is cancelled if it takes too long."""
+        self.running[task] = cancel or task.cancel
+        task.add_done_callback(self.running.pop)
 
     @contextlib.asynccontextmanager
     async def holding(self, run):
@@ -283,7 +284,7 @@ class Service:
             return
         _, late = await asyncio.wait(set(self.running), timeout=seconds)
         for task in late:
-            task.cancel()
+            self.running[task]()
         # Those may leave something to keep.
         until = time.monotonic() + KEEP_SECONDS
         while self.running and time.monotonic() < until:
