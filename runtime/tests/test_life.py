@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import gzip
 import http.client
 import json
@@ -223,7 +222,8 @@ class TheEnd(unittest.TestCase):
         for one in asked:
             one.start()
         wait_until(lambda: len(self.model.asked("slow")) == 2, "the model is asked")
-        kept = self.enterContext(contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.agent.port, timeout=60)))
+        kept = http.client.HTTPConnection("127.0.0.1", self.agent.port, timeout=60)
+        self.addCleanup(kept.close)
         kept.request("GET", "/health")
         kept.getresponse().read()
         self.assertIsNotNone(kept.sock)
