@@ -211,7 +211,7 @@ class Handler(RequestHandler):
         run.on_call = live.call
         self._live[live.task.id] = live
         live.job = asyncio.create_task(self._work(live, run, line, work))
-        self._service.began(live.job)
+        self._service.began(live.job, live.cancel)
         live.job.add_done_callback(lambda _: self._never_begun(live, run, line))
 
     def _never_begun(self, live, run, line):
@@ -219,7 +219,7 @@ class Handler(RequestHandler):
         if not live.begun:
             live.begun = True
             live.conclude(TaskState.TASK_STATE_CANCELED)
-            self._service.began(asyncio.create_task(self._end(live, run, line)))
+            self._service.began(asyncio.create_task(self._end(live, run, line)), live.cancel)
 
     async def _work(self, live, run, line, work):
         """Runs a task to its end or to where it waits; whatever happens, the task then says so."""

@@ -12,8 +12,8 @@ from .errors import Failure
 
 # A key of a request's scope: its connection ends with the answer.
 LAST = "convoke.last"
-# What a parsed value takes besides its text, about: a list or an object, and the same in a message of the protocol.
-BYTES_A_VALUE = 256
+# What a parsed value takes besides its text, about: a list or an object with one item in it.
+BYTES_A_VALUE = 128
 
 
 class Body:
@@ -52,7 +52,7 @@ async def read(request, service):
 
 
 async def body_of(request, room):
-    """The body, if it is said to be JSON, is not too large, and comes in time. It needs room meanwhile. Raises Failure."""
+    """The body, if it is said to be JSON, small enough and in time. It takes room meanwhile. Raises Failure."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", "application/a2a+json"):
         raise Failure("unsupported_media_type", "the content type must be application/json")

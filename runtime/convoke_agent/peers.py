@@ -38,7 +38,8 @@ CARD_FRESH_SECONDS = 300
 CARD_RETRY_SECONDS = 5
 # How long the first question waits for descriptions of peers.
 DESCRIPTION_SECONDS = 1
-CANCEL_SECONDS = 2
+# How long a peer may take to hear that nobody waits any more: less than a process has at its end.
+CANCEL_SECONDS = 1.5
 PATH_KEY = "convoke.dev/path"
 CHAT_PATH = "/v1/chat/completions"
 # What HTTP answers where nothing is served.
@@ -166,13 +167,7 @@ class Peer:
         try:
             await asyncio.shield(talk)
         except asyncio.CancelledError:
-            # A task can only be cancelled by its name, which the peer's first words tell.
-            named = asyncio.create_task(seen.named.wait())
-            await asyncio.wait({talk, named}, timeout=CANCEL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            named.cancel()
-            talk.cancel()
-            await asyncio.gather(talk, return_exceptions=True)
-            await self.cancel(seen.task.id)
+            await self._give_up(talk, seen)
             raise
         except (A2AError, httpx.HTTPError, TooLarge, ValueError) as error:
             raise ToolError(f"the agent {self.name} failed: {limits.shortened(str(error), 500)}") from None
@@ -182,6 +177,21 @@ class Peer:
                 raise
             raise ToolError(f"the agent {self.name} failed: {limits.shortened(str(error), 500)}") from None
         return seen.task
+
+    async def _give_up(self, talk, seen):
+        """Ends a talk, and tells the peer."""
+        named = asyncio.create_task(seen.named.wait())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    # A task can only be cancelled by its name, which the peer's first words tell.
+                    await asyncio.wait({talk, named}, return_when=asyncio.FIRST_COMPLETED)
+                    talk.cancel()
+                    await asyncio.gather(talk, return_exceptions=True)
+                    await self.cancel(seen.task.id)
+        finally:
+            named.cancel()
+            talk.cancel()
 
     async def _talk(self, message, seen):
         agent = await self._client()

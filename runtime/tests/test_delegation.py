@@ -1,10 +1,17 @@
 """Agents that ask agents."""
 
+import asyncio
 import json
 import threading
+import time
+import types
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from a2a.types.a2a_pb2 import AgentCard
+
+from convoke_agent.peers import Peer, text_part
+from convoke_agent.service import KEEP_SECONDS
 from tests.support import Agent, ScriptedModel, ToolServer, free_port, text_of, wait_until
 
 
@@ -68,6 +75,32 @@ class OldAgent:
     def stop(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+class GivingUp(unittest.IsolatedAsyncioTestCase):
+    async def test_a_question_that_is_cancelled_ends_before_the_process_does(self):
+        class Slow(Peer):
+            async def _talk(self, message, seen):
+                await asyncio.sleep(1)
+                seen.task.id = "t"
+                seen.named.set()
+                await asyncio.Event().wait()
+
+            async def _client(self):
+                told.set()
+                await asyncio.Event().wait()
+
+        told = asyncio.Event()
+        peer = Slow(types.SimpleNamespace(name="slow", url="http://slow"), None)
+        peer._card = AgentCard()
+        asked = asyncio.create_task(peer.ask([text_part("hello")], ()))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        asked.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await asked
+        self.assertTrue(told.is_set())
+        self.assertLess(time.monotonic() - began, KEEP_SECONDS)
 
 
 class Delegation(unittest.TestCase):

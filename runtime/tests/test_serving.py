@@ -13,6 +13,7 @@ import httpx
 
 from convoke_agent import logs
 from convoke_agent.app import App
+from convoke_agent.bodies import BYTES_A_VALUE
 from convoke_agent.service import Service
 from tests.support import Agent, Program, ScriptedModel, ask, ask_raw, free_port, opens, reason_of, wait_until
 
@@ -264,13 +265,13 @@ class InProcess(unittest.IsolatedAsyncioTestCase):
         new = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": text}, {"data": [[]] * 1000}]}
         old = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "text": text}]}
         cases = [("/v1/chat/completions", chat, 0)]
-        for method, message, values in (("SendMessage", new, 2000), ("message/send", old, 0), ("message/stream", old, 0)):
+        for method, message, values in ("SendMessage", new, 2000), ("message/send", old, 0), ("message/stream", old, 0):
             cases.append(("/", {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}, values))
         for path, body, values in cases:
             with self.subTest(body.get("method", path)):
                 parsed, taken = await self.running(path, body)
-                self.assertGreater(taken, 500_000 + values * 256)
-                self.assertLess(taken, 520_000 + (values + 30) * 256)
+                self.assertGreater(taken, 500_000 + values * BYTES_A_VALUE)
+                self.assertLess(taken, 520_000 + (values + 30) * BYTES_A_VALUE)
                 # Nobody holds the parsed body while the question runs.
                 self.assertEqual(parsed, [{}])
 

@@ -129,6 +129,19 @@ class Races(unittest.IsolatedAsyncioTestCase):
         canceled = await self.handler.on_cancel_task(CancelTaskRequest(id=known.id), CONTEXT)
         self.assertEqual(canceled.status.state, TaskState.TASK_STATE_CANCELED)
 
+    async def test_an_end_that_is_decided_is_stored_when_the_agent_stops(self):
+        self.service.memory = SlowlyShared(self.service.memory.settings, 600)
+        decided, conclude = asyncio.Event(), tasks.Live.conclude
+        told = lambda *args: (conclude(*args), decided.set())
+        with mock.patch.object(tasks.Live, "conclude", told):
+            sent = asyncio.create_task(self.handler.on_message_send(message(Part(text="write")), CONTEXT))
+            await asyncio.wait_for(decided.wait(), 60)
+            await self.service.drain(0)
+        task = await asyncio.wait_for(sent, 60)
+        kept = await self.service.memory.task(task.id)
+        states = (task.status.state, kept.status.state)
+        self.assertEqual(states, (TaskState.TASK_STATE_INPUT_REQUIRED,) * 2)
+
     async def test_what_another_replica_took_is_not_cancelled_here(self):
         """Between the answer and the first word of who took it, the task still looks as if it waits."""
         memory = self.service.memory = SlowlyShared(self.service.memory.settings, 600)
