@@ -75,6 +75,22 @@ class FromTheFile(unittest.TestCase):
         self.assertEqual((settings.a2a.skills[0].name, settings.a2a.icon_url), ("X", "https://i"))
 
 
+class Bounds(unittest.TestCase):
+    def test_what_the_definitions_allow_is_taken(self):
+        name = "X" * 128
+        settings = read(
+            {
+                "modelHeaders": [{"name": name, "env": "KEY"}],
+                "agenticLoop": {"maxSteps": 1, "maxSeconds": 3600, "maxTokens": 10_000_000},
+                "memory": {"contextLimit": 1, "maxSessions": 1, "maxSessionEvents": 1},
+                "mcpServers": [{"name": "t", "url": "https://t?key=x", "headers": [{"name": name, "env": "KEY"}]}],
+            },
+            LEAST | {"KEY": "k"},
+        )
+        self.assertEqual((settings.model_headers[0].name, settings.mcp_servers[0].headers[0].name), (name, name))
+        self.assertEqual(settings.memory.max_session_events, 1)
+
+
 class Bad(unittest.TestCase):
     def problems(self, *arguments, **more):
         with self.assertRaises(BadSettings) as raised:
@@ -88,6 +104,8 @@ class Bad(unittest.TestCase):
             ({"memory": {"contextLimit": 0}}, LEAST, "config.json: memory.contextLimit: "),
             ({}, LEAST | {"AGENTIC_LOOP_MAX_STEPS": "many"}, "AGENTIC_LOOP_MAX_STEPS: "),
             ({"mcpServers": [{"name": "t", "url": "ftp://t"}]}, LEAST, "config.json: mcpServers.0.url: "),
+            ({"modelUrl": "http://m/v1?version=2"}, LEAST, "config.json: modelUrl: "),
+            ({"memory": {"maxSessionEvents": 0}}, LEAST, "config.json: memory.maxSessionEvents: "),
             ({"reload": "Sometimes"}, LEAST, "config.json: reload: "),
             ({}, LEAST | {"MCP_SERVERS": "a-b"}, "MCP_SERVER_A_B_URL: it is missing"),
             ({}, LEAST | {"MEMORY_TYPE": "redis"}, "MEMORY_REDIS_URL: it is not set"),

@@ -396,6 +396,21 @@ fn v53_a_password_in_a_url_is_not_repeated() {
 }
 
 #[test]
+fn m3_an_external_address_is_one_to_which_a_path_can_be_appended() {
+    for (url, is_taken) in [
+        ("https://m.example", true),
+        ("https://m.example:8443/openai/v1/", true),
+        ("https://m.example/v1?api-version=preview", false),
+        ("https://m.example?api-version=preview", false),
+        ("'https://m.example/v1#part'", false),
+        ("https:///v1", false),
+    ] {
+        let catalog = load(&[("f.yaml", &MODEL.replace("https://m.example/v1", url))]);
+        assert_eq!(!catalog.has_errors(), is_taken, "{url}: {:?}", catalog.problems);
+    }
+}
+
+#[test]
 fn g10_an_empty_block_is_no_block() {
     let text = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: m\nspec:\n  mode: Proxy\n  proxy:\n";
     assert_eq!(places(&load(&[("f.yaml", text)])), ["f.yaml:7:8 CVK0203"]);
