@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{
 use serde_json::json;
 
 use super::Resolved;
-use super::keys::mark;
 use super::list;
 use crate::api::common::HeaderFrom;
 use crate::api::model_api::{ConfigYaml, HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
@@ -19,6 +18,7 @@ use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Keys, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::key_marks::KeyMarks;
 use crate::controllers::names::{AGENTS_VOLUME, KEYS_VOLUME, agents_map, proxy_secret};
 use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, literal,
@@ -126,7 +126,8 @@ fn with_keys(api: &ModelAPI, resolved: &Resolved, run: Deployment) -> (Keys, Dep
     match &resolved.keys {
         Some(Ok(keys)) => {
             let secret = keys.secret(api);
-            let run = mark(run, &secret.digest, None);
+            let marks = KeyMarks { digest: secret.digest.clone(), issued: None, proxy: None };
+            let run = marks.put(run);
             (Keys::Bring(Box::new(secret)), run)
         }
         Some(Err(why)) => {

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use convoke_core::text::hex;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use crate::api::{Agent, Kind, ModelAPI, keys};
+use crate::api::{Agent, Kind, ModelAPI};
 use crate::cluster::children::secrets::OwnSecret;
 use crate::cluster::hidden::Hidden;
 use crate::cluster::meta;
@@ -103,35 +102,6 @@ fn agent_key(signing: &str, [namespace, name, uid]: [&str; 3], issued: i64) -> H
     let key = hmac::Key::new(hmac::HMAC_SHA256, signing.as_bytes());
     let mac = hmac::sign(&key, format!("{namespace}/{name}/{uid}/{issued}").as_bytes());
     Hidden::new(format!("sk-cvk-{name}.{uid}.{issued}.{}", hex(mac.as_ref())))
-}
-
-/// When the key of an agent was issued, and for whom.
-#[derive(Debug, Clone, Copy)]
-pub struct IssuedFor<'a> {
-    /// In Unix seconds.
-    pub issued: i64,
-    /// The name of the ModelAPI whose proxy takes it, if it is known.
-    pub proxy: Option<&'a str>,
-}
-
-/// Marks a Deployment and its pods with the digest of the keys that the pods read, so that other keys replace the pods. The
-/// Deployment of an agent also tells when its key was issued, and for which proxy.
-#[must_use]
-pub fn mark(mut deployment: Deployment, digest: &str, key: Option<IssuedFor<'_>>) -> Deployment {
-    let annotations = deployment.metadata.annotations.get_or_insert_default();
-    annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
-    if let Some(IssuedFor { issued, proxy }) = key {
-        annotations.insert(keys::KEY_ISSUED.to_owned(), issued.to_string());
-        if let Some(proxy) = proxy {
-            annotations.insert(keys::KEY_PROXY.to_owned(), proxy.to_owned());
-        }
-    }
-    if let Some(spec) = &mut deployment.spec {
-        let pods = spec.template.metadata.get_or_insert_default();
-        let annotations = pods.annotations.get_or_insert_default();
-        annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
-    }
-    meta::with_hash(deployment)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::cluster::live::{Managed, SpecHash, Stores, hash_json};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::cluster::{conditions, meta};
 use crate::controllers::debounce::DEBOUNCE_TIME;
-use crate::controllers::names::agents_map;
+use crate::controllers::names::{agent_child, agents_map};
 use crate::runtime::queue::Queue;
 
 /// The file.
@@ -149,7 +149,7 @@ pub fn agents_of(api: &Key, stores: &Stores, children: &ChildStores) -> Vec<List
 
 /// Namespace and name of the Deployment of an agent.
 fn deployment_of(namespace: &str, agent: &str) -> Key {
-    Key::new(namespace, meta::child_name("agent", agent, 0))
+    Key::new(namespace, agent_child(agent))
 }
 
 /// The ConfigMap with the list.

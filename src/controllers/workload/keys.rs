@@ -1,18 +1,14 @@
 //! Step "keys": writes the Secret with the keys that Convoke makes for pods, before the pods that read it.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::api::keys;
 use crate::cluster::children::secrets::Secured;
 use crate::cluster::client::CallError;
-use crate::cluster::meta;
 use crate::controllers::children::{Children, Keys, NamesTaken, Owner, Wanted};
 use crate::controllers::context::Context;
 use crate::controllers::inputs::is_made_from_the_same;
 use crate::controllers::inputs::report::Followed;
+use crate::controllers::key_marks::KeyMarks;
 
 /// What step "keys" gives to step "apply".
 pub struct Keyed {
@@ -42,11 +38,12 @@ pub async fn bring_keys(
     children: &mut Children,
     inputs: Followed,
 ) -> Keyed {
-    if let (Keys::Unknown { .. }, Wanted::Bring(deployment), Some(live)) =
-        (&children.keys, &mut children.deployment, live)
+    if let (Keys::Unknown { .. }, Wanted::Bring(deployment)) =
+        (&children.keys, &mut children.deployment)
+        && let Some(given) = given(context, owner)
     {
         // The pods go on with the keys that they were given.
-        *deployment = marked_as(live, std::mem::take(deployment));
+        *deployment = given.put(std::mem::take(deployment));
     }
     let Wanted::Bring(deployment) = &children.deployment else {
         return Keyed::tell(match &children.keys {
@@ -98,28 +95,10 @@ pub async fn bring_keys(
     }
 }
 
-/// A Deployment with the marks of another one's keys.
-fn marked_as(live: &Deployment, mut deployment: Deployment) -> Deployment {
-    let marks = |meta: &ObjectMeta| {
-        let marks = [keys::KEY_DIGEST, keys::KEY_ISSUED, keys::KEY_PROXY];
-        let all = meta.annotations.iter().flatten();
-        all.filter(|(key, _)| marks.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect::<BTreeMap<_, _>>()
-    };
-    let on_pods = |deployment: &Deployment| {
-        deployment.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()).map(marks)
-    };
-    let own = marks(&live.metadata);
-    if own.is_empty() {
-        return deployment;
-    }
-    deployment.metadata.annotations.get_or_insert_default().extend(own);
-    if let (Some(marks), Some(spec)) = (on_pods(live), &mut deployment.spec) {
-        let pods = spec.template.metadata.get_or_insert_default();
-        pods.annotations.get_or_insert_default().extend(marks);
-    }
-    meta::with_hash(deployment)
+/// The keys that the pods of a live Deployment were given.
+fn given(context: &Context, owner: &Owner<'_>) -> Option<KeyMarks> {
+    let live = context.children.deployments.get(&owner.child)?;
+    KeyMarks::of(&live.value).filter(|_| live.value.owner_uid() == Some(owner.uid))
 }
 
 /// Whether no pods are wanted.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::apply::apply;
+use super::apply::{Decided, apply};
 use super::keys::bring_keys;
 use super::outcome::{Outcome, WriteFailure};
 use super::{Debounced, Workload, retention};
@@ -76,13 +76,11 @@ impl<W: Workload> Reconciler for Controller<W> {
         // Keys.
         let keyed = bring_keys(context, &owner, live.as_ref(), &mut children, inputs).await;
 
-        // One that was deleted meanwhile was judged as one that runs. A new one reads its inputs anew, so it is judged again.
-        if live.is_some() && owner.live_deployment(&context.children).is_none() {
-            return Ok(Next::After(Duration::ZERO));
-        }
-
         // Apply.
-        let applied = apply::<W>(context, &owner, &children, validated, keyed).await;
+        let decided = Decided { children: &children, live: live.as_ref(), validated, keyed };
+        let Some(applied) = apply::<W>(context, &owner, decided).await else {
+            return Ok(Next::After(Duration::ZERO));
+        };
 
         // Status.
         let old = W::current_status(&object);

@@ -68,17 +68,7 @@ async fn m5_without_a_key_of_the_operators_no_proxy_runs_and_it_begins_when_ther
     team.condition(Kind::Agent, "one", "KeysWritten", keyless).await;
     assert!(team.deployments().get_opt("modelapi-gpt").await.expect("get").is_none());
 
-    let meta = json!({"name": "convoke-hmac", "namespace": "elsewhere"});
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]}]);
-    let subjects =
-        json!([{"kind": "ServiceAccount", "name": "convoke", "namespace": operator.namespace}]);
-    let role =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"});
-    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": rules},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": subjects},
-    ]}));
+    cluster.let_keep_key("elsewhere", &operator);
     for name in ["modelapi-gpt", "agent-one"] {
         assert!(digest(&team.deployment(name).await).is_some(), "{name}");
     }

@@ -6,6 +6,7 @@ use super::super::desired::children;
 use super::super::fixtures::{agent, defaults, ready};
 use super::*;
 use crate::api::keys;
+use crate::cluster::children::Child;
 use crate::cluster::reflector;
 use crate::controllers::children::Wanted;
 use crate::controllers::inputs::digest::MacKey;
@@ -97,16 +98,16 @@ fn m5_a3_while_the_model_is_away_the_pods_keep_their_key() {
 }
 
 /// What a store tells of the key of a Deployment.
-fn given(deployment: &Deployment) -> Option<Given> {
+fn given(deployment: &Deployment) -> Option<KeyMarks> {
     let (_, entry) = reflector::entry::<Child<Deployment>>(deployment.clone());
-    Given::of(&entry.value)
+    KeyMarks::of(&entry.value)
 }
 
 #[test]
 fn m5_a_key_that_another_proxy_has_signed_is_issued_anew() {
     let agent = agent("a", json!({"modelAPI": {"name": "m"}}));
     let (_, before) = of(made(100));
-    let issued = |proxy: ProxyKeys, given: Option<&Given>| {
+    let issued = |proxy: ProxyKeys, given: Option<&KeyMarks>| {
         let ModelKey::Made { issued, .. } = ModelKey::made(&agent, Ok(proxy), given) else {
             panic!("it was made")
         };
