@@ -112,6 +112,8 @@ class Handler(RequestHandler):
     @told
     async def on_message_send(self, params, context):
         live = await self._begin(params, context, False)
+        # Its callers hold it for as long as it is answered.
+        params.ClearField("message")
         if not params.configuration.return_immediately:
             await live.ended.wait()
         task = Task()
@@ -121,6 +123,7 @@ class Handler(RequestHandler):
     @told
     async def on_message_send_stream(self, params, context):
         live = await self._begin(params, context, True)
+        params.ClearField("message")
         async for event in self._follow(live):
             yield event
 
@@ -142,12 +145,12 @@ class Handler(RequestHandler):
                 raise Failure("bad_request", f"an identifier is longer than {limits.MAX_ID_CHARACTERS} characters")
         line = logs.RequestLine(context.state.get("method", ""), "a2a")
         if message.task_id:
-            return await self._go_on(message, line, stream)
+            return await self._go_on(message, context.state["body"], line, stream)
         text = _text_of(message)
         if not text.strip():
             raise Failure("empty_prompt", "the message has no text")
-        size = message.ByteSize()
-        snapshot = self._service.admit(size)
+        snapshot = self._service.admit(context.state["body"])
+        size = context.state["body"].size
         try:
             path = _path_of(message, snapshot.settings.name)
             live = tasks.Live(tasks.new(message))
@@ -158,7 +161,7 @@ class Handler(RequestHandler):
         self._start(live, run, line, stream, functools.partial(self._ask, text))
         return live
 
-    async def _go_on(self, message, line, stream):
+    async def _go_on(self, message, given, line, stream):
         """A message for a task that waits."""
         task_id = message.task_id
         task = await self._known(task_id)
@@ -176,8 +179,8 @@ class Handler(RequestHandler):
             live = tasks.Live(task)
             live.end()
             return live
-        size = message.ByteSize()
-        snapshot = self._service.admit(size)
+        size = given.size
+        snapshot = self._service.admit(given)
         try:
             token = decision.get("token", pending["token"])
             pending = await memory.take(task_id, token)
@@ -208,7 +211,7 @@ class Handler(RequestHandler):
         run.on_call = live.call
         self._live[live.task.id] = live
         live.job = asyncio.create_task(self._work(live, run, line, work))
-        self._service.began(live.job)
+        self._service.began(live.job, live.cancel)
         live.job.add_done_callback(lambda _: self._never_begun(live, run, line))
 
     def _never_begun(self, live, run, line):
@@ -216,7 +219,7 @@ class Handler(RequestHandler):
         if not live.begun:
             live.begun = True
             live.conclude(TaskState.TASK_STATE_CANCELED)
-            self._service.began(asyncio.create_task(self._end(live, run, line)))
+            self._service.began(asyncio.create_task(self._end(live, run, line)), live.cancel)
 
     async def _work(self, live, run, line, work):
         """Runs a task to its end or to where it waits; whatever happens, the task then says so."""

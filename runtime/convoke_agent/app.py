@@ -1,16 +1,14 @@
 """The HTTP interface: which path leads where, and what is refused before anybody looks at it."""
 
-import contextlib
-import json
-
+from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from . import card, chat, history, limits, logs, traces
+from . import bodies, card, chat, history, logs, traces
 from .a2a_handler import Handler
 from .errors import Failure, openai_body
 from .service import Service
@@ -33,7 +31,7 @@ class App:
         self._port = environment.get("PORT") or "8000"
         # Both versions of the protocol.
         self._dispatcher = JsonRpcDispatcher(
-            Handler(service), enable_v0_3_compat=True, shutdown_grace_period=STREAM_GRACE_SECONDS
+            Handler(service), Contexts(), enable_v0_3_compat=True, shutdown_grace_period=STREAM_GRACE_SECONDS
         )
 
     def routes(self):
@@ -56,9 +54,16 @@ class App:
         inner.router.redirect_slashes = False
 
         async def app(scope, receive, send):
+            async def answer(event):
+                # While it stops, other pods are asked by whoever connects anew.
+                last = self._service.stopping or bodies.LAST in scope
+                if event["type"] == "http.response.start" and last:
+                    event = event | {"headers": [*event["headers"], (b"connection", b"close")]}
+                await send(event)
+
             # The trace of the asker goes on, here and with those who are asked in turn.
             with traces.of_request(scope):
-                await inner(scope, receive, send)
+                await inner(scope, receive, answer)
 
         return app
 
@@ -96,34 +101,18 @@ class App:
 
     async def completions(self, request):
         self._snapshot()
-        async with self._body(request) as content:
-            return await chat.completions(self._service, request, json_of(content))
+        async with bodies.read(request, self._service) as given:
+            return await chat.completions(self._service, request, given)
 
     async def rpc(self, request):
         try:
-            async with self._body(request) as content:
-                body = json_of(content)
+            async with bodies.read(request, self._service) as given:
                 self._snapshot()
-                return await self._dispatcher.handle_requests(replayed(request, content, body))
+                return await self._dispatcher.handle_requests(passed_on(request, given))
         except Failure as failure:
             error = {"code": RPC_CODES.get(failure.reason, -32603), "message": failure.message}
             error["data"] = {"reason": failure.reason}
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, failure.status)
-
-    @contextlib.asynccontextmanager
-    async def _body(self, request):
-        """The body, which has room as long as it is answered. Raises Failure."""
-        taken = 0
-
-        def take(size):
-            nonlocal taken
-            self._service.room.take(size)
-            taken += size
-
-        try:
-            yield await body_of(request, take)
-        finally:
-            self._service.room.give(taken)
 
     def _memory(self):
         if not self._snapshot().settings.debug_memory_endpoints:
@@ -171,51 +160,31 @@ def openai_error(failure, headers=None):
     return JSONResponse(openai_body(failure), failure.status, headers)
 
 
-async def body_of(request, take):
-    """The body, if it is said to be JSON and not too large. Each piece is taken first. Raises Failure."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in ("application/json", "application/a2a+json"):
-        raise Failure("unsupported_media_type", "the content type must be application/json")
-    too_large = Failure("request_too_large", f"the body is larger than {limits.MAX_BODY_BYTES >> 20} MiB")
-    length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > limits.MAX_BODY_BYTES:
-        raise too_large
-    content = bytearray()
-    try:
-        async for chunk in request.stream():
-            take(len(chunk))
-            content += chunk
-            if len(content) > limits.MAX_BODY_BYTES:
-                raise too_large
-    except ClientDisconnect:
-        raise Failure("bad_request", "the body is not whole") from None
-    return bytes(content)
-
-
-def json_of(content):
-    """The value in a body. Raises Failure."""
-    try:
-        return json.loads(content.decode())
-    except UnicodeDecodeError:
-        raise Failure("bad_request", "the body is not UTF-8") from None
-    except (ValueError, RecursionError):
-        raise Failure("bad_request", "the body is not JSON") from None
-
-
-def replayed(request, content, body):
-    """The request once more, for who reads its body. One of A2A 1.0 that leaves its version out gets it."""
+def passed_on(request, given):
+    """The request for A2A's dispatcher, with its body. One of A2A 1.0 that leaves its version out gets it."""
     scope = dict(request.scope)
-    method = body.get("method") if isinstance(body, dict) else None
+    method = given.value.get("method") if isinstance(given.value, dict) else None
     named = any(name == VERSION_HEADER for name, _ in scope["headers"])
     if not named and isinstance(method, str) and "/" not in method:
         scope["headers"] = [*scope["headers"], (VERSION_HEADER, b"1.0")]
-    sent = False
+    return Passed(scope, request.receive, given)
 
-    async def receive():
-        nonlocal sent
-        if sent:
-            return await request.receive()
-        sent = True
-        return {"type": "http.request", "body": content, "more_body": False}
 
-    return Request(scope, receive)
+class Passed(Request):
+    """A request whose body was read."""
+
+    def __init__(self, scope, receive, given):
+        super().__init__(scope, receive)
+        self.given = given
+
+    async def json(self):
+        return self.given.value
+
+
+class Contexts(DefaultServerCallContextBuilder):
+    """Gives the body to who handles the method."""
+
+    def build(self, request):
+        context = super().build(request)
+        context.state["body"] = request.given
+        return context

@@ -49,7 +49,8 @@ def _messages_of(body):
 class Question:
     """One request."""
 
-    def __init__(self, service, body, session, line):
+    def __init__(self, service, given, session, line):
+        body = given.value
         self._service = service
         self._messages = _messages_of(body)
         self._line = line
@@ -57,8 +58,7 @@ class Question:
         self.stream = body.get("stream") is True
         if session is not None and not 0 < len(session) <= limits.MAX_ID_CHARACTERS:
             raise Failure("bad_request", f"X-Session-Id must have 1 to {limits.MAX_ID_CHARACTERS} characters")
-        size = sum(len(text) for _, text in self._messages)
-        self.run = loop.Run(service.admit(size), size, session=session)
+        self.run = loop.Run(service.admit(given), given.size, session=session)
         self.model = self.model or self.run.snapshot.settings.name
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
 
@@ -143,10 +143,10 @@ async def _events(question, job, queue):
         job.cancel()
 
 
-async def completions(service, request, body):
+async def completions(service, request, given):
     """Answers POST /v1/chat/completions."""
     line = logs.RequestLine("chat.completions", "openai")
-    question = Question(service, body, request.headers.get(SESSION_HEADER), line)
+    question = Question(service, given, request.headers.get(SESSION_HEADER), line)
     if not question.stream:
         job = asyncio.create_task(question.answer())
         service.began(job)

@@ -6,7 +6,13 @@ import contextlib
 from .errors import Failure, TooLarge
 
 MAX_BODY_BYTES = 1 << 20
-# Bodies that are read or answered, and questions that run or wait, together. Each takes several times as much in the end.
+# Values, and names of values.
+MAX_BODY_VALUES = 20_000
+# Bodies that are being read, together; and how long one may take to come.
+MAX_READING_BYTES = 32 << 20
+READ_SECONDS = 30
+# Bodies that are answered, and questions that run or wait, together, as they are when parsed. A question takes several
+# times as much in the end.
 MAX_REQUESTS_BYTES = 32 << 20
 MAX_MODEL_ANSWER_BYTES = 4 << 20
 MAX_TOOL_ANSWER_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-"""Other agents, asked over A2A."""
+"""Other agents, asked over A2A; those that speak none, over chat completions."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,7 @@ from a2a.client.client_factory import ClientFactory
 from a2a.helpers.proto_helpers import get_artifact_text, get_message_text
 from a2a.types.a2a_pb2 import (
     AgentCard,
+    Artifact,
     CancelTaskRequest,
     GetTaskRequest,
     Message,
@@ -23,7 +24,7 @@ from a2a.types.a2a_pb2 import (
     Task,
     TaskState,
 )
-from a2a.utils.errors import A2AError
+from a2a.utils.errors import A2AError, MethodNotFoundError
 from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry import propagate
 
@@ -33,12 +34,18 @@ from .tool_servers import ToolError
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 CARD_SECONDS = 10
+# A Service refuses connections for a moment after its pod is ready. Nothing was sent then: tries after 0, 0.5, 1 and 2 s.
+CONNECT_RETRIES = 4
 CARD_FRESH_SECONDS = 300
 CARD_RETRY_SECONDS = 5
 # How long the first question waits for descriptions of peers.
 DESCRIPTION_SECONDS = 1
-CANCEL_SECONDS = 2
+# How long a peer may take to hear that nobody waits any more: less than a process has at its end.
+CANCEL_SECONDS = 1.5
 PATH_KEY = "convoke.dev/path"
+CHAT_PATH = "/v1/chat/completions"
+# What HTTP answers where nothing is served.
+NOT_SERVED = (404, 405)
 INTERRUPTED = (TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED)
 TERMINAL = (
     TaskState.TASK_STATE_COMPLETED,
@@ -50,7 +57,7 @@ TERMINAL = (
 
 def client():
     """The HTTP client for all peers."""
-    transport = limits.bounded_transport(httpx, "the agent", limits.MAX_PEER_ANSWER_BYTES)
+    transport = limits.bounded_transport(httpx, "the agent", limits.MAX_PEER_ANSWER_BYTES, retries=CONNECT_RETRIES)
     # A stream is silent for as long as the peer thinks: its asker's deadline ends it.
     return httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(CARD_SECONDS, read=None))
 
@@ -89,6 +96,8 @@ class Peer:
         self.settings = settings
         self._http = http
         self._card = None
+        # Whether the agent has shown that it speaks no A2A. The next card that is read is believed again.
+        self._by_chat = False
         self._next_look = 0.0
         self._fetching = None
 
@@ -119,6 +128,7 @@ class Peer:
                     continue
                 if reply.status_code == 200 and len(reply.content) <= limits.MAX_CARD_BYTES:
                     self._card = parse_agent_card(json.loads(reply.content))
+                    self._by_chat = False
                     self._next_look = time.monotonic() + CARD_FRESH_SECONDS
                 return
             except (httpx.HTTPError, TimeoutError, TooLarge, ValueError, RecursionError, TypeError, A2AError):
@@ -127,13 +137,20 @@ class Peer:
                 if type(error).__module__.startswith("google.protobuf"):
                     return
                 raise
+        # An agent without a card speaks no A2A.
+        self._card = None
+        self._by_chat = True
+        self._next_look = time.monotonic() + CARD_FRESH_SECONDS
 
     async def _client(self):
-        if self._card is None:
+        """A client for A2A; None for an agent that speaks none."""
+        if self._card is None and not self._by_chat:
             self._next_look = 0.0
             await self.look()
             if self._fetching is not None:
                 await asyncio.wait({self._fetching}, timeout=CARD_SECONDS)
+        if self._by_chat:
+            return None
         if self._card is None:
             raise ToolError(f"the agent {self.name} cannot be reached: its card cannot be read")
         config = ClientConfig(httpx_client=self._http, streaming=True)
@@ -152,13 +169,7 @@ class Peer:
         try:
             await asyncio.shield(talk)
         except asyncio.CancelledError:
-            # A task can only be cancelled by its name, which the peer's first words tell.
-            named = asyncio.create_task(seen.named.wait())
-            await asyncio.wait({talk, named}, timeout=CANCEL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            named.cancel()
-            talk.cancel()
-            await asyncio.gather(talk, return_exceptions=True)
-            await self.cancel(seen.task.id)
+            await self._give_up(talk, seen)
             raise
         except (A2AError, httpx.HTTPError, TooLarge, ValueError) as error:
             raise ToolError(f"the agent {self.name} failed: {limits.shortened(str(error), 500)}") from None
@@ -169,21 +180,117 @@ class Peer:
             raise ToolError(f"the agent {self.name} failed: {limits.shortened(str(error), 500)}") from None
         return seen.task
 
+    async def _give_up(self, talk, seen):
+        """Ends a talk, and tells the peer."""
+        named = asyncio.create_task(seen.named.wait())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    # A task can only be cancelled by its name, which the peer's first words tell.
+                    await asyncio.wait({talk, named}, return_when=asyncio.FIRST_COMPLETED)
+                    talk.cancel()
+                    await asyncio.gather(talk, return_exceptions=True)
+                    await self.cancel(seen.task.id)
+        finally:
+            named.cancel()
+            talk.cancel()
+
     async def _talk(self, message, seen):
         agent = await self._client()
-        async for event in agent.send_message(SendMessageRequest(message=message), context=_context()):
-            seen.take(event)
+        if agent is None:
+            await self._chat(message, seen)
+            return
+        try:
+            async for event in agent.send_message(SendMessageRequest(message=message), context=_context()):
+                seen.take(event)
+        except A2AError as error:
+            if not speaks_no_a2a(error):
+                raise
+            self._by_chat = True
+            await self._chat(message, seen)
+            return
         while seen.task.status.state not in (*TERMINAL, *INTERRUPTED):
             await asyncio.sleep(0.5)
             seen.task = await agent.get_task(GetTaskRequest(id=seen.task.id), context=_context())
 
+    async def _chat(self, message, seen):
+        """Asks over chat completions. Each question is a conversation of its own there, as it is over A2A."""
+        if message.task_id or not message.parts[0].HasField("text"):
+            raise ToolError(f"the agent {self.name} speaks no A2A any more, so its task cannot go on")
+        # There is no task that could be cancelled: the end of the connection tells the agent.
+        seen.named.set()
+        stream = self._card is None or self._card.capabilities.streaming
+        question = {"role": "user", "content": message.parts[0].text}
+        body = {"model": "agent", "messages": [question], "stream": stream}
+        headers = {"Accept": "application/json, text/event-stream"}
+        propagate.inject(headers)
+        async with self._http.stream("POST", self.settings.url + CHAT_PATH, json=body, headers=headers) as reply:
+            if reply.status_code in NOT_SERVED:
+                raise ToolError(f"the agent {self.name} speaks neither A2A nor chat completions")
+            if reply.status_code != 200:
+                raise ToolError(f"the agent {self.name} failed: HTTP {reply.status_code}")
+            text = await chat_text(reply)
+        seen.task.status.state = TaskState.TASK_STATE_COMPLETED
+        seen.task.artifacts.append(Artifact(artifact_id="answer", parts=[text_part(text)]))
+
     async def cancel(self, task_id):
         """Tells the peer that nobody waits any more; whether it hears that is not known."""
-        if not task_id or self._card is None:
+        if not task_id or self._card is None or self._by_chat:
             return
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CANCEL_SECONDS):
                 await (await self._client()).cancel_task(CancelTaskRequest(id=task_id), context=_context())
+
+
+def speaks_no_a2a(error):
+    """Whether a message was refused because nothing takes any: so it has done nothing yet."""
+    refused = error.__cause__
+    of_http = isinstance(refused, httpx.HTTPStatusError) and refused.response.status_code in NOT_SERVED
+    return of_http or isinstance(error, MethodNotFoundError)
+
+
+async def chat_text(reply):
+    """The text of a chat completion, streamed or not. Raises ValueError."""
+    if not reply.headers.get("content-type", "").startswith("text/event-stream"):
+        return chat_piece(await reply.aread(), "message")[0]
+    texts, has_ended = [], False
+    async for line in reply.aiter_lines():
+        data = line.removeprefix("data:").strip()
+        if not line.startswith("data:") or not data:
+            continue
+        if data == "[DONE]":
+            has_ended = True
+            break
+        text, is_last = chat_piece(data, "delta")
+        texts.append(text)
+        has_ended = has_ended or is_last
+    if not has_ended:
+        raise ValueError("its answer ended early")
+    return "".join(texts)
+
+
+def chat_piece(content, key):
+    """The text in a completion or a chunk of one, and whether it is the last. Raises ValueError."""
+    try:
+        value = json.loads(content)
+        if error := value.get("error"):
+            raise ValueError(str(error.get("message", "")) if isinstance(error, dict) else str(error))
+        choice = next(iter(value.get("choices") or []), {})
+        text = choice.get(key, {}).get("content") or ""
+        if not isinstance(text, str):
+            raise TypeError
+    except (json.JSONDecodeError, RecursionError, AttributeError, TypeError):
+        raise ValueError("its answer is no chat completion") from None
+    return "" if is_progress(text) else text, isinstance(choice.get("finish_reason"), str)
+
+
+def is_progress(text):
+    """Whether a piece is no text of the answer: pydantic-ai-server reports calls of tools in pieces of their own."""
+    if not text.startswith('{"type": "progress"'):
+        return False
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text).keys() >= {"type", "action", "target"}
+    return False
 
 
 def _context():

@@ -44,11 +44,14 @@ class Service:
         self.memory_problem = None
         self.snapshot = None
         self.memory = None
+        # A client that sends slowly takes no room from questions.
+        self.reading = limits.Room(limits.MAX_READING_BYTES)
         self.room = limits.Room(limits.MAX_REQUESTS_BYTES)
         self.gate = None
         self.pending_seconds = 0
         self.stopping = False
-        self.running = set()
+        # What must end before the process does, and how each is cancelled.
+        self.running = {}
         # By name, URL and headers.
         self._connections = {}
         self._peers = {}
@@ -64,7 +67,7 @@ class Service:
         """Reads the settings and begins to connect. Bad settings are told by `state`, not raised."""
         try:
             self._files = read_files(self.environment)
-            self._begin(settings_of(self._files, self.environment))
+            await self._begin(settings_of(self._files, self.environment))
         except (BadSettings, OSError) as error:
             self.problem = str(error)
             logs.warn("the configuration is bad", error=self.problem)
@@ -76,7 +79,7 @@ class Service:
     def _hot(self):
         return self.snapshot.settings.reload == "Hot"
 
-    def _begin(self, settings):
+    async def _begin(self, settings):
         """Makes what the first settings that are good say. Raises BadSettings."""
         running = _number(self.environment, "AGENT_MAX_RUNNING", 100)
         waiting = _number(self.environment, "AGENT_MAX_WAITING", 400)
@@ -85,7 +88,12 @@ class Service:
         self.pending_seconds = _number(self.environment, "AGENT_APPROVAL_SECONDS", 600)
         self._start_memory(settings)
         self._start_telemetry(settings)
-        self._take(settings, self._connected(settings))
+        connections = self._connected(settings)
+        try:
+            self._take(settings, connections)
+        except BaseException:
+            await asyncio.gather(*(one.close() for one in connections.values()))
+            raise
         if self.memory.shared:
             self._tasks.append(asyncio.create_task(self._watch_memory()))
 
@@ -183,7 +191,7 @@ class Service:
         self._files = files
         settings = settings_of(files, self.environment)
         if self.snapshot is None:
-            self._begin(settings)
+            await self._begin(settings)
         else:
             await self._change(settings)
         self.problem = self.reload_problem = None
@@ -226,23 +234,27 @@ class Service:
         body = {"status": "ok" if reason is None else "not ready", "reason": reason}
         if self.snapshot is not None:
             body |= {"hash": self.snapshot.settings.hash, "commit": self.snapshot.settings.commit}
+            # A configuration that was read again goes on without them.
+            if missing := [one.name for one in self.snapshot.servers if one.tools is None]:
+                body["missing"] = missing
         if self.reload_problem is not None:
             body["configurationProblem"] = self.reload_problem
         return body
 
-    def admit(self, size):
-        """Lets a question of so many bytes in, or raises Failure. The gate must be left with the same size."""
+    def admit(self, body):
+        """Lets a body's question in, which takes its room over, or raises Failure. The gate is left with its size."""
         if self.stopping:
             raise stopping()
         if self.snapshot is None:
             raise Failure("not_ready", self.problem or "the agent starts")
-        self.gate.enter(size)
+        body.let_go()
+        self.gate.enter(body.size)
         return self.snapshot
 
-    def began(self, task):
-        """Remembers a task that must end before the process does."""
-        self.running.add(task)
-        task.add_done_callback(self.running.discard)
+    def began(self, task, cancel=None):
+        """Remembers a task that must end before the process does, and how it is cancelled if it takes too long."""
+        self.running[task] = cancel or task.cancel
+        task.add_done_callback(self.running.pop)
 
     @contextlib.asynccontextmanager
     async def holding(self, run):
@@ -272,7 +284,7 @@ class Service:
             return
         _, late = await asyncio.wait(set(self.running), timeout=seconds)
         for task in late:
-            task.cancel()
+            self.running[task]()
         # Those may leave something to keep.
         until = time.monotonic() + KEEP_SECONDS
         while self.running and time.monotonic() < until:

@@ -15,6 +15,7 @@ DEFAULT_INSTRUCTIONS = "You are a helpful assistant."
 VARIABLES = {
     ("name",): "AGENT_NAME",
     ("description",): "AGENT_DESCRIPTION",
+    ("hash",): "AGENT_CONFIG_HASH",
     ("model",): "MODEL_NAME",
     ("modelUrl",): "MODEL_API_URL",
     ("agenticLoop", "maxSteps"): "AGENTIC_LOOP_MAX_STEPS",
@@ -45,7 +46,7 @@ class Part(BaseModel):
 
 
 class Header(Part):
-    name: str = Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
+    name: str = Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
     env: str
 
 
@@ -74,7 +75,7 @@ class Memory(Part):
     type: typing.Literal["Local", "Redis"] = "Local"
     context_limit: int = Field(6, ge=1, le=1000)
     max_sessions: int = Field(1000, ge=1, le=1_000_000)
-    max_session_events: int = Field(500, ge=2, le=100_000)
+    max_session_events: int = Field(500, ge=1, le=100_000)
 
     @field_validator("type", mode="before")
     @classmethod

@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from . import history, limits
+from . import history, limits, logs
 from .errors import Failure
 
 SESSION_SECONDS = 7 * 24 * 3600
@@ -124,13 +124,24 @@ class Shared:
         await self._shrink("sessions", "session", self.settings.max_sessions)
 
     async def _shrink(self, index, kind, most):
+        """Drops what is too much of an index. What was saved stays saved where that fails; the next one tries again."""
+        try:
+            await self._drop_oldest(index, kind, most)
+        except (RedisError, OSError, asyncio.TimeoutError):
+            logs.warn("the oldest entries were not dropped", index=index)
+
+    async def _drop_oldest(self, index, kind, most):
         """Drops the oldest of an index that has more than `most`; tasks that wait stay."""
         over = await self._redis.zcard(self._key(index)) - most
         if over <= 0:
             return
         if kind == "task":
             old = await self._redis.zrange(self._key(index), 0, over + limits.MAX_PENDING - 1)
-            since = await self._redis.zmscore(self._key("waiting"), old)
+            # Not ZMSCORE: Redis has it from 6.2 on only.
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for name in old:
+                    pipeline.zscore(self._key("waiting"), name)
+                since = await pipeline.execute()
             waits = time.time() - self._pending_seconds
             old = [name for name, score in zip(old, since, strict=True) if score is None or score < waits][:over]
         else:

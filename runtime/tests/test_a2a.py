@@ -305,7 +305,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(agent.said("after"), "echo: after")
 
     def test_large_questions_have_a_bound_together(self):
-        model = ScriptedModel([{"prompt": "slow", "steps": [{"delay": 4, "text": "done"}]}])
+        model = ScriptedModel([{"prompt": "slow", "steps": [{"hang": True}]}])
         self.addCleanup(model.stop)
         agent = Agent("critic", {"MODEL_API_URL": model.url})
         self.addCleanup(agent.stop)
@@ -313,13 +313,16 @@ class Queue(unittest.TestCase):
         started = [agent.send(large, configuration={"returnImmediately": True}) for _ in range(40)]
         refused = [one for one in started if "error" in one]
         self.assertTrue(all("overloaded" in json.dumps(one["error"]["data"]) for one in refused))
+        taken = [one for one in started if one not in refused]
         self.assertGreater(len(refused), 5)
-        self.assertGreater(len(started) - len(refused), 15)
-        self.assertEqual(agent.said("small"), "echo: small")
+        self.assertGreater(len(taken), 15)
+        # Questions that end give their room back.
+        for task in taken:
+            agent.rpc("CancelTask", {"id": task["id"]})
         get = lambda task: agent.rpc("GetTask", {"id": task["id"]})["result"]["status"]["state"]
-        for task in started:
-            if task not in refused:
-                wait_until(lambda: get(task) == "TASK_STATE_COMPLETED", "the task ends")
+        for task in taken:
+            wait_until(lambda: get(task) == "TASK_STATE_CANCELED", "the task ends")
+        self.assertEqual(agent.said("small"), "echo: small")
         self.assertEqual(text_of(agent.send("x" * 900_000))[:8], "echo: xx")
 
 

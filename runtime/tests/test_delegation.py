@@ -1,10 +1,17 @@
 """Agents that ask agents."""
 
+import asyncio
 import json
 import threading
+import time
+import types
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from a2a.types.a2a_pb2 import AgentCard
+
+from convoke_agent.peers import Peer, answer_of, client, text_part
+from convoke_agent.service import KEEP_SECONDS
 from tests.support import Agent, ScriptedModel, ToolServer, free_port, text_of, wait_until
 
 
@@ -19,7 +26,7 @@ def to(peer, message="{prompt}"):
 class OldAgent:
     """An agent that only speaks A2A 0.3, without streams, and says it is somewhere else."""
 
-    def __init__(self):
+    def __init__(self, port=0):
         outer = self
         self.seen = []
         self.traces = []
@@ -61,13 +68,63 @@ class OldAgent:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+class Connecting(unittest.IsolatedAsyncioTestCase):
+    async def test_an_agent_that_refuses_connections_at_first_is_asked_once_it_takes_them(self):
+        refused = asyncio.Event()
+
+        async def see(event, _):
+            if event == "connection.retry.started":
+                refused.set()
+
+        async def follow(request):
+            request.extensions["trace"] = see
+
+        port = free_port()
+        http = client()
+        self.addAsyncCleanup(http.aclose)
+        http.event_hooks = {"request": [follow]}
+        peer = Peer(types.SimpleNamespace(name="late", url=f"http://127.0.0.1:{port}"), http)
+        asked = asyncio.create_task(peer.ask([text_part("hello")], ()))
+        await asyncio.wait_for(refused.wait(), 20)
+        late = OldAgent(port)
+        self.addCleanup(late.stop)
+        self.assertEqual(answer_of(await asked), "an old answer")
+        self.assertEqual([body["method"] for body in late.seen].count("message/send"), 1)
+
+
+class GivingUp(unittest.IsolatedAsyncioTestCase):
+    async def test_a_question_that_is_cancelled_ends_before_the_process_does(self):
+        class Slow(Peer):
+            async def _talk(self, message, seen):
+                await asyncio.sleep(1)
+                seen.task.id = "t"
+                seen.named.set()
+                await asyncio.Event().wait()
+
+            async def _client(self):
+                told.set()
+                await asyncio.Event().wait()
+
+        told = asyncio.Event()
+        peer = Slow(types.SimpleNamespace(name="slow", url="http://slow"), None)
+        peer._card = AgentCard()
+        asked = asyncio.create_task(peer.ask([text_part("hello")], ()))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        asked.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await asked
+        self.assertTrue(told.is_set())
+        self.assertLess(time.monotonic() - began, KEEP_SECONDS)
 
 
 class Delegation(unittest.TestCase):

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import gzip
+import http.client
 import json
 import os
 import pathlib
@@ -15,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from convoke_agent.service import Service
+from convoke_agent.settings import BadSettings
+from convoke_agent.tool_servers import Connection
 from tests.support import (
     Agent,
     Program,
@@ -154,17 +157,37 @@ class Hot(unittest.TestCase):
             service = Service(mounted.environment())
             await service.start()
             self.assertIsNone(service.state())
+            self.assertNotIn("missing", service.ready_body())
             dead = {"name": "dead", "url": f"http://127.0.0.1:{free_port()}/mcp"}
             mounted.write(config | {"hash": "00000002", "mcpServers": [dead]}, "Instructions.")
             async with asyncio.timeout(30):
                 while service.ready_body()["hash"] != "00000002":
                     await asyncio.sleep(0.05)
-            state = service.state()
+            body = service.ready_body()
             await service.close()
-            return state
+            return body
 
         with mock.patch("convoke_agent.service.NEW_SERVERS_SECONDS", 0.5):
-            self.assertIsNone(asyncio.run(told()))
+            body = asyncio.run(told())
+        self.assertEqual((body["reason"], body["missing"]), (None, ["dead"]))
+
+    def test_connections_of_a_configuration_that_is_not_taken_are_closed(self):
+        async def closed():
+            mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+            server = {"name": "t", "url": f"http://127.0.0.1:{free_port()}/mcp"}
+            config = {"model": "m", "modelUrl": "http://127.0.0.1:1", "mcpServers": [server]}
+            mounted.write(config, "Instructions.")
+            service = Service(mounted.environment())
+            bad = mock.patch("convoke_agent.service.loop.Snapshot", side_effect=BadSettings(["it cannot be taken"]))
+            with bad, mock.patch.object(Connection, "close", autospec=True, side_effect=Connection.close) as close:
+                await service.start()
+                names = [call.args[0].name for call in close.call_args_list]
+            await service.close()
+            return service.problem, names
+
+        problem, names = asyncio.run(closed())
+        self.assertIn("it cannot be taken", problem)
+        self.assertEqual(names, ["t"])
 
     def test_a_bad_configuration_can_be_mended(self):
         model = ScriptedModel()
@@ -199,10 +222,21 @@ class TheEnd(unittest.TestCase):
         for one in asked:
             one.start()
         wait_until(lambda: len(self.model.asked("slow")) == 2, "the model is asked")
+        kept = http.client.HTTPConnection("127.0.0.1", self.agent.port, timeout=60)
+        self.addCleanup(kept.close)
+        kept.request("GET", "/health")
+        kept.getresponse().read()
+        self.assertIsNotNone(kept.sock)
         self.agent.process.send_signal(signal.SIGTERM)
         # Meanwhile nothing new is taken, and who asks is told why.
         wait_until(lambda: self.agent.state()[0] == 503, "it is not ready")
         self.assertEqual(self.agent.state()[1]["reason"], "the agent stops")
+        # A connection that is kept ends, so that the next question comes to another pod.
+        for path in ("/health", "/nothing"):
+            kept.request("GET", path)
+            reply = kept.getresponse()
+            reply.read()
+            self.assertEqual((reply.headers["Connection"], kept.sock), ("close", None))
         status, body = self.agent.chat("another")
         self.assertEqual((status, body["error"]["code"]), (503, "stopping"))
         self.assertEqual(self.agent.send("another")["error"]["data"][0]["metadata"]["reason"], "stopping")

@@ -7,10 +7,14 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
+from a2a.types.a2a_pb2 import Task
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from convoke_agent import history
+from convoke_agent import history, limits, logs
+from convoke_agent.settings import Memory
+from convoke_agent.shared_memory import Shared
 from tests.support import Agent, ScriptedModel, ToolServer, approval_of, ask, free_port, opens, text_of, wait_until
 
 
@@ -100,6 +104,41 @@ class Local(unittest.TestCase):
         self.assertEqual(self.agent.chat("break", session)[0], 502)
         self.agent.said("after the break", session)
         self.assertEqual(seen(self.model, "after the break"), ["before", "echo: before", "after the break"])
+
+
+@unittest.skipUnless(shutil.which("redis-server"), "there is no redis-server")
+class Shrinking(unittest.IsolatedAsyncioTestCase):
+    """A Redis that lacks some commands, as older ones do."""
+
+    def memory(self, *lacks):
+        port = free_port()
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+        for name in lacks:
+            command += ["--rename-command", name, ""]
+        redis = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(redis.wait)
+        self.addCleanup(redis.kill)
+        wait_until(lambda: opens(port), "Redis serves")
+        memory = Shared(Memory(), 600, f"redis://127.0.0.1:{port}", "critic")
+        self.addAsyncCleanup(memory.close)
+        self.enterContext(mock.patch.object(limits, "MAX_TASKS", 2))
+        return memory
+
+    async def save(self, memory):
+        """Saves four tasks, of which the first waits. Gives those that are kept."""
+        await memory.wait_for("t0", "token", {"messages": []})
+        for n in range(4):
+            await memory.save_task(Task(id=f"t{n}", context_id=f"c{n}"))
+        return [f"t{n}" for n in range(4) if await memory.task(f"t{n}") is not None]
+
+    async def test_the_oldest_tasks_go_without_newer_commands(self):
+        self.assertEqual(await self.save(self.memory("ZMSCORE")), ["t0", "t3"])
+
+    async def test_what_is_saved_is_saved_where_the_oldest_cannot_go(self):
+        with self.assertLogs(logs.LOGGER, "WARNING") as told:
+            self.assertEqual(await self.save(self.memory("ZSCORE", "ZMSCORE")), ["t0", "t1", "t2", "t3"])
+        self.assertIn("the oldest entries were not dropped", told.output[0])
 
 
 @unittest.skipUnless(shutil.which("redis-server"), "there is no redis-server")

@@ -1,10 +1,21 @@
 """Probes, the card, chat completions, and what is refused. Models that fail are told as what they are."""
 
+import asyncio
+import contextlib
 import json
+import logging
+import socket
 import tempfile
 import unittest
+from unittest import mock
 
-from tests.support import Agent, ScriptedModel, ask, ask_raw, free_port, reason_of, wait_until
+import httpx
+
+from convoke_agent import logs
+from convoke_agent.app import App
+from convoke_agent.bodies import BYTES_A_VALUE
+from convoke_agent.service import Service
+from tests.support import Agent, Program, ScriptedModel, ask, ask_raw, free_port, opens, reason_of, wait_until
 
 FAILURES = {
     "status 401": ([{"status": 401}], 502, "model_unauthorized"),
@@ -32,7 +43,6 @@ class Serving(unittest.TestCase):
         config = {
             "name": "critic",
             "description": "Reviews.",
-            "hash": "0a1b2c3d",
             "commit": "c" * 40,
             "agenticLoop": {"maxSeconds": 3, "maxSteps": 4},
             "modelParameters": {"temperature": 0.25, "maxTokens": 64, "extraBody": {"top_k": 3}},
@@ -43,7 +53,8 @@ class Serving(unittest.TestCase):
         with open(f"{cls.folder}/config.json", "w", encoding="utf-8") as file:
             json.dump(config, file)
         environment = {"MODEL_API_URL": cls.model.url, "OPENAI_API_KEY": KEY, "ORG": "an-org"}
-        cls.agent = Agent("other-name", environment | {"AGENT_CONFIG_FILE": f"{cls.folder}/config.json"})
+        environment |= {"AGENT_CONFIG_FILE": f"{cls.folder}/config.json", "AGENT_CONFIG_HASH": "0a1b2c3d"}
+        cls.agent = Agent("other-name", environment)
         cls.addClassCleanup(cls.agent.stop)
 
     def test_probes(self):
@@ -158,8 +169,10 @@ class Serving(unittest.TestCase):
             (["x"], 400, "bad_request"),
             (b"{", 400, "bad_request"),
             (b'{"a": "\xff"}', 400, "bad_request"),
-            (b"[" * 100_000, 400, "bad_request"),
+            (b"[" * 10_000, 400, "bad_request"),
             (b" " * (2 << 20), 413, "request_too_large"),
+            (b'{"a": [' + b"[]," * 20_000 + b"0]}", 413, "request_too_large"),
+            (b'{"a": [' + b'"\\"",' * 20_000 + b"0]}", 413, "request_too_large"),
         ):
             with self.subTest(code, body=str(body)[:60]):
                 got, answer = ask(self.agent.url, path, body)
@@ -168,6 +181,9 @@ class Serving(unittest.TestCase):
         self.assertEqual((got, answer["error"]["code"]), (415, "unsupported_media_type"))
         self.assertEqual(ask(self.agent.url, path)[0], 405)
 
+    def test_marks_in_texts_are_no_values(self):
+        self.assertEqual(self.agent.said('[{,"\\' * 20_000)[:10], 'echo: [{,"')
+
     def test_a2a_requests_that_are_wrong(self):
         for body, status, code in ((b"{", 400, -32700), (b"\xff", 400, -32700), (b" " * (2 << 20), 413, -32600)):
             with self.subTest(code):
@@ -175,6 +191,10 @@ class Serving(unittest.TestCase):
                 self.assertEqual((got, answer["jsonrpc"], answer["error"]["code"]), (status, "2.0", code))
         got, answer = ask(self.agent.url, "/", b"x", headers={"Content-Type": "text/plain"})
         self.assertEqual((got, answer["error"]["code"]), (415, -32005))
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": [[]] * 20_000}
+        got, answer = ask(self.agent.url, "/", body)
+        self.assertEqual((got, answer["error"]["code"]), (413, -32600))
+        self.assertEqual(answer["error"]["message"], "the body has more than 20000 values")
         for body, code in (([], -32600), ({"jsonrpc": "1.0", "method": "SendMessage", "id": 1}, -32600)):
             self.assertEqual(ask(self.agent.url, "/", body)[1]["error"]["code"], code)
         self.assertEqual(self.agent.rpc("Dance", {})["error"]["code"], -32601)
@@ -198,6 +218,114 @@ class Serving(unittest.TestCase):
                 seconds=0.7,
             )
         wait_until(lambda: self.model.model.abandoned > before, "the model call is given up", 2)
+
+
+class InProcess(unittest.IsolatedAsyncioTestCase):
+    """The interface without a server before it: the room that questions take, and the end."""
+
+    async def asyncSetUp(self):
+        model = ScriptedModel([{"prompt": "hang", "steps": [{"hang": True}]}])
+        self.addCleanup(model.stop)
+        logs.LOGGER.addHandler(silence := logging.NullHandler())
+        self.addCleanup(logs.LOGGER.removeHandler, silence)
+        self.service = Service({"MODEL_API_URL": model.url, "MODEL_NAME": "m"})
+        await self.service.start()
+        self.addAsyncCleanup(self.service.close)
+        self.addAsyncCleanup(self.service.drain, 0)
+        transport = httpx.ASGITransport(App(self.service, {}).asgi())
+        self.http = await self.enterAsyncContext(httpx.AsyncClient(transport=transport, base_url="http://agent"))
+
+    async def running(self, path, body):
+        """Sends a question that hangs. Gives the parsed bodies, and the room that is taken meanwhile."""
+        parsed = []
+
+        def json_of(content):
+            parsed.append(json.loads(content))
+            return parsed[-1]
+
+        with mock.patch("convoke_agent.bodies.json_of", json_of):
+            asked = asyncio.create_task(self.http.post(path, json=body))
+            async with asyncio.timeout(60):
+                while not self.service.running:
+                    await asyncio.sleep(0.02)
+        taken = self.service.room.taken
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        for task in list(self.service.running):
+            task.cancel()
+        async with asyncio.timeout(60):
+            while self.service.running:
+                await asyncio.sleep(0.02)
+        self.assertEqual((self.service.room.taken, self.service.reading.taken), (0, 0))
+        return parsed, taken
+
+    async def test_a_question_takes_its_bodys_room_over_once(self):
+        text = "hang " + "x" * 500_000
+        chat = {"messages": [{"role": "user", "content": text}]}
+        new = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": text}, {"data": [[]] * 1000}]}
+        old = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "text": text}]}
+        cases = [("/v1/chat/completions", chat, 0)]
+        for method, message, values in ("SendMessage", new, 2000), ("message/send", old, 0), ("message/stream", old, 0):
+            cases.append(("/", {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}, values))
+        for path, body, values in cases:
+            with self.subTest(body.get("method", path)):
+                parsed, taken = await self.running(path, body)
+                self.assertGreater(taken, 500_000 + values * BYTES_A_VALUE)
+                self.assertLess(taken, 520_000 + (values + 30) * BYTES_A_VALUE)
+                # Nobody holds the parsed body while the question runs.
+                self.assertEqual(parsed, [{}])
+
+
+    async def test_while_it_stops_connections_end(self):
+        chat = {"messages": [{"role": "user", "content": "hello"}]}
+        asked = lambda: [self.http.get("/ready"), self.http.get("/nothing"), self.http.post("/v1/models", json=chat)]
+        for reply in await asyncio.gather(*asked()):
+            self.assertNotIn("connection", reply.headers)
+        await self.service.drain(0)
+        for reply in await asyncio.gather(*asked()):
+            self.assertEqual(reply.headers["connection"], "close")
+
+
+class Reading(unittest.TestCase):
+    """An agent with room for 1 MiB of bodies that are read, and as much for questions."""
+
+    def setUp(self):
+        model = ScriptedModel()
+        self.addCleanup(model.stop)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        # As it is run, with other bounds.
+        source = "import sys, convoke_agent.__main__ as it; from convoke_agent import limits; limits.READ_SECONDS = 5; "
+        source += "limits.MAX_READING_BYTES = limits.MAX_REQUESTS_BYTES = 1 << 20; sys.exit(it.main())"
+        program = Program(["-c", source], {"MODEL_API_URL": model.url, "MODEL_NAME": "m", "PORT": str(self.port)})
+        self.addCleanup(program.stop)
+        wait_until(lambda: opens(self.port) and ask(self.url, "/ready")[0] == 200, "it is ready")
+
+    def silent(self, path, size):
+        """A connection that sends so much of a body and then nothing."""
+        sock = self.enterContext(contextlib.closing(socket.create_connection(("127.0.0.1", self.port), 30)))
+        head = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {1 << 20}"]
+        sock.sendall("\r\n".join([*head, "", " " * size]).encode())
+        return sock
+
+    def chat(self, size=0):
+        body = {"messages": [{"role": "user", "content": "hello" + " " * size}]}
+        status, answer = ask(self.url, "/v1/chat/completions", body)
+        return status if status == 200 else answer["error"]["code"]
+
+    def test_who_sends_and_then_waits_takes_room_for_a_while_only(self):
+        silent = [self.silent(path, 520_000) for path in ("/", "/v1/chat/completions")]
+        wait_until(lambda: self.chat(20_000) == "overloaded", "both were read", 4)
+        for sock in silent:
+            answer = sock.makefile("rb").read()
+            self.assertIn(b" 400 ", answer.split(b"\r\n")[0])
+            self.assertIn(b"the body did not come within 5 seconds", answer)
+        self.assertEqual(self.chat(20_000), 200)
+
+    def test_what_is_read_takes_no_room_from_questions(self):
+        self.silent("/", 900_000)
+        wait_until(lambda: self.chat(200_000) == "overloaded", "it was read", 4)
+        self.assertEqual(self.chat(100_000), 200)
 
 
 class Unready(unittest.TestCase):

@@ -21,6 +21,7 @@ class FromTheEnvironment(unittest.TestCase):
                 "AGENT_NAME": "critic",
                 "AGENT_DESCRIPTION": "Reviews.",
                 "AGENT_INSTRUCTIONS": "Be brief.",
+                "AGENT_CONFIG_HASH": "0a1b2c3d",
                 "AGENTIC_LOOP_MAX_STEPS": "7",
                 "AGENTIC_LOOP_ENABLE_TOOLS": "false",
                 "MEMORY_TYPE": "redis",
@@ -37,6 +38,7 @@ class FromTheEnvironment(unittest.TestCase):
         self.assertEqual(
             (settings.name, settings.description, settings.instructions), ("critic", "Reviews.", "Be brief.")
         )
+        self.assertEqual((settings.hash, settings.commit), ("0a1b2c3d", None))
         self.assertEqual((settings.agentic_loop.max_steps, settings.agentic_loop.enable_tools), (7, False))
         self.assertEqual((settings.memory.type, settings.memory.context_limit), ("Redis", 3))
         servers = {one.name: one.url for one in settings.mcp_servers}
@@ -54,6 +56,11 @@ class FromTheFile(unittest.TestCase):
         self.assertEqual(settings.agentic_loop.max_steps, 2)
         self.assertEqual((settings.memory.context_limit, settings.memory.max_sessions), (3, 9))
 
+    def test_the_hash_of_a_file_that_says_its_own_wins(self):
+        variables = LEAST | {"AGENT_CONFIG_HASH": "00000001"}
+        self.assertEqual(read({"name": "critic"}, variables).hash, "00000001")
+        self.assertEqual(read({"hash": "00000002"}, variables).hash, "00000002")
+
     def test_all_keys_are_taken(self):
         file = {
             "modelAPI": "shared-model",
@@ -66,6 +73,22 @@ class FromTheFile(unittest.TestCase):
         self.assertEqual((settings.model_api, settings.model_parameters.top_p), ("shared-model", 0.5))
         self.assertEqual(settings.mcp_servers[0].require_approval, ["b"])
         self.assertEqual((settings.a2a.skills[0].name, settings.a2a.icon_url), ("X", "https://i"))
+
+
+class Bounds(unittest.TestCase):
+    def test_what_the_definitions_allow_is_taken(self):
+        name = "X" * 128
+        settings = read(
+            {
+                "modelHeaders": [{"name": name, "env": "KEY"}],
+                "agenticLoop": {"maxSteps": 1, "maxSeconds": 3600, "maxTokens": 10_000_000},
+                "memory": {"contextLimit": 1, "maxSessions": 1, "maxSessionEvents": 1},
+                "mcpServers": [{"name": "t", "url": "https://t?key=x", "headers": [{"name": name, "env": "KEY"}]}],
+            },
+            LEAST | {"KEY": "k"},
+        )
+        self.assertEqual((settings.model_headers[0].name, settings.mcp_servers[0].headers[0].name), (name, name))
+        self.assertEqual(settings.memory.max_session_events, 1)
 
 
 class Bad(unittest.TestCase):
@@ -81,6 +104,8 @@ class Bad(unittest.TestCase):
             ({"memory": {"contextLimit": 0}}, LEAST, "config.json: memory.contextLimit: "),
             ({}, LEAST | {"AGENTIC_LOOP_MAX_STEPS": "many"}, "AGENTIC_LOOP_MAX_STEPS: "),
             ({"mcpServers": [{"name": "t", "url": "ftp://t"}]}, LEAST, "config.json: mcpServers.0.url: "),
+            ({"modelUrl": "http://m/v1?version=2"}, LEAST, "config.json: modelUrl: "),
+            ({"memory": {"maxSessionEvents": 0}}, LEAST, "config.json: memory.maxSessionEvents: "),
             ({"reload": "Sometimes"}, LEAST, "config.json: reload: "),
             ({}, LEAST | {"MCP_SERVERS": "a-b"}, "MCP_SERVER_A_B_URL: it is missing"),
             ({}, LEAST | {"MEMORY_TYPE": "redis"}, "MEMORY_REDIS_URL: it is not set"),

@@ -27,13 +27,14 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 
 from convoke_agent import history, limits, logs, peers, tasks
 from convoke_agent.a2a_handler import Handler
+from convoke_agent.bodies import Body
 from convoke_agent.errors import Failure
 from convoke_agent.memory import Local
 from convoke_agent.service import Service
 from convoke_agent.settings import Memory
 from tests.support import ScriptedModel, ToolServer
 
-CONTEXT = types.SimpleNamespace(state={"method": "test"})
+CONTEXT = types.SimpleNamespace(state={"method": "test", "body": Body(limits.Room(0), 0)})
 
 
 class SlowlyShared(Local):
@@ -127,6 +128,19 @@ class Races(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(SlowlyShared.saving * 2)
         canceled = await self.handler.on_cancel_task(CancelTaskRequest(id=known.id), CONTEXT)
         self.assertEqual(canceled.status.state, TaskState.TASK_STATE_CANCELED)
+
+    async def test_an_end_that_is_decided_is_stored_when_the_agent_stops(self):
+        self.service.memory = SlowlyShared(self.service.memory.settings, 600)
+        decided, conclude = asyncio.Event(), tasks.Live.conclude
+        told = lambda *args: (conclude(*args), decided.set())
+        with mock.patch.object(tasks.Live, "conclude", told):
+            sent = asyncio.create_task(self.handler.on_message_send(message(Part(text="write")), CONTEXT))
+            await asyncio.wait_for(decided.wait(), 60)
+            await self.service.drain(0)
+        task = await asyncio.wait_for(sent, 60)
+        kept = await self.service.memory.task(task.id)
+        states = (task.status.state, kept.status.state)
+        self.assertEqual(states, (TaskState.TASK_STATE_INPUT_REQUIRED,) * 2)
 
     async def test_what_another_replica_took_is_not_cancelled_here(self):
         """Between the answer and the first word of who took it, the task still looks as if it waits."""

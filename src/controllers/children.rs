@@ -70,10 +70,10 @@ impl Keys {
 pub struct Children {
     /// The keys. They are there before the pods that read them.
     pub keys: Keys,
-    /// The configuration. It is there before the pods that mount it.
-    pub config_map: Wanted<ConfigMap>,
     /// The list of agents that a model proxy reads. It is changed in place.
     pub agents: Wanted<ConfigMap>,
+    /// The configuration. It is there before the pods that mount it.
+    pub config_map: Wanted<ConfigMap>,
     /// The Service. It is there before the pods: an address may be used before anything answers.
     pub service: Wanted<Service>,
     /// The Deployment. It comes last, because it starts pods.
@@ -192,6 +192,9 @@ pub struct BroughtChildren {
 /// Brings all children where they should be, but for the keys, which are brought before. The Deployment stays as it is while
 /// another object has the name of a child before it.
 ///
+/// `judged` is the Deployment as it was when it was decided what is to become of the children. `None` is returned when it has gone
+/// since: what runs is not held, but pods that are made anew may have to be.
+///
 /// # Errors
 /// The first write that fails.
 pub async fn bring(
@@ -199,27 +202,32 @@ pub async fn bring(
     stores: &ChildStores,
     owner: &Owner<'_>,
     children: &Children,
-) -> Result<BroughtChildren, CallError> {
+    judged: Option<&Deployment>,
+) -> Result<Option<BroughtChildren>, CallError> {
     // Destructured whole: a new child that is not brought here does not compile.
     let Children { keys: _, config_map, agents, service, deployment } = children;
     let ChildStores { deployments, services, config_maps } = stores;
     let mut taken = NamesTaken::default();
-    taken.note(bring_one(writer, config_maps, owner, config_map).await?);
+    // What fails after it does not keep a key good that is to end.
     if let Wanted::Bring(list) = agents {
         taken.note(Some(writer.bring(config_maps, owner.uid, list).await?));
     }
+    taken.note(bring_one(writer, config_maps, owner, config_map).await?);
     taken.note(bring_one(writer, services, owner, service).await?);
     if !taken.is_empty() {
         // What runs goes on, and the status says how it is.
         let deployment = owner.live_deployment(stores);
-        return Ok(BroughtChildren { taken, deployment, wrote: Wrote::Nothing });
+        return Ok(Some(BroughtChildren { taken, deployment, wrote: Wrote::Nothing }));
+    }
+    if judged.is_some() && owner.live_deployment(stores).is_none() {
+        return Ok(None);
     }
     let brought = taken.note(bring_one(writer, deployments, owner, deployment).await?);
     let (deployment, wrote) = match brought {
         Some((live, wrote)) => (live.value.object(), wrote),
         None => (None, Wrote::Nothing),
     };
-    Ok(BroughtChildren { taken, deployment, wrote })
+    Ok(Some(BroughtChildren { taken, deployment, wrote }))
 }
 
 /// Brings one child where it should be. `None` when there is none afterwards.
@@ -242,3 +250,7 @@ async fn bring_one<K: ChildKind>(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/children.rs"]
+mod tests;

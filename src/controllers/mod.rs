@@ -38,6 +38,7 @@ pub mod defaults;
 pub mod discovery;
 pub mod events;
 pub mod inputs;
+mod key_marks;
 pub mod mcp_server;
 pub mod model_api;
 mod names;

@@ -1,5 +1,7 @@
-//! (pure) Names of what Convoke makes for model proxies and their agents, beyond the children that every kind has.
+//! (pure) Names of what Convoke makes for agents and their model proxies.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use crate::cluster::meta;
 
 /// The variable with the key by which an agent asks its model.
 pub const KEY_VARIABLE: &str = "OPENAI_API_KEY";
@@ -7,6 +9,12 @@ pub const KEY_VARIABLE: &str = "OPENAI_API_KEY";
 pub const KEYS_VOLUME: &str = "keys";
 /// The volume with the list of agents of a model proxy.
 pub const AGENTS_VOLUME: &str = "agents";
+
+/// The name of the Deployment and the Service of an agent.
+#[must_use]
+pub fn agent_child(agent: &str) -> String {
+    meta::child_name("agent", agent, 0)
+}
 
 /// The name of the ConfigMap with the list of agents of a model proxy.
 #[must_use]

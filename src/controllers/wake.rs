@@ -104,9 +104,8 @@ fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
     if let Some(map) = status.as_object_mut() {
         let read = ["endpoint", "models", "builtImage", "tools", "toolCount", "toolsRevision"];
         map.retain(|key, _| read.contains(&key.as_str()));
-        // Of the conditions only whether the tools are confirmed.
         let are_confirmed = conditions::is_true(object.conditions(), TOOLS_DISCOVERED);
-        map.insert("conditions".to_owned(), are_confirmed.into());
+        map.insert("toolsAreConfirmed".to_owned(), are_confirmed.into());
     }
     Some(status)
 }

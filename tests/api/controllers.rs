@@ -5,6 +5,7 @@
 mod foreign;
 mod hot;
 mod peers;
+mod settled;
 use crate::support;
 
 use std::time::Duration;
@@ -367,51 +368,6 @@ async fn m1_t1_a_proxy_and_a_package_have_pods_to_come() {
     })
     .await;
     assert_eq!(format!("{phase:?}"), "Pending");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn p11_settled_children_cause_no_write() {
-    let agent = agent("calm", "");
-    let team = team(
-        "calm",
-        &[("m.yaml", &model("gpt")), ("s.yaml", REMOTE), ("a.yaml", &agent), ("prompt.md", "p")],
-    )
-    .await;
-    team.deployment("agent-calm").await;
-    team.agent_is("calm", "settled", |s| s["phase"] == "Pending").await;
-    // Quiet: no write in this namespace for a second.
-    let mut mark = team.cluster.audit_mark();
-    let writes = |mark| {
-        let mut writes = team.cluster.writes_by(AGENT, mark);
-        writes.retain(|r| r.namespace == team.namespace);
-        writes
-    };
-    for _ in 0..20 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if writes(mark).is_empty() {
-            break;
-        }
-        mark = team.cluster.audit_mark();
-    }
-    assert_eq!(writes(mark), []);
-    // A touch that changes nothing of ours wakes every controller, and none of them writes.
-    let patch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
-    for (kind, name) in
-        [(Kind::Agent, "calm"), (Kind::ModelAPI, "gpt"), (Kind::MCPServer, "search")]
-    {
-        team.api(kind)
-            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .expect("touch");
-    }
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(writes(mark), []);
-    let maps = team
-        .config_maps()
-        .list(&ListParams::default().labels("convoke.dev/kind=agent"))
-        .await
-        .expect("maps");
-    assert_eq!(maps.items.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -228,7 +228,7 @@ async fn g10_atomic_applies_nothing_while_an_older_sync_has_something_of_it() {
     team.request_of(older).await;
     let version = async || {
         let live = models.get(other).await.expect(other);
-        (live.metadata.resource_version, live.data["spec"]["external"]["url"].clone())
+        (live.metadata.generation, live.data["spec"]["external"]["url"].clone())
     };
     let before = version().await;
 

@@ -57,25 +57,6 @@ impl Team<'_> {
         .await
     }
 
-    /// Waits until an object's condition is as `is` wants it.
-    async fn condition(
-        &self,
-        kind: Kind,
-        name: &str,
-        type_: &str,
-        is: impl Fn(&Value) -> bool,
-    ) -> Value {
-        eventually(SOON, &format!("{type_} of {name}"), || async {
-            let object = self.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
-            let list = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let found = list.iter().find(|c| c["type"] == type_).cloned().unwrap_or(Value::Null);
-            let fresh =
-                object.data["status"]["observedGeneration"] == json!(object.metadata.generation);
-            if fresh && is(&found) { Ok(found) } else { Err(json!(list)) }
-        })
-        .await
-    }
-
     async fn put_map(&self, name: &str, labels: &[(&str, &str)], data: Value) {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": data});
@@ -372,17 +353,7 @@ async fn a13_without_a_key_pods_run_and_following_begins_when_there_is_one() {
         team.condition(Kind::Agent, "one", "SecretsWatched", |c| c["status"] == "False").await;
     assert_eq!(told["reason"], "NoKey");
 
-    let meta = json!({"name": "convoke-hmac", "namespace": "elsewhere"});
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]}]);
-    let subjects =
-        json!([{"kind": "ServiceAccount", "name": "convoke", "namespace": operator.namespace}]);
-    let role =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"});
-    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": rules},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": subjects},
-    ]}));
+    cluster.let_keep_key("elsewhere", &operator);
     team.condition(Kind::Agent, "one", "SecretsWatched", |c| c["status"] == "True").await;
     assert!(inputs(&team.rolled(&before).await).is_some());
 }

@@ -99,23 +99,6 @@ impl Proxied<'_> {
         .await
     }
 
-    /// A condition of an object, once it is as `is` wants it.
-    async fn condition(
-        &self,
-        kind: Kind,
-        name: &str,
-        type_: &str,
-        is: impl Fn(&Value) -> bool,
-    ) -> Value {
-        eventually(SOON, &format!("{type_} of {name}"), || async {
-            let object = self.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
-            let list = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let found = list.iter().find(|c| c["type"] == type_).cloned().unwrap_or(Value::Null);
-            if !list.is_empty() && is(&found) { Ok(found) } else { Err(json!(list)) }
-        })
-        .await
-    }
-
     /// Writes of operators in this namespace since then.
     fn written(&self, since: AuditMark) -> Vec<AuditRecord> {
         let mut writes = self.cluster.writes_by(AGENT, since);

@@ -15,7 +15,14 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Why a command is printed and not run here, and which.
 const LEFT_OUT: [(&str, &[&str]); 2] = [
-    ("needs a node", &["kubectl -n convoke-system rollout status deployment/convoke"]),
+    (
+        "needs a node",
+        &[
+            "kubectl -n convoke-system logs deployment/convoke",
+            "kubectl -n convoke-system rollout restart deployment/convoke",
+            "kubectl -n convoke-system rollout status deployment/convoke",
+        ],
+    ),
     (
         "names a command, without what it is for",
         &[

@@ -70,6 +70,7 @@ async fn the_tour_of_the_readme_shows_what_one_gets() {
         .create(&PostParams::default(), &namespace)
         .await
         .expect("namespace");
+    cluster.grant_keys("agents", &[&operator]);
     let dir = tempfile::tempdir().expect("folder");
     let repo = Repo::init(&dir.path().join("remote.git"));
     copy(&Path::new(ROOT).join("examples-repo"), repo.work());

@@ -390,6 +390,17 @@ async fn p11_a_settled_system_makes_no_write() {
         writes.retain(|r| !(r.resource == "gitsyncs" && r.subresource == "status"));
         writes
     };
+    // What is asked outside of the cluster is told when there is an answer, or none for the second time.
+    let models = team.api(Kind::ModelAPI);
+    for name in ["a", "b", "c"] {
+        eventually(SOON, &format!("Reachable of {name}"), || async {
+            let status = models.get(name).await.expect(name).data["status"].clone();
+            let conditions = status["conditions"].as_array();
+            let told = conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Reachable"));
+            if told { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
     // The controllers' first statuses and the first event come when the sync is done.
     eventually(SOON, "a look that writes nothing else", || async {
         let mark = team.cluster.audit_mark();

@@ -55,6 +55,9 @@ async fn a8_m4_t_the_examples_become_ready_and_their_statuses_are_true() {
         "spec": {"url": server.url("remote.git"), "path": "./team", "interval": "1h"}});
     let began = Instant::now();
     node.apply(&sync);
+    // The first command that the proxy's condition tells.
+    let (role, account) = ("--clusterrole=convoke-keys", "--serviceaccount=convoke-system:convoke");
+    node.kubectl(&["-n", "newsroom", "create", "rolebinding", "convoke-keys", role, account]);
     // Its key is missing: the model says so, and who needs it waits.
     let is = |s: &Value| shown(s, "Ready") == "False(CreateContainerConfigError)";
     let status = stage.status(Kind::ModelAPI, "openai", "the key is missing", is).await;

@@ -288,6 +288,21 @@ impl Cluster {
         self.grant(namespace, "convoke-keys", operators);
     }
 
+    /// Makes a namespace in which an operator may keep its own key.
+    pub fn let_keep_key(&self, namespace: &str, operator: &Operator) {
+        let meta = json!({"name": "convoke-hmac", "namespace": namespace});
+        let rules =
+            json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]}]);
+        let subjects =
+            json!([{"kind": "ServiceAccount", "name": "convoke", "namespace": operator.namespace}]);
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"});
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": rules},
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": subjects},
+        ]}));
+    }
+
     /// Gives operators a ClusterRole in a namespace.
     fn grant(&self, namespace: &str, role: &str, operators: &[&Operator]) {
         let subjects: Vec<_> = operators

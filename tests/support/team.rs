@@ -196,6 +196,25 @@ impl<'a> Team<'a> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
+    /// Waits until an object's condition is as `is` wants it.
+    pub async fn condition(
+        &self,
+        kind: Kind,
+        name: &str,
+        type_: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(SOON, &format!("{type_} of {name}"), || async {
+            let object = self.api(kind).get(name).await.map_err(|e| json!(e.to_string()))?;
+            let list = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = list.iter().find(|c| c["type"] == type_).cloned().unwrap_or(Value::Null);
+            let fresh =
+                object.data["status"]["observedGeneration"] == json!(object.metadata.generation);
+            if fresh && is(&found) { Ok(found) } else { Err(json!(list)) }
+        })
+        .await
+    }
+
     /// The API of a synced kind.
     pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("convoke.dev", "v1alpha1", kind.as_str());

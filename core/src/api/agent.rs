@@ -70,7 +70,7 @@ pub struct AgentSpec {
     /// How the model is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_parameters: Option<ModelParameters>,
-    /// The key of the model's provider: a key of a Secret, as `OPENAI_API_KEY` of the container. `env` wins.
+    /// The key of the model's provider: a key of a Secret, as `OPENAI_API_KEY` of the container. `env` wins; mode Proxy uses neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_secret_ref: Option<KeyRef>,
     /// How the agent thinks.
@@ -443,7 +443,7 @@ pub struct AgentStatus {
     pub phase: Option<Phase>,
     /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; SecretsWatched only when the pods
     /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, SessionsShared, ToolsAvailable,
-    /// InputsFollowed and KeysWritten only while something is wrong.
+    /// ConfigurationKept, InputsFollowed and KeysWritten only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Where its peers reach it.

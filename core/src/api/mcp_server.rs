@@ -113,7 +113,10 @@ pub enum Transport {
 #[serde(rename_all = "camelCase")]
 pub struct RemoteSource {
     /// URL of the MCP endpoint.
-    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@]+$"))]
+    #[schemars(
+        length(min = 8, max = 2048),
+        regex(pattern = r"^https?://[^\s/?#@]+([/?][^\s#@]*)?$")
+    )]
     pub url: String,
     /// Headers that agents send with each request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -62,6 +62,8 @@ pub mod keys {
     pub const INPUTS: &str = "convoke.dev/inputs";
     /// Annotation on the Deployment of an Agent: when the key was issued with which it asks its model, in Unix seconds.
     pub const KEY_ISSUED: &str = "convoke.dev/key-issued";
+    /// Annotation on the Deployment of an Agent: the ModelAPI whose proxy takes that key.
+    pub const KEY_PROXY: &str = "convoke.dev/key-proxy";
     /// Annotation on pods and their Deployment: a keyed digest of the keys that Convoke made for the pods.
     pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].

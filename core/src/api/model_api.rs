@@ -138,8 +138,11 @@ pub struct Storage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalSpec {
-    /// Base URL (OpenAI-compatible).
-    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@]+$"))]
+    /// Base URL (OpenAI-compatible), without a query: clients append `/v1/…` to it.
+    #[schemars(
+        length(min = 8, max = 2048),
+        regex(pattern = r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")
+    )]
     pub url: String,
     /// Headers that agents send with each request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

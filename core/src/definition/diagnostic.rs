@@ -66,6 +66,8 @@ pub mod code {
     pub const UNPINNED: &str = "CVK0302";
     /// A model that the referenced ModelAPI does not serve (a warning).
     pub const MODEL: &str = "CVK0303";
+    /// A field that only the image of an agent can keep (a warning).
+    pub const LEFT_TO_IMAGE: &str = "CVK0304";
 }
 
 /// Errors first, then path, line, column, code.

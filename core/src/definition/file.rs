@@ -390,18 +390,49 @@ impl Reading<'_> {
     }
 
     fn warnings(&self, id: &ObjectId, spec: &Value, document: &Document) -> Vec<Problem> {
+        let warning = |pointer: &str, code: &str, message: &str, hint: &str| {
+            let place = Some(document.key_place(pointer));
+            let mut problem = error_at(self.path, place, code, message, Some(hint.to_owned()));
+            problem.severity = Severity::Warning;
+            problem.object = Some(id.to_string());
+            problem
+        };
         let package = &spec["package"];
-        if id.kind != Kind::MCPServer || !package.is_object() || package["version"].is_string() {
+        if id.kind == Kind::MCPServer && package.is_object() && !package["version"].is_string() {
+            let hint = "add version: the newest is installed at each start, so a restart may change the tools";
+            let message = "the package has no version";
+            return vec![warning("/spec/package", code::UNPINNED, message, hint)];
+        }
+        if id.kind != Kind::Agent {
             return Vec::new();
         }
-        let hint =
-            "add version: the newest is installed at each start, so a restart may change the tools";
-        let place = Some(document.key_place("/spec/package"));
-        let message = "the package has no version";
-        let mut problem =
-            error_at(self.path, place, code::UNPINNED, message, Some(hint.to_owned()));
-        problem.severity = Severity::Warning;
-        problem.object = Some(id.to_string());
-        vec![problem]
+        let hint = "an image that is built on Convoke's agent image keeps it; another one may call any tool unasked, and read no file";
+        let message = |pointer: &str| {
+            let field = pointer.rsplit('/').next().unwrap_or_default();
+            format!("{field} is left to the agent's own image")
+        };
+        let left = left_to_image(spec);
+        left.iter()
+            .map(|pointer| warning(pointer, code::LEFT_TO_IMAGE, &message(pointer), hint))
+            .collect()
     }
+}
+
+/// The fields of an Agent that only its image can keep, if it has one of its own.
+fn left_to_image(spec: &Value) -> Vec<String> {
+    if !spec["image"].is_string() && !spec["buildRef"].is_object() {
+        return Vec::new();
+    }
+    let mut pointers = Vec::new();
+    for (n, server) in spec["mcpServers"].as_array().into_iter().flatten().enumerate() {
+        for field in ["tools", "requireApproval"] {
+            if server[field].as_array().is_some_and(|tools| !tools.is_empty()) {
+                pointers.push(format!("/spec/mcpServers/{n}/{field}"));
+            }
+        }
+    }
+    if spec["config"]["reload"] == "Hot" {
+        pointers.push("/spec/config/reload".to_owned());
+    }
+    pointers
 }

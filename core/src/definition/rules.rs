@@ -82,6 +82,11 @@ pub const RULES: &[Rule] = &[
         Warning,
         "An agent's `model` that the ModelAPI does not serve, as far as this commit says.",
     ),
+    rule(
+        code::LEFT_TO_IMAGE,
+        Warning,
+        "An agent with an image of its own whose `tools`, `requireApproval` or `reload: Hot` only that image can keep.",
+    ),
 ];
 
 const fn rule(code: &'static str, severity: Severity, meaning: &'static str) -> Rule {

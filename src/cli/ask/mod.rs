@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! mod ─► talk ─► rpc ─► http ─► forward ─► a port of a Ready pod
-//!          │       └─► sse, a2a (pure)
+//!          │       └─► sse, a2a, chat (pure)
 //!          └─► turn (pure)
 //! ```
 
 mod a2a;
+mod chat;
 mod forward;
 mod http;
 mod rpc;

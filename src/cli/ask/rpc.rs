@@ -1,4 +1,4 @@
-//! A2A over JSON-RPC with one pod.
+//! A2A over JSON-RPC with one pod; chat completions with one that speaks no A2A.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,11 +11,14 @@ use serde_json::{Value, json};
 
 use super::super::{CLUSTER, Failure};
 use super::a2a::{self, Interface, Message, RpcError, Update, Version, Way};
+use super::chat;
 use super::http::{Dial, Reply, ask};
 use super::sse;
 
 /// Where cards are: since 0.3, and before.
 const CARD_PATHS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+/// What an answer may be.
+const ACCEPTED: &str = "application/json, text/event-stream";
 /// How long a card is waited for.
 const CARD_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of the longest card.
@@ -29,6 +32,8 @@ const MAX_STREAM_BYTES: usize = 256 << 20;
 pub(super) enum Refused {
     /// The agent says so.
     Rpc(RpcError),
+    /// Nothing takes such requests there.
+    NotServed(Failure),
     /// It cannot be asked, or its answer cannot be read.
     Failed(Failure),
 }
@@ -46,7 +51,7 @@ impl Refused {
             Self::Rpc(error) if error.is_unknown_task() => Failure::new(CLUSTER, error.words())
                 .hint("tasks end with the pod that has them; several pods of an agent share them only with memory of type Redis"),
             Self::Rpc(error) => Failure::new(CLUSTER, error.words()),
-            Self::Failed(failure) => failure,
+            Self::NotServed(failure) | Self::Failed(failure) => failure,
         }
     }
 }
@@ -57,6 +62,12 @@ pub(super) struct Peer<D> {
     path: String,
     /// The way that worked, or is to be tried first.
     way: Cell<Way>,
+    /// Answers come in pieces, as the card says.
+    stream: bool,
+    /// It takes no messages of A2A.
+    by_chat: Cell<bool>,
+    /// Somebody was told of that.
+    is_told: Cell<bool>,
     requests: Cell<u64>,
 }
 
@@ -73,28 +84,74 @@ impl<D: Dial> Peer<D> {
             })?,
             None => Interface::default(),
         };
-        let (way, requests) = (Cell::new(interface.way), Cell::new(0));
-        Ok(Self { dial, path: interface.path, way, requests })
+        let Interface { path, way } = interface;
+        Ok(Self {
+            dial,
+            path,
+            way: Cell::new(way),
+            stream: way.stream,
+            by_chat: Cell::new(false),
+            is_told: Cell::new(false),
+            requests: Cell::new(0),
+        })
     }
 
-    /// Sends a message, in the newest version that the agent takes.
+    /// Sends a message, in the newest version that the agent takes. One that takes none is asked over chat completions.
     pub(super) async fn send(&self, message: &Message) -> Result<Answers, Refused> {
-        loop {
+        while !self.by_chat.get() {
             let way = self.way.get();
             match self.send_by(way, message).await {
                 Err(Refused::Rpc(error)) => match way.after(error.code) {
                     Some(other) => self.way.set(other),
+                    None if error.code == a2a::METHOD_NOT_FOUND => self.by_chat.set(true),
                     None => return Err(Refused::Rpc(error)),
                 },
+                Err(Refused::NotServed(_)) => self.by_chat.set(true),
                 other => return other,
             }
         }
+        self.complete(message).await
+    }
+
+    /// Whether somebody is to be told, once, that the agent is asked over chat completions.
+    pub(super) fn tells_of_chat(&self) -> bool {
+        self.by_chat.get() && !self.is_told.replace(true)
+    }
+
+    /// Asks over chat completions. A conversation is one there whose name the asker chose.
+    async fn complete(&self, message: &Message) -> Result<Answers, Refused> {
+        let Some(question) = chat::question(message) else {
+            let why = "the agent speaks no A2A, so no task of it can go on";
+            return Err(Failure::new(CLUSTER, why).into());
+        };
+        let session = match &message.context_id {
+            Some(id) => id.clone(),
+            None => message_id()?,
+        };
+        let headers = [("accept", ACCEPTED), (chat::SESSION, session.as_str())];
+        let body = Bytes::from(chat::request(question, self.stream).to_string());
+        let mut reply = ask(&self.dial, chat::PATH, &headers, Some(body)).await?;
+        if is_not_served(reply.status) {
+            let why = "the agent speaks neither A2A nor chat completions";
+            return Err(Failure::new(CLUSTER, why).hint("what does its image serve?").into());
+        }
+        if !reply.status.is_success() {
+            let status = reply.status;
+            let body = reply.whole(MAX_CARD_BYTES).await?;
+            let reason = chat::reason(&String::from_utf8_lossy(&body));
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            let why = format!("the agent answered with {status}{reason}");
+            return Err(Failure::new(CLUSTER, why).into());
+        }
+        let mut answers = Answers::new(reply, Some(chat::Reader::new(session)));
+        answers.fill().await?;
+        Ok(answers)
     }
 
     async fn send_by(&self, way: Way, message: &Message) -> Result<Answers, Refused> {
         let params = message.params(way.version, &message_id()?);
         let reply = self.post(way, way.method(), params).await?;
-        let mut answers = Answers::new(reply);
+        let mut answers = Answers::new(reply, None);
         // An error comes first.
         answers.fill().await?;
         Ok(answers)
@@ -137,7 +194,7 @@ impl<D: Dial> Peer<D> {
         let id = self.requests.get() + 1;
         self.requests.set(id);
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let mut headers = vec![("accept", "application/json, text/event-stream")];
+        let mut headers = vec![("accept", ACCEPTED)];
         if way.version == Version::V1 {
             headers.push(("a2a-version", "1.0"));
         }
@@ -149,14 +206,22 @@ impl<D: Dial> Peer<D> {
         let status = reply.status;
         let body = reply.whole(MAX_CARD_BYTES).await?;
         let said = a2a::result(&String::from_utf8_lossy(&body));
-        Err(match said {
-            Err(Some(error)) => Refused::Rpc(error),
-            _ => Refused::Failed(
-                Failure::new(CLUSTER, format!("the agent answered with {status}"))
-                    .hint("does its image speak A2A?"),
-            ),
+        if let Err(Some(error)) = said {
+            return Err(Refused::Rpc(error));
+        }
+        let failure = Failure::new(CLUSTER, format!("the agent answered with {status}"))
+            .hint("does its image speak A2A?");
+        Err(if is_not_served(status) {
+            Refused::NotServed(failure)
+        } else {
+            Refused::Failed(failure)
         })
     }
+}
+
+/// Whether nothing takes such requests at that path.
+fn is_not_served(status: StatusCode) -> bool {
+    [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status)
 }
 
 /// The card of an agent; `None` if it has none.
@@ -194,6 +259,8 @@ fn too_much(most: usize) -> Failure {
 /// What an agent answers to a message, as it arrives.
 pub(super) struct Answers {
     reply: Reply,
+    /// Reads chat completions, if it is not A2A.
+    chat: Option<chat::Reader>,
     /// Reads events, if the answer is a stream of them.
     events: Option<sse::Parser>,
     ready: VecDeque<Update>,
@@ -202,10 +269,10 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    fn new(reply: Reply) -> Self {
+    fn new(reply: Reply, chat: Option<chat::Reader>) -> Self {
         let is_stream = reply.content_type == "text/event-stream";
         let events = is_stream.then(sse::Parser::default);
-        Self { reply, events, ready: VecDeque::new(), read: 0, is_done: false }
+        Self { reply, chat, events, ready: VecDeque::new(), read: 0, is_done: false }
     }
 
     /// What comes next; `None` at the end.
@@ -220,12 +287,12 @@ impl Answers {
             let Some(events) = &mut self.events else {
                 self.is_done = true;
                 let body = self.reply.whole(MAX_BODY_BYTES).await?;
-                let result = result_of(&String::from_utf8_lossy(&body))?;
-                self.ready.extend(a2a::update(&result));
+                self.take(&String::from_utf8_lossy(&body))?;
                 return Ok(());
             };
             let Some(bytes) = self.reply.chunk().await? else {
                 self.is_done = true;
+                self.ready.extend(self.chat.as_ref().and_then(chat::Reader::end));
                 return Ok(());
             };
             self.read += bytes.len();
@@ -235,9 +302,21 @@ impl Answers {
             let events = events.push(&bytes).map_err(|_| too_much(sse::MAX_EVENT_BYTES))?;
             // An event without data only keeps the connection alive.
             for text in events.iter().filter(|text| !text.trim().is_empty()) {
-                self.ready.extend(a2a::update(&result_of(text)?));
+                self.take(text)?;
             }
         }
+        Ok(())
+    }
+
+    /// Takes a whole answer, or the data of an event.
+    fn take(&mut self, text: &str) -> Result<(), Refused> {
+        let update = match &mut self.chat {
+            None => a2a::update(&result_of(text)?),
+            Some(chat) => chat.read(text).map_err(|_| {
+                Failure::new(CLUSTER, "the agent sent something that is no chat completion")
+            })?,
+        };
+        self.ready.extend(update);
         Ok(())
     }
 }

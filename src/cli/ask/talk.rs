@@ -17,6 +17,10 @@ const POLL: Duration = Duration::from_secs(1);
 /// How long a task is given to be cancelled.
 const CANCEL_DEADLINE: Duration = Duration::from_secs(5);
 
+/// What is said when an agent is asked in another way than usual.
+const BY_CHAT: &str =
+    "note: the agent speaks no A2A; it is asked over chat completions, without approvals";
+
 /// The task that runs and would be cancelled.
 pub(super) type Running = RefCell<Option<String>>;
 
@@ -79,6 +83,9 @@ impl<D: Dial> Talk<'_, D> {
             let Ids { context, task } = turn.ids.clone();
             let message = Message { content, context_id: context, task_id: task };
             let mut answers = self.peer.send(&message).await.map_err(Refused::failure)?;
+            if self.peer.tells_of_chat() {
+                self.screen.note(BY_CHAT)?;
+            }
             while !turn.is_over() {
                 match answers.next().await {
                     Ok(Some(update)) => self.take(turn, update)?,

@@ -7,9 +7,9 @@
 
 pub mod secrets;
 mod settled;
+mod writer;
 mod wrote;
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -20,25 +20,21 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::{Client, Resource};
+use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::client::{CallError, failed};
 use super::live::{SpecHash, hash_json};
 use super::meta;
 use super::projection::covers;
 use super::reflector::{View, identity};
-use super::ssa::{self, Deleted, Mode};
 use super::store::{Entry, Key, Store};
-use crate::api::{Kind, keys};
+use crate::api::{Kind, ObjectId, keys};
 use crate::packed::{Family, Packed, Texts};
 use convoke_core::cluster::view::Metadata;
 
-use secrets::Secrets;
-use settled::Settled;
-
+pub use writer::{Brought, ChildWriter};
 pub use wrote::Wrote;
 
 /// A kind of children.
@@ -82,7 +78,7 @@ enum Content {
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// Texts at the places [`OWNER_KIND`] to [`KEY_DIGEST`]. A missing one is empty.
+    /// Texts at the places [`OWNER_KIND`] to [`KEY_PROXY`]. A missing one is empty.
     about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
@@ -95,7 +91,7 @@ pub struct Child<K> {
 }
 
 /// Places in [`Child::about`]: the controlling owner's kind, name and UID, the label [`keys::OWNER_KIND`], the
-/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`] and [`keys::KEY_DIGEST`].
+/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`], [`keys::KEY_DIGEST`] and [`keys::KEY_PROXY`].
 const OWNER_KIND: usize = 0;
 const OWNER_NAME: usize = 1;
 const OWNER_UID: usize = 2;
@@ -103,8 +99,9 @@ const LABEL: usize = 3;
 const HASH: usize = 4;
 const ISSUED: usize = 5;
 const KEY_DIGEST: usize = 6;
+const KEY_PROXY: usize = 7;
 
-/// Bytes of the longest text that may be one of our hashes or digests, or a time.
+/// Bytes of the longest text that may be one of our hashes or digests, a time, or a name.
 const MAX_HASH_BYTES: usize = 64;
 /// The latest time at which a key may be issued, in Unix seconds. Later ones have more digits than a key may have.
 const LAST_ISSUED: i64 = 999_999_999_999;
@@ -126,9 +123,11 @@ impl<K: ChildKind> Child<K> {
         self.about(OWNER_UID)
     }
 
-    /// The index terms of a child: the UID of its owner.
+    /// The index terms of a child: the UID of its owner, and the ModelAPI whose proxy takes the key of its pods.
     fn terms(&self) -> Vec<String> {
-        self.owner_uid().map(str::to_owned).into_iter().collect()
+        let owner = self.owner_uid().map(str::to_owned);
+        let proxy = self.key_proxy().map(|name| ObjectId::new(Kind::ModelAPI, name).to_string());
+        owner.into_iter().chain(proxy).collect()
     }
 
     /// Name of the controlling owner.
@@ -153,6 +152,12 @@ impl<K: ChildKind> Child<K> {
     #[must_use]
     pub fn key_digest(&self) -> Option<&str> {
         self.about(KEY_DIGEST)
+    }
+
+    /// The ModelAPI whose proxy takes the key of the pods: the annotation [`keys::KEY_PROXY`].
+    #[must_use]
+    pub fn key_proxy(&self) -> Option<&str> {
+        self.about(KEY_PROXY)
     }
 
     /// Whether an earlier owner of the same kind and name has left this child. A name belongs to one object at a time, so the
@@ -206,8 +211,8 @@ impl<K: ChildKind> Child<K> {
             map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
-        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST];
-        let [hash, issued, key_digest] = names.map(|name| {
+        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST, keys::KEY_PROXY];
+        let [hash, issued, key_digest, key_proxy] = names.map(|name| {
             let mut short = text(&meta.annotations, name);
             if short.len() > MAX_HASH_BYTES {
                 short.clear();
@@ -215,7 +220,7 @@ impl<K: ChildKind> Child<K> {
             short
         });
         Self {
-            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest]),
+            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest, &key_proxy]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             is_as_wanted: AtomicBool::new(false),
@@ -350,145 +355,6 @@ impl Default for ChildStores {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The result of [`ChildWriter::bring`].
-#[derive(Debug)]
-pub enum Brought<K> {
-    /// The child exists as wanted. The second value says what had to be written for that.
-    Ours(Arc<Entry<Child<K>>>, Wrote),
-    /// Another object has the name. The text says whose it is.
-    Conflict(String),
-    /// The child of an earlier owner of the same name still exists. The text says which one.
-    Leftover(String),
-}
-
-/// Writes the children of one controller's objects.
-pub struct ChildWriter {
-    client: Client,
-    settled: Mutex<Settled>,
-    secrets: Secrets,
-}
-
-impl ChildWriter {
-    /// A writer with this client.
-    #[must_use]
-    pub fn new(client: Client) -> Arc<Self> {
-        Arc::new(Self { client, settled: Mutex::default(), secrets: Secrets::default() })
-    }
-
-    fn settled(&self) -> parking_lot::MutexGuard<'_, Settled> {
-        self.settled.lock()
-    }
-
-    /// Creates or changes a child so that it is as wanted. Sends nothing if it already is. `desired` has a namespace, a name, our
-    /// labels, the owner reference and the annotation [`keys::CHILD_HASH`].
-    ///
-    /// # Errors
-    /// The call's error.
-    pub async fn bring<K: ChildKind>(
-        &self,
-        store: &Store<Child<K>>,
-        owner_uid: &str,
-        desired: &K,
-    ) -> Result<Brought<K>, CallError> {
-        let key = Key::of(desired.meta());
-        let hash =
-            desired.meta().annotations.as_ref().and_then(|a| a.get(keys::CHILD_HASH)).cloned();
-        let hash = hash.unwrap_or_default();
-        let live = store.get(&key);
-        let mode = match &live {
-            None => Mode::Create,
-            Some(live) if live.value.owner_uid() != Some(owner_uid) => {
-                let mut owners = desired.meta().owner_references.iter().flatten();
-                let owner = owners.find(|owner| owner.controller == Some(true));
-                return Ok(match owner.filter(|owner| live.value.is_left_by_namesake(owner)) {
-                    Some(owner) => Brought::Leftover(leftover_message(store.kind, &key, owner)),
-                    None => Brought::Conflict(conflict_message(
-                        store.kind,
-                        &key,
-                        live.value.owner_name(),
-                    )),
-                });
-            }
-            Some(live) => {
-                let known = || {
-                    self.settled().known.get(&(store.kind, key.clone()))
-                        == Some(&(live.version, hash.clone()))
-                };
-                let lacks_content = matches!(live.value.content, Content::None);
-                if live.value.is_like(desired, &hash) || (known() && !lacks_content) {
-                    return Ok(Brought::Ours(live.clone(), Wrote::Nothing));
-                }
-                Mode::Update { uid: live.uid.clone(), version: None }
-            }
-        };
-        let api = ssa::api_of::<K>(&self.client, &key.namespace);
-        let mut object = serde_json::to_value(desired).unwrap_or_default();
-        object["apiVersion"] = K::api_version(&()).into();
-        object["kind"] = K::kind(&()).into();
-        let reply = match ssa::apply(&api, ssa::CONTROLLER_MANAGER, object, &mode).await {
-            Ok(reply) => reply,
-            Err(error) if error.is_conflict() && mode == Mode::Create => {
-                return Ok(Brought::Conflict(conflict_message(store.kind, &key, None)));
-            }
-            Err(error) => return Err(error),
-        };
-        let reply = serde_json::to_value(&reply).and_then(serde_json::from_value::<K>);
-        let reply = reply.map_err(|error| failed(kube::Error::SerdeError(error)))?;
-        let (_, entry) = super::reflector::entry::<Child<K>>(reply);
-        let wrote = Wrote::of(live.as_deref(), &entry);
-        if let Some(live) = live.filter(|live| live.version == entry.version) {
-            let is_current = |key: &Key, version: u64| {
-                store.get(key).is_some_and(|entry| entry.version == version)
-            };
-            self.settled().insert(store.kind, key.clone(), (entry.version, hash), is_current);
-            if matches!(live.value.content, Content::None) {
-                // The store keeps this child without content, so the caller gets the content of the reply.
-                return Ok(Brought::Ours(Arc::new(entry), wrote));
-            }
-        } else {
-            self.settled().known.remove(&(store.kind, key.clone()));
-        }
-        Ok(Brought::Ours(store.wrote(key, entry), wrote))
-    }
-
-    /// Deletes a child if it exists and belongs to this owner. Returns whether it was deleted.
-    ///
-    /// # Errors
-    /// The call's error.
-    pub async fn remove<K: ChildKind>(
-        &self,
-        store: &Store<Child<K>>,
-        owner_uid: &str,
-        key: &Key,
-    ) -> Result<bool, CallError> {
-        let Some(live) = store.get(key) else { return Ok(false) };
-        if live.value.owner_uid() != Some(owner_uid) || live.value.deleting {
-            return Ok(false);
-        }
-        let api = ssa::api_of::<K>(&self.client, &key.namespace);
-        match ssa::delete(&api, &key.name, &live.uid, live.version).await? {
-            Deleted::Gone => store.deleted(key, &live.uid),
-            // The watch brings the newest version, which starts the next try.
-            Deleted::Terminating(_) | Deleted::Changed => {}
-        }
-        Ok(true)
-    }
-}
-
-/// The message about another object that has the name of a child.
-fn conflict_message(kind: &str, key: &Key, owner: Option<&str>) -> String {
-    match owner {
-        Some(owner) => format!("{kind} {} exists and belongs to {owner}", key.name),
-        None => format!("{kind} {} exists and is not ours", key.name),
-    }
-}
-
-/// The message about a child of an earlier owner.
-fn leftover_message(kind: &str, key: &Key, owner: &OwnerReference) -> String {
-    let OwnerReference { kind: of, name, .. } = owner;
-    format!("{kind} {} is left from an earlier {of} {name}: waiting until it is deleted", key.name)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{ChildWriter, conflict_message, leftover_message};
+use super::writer::{ChildWriter, conflict_message, leftover_message};
 use crate::api::keys;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::hidden::Hidden;

@@ -11,6 +11,7 @@ use crate::api::{Agent, Kind};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::names::agent_child;
 use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, mount, port, resources,
     service, sticky,
@@ -24,7 +25,7 @@ const STARTUP_SECONDS: i32 = 120;
 /// Name of the Deployment and the Service.
 #[must_use]
 pub fn child_name(agent: &str) -> String {
-    meta::child_name("agent", agent, 0)
+    agent_child(agent)
 }
 
 /// The address at which peers reach an agent.

@@ -54,12 +54,16 @@ pub(super) fn environment(
     env.extend(servers(&resolved.mcp_servers));
     env.extend(peers(agent, &resolved.wired, defaults));
     env.extend(spec.telemetry.iter().flat_map(|telemetry| traces(agent, telemetry)));
-    // The model is settled already, unless only the pod knows it.
-    let without_model = |mut vars: Vec<common::EnvVar>| {
-        vars.retain(|var| var.name != "MODEL_NAME" || resolved.model.is_none());
+    // The model is settled already, unless only the pod knows it. So is the key, if Convoke makes one: the proxy takes no other.
+    let without_settled = |mut vars: Vec<common::EnvVar>| {
+        vars.retain(|var| match var.name.as_str() {
+            "MODEL_NAME" => resolved.model.is_none(),
+            KEY_VARIABLE => !resolved.model_key.is_read(),
+            _ => true,
+        });
         vars
     };
-    merge_env(env, &[&without_model(config.env), &without_model(spec.env.clone())])
+    merge_env(env, &[&without_settled(config.env), &without_settled(spec.env.clone())])
 }
 
 /// What the agent is for.

@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use super::desired::child_name;
 use crate::api::model_api::ModelMode;
 use crate::api::{Agent, Kind};
-use crate::cluster::children::Child;
 use crate::cluster::store::Key;
 use crate::controllers::children::Keys;
 use crate::controllers::context::Context;
-use crate::controllers::model_api::keys::{ProxyKeys, mark};
+use crate::controllers::key_marks::KeyMarks;
+use crate::controllers::model_api::keys::ProxyKeys;
 use crate::controllers::names::agent_secret;
 
 /// How long a key that no Deployment tells of yet counts as just issued, in seconds. A proxy takes a key that is not on its list for
@@ -27,12 +27,7 @@ pub enum ModelKey {
     #[default]
     None,
     /// The ModelAPI is away: the pods keep the key that they were given.
-    Kept {
-        /// When it was issued.
-        issued: i64,
-        /// The digest with which the pods are marked.
-        digest: String,
-    },
+    Kept(KeyMarks),
     /// The ModelAPI is a proxy.
     Made {
         /// The proxy's keys.
@@ -56,7 +51,7 @@ impl ModelKey {
         let uid = agent.metadata.uid.as_deref().unwrap_or_default();
         let live = children.deployments.get(&deployment);
         let live = live.filter(|entry| entry.value.owner_uid() == Some(uid));
-        let given = live.as_ref().and_then(|entry| Given::of(&entry.value));
+        let given = live.as_ref().and_then(|entry| KeyMarks::of(&entry.value));
         match api {
             Some(api) if api.spec.mode == ModelMode::Proxy => {
                 let operator = inputs.operator_key(Kind::Agent, &key);
@@ -70,20 +65,22 @@ impl ModelKey {
 
     /// The key for a proxy. One that the proxy does not take, because another one has signed it, is issued anew: as it is new,
     /// the proxy takes it before it is on the list.
-    fn made(agent: &Agent, proxy: Result<ProxyKeys, String>, given: Option<&Given>) -> Self {
+    fn made(agent: &Agent, proxy: Result<ProxyKeys, String>, given: Option<&KeyMarks>) -> Self {
         match proxy {
             Ok(proxy) => {
-                let is_same =
-                    |given: &&Given| proxy.agent_secret(agent, given.issued).digest == given.digest;
-                let issued = given.filter(is_same).map_or(0, |given| given.issued);
-                Self::Made { proxy: Arc::new(proxy), issued }
+                let is_same = |digest: &str, issued: &i64| {
+                    proxy.agent_secret(agent, *issued).digest == digest
+                };
+                let issued = given
+                    .and_then(|given| given.issued.filter(|issued| is_same(&given.digest, issued)));
+                Self::Made { proxy: Arc::new(proxy), issued: issued.unwrap_or(0) }
             }
             Err(why) => Self::Unknown(why),
         }
     }
 
-    fn kept(given: Option<Given>) -> Self {
-        given.map_or(Self::None, |Given { issued, digest }| Self::Kept { issued, digest })
+    fn kept(given: Option<KeyMarks>) -> Self {
+        given.filter(|given| given.issued.is_some()).map_or(Self::None, Self::Kept)
     }
 
     /// Whether the pods read a key.
@@ -98,7 +95,7 @@ impl ModelKey {
         let secret = || agent_secret(agent.metadata.name.as_deref().unwrap_or_default());
         match self {
             Self::None => Keys::None,
-            Self::Kept { .. } => Keys::Keep(Some(secret())),
+            Self::Kept(_) => Keys::Keep(Some(secret())),
             Self::Made { proxy, issued } => {
                 Keys::Bring(Box::new(proxy.agent_secret(agent, *issued)))
             }
@@ -110,25 +107,14 @@ impl ModelKey {
     #[must_use]
     pub fn mark(&self, deployment: Deployment, keys: &Keys) -> Deployment {
         match (self, keys) {
-            (Self::Kept { issued, digest }, _) => mark(deployment, digest, Some(*issued)),
-            (Self::Made { issued, .. }, Keys::Bring(secret)) => {
-                mark(deployment, &secret.digest, Some(*issued))
+            (Self::Kept(given), _) => given.put(deployment),
+            (Self::Made { proxy, issued }, Keys::Bring(secret)) => {
+                let digest = secret.digest.clone();
+                let proxy = Some(proxy.model_api().to_owned());
+                KeyMarks { digest, issued: Some(*issued), proxy }.put(deployment)
             }
             _ => deployment,
         }
-    }
-}
-
-/// The key that the pods of a Deployment were given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Given {
-    issued: i64,
-    digest: String,
-}
-
-impl Given {
-    fn of(live: &Child<Deployment>) -> Option<Self> {
-        Some(Self { issued: live.issued()?, digest: live.key_digest()?.to_owned() })
     }
 }
 

@@ -4,9 +4,10 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::config::reload;
 use super::desired::{endpoint, separate_memories};
 use super::resolve::{Dependencies, Resolved};
-use crate::api::agent::AgentStatus;
+use crate::api::agent::{AgentStatus, Reload};
 use crate::api::common::{LinkedResources, Phase};
 use crate::api::{Agent, Kind};
 use crate::cluster::{conditions, meta};
@@ -75,6 +76,7 @@ pub fn status(
         Some(told) => told.tell_card(&mut status, now),
         None => {}
     }
+    tell_image(&mut status, agent, resolved, defaults, now);
     status
 }
 
@@ -149,6 +151,52 @@ fn tell_tools(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved, now
         "ToolsAvailable",
         "False",
         "MissingTools",
+        &text,
+    );
+}
+
+/// The fields that only the image can act upon.
+fn left_to_image(agent: &Agent) -> Vec<&'static str> {
+    let servers = &agent.spec.mcp_servers;
+    let fields = [
+        ("tools", servers.iter().any(|server| !server.tools.is_empty())),
+        ("requireApproval", servers.iter().any(|server| !server.require_approval.is_empty())),
+        ("reload: Hot", reload(agent) == Reload::Hot),
+    ];
+    fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
+}
+
+/// Sets the condition `ConfigurationKept`, which is there only while the spec has what the image must keep and its pod does not
+/// say that it has loaded a configuration.
+fn tell_image(
+    status: &mut AgentStatus,
+    agent: &Agent,
+    resolved: &Resolved,
+    defaults: &Defaults,
+    now: Timestamp,
+) {
+    let is_silent = if let Some(card) = &status.card {
+        card.config_hash.is_none()
+    } else {
+        let mut read = status.conditions.iter().filter(|c| c.type_ == CARD_READ);
+        read.any(|read| read.reason == "NoCard")
+    };
+    let image = resolved.image.as_ref().filter(|image| **image != defaults.agent_image);
+    let left = left_to_image(agent);
+    let list = &mut status.conditions;
+    let Some(image) = image.filter(|_| is_silent && !left.is_empty()) else {
+        return conditions::remove(list, "ConfigurationKept");
+    };
+    let text = format!(
+        "{}: only the image can do this, and nothing shows that {image} does: its card has no configHash",
+        left.join(", ")
+    );
+    let generation = agent.metadata.generation.unwrap_or(0);
+    conditions::Observed { generation, now }.set(
+        list,
+        "ConfigurationKept",
+        "Unknown",
+        "NotTold",
         &text,
     );
 }

@@ -24,9 +24,7 @@ pub enum Failure {
     #[error("it answers HTTP {0}")]
     Refused(u16),
     /// It wants credentials, which the operator does not have.
-    #[error(
-        "it answers HTTP {0} to a request without credentials; the operator reads no Secrets, so it sends none"
-    )]
+    #[error("it answers HTTP {0} to a request without credentials; the operator sends none")]
     Unauthorized(u16),
     /// The answer has more bytes than this.
     #[error("the answer has more than {0} bytes")]

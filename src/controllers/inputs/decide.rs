@@ -13,6 +13,8 @@ pub enum InputState {
     MissingOrUnlabelled,
     /// It exists, but lacks the label.
     Unlabelled,
+    /// It may be read only when it is seen to have the label, and the operator may not see it.
+    Unseen,
     /// It is missing, and no pod starts without it.
     Missing,
     /// It is missing, and pods start without it.
@@ -30,6 +32,8 @@ pub struct Decision {
     pub components: Components,
     /// Objects that lack the label.
     pub unlabelled: Vec<Reference>,
+    /// Objects that may be read only when they are seen to have the label, and that the operator may not see.
+    pub unseen: Vec<Reference>,
     /// Objects that are missing, and no pod starts without them.
     pub missing: Vec<Reference>,
     /// Objects that are missing or lack the label, and it is not known which of the two.
@@ -42,9 +46,16 @@ impl Decision {
     /// Whether pods read an object that they may not read, or that they cannot start without.
     #[must_use]
     pub fn refuses(&self) -> bool {
-        let Self { components: _, unlabelled, missing, missing_or_unlabelled, over_budget: _ } =
-            self;
-        !(unlabelled.is_empty() && missing.is_empty() && missing_or_unlabelled.is_empty())
+        let Self {
+            components: _,
+            unlabelled,
+            unseen,
+            missing,
+            missing_or_unlabelled,
+            over_budget: _,
+        } = self;
+        let refused = [unlabelled, unseen, missing, missing_or_unlabelled];
+        refused.into_iter().any(|objects| !objects.is_empty())
     }
 
     /// Whether the decision may change without an event of a watch. Only labelled objects are watched.
@@ -74,6 +85,7 @@ pub fn decide(
                 decision.missing_or_unlabelled.push(reference.clone());
             }
             InputState::Unlabelled => decision.unlabelled.push(reference.clone()),
+            InputState::Unseen => decision.unseen.push(reference.clone()),
             InputState::Missing => decision.missing.push(reference.clone()),
             InputState::OverBudget => decision.over_budget.push(reference.clone()),
             InputState::Unknown | InputState::OptionalMissing | InputState::Digest(_) => {}
@@ -84,6 +96,7 @@ pub fn decide(
             InputState::Unknown
             | InputState::MissingOrUnlabelled
             | InputState::Unlabelled
+            | InputState::Unseen
             | InputState::Missing
             | InputState::OverBudget => live.0.get(reference).cloned(),
         };

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::decide::Decision;
 use super::references::{Reference, References, Source};
 use crate::api::keys;
+use crate::cluster::client::CallError;
 use crate::cluster::conditions;
 use convoke_core::cluster::account::OperatorAccount;
 
@@ -123,7 +124,16 @@ impl Followed {
         Self { keys: ConditionChange::Set("False", "NoKey", text), ..self }
     }
 
-    /// Whether the pods lack keys. No event tells when that ends.
+    /// The Secret with the keys of the pods could not be read. The pods run as they should.
+    #[must_use]
+    pub fn with_unconfirmed_keys(self, error: &CallError) -> Self {
+        let text = format!(
+            "the Secret with the keys of these pods cannot be read: {error}; it is tried again"
+        );
+        Self { keys: ConditionChange::Set("Unknown", "NotConfirmed", text), ..self }
+    }
+
+    /// Whether the pods lack keys, or may lack them. No event tells when that ends.
     #[must_use]
     pub const fn lacks_keys(&self) -> bool {
         matches!(self.keys, ConditionChange::Set(..))
@@ -158,7 +168,7 @@ impl Followed {
         } else {
             ConditionChange::Remove
         };
-        let inputs = inputs_followed(references, decision, watches, namespace);
+        let inputs = inputs_followed(references, decision, watches, namespace, operator);
         Self { secrets_watched, inputs, keys: ConditionChange::Keep, held: false }
     }
 
@@ -209,12 +219,13 @@ fn inputs_followed(
     decision: &Decision,
     watches: WatchStates<'_>,
     namespace: &str,
+    operator: &OperatorAccount,
 ) -> ConditionChange {
     let reads_maps = references.any(Source::ConfigMap);
     let reads_secrets = references.any(Source::Secret);
     match watches.config_maps {
         _ if decision.refuses() => {
-            let (reason, text) = refused(decision, namespace);
+            let (reason, text) = refused(decision, namespace, operator);
             ConditionChange::Set("False", reason, text)
         }
         WatchState::NoKey(why) if reads_maps => ConditionChange::Set("False", "NoKey", no_key(why)),
@@ -269,9 +280,19 @@ fn arguments<'a>(all: impl Iterator<Item = &'a Reference>) -> String {
 }
 
 /// Reason and message about objects that pods may not read or that are missing: which ones, what follows, and what to do.
-fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
-    let Decision { components: _, unlabelled, missing, missing_or_unlabelled, over_budget: _ } =
-        decision;
+fn refused(
+    decision: &Decision,
+    namespace: &str,
+    operator: &OperatorAccount,
+) -> (&'static str, String) {
+    let Decision {
+        components: _,
+        unlabelled,
+        unseen,
+        missing,
+        missing_or_unlabelled,
+        over_budget: _,
+    } = decision;
     let label = format!("{}={}", keys::AGENTS, keys::ALLOW);
     let mut parts = Vec::new();
     if !missing.is_empty() {
@@ -288,16 +309,32 @@ fn refused(decision: &Decision, namespace: &str) -> (&'static str, String) {
     if !unlabelled.is_empty() {
         parts.push(format!("{}: not labelled {label}", named(unlabelled)));
     }
+    if !unseen.is_empty() {
+        parts.push(format!(
+            "{}: may not be seen, and under a name that Convoke uses only what is seen to be labelled {label} is read",
+            named(unseen)
+        ));
+    }
     parts.push(STAYS.to_owned());
     let command = |objects| format!("kubectl -n {namespace} label {objects} {label} --overwrite");
-    if unlabelled.is_empty() && missing_or_unlabelled.is_empty() {
+    let are_labelled = unlabelled.is_empty() && missing_or_unlabelled.is_empty();
+    if !are_labelled {
+        let objects = arguments(unlabelled.iter().chain(missing_or_unlabelled));
+        parts.push(format!("to label: {}", command(objects)));
+    } else if !missing.is_empty() {
         let objects = arguments(missing.iter());
         parts.push(format!("create what is missing, then: {}", command(objects)));
-        return ("Missing", parts.join("; "));
     }
-    let objects = arguments(unlabelled.iter().chain(missing_or_unlabelled));
-    parts.push(format!("to label: {}", command(objects)));
-    ("NotAllowed", parts.join("; "))
+    if !unseen.is_empty() {
+        let command = grant_command("convoke-secrets", namespace, operator);
+        parts.push(format!("to let the operator see it: {command}"));
+    }
+    let reason = match (are_labelled, unseen.is_empty()) {
+        (false, _) => "NotAllowed",
+        (true, false) => "Forbidden",
+        (true, true) => "Missing",
+    };
+    (reason, parts.join("; "))
 }
 
 #[cfg(test)]

@@ -67,6 +67,7 @@ impl Inputs {
         match tokio::time::timeout_at(questions.until, asked).await {
             Ok(Ok(Some(metadata))) if is_allowed(&metadata) => InputState::Unknown,
             Ok(Ok(Some(_))) => InputState::Unlabelled,
+            Ok(Err(error)) if error.is_forbidden() => InputState::Unseen,
             Ok(Ok(None) | Err(_)) | Err(_) => InputState::MissingOrUnlabelled,
         }
     }

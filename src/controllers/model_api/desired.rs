@@ -11,14 +11,14 @@ use k8s_openapi::api::core::v1::{
 use serde_json::json;
 
 use super::Resolved;
-use super::keys::mark;
-use super::list::{self, AgentList};
+use super::list;
 use crate::api::common::HeaderFrom;
 use crate::api::model_api::{ConfigYaml, HostedSpec, ModelMode, ProxySpec, RESERVED_ENV};
 use crate::api::{Kind, ModelAPI};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Keys, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::key_marks::KeyMarks;
 use crate::controllers::names::{AGENTS_VOLUME, KEYS_VOLUME, agents_map, proxy_secret};
 use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, literal,
@@ -102,10 +102,8 @@ pub fn children(api: &ModelAPI, resolved: &Resolved, defaults: &Defaults) -> Chi
             let config = config_map(api, &name, proxy);
             let run = deployment(proxy_parts(api, proxy, config.as_ref(), defaults));
             let (keys, run) = with_keys(api, resolved, run);
-            let agents = match &resolved.agents {
-                AgentList::Text(text, _) => Wanted::Bring(list::config_map(api, text)),
-                AgentList::Keep | AgentList::TooLong(_) => Wanted::Keep,
-            };
+            let list = resolved.agents.text().map(|(text, _)| list::config_map(api, text));
+            let agents = list.map_or(Wanted::Keep, Wanted::Bring);
             Children {
                 keys,
                 config_map: config.map_or(Wanted::Remove, Wanted::Bring),
@@ -128,7 +126,8 @@ fn with_keys(api: &ModelAPI, resolved: &Resolved, run: Deployment) -> (Keys, Dep
     match &resolved.keys {
         Some(Ok(keys)) => {
             let secret = keys.secret(api);
-            let run = mark(run, &secret.digest, None);
+            let marks = KeyMarks { digest: secret.digest.clone(), issued: None, proxy: None };
+            let run = marks.put(run);
             (Keys::Bring(Box::new(secret)), run)
         }
         Some(Err(why)) => {

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use convoke_core::text::hex;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use crate::api::{Agent, Kind, ModelAPI, keys};
+use crate::api::{Agent, Kind, ModelAPI};
 use crate::cluster::children::secrets::OwnSecret;
 use crate::cluster::hidden::Hidden;
 use crate::cluster::meta;
@@ -30,6 +29,7 @@ const SIGNING_KEY: &str = "signing-key";
 #[derive(Debug, Clone)]
 pub struct ProxyKeys {
     operator: Arc<MacKey>,
+    model_api: String,
     master: Hidden<String>,
     signing: Hidden<String>,
 }
@@ -52,7 +52,13 @@ impl ProxyKeys {
         let master = derive("model-proxy/master-key");
         // LiteLLM expects that its keys begin so.
         let master = Hidden::new(format!("sk-{}", master.get()));
-        Self { operator, master, signing }
+        Self { operator, model_api: name.to_owned(), master, signing }
+    }
+
+    /// The name of the ModelAPI.
+    #[must_use]
+    pub fn model_api(&self) -> &str {
+        &self.model_api
     }
 
     /// The Secret that the proxy's pods mount.
@@ -96,23 +102,6 @@ fn agent_key(signing: &str, [namespace, name, uid]: [&str; 3], issued: i64) -> H
     let key = hmac::Key::new(hmac::HMAC_SHA256, signing.as_bytes());
     let mac = hmac::sign(&key, format!("{namespace}/{name}/{uid}/{issued}").as_bytes());
     Hidden::new(format!("sk-cvk-{name}.{uid}.{issued}.{}", hex(mac.as_ref())))
-}
-
-/// Marks a Deployment and its pods with the digest of the keys that the pods read, so that other keys replace the pods, and with the
-/// time at which an agent's key was issued.
-#[must_use]
-pub fn mark(mut deployment: Deployment, digest: &str, issued: Option<i64>) -> Deployment {
-    let annotations = deployment.metadata.annotations.get_or_insert_default();
-    annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
-    if let Some(issued) = issued {
-        annotations.insert(keys::KEY_ISSUED.to_owned(), issued.to_string());
-    }
-    if let Some(spec) = &mut deployment.spec {
-        let pods = spec.template.metadata.get_or_insert_default();
-        let annotations = pods.annotations.get_or_insert_default();
-        annotations.insert(keys::KEY_DIGEST.to_owned(), digest.to_owned());
-    }
-    meta::with_hash(deployment)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::cluster::live::{Managed, SpecHash, Stores, hash_json};
 use crate::cluster::store::{Entry, Key, Store};
 use crate::cluster::{conditions, meta};
 use crate::controllers::debounce::DEBOUNCE_TIME;
-use crate::controllers::names::agents_map;
+use crate::controllers::names::{agent_child, agents_map};
 use crate::runtime::queue::Queue;
 
 /// The file.
@@ -30,6 +30,9 @@ pub const FILE: &str = "agents.json";
 const MAX_BYTES: usize = 1 << 20;
 /// So much longer is the pause between two writes for each agent on the list. A long list costs more to write.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(1);
+
+/// An agent as its store keeps it.
+type AgentEntry = Arc<Entry<Managed<Agent>>>;
 
 /// An agent on the list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -50,20 +53,49 @@ pub enum AgentList {
     Keep,
     /// It is to say this, of so many agents.
     Text(String, usize),
-    /// So many agents do not fit. It stays as it is: a list without some of them would end their keys.
-    TooLong(usize),
+    /// Not all agents fit.
+    TooLong {
+        /// The list of those whose keys were issued first: keys that are good stay good, and those of agents that are gone end.
+        text: String,
+        /// How many these are.
+        listed: usize,
+        /// How many agents there are.
+        all: usize,
+    },
 }
 
 impl AgentList {
     /// The list of these agents.
     #[must_use]
     pub fn of(namespace: &str, mut agents: Vec<Listed>) -> Self {
+        let all = agents.len();
         agents.sort();
-        let text = json!({"namespace": namespace, "agents": agents}).to_string();
-        if text.len() > MAX_BYTES {
-            return Self::TooLong(agents.len());
+        let text = text_of(namespace, &agents);
+        if text.len() <= MAX_BYTES {
+            return Self::Text(text, all);
         }
-        Self::Text(text, agents.len())
+        agents.sort_by_cached_key(|agent| (agent.issued, agent.name.clone()));
+        let mut bytes = text_of(namespace, &[]).len();
+        let fits = |agent: &&Listed| {
+            // With the comma.
+            bytes += json!(agent).to_string().len() + 1;
+            bytes <= MAX_BYTES
+        };
+        let listed = agents.iter().take_while(fits).count();
+        agents.truncate(listed);
+        agents.sort();
+        Self::TooLong { text: text_of(namespace, &agents), listed, all }
+    }
+
+    /// What it is to say, of so many agents.
+    #[must_use]
+    pub fn text(&self) -> Option<(&str, usize)> {
+        match self {
+            Self::Keep => None,
+            Self::Text(text, listed) | Self::TooLong { text, listed, all: _ } => {
+                Some((text.as_str(), *listed))
+            }
+        }
     }
 
     /// Sets or removes the condition `AgentsListed`, which is there only while the list is too long.
@@ -71,9 +103,9 @@ impl AgentList {
         match self {
             Self::Keep => {}
             Self::Text(..) => conditions::remove(list, CONDITION),
-            Self::TooLong(agents) => {
+            Self::TooLong { text: _, listed, all } => {
                 let text = format!(
-                    "{agents} agents do not fit into the list of one ModelAPI ({MAX_BYTES} bytes): the list stays as it was, and keys that are not on it end after ten minutes; spread the agents over several ModelAPIs"
+                    "{all} agents do not fit into the list of one ModelAPI ({MAX_BYTES} bytes): it has the {listed} whose keys were issued first, without agents that are gone; the keys of the others end ten minutes after they were issued; spread the agents over several ModelAPIs"
                 );
                 observed.set(list, CONDITION, "False", "TooManyAgents", &text);
             }
@@ -81,21 +113,43 @@ impl AgentList {
     }
 }
 
+fn text_of(namespace: &str, agents: &[Listed]) -> String {
+    json!({"namespace": namespace, "agents": agents}).to_string()
+}
+
 /// The condition about the list.
 pub const CONDITION: &str = "AgentsListed";
 
-/// The agents whose model is this ModelAPI, and that have a key.
+/// The agents whose Deployment has a key for the proxy of this ModelAPI. A Deployment that does not say for which proxy its key is
+/// has one for that of the agent's spec. The key of an agent that is being deleted ends at once.
 #[must_use]
 pub fn agents_of(api: &Key, stores: &Stores, children: &ChildStores) -> Vec<Listed> {
     let term = ObjectId::new(Kind::ModelAPI, &*api.name).to_string();
-    let listed = |(key, entry): (Key, Arc<Entry<Managed<Agent>>>)| {
-        let deployment = Key::new(&key.namespace, meta::child_name("agent", &key.name, 0));
-        let deployment = children.deployments.get(&deployment)?;
-        let own = deployment.value.owner_uid() == Some(entry.uid.as_str());
-        let issued = deployment.value.issued().filter(|_| own)?;
-        Some(Listed { name: key.name, uid: entry.uid.clone(), issued })
+    let listed = |name: &str, agent: &AgentEntry, deployment: &Child<Deployment>| {
+        let is_own = deployment.owner_uid() == Some(agent.uid.as_str());
+        let stays = is_own && !agent.value.facts.deleting;
+        let issued = deployment.issued().filter(|_| stays)?;
+        Some(Listed { name: name.to_owned(), uid: agent.uid.clone(), issued })
     };
-    stores.agents.found(&api.namespace, &term).into_iter().filter_map(listed).collect()
+    let marked = children.deployments.found(&api.namespace, &term).into_iter();
+    let marked = marked.filter_map(|(key, deployment)| {
+        let name = deployment.value.owner_name()?;
+        let is_named_so = deployment_of(&api.namespace, name) == key;
+        let agent = stores.agents.get(&Key::new(&api.namespace, name)).filter(|_| is_named_so)?;
+        listed(name, &agent, &deployment.value)
+    });
+    let unmarked = stores.agents.found(&api.namespace, &term).into_iter();
+    let unmarked = unmarked.filter_map(|(key, agent)| {
+        let deployment = children.deployments.get(&deployment_of(&key.namespace, &key.name))?;
+        let is_marked = deployment.value.key_proxy().is_some();
+        listed(&key.name, &agent, &deployment.value).filter(|_| !is_marked)
+    });
+    marked.chain(unmarked).collect()
+}
+
+/// Namespace and name of the Deployment of an agent.
+fn deployment_of(namespace: &str, agent: &str) -> Key {
+    Key::new(namespace, agent_child(agent))
 }
 
 /// The ConfigMap with the list.
@@ -116,14 +170,14 @@ pub struct Pauses(Mutex<HashMap<Key, (SpecHash, Instant)>>);
 impl Pauses {
     /// How long the list stays as it is, if it was changed a moment ago.
     pub fn hold(&self, key: &Key, list: &AgentList, now: Instant) -> Option<Duration> {
-        let AgentList::Text(text, agents) = list else { return None };
+        let (text, agents) = list.text()?;
         let hash = hash_json(&json!(text));
         let mut changed = self.0.lock();
         if let Some((have, at)) = changed.get(key) {
             if *have == hash {
                 return None;
             }
-            let agents = u32::try_from(*agents).unwrap_or(u32::MAX);
+            let agents = u32::try_from(agents).unwrap_or(u32::MAX);
             let pause = DEBOUNCE_TIME + PAUSE_FOR_EACH.saturating_mul(agents);
             let left = pause.saturating_sub(now.saturating_duration_since(*at));
             if !left.is_zero() {
@@ -142,44 +196,55 @@ impl Pauses {
 
 /// Puts a ModelAPI on the queue, a moment later, when an agent comes to it or leaves it, or gets a key.
 pub fn listen(stores: &Stores, children: &ChildStores, queue: &Arc<Queue>) {
-    on_agents(&stores.agents, queue);
+    on_agents(&stores.agents, &children.deployments, queue);
     let (sink, agents) = (queue.clone(), stores.agents.clone());
     children.deployments.on_change(move |change| {
         let key = |child: Option<&Arc<Entry<Child<Deployment>>>>| {
             let child = &child?.value;
             let of_agent = child.owner_kind() == Some(Kind::Agent.as_str());
             let issued = child.issued().filter(|_| of_agent)?;
-            Some((child.owner_name()?.to_owned(), child.owner_uid()?.to_owned(), issued))
+            let [name, uid] = [child.owner_name()?, child.owner_uid()?].map(str::to_owned);
+            Some((name, uid, issued, child.key_proxy().map(str::to_owned)))
         };
         let (old, new) = (key(change.old), key(change.new));
         if old == new {
             return;
         }
-        let Some((agent, ..)) = new.or(old) else { return };
-        let agent = agents.get(&Key::new(&change.key.namespace, agent));
-        if let Some(api) = model_api(agent.as_ref()) {
-            sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);
+        for (agent, _, _, proxy) in old.into_iter().chain(new) {
+            let of_spec =
+                || model_api(agents.get(&Key::new(&change.key.namespace, agent)).as_ref());
+            if let Some(api) = proxy.or_else(of_spec) {
+                sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);
+            }
         }
     });
 }
 
-fn on_agents(agents: &Store<Managed<Agent>>, queue: &Arc<Queue>) {
-    let sink = queue.clone();
+fn on_agents(
+    agents: &Store<Managed<Agent>>,
+    deployments: &Arc<Store<Child<Deployment>>>,
+    queue: &Arc<Queue>,
+) {
+    let (sink, deployments) = (queue.clone(), deployments.clone());
     agents.on_change(move |change| {
-        let state = |entry: Option<&Arc<Entry<Managed<Agent>>>>| {
-            entry.map(|entry| (entry.uid.clone(), entry.value.facts.spec_hash))
+        let state = |entry: Option<&AgentEntry>| {
+            let facts = &entry?.value.facts;
+            Some((entry?.uid.clone(), facts.spec_hash, facts.deleting))
         };
         if state(change.old) == state(change.new) {
             return;
         }
-        for api in [change.old, change.new].into_iter().filter_map(model_api) {
+        let deployment = deployments.get(&deployment_of(&change.key.namespace, &change.key.name));
+        let marked = deployment.and_then(|entry| entry.value.key_proxy().map(str::to_owned));
+        let of_spec = [change.old, change.new].into_iter().filter_map(model_api);
+        for api in of_spec.chain(marked) {
             sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);
         }
     });
 }
 
 /// The name of the ModelAPI of an agent.
-fn model_api(agent: Option<&Arc<Entry<Managed<Agent>>>>) -> Option<String> {
+fn model_api(agent: Option<&AgentEntry>) -> Option<String> {
     Some(agent?.value.object()?.spec.model_api.name.clone())
 }
 

@@ -8,6 +8,7 @@ use crate::controllers::children::{Children, Keys, NamesTaken, Owner, Wanted};
 use crate::controllers::context::Context;
 use crate::controllers::inputs::is_made_from_the_same;
 use crate::controllers::inputs::report::Followed;
+use crate::controllers::key_marks::KeyMarks;
 
 /// What step "keys" gives to step "apply".
 pub struct Keyed {
@@ -26,7 +27,8 @@ impl Keyed {
 }
 
 /// Writes the Secret if it is wanted and the Deployment is to be written. Pods never run without the keys that they are to have:
-/// as long as the Secret is not there, the Deployment is held. What already is as wanted is not held: it reads nothing new.
+/// as long as the Secret is not there, the Deployment is held. What already is as wanted is not held, because it reads nothing new,
+/// nor is one whose pods are to end.
 ///
 /// `live` is the Deployment as it is, if it belongs to the object.
 pub async fn bring_keys(
@@ -36,20 +38,33 @@ pub async fn bring_keys(
     children: &mut Children,
     inputs: Followed,
 ) -> Keyed {
+    if let (Keys::Unknown { .. }, Wanted::Bring(deployment)) =
+        (&children.keys, &mut children.deployment)
+        && let Some(given) = given(context, owner)
+    {
+        // The pods go on with the keys that they were given.
+        *deployment = given.put(std::mem::take(deployment));
+    }
     let Wanted::Bring(deployment) = &children.deployment else {
         return Keyed::tell(match &children.keys {
             Keys::None => inputs.with_keys(),
             Keys::Keep(_) | Keys::Bring(_) | Keys::Unknown { .. } => inputs,
         });
     };
-    let is_unchanged = live.is_some_and(|live| is_made_from_the_same(live, deployment));
+    let needs_none = live
+        .is_some_and(|live| is_made_from_the_same(live, deployment) || is_without_pods(deployment));
+    let hold = |children: &mut Children| {
+        if !needs_none {
+            children.hold(live.is_some());
+        }
+    };
     let secured = match &children.keys {
         Keys::None => return Keyed::tell(inputs.with_keys()),
         Keys::Keep(_) => return Keyed::tell(inputs),
         Keys::Unknown { why, .. } => {
-            let told = inputs.without_operator_key(why).holding();
-            children.hold(live.is_some());
-            return Keyed::tell(told);
+            let told = inputs.without_operator_key(why);
+            hold(children);
+            return Keyed::tell(if needs_none { told } else { told.holding() });
         }
         Keys::Bring(secret) => context.writer.bring_secret(secret).await,
     };
@@ -57,25 +72,40 @@ pub async fn bring_keys(
         Ok(Secured::Ours) => Keyed::tell(inputs.with_keys()),
         Ok(Secured::Forbidden) => {
             let told = context.inputs.without_right_to_keys(inputs, &owner.key.namespace);
-            if is_unchanged {
-                return Keyed::tell(told);
-            }
-            children.hold(live.is_some());
-            Keyed::tell(told.holding())
+            hold(children);
+            Keyed::tell(if needs_none { told } else { told.holding() })
         }
         Ok(Secured::Conflict(who)) => {
-            children.hold(live.is_some());
+            hold(children);
             let taken = NamesTaken { conflicts: vec![who], leftovers: Vec::new() };
             Keyed { taken, ..Keyed::tell(inputs) }
         }
         Ok(Secured::Leftover(which)) => {
-            children.hold(live.is_some());
+            hold(children);
             let taken = NamesTaken { conflicts: Vec::new(), leftovers: vec![which] };
             Keyed { taken, ..Keyed::tell(inputs) }
         }
+        Err(error) if needs_none => Keyed::tell(inputs.with_unconfirmed_keys(&error)),
         Err(error) => {
-            *children = Children::kept();
+            // Agents that are gone lose their keys all the same.
+            let agents = std::mem::replace(&mut children.agents, Wanted::Keep);
+            *children = Children { agents, ..Children::kept() };
             Keyed { failed: Some(error), ..Keyed::tell(inputs) }
         }
     }
 }
+
+/// The keys that the pods of a live Deployment were given.
+fn given(context: &Context, owner: &Owner<'_>) -> Option<KeyMarks> {
+    let live = context.children.deployments.get(&owner.child)?;
+    KeyMarks::of(&live.value).filter(|_| live.value.owner_uid() == Some(owner.uid))
+}
+
+/// Whether no pods are wanted.
+fn is_without_pods(deployment: &Deployment) -> bool {
+    deployment.spec.as_ref().is_some_and(|spec| spec.replicas == Some(0))
+}
+
+#[cfg(test)]
+#[path = "tests/keys.rs"]
+mod tests;

@@ -10,9 +10,10 @@ use k8s_openapi::api::apps::v1::{
 };
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapKeySelector, ConfigMapVolumeSource, Container, ContainerPort,
-    EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretKeySelector,
-    SecurityContext, Service, ServicePort, ServiceSpec, TCPSocketAction, Volume, VolumeMount,
+    EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, Lifecycle, LifecycleHandler,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretKeySelector, SecurityContext, Service, ServicePort, ServiceSpec, SleepAction,
+    TCPSocketAction, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -30,6 +31,11 @@ const LIVENESS_SECONDS: i32 = 10;
 const READINESS_SECONDS: i32 = 5;
 /// Failures in a row that count.
 const FAILURES: i32 = 3;
+/// Seconds for which a pod that goes still serves. Until then each node has heard that the Service leads elsewhere; a server
+/// that closes its port before refuses requests.
+const SERVE_ON_SECONDS: i64 = 5;
+/// Seconds that a program has to end in, from SIGTERM on: as many as Kubernetes gives by default.
+const END_SECONDS: i64 = 30;
 
 /// A variable whose value reaches the container as it is.
 ///
@@ -277,6 +283,13 @@ pub fn watch_port(container: &mut Container, port: i32, startup_seconds: i32) {
     container.readiness_probe = Some(connect(READINESS_SECONDS, FAILURES));
 }
 
+/// Lets a container serve on for a while when its pod goes. Kubernetes waits; nothing of the image is needed for it.
+fn serve_on(container: &mut Container) {
+    let sleep = SleepAction { seconds: SERVE_ON_SECONDS };
+    let before = LifecycleHandler { sleep: Some(sleep), ..LifecycleHandler::default() };
+    container.lifecycle = Some(Lifecycle { pre_stop: Some(before), ..Lifecycle::default() });
+}
+
 /// What a Deployment is made of.
 pub struct DeploymentParts {
     /// Metadata of the Deployment.
@@ -298,8 +311,9 @@ pub struct DeploymentParts {
 /// The Deployment of these parts.
 #[must_use]
 pub fn deployment(parts: DeploymentParts) -> Deployment {
-    let DeploymentParts { meta, kind, name, replicas, init, container, mut volumes } = parts;
+    let DeploymentParts { meta, kind, name, replicas, init, mut container, mut volumes } = parts;
     volumes.insert(0, scratch("tmp"));
+    serve_on(&mut container);
     let pod = PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
@@ -316,6 +330,7 @@ pub fn deployment(parts: DeploymentParts) -> Deployment {
         }),
         init_containers: (!init.is_empty()).then_some(init),
         containers: vec![container],
+        termination_grace_period_seconds: Some(SERVE_ON_SECONDS + END_SECONDS),
         volumes: Some(volumes),
         ..PodSpec::default()
     };

@@ -1,8 +1,9 @@
 //! The one reconcile of all kinds that run pods.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::apply::apply;
+use super::apply::{Decided, apply};
 use super::keys::bring_keys;
 use super::outcome::{Outcome, WriteFailure};
 use super::{Debounced, Workload, retention};
@@ -76,7 +77,10 @@ impl<W: Workload> Reconciler for Controller<W> {
         let keyed = bring_keys(context, &owner, live.as_ref(), &mut children, inputs).await;
 
         // Apply.
-        let applied = apply::<W>(context, &owner, &children, validated, keyed).await;
+        let decided = Decided { children: &children, live: live.as_ref(), validated, keyed };
+        let Some(applied) = apply::<W>(context, &owner, decided).await else {
+            return Ok(Next::After(Duration::ZERO));
+        };
 
         // Status.
         let old = W::current_status(&object);

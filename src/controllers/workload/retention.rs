@@ -60,10 +60,16 @@ pub async fn remove_keys(
     observed: Option<&Observed>,
     secret: String,
 ) -> Result<(), CallError> {
-    if children.keys != Keys::None || !is_settled(observed) {
-        return Ok(());
+    if are_unneeded(children, observed) {
+        context.writer.remove_secret(owner.uid, &Key::new(&owner.key.namespace, secret)).await?;
     }
-    context.writer.remove_secret(owner.uid, &Key::new(&owner.key.namespace, secret)).await
+    Ok(())
+}
+
+/// Whether no pods read keys. A Deployment that is held reads what it read before, and so do the pods of an earlier revision.
+fn are_unneeded(children: &Children, observed: Option<&Observed>) -> bool {
+    let is_held = children.deployment == Wanted::Keep && observed.is_some();
+    children.keys == Keys::None && !is_held && is_settled(observed)
 }
 
 /// Whether no pods of an earlier revision run.
@@ -105,6 +111,8 @@ fn removable(
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+
     use super::*;
 
     fn existing() -> Vec<(String, Option<Timestamp>)> {
@@ -151,6 +159,21 @@ mod tests {
         assert_eq!(removable(with(0), Some("now"), many), ["b", "a", "config"]);
         let one_more = vec![("config".into(), None), ("now".into(), None)];
         assert!(removable(one_more, Some("now"), many).is_empty());
+    }
+
+    #[test]
+    fn m5_a3_keys_go_only_when_no_pods_read_them() {
+        let done = Observed { wanted: 1, health: Health::Available, ..Observed::default() };
+        let rolling = Observed { wanted: 1, ..Observed::default() };
+        let without = |deployment| Children { deployment, ..Children::removed() };
+        let moved = without(Wanted::Bring(Deployment::default()));
+        assert!(are_unneeded(&moved, Some(&done)));
+        assert!(!are_unneeded(&moved, Some(&rolling)), "pods of before have them");
+        let held = without(Wanted::Keep);
+        assert!(!are_unneeded(&held, Some(&done)), "what is held reads them");
+        assert!(are_unneeded(&held, None), "nothing runs");
+        let kept = Children { keys: Keys::Keep(None), ..moved };
+        assert!(!are_unneeded(&kept, Some(&done)));
     }
 
     #[test]

@@ -68,17 +68,7 @@ async fn m5_without_a_key_of_the_operators_no_proxy_runs_and_it_begins_when_ther
     team.condition(Kind::Agent, "one", "KeysWritten", keyless).await;
     assert!(team.deployments().get_opt("modelapi-gpt").await.expect("get").is_none());
 
-    let meta = json!({"name": "convoke-hmac", "namespace": "elsewhere"});
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]}]);
-    let subjects =
-        json!([{"kind": "ServiceAccount", "name": "convoke", "namespace": operator.namespace}]);
-    let role =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoke-hmac"});
-    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": rules},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": subjects},
-    ]}));
+    cluster.let_keep_key("elsewhere", &operator);
     for name in ["modelapi-gpt", "agent-one"] {
         assert!(digest(&team.deployment(name).await).is_some(), "{name}");
     }
@@ -88,11 +78,27 @@ async fn m5_without_a_key_of_the_operators_no_proxy_runs_and_it_begins_when_ther
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_g16_the_shipped_example_of_a_namespace_gives_the_right() {
     let cluster = Cluster::start().await;
-    let operator = cluster.operator(TENANTS).await;
+    let mut operator = cluster.operator(TENANTS).await;
     operator.ready(SOON).await;
     let team = team(&cluster, "example", &["one"]).await;
     cluster.grant_sync(&team.namespace, &operator);
     team.create_sync(json!({"serviceAccountName": "convoke-sync"})).await;
     team.deployment("modelapi-gpt").await;
     team.listed(&["one"]).await;
+
+    // It is taken away: what runs goes on, and an agent that is suspended stops.
+    let before = team.deployment("agent-one").await;
+    cluster.kubectl(&["-n", &team.namespace, "delete", "rolebinding", "convoke-keys"]);
+    operator.kill9();
+    operator.restart();
+    let forbidden = |c: &Value| c["status"] == "False" && c["reason"] == "Forbidden";
+    team.condition(Kind::Agent, "one", "KeysWritten", forbidden).await;
+    let now = team.deployment("agent-one").await;
+    assert_eq!(generation(&now), generation(&before));
+    team.push(&[("one.yaml", Some(&super::agent("one", "  suspend: true\n")))]).await;
+    eventually(SOON, "it has no pods", || async {
+        let spec = team.deployment("agent-one").await.spec.unwrap_or_default();
+        if spec.replicas == Some(0) { Ok(()) } else { Err(spec.replicas) }
+    })
+    .await;
 }

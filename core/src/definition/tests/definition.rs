@@ -312,6 +312,28 @@ fn g10_references_are_warnings_with_the_nearest_name() {
     assert_eq!(warnings[0].hint.as_deref(), Some("did you mean serch?"));
 }
 
+#[test]
+fn a2_what_only_an_image_of_ones_own_can_keep_is_a_warning() {
+    let servers = "mcpServers: [s, {name: t, tools: [a], requireApproval: [a]}]";
+    let found = |lines: &[&str]| {
+        let lines = lines.join("\n  ");
+        let agent = format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\nspec:\n  modelAPI: m\n  {lines}\n"
+        );
+        let catalog = load(&[("a.yaml", &agent)]);
+        assert!(!catalog.has_errors(), "{:?}", catalog.problems);
+        places(&catalog)
+    };
+    let nothing: [&str; 0] = [];
+    assert_eq!(found(&[servers, "config: {reload: Hot}"]), nothing, "Convoke's image");
+    let tools = ["a.yaml:7:29 CVK0304", "a.yaml:7:41 CVK0304"];
+    assert_eq!(found(&[servers, "image: own:1"]), tools);
+    assert_eq!(found(&[servers, "buildRef: b"]), tools);
+    let hot = ["config: {reload: Hot}", "image: own:1"];
+    assert_eq!(found(&hot), ["a.yaml:7:12 CVK0304"]);
+    assert_eq!(found(&["mcpServers: [s]", "image: own:1", "config: {reload: Rollout}"]), nothing);
+}
+
 /// A tree with one file that cannot be read.
 pub(super) struct Flaky(pub Memory, pub &'static str);
 
@@ -371,6 +393,21 @@ fn v53_a_password_in_a_url_is_not_repeated() {
     let catalog = load(&[("f.yaml", &text)]);
     assert!(catalog.has_errors());
     assert!(!format!("{:?}", catalog.problems).contains("hunter2"), "{:?}", catalog.problems);
+}
+
+#[test]
+fn m3_an_external_address_is_one_to_which_a_path_can_be_appended() {
+    for (url, is_taken) in [
+        ("https://m.example", true),
+        ("https://m.example:8443/openai/v1/", true),
+        ("https://m.example/v1?api-version=preview", false),
+        ("https://m.example?api-version=preview", false),
+        ("'https://m.example/v1#part'", false),
+        ("https:///v1", false),
+    ] {
+        let catalog = load(&[("f.yaml", &MODEL.replace("https://m.example/v1", url))]);
+        assert_eq!(!catalog.has_errors(), is_taken, "{url}: {:?}", catalog.problems);
+    }
 }
 
 #[test]

@@ -40,6 +40,12 @@ struct Script {
     asked: Vec<Value>,
     /// The version in the header of each request.
     versions: Vec<String>,
+    /// Nothing takes A2A.
+    has_no_rpc: bool,
+    /// What comes next over chat completions: the media type and the body.
+    completions: VecDeque<(&'static str, String)>,
+    /// What was asked there: the conversation, and the body.
+    completed: Vec<(String, Value)>,
 }
 
 /// An agent that answers what it is told to. A clone shares it.
@@ -63,6 +69,7 @@ impl Agent {
             .route("/.well-known/agent-card.json", get(Self::card))
             .route("/rpc", post(Self::rpc))
             .route("/", post(Self::rpc))
+            .route("/v1/chat/completions", post(Self::complete))
             .with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Peer::find(Loopback(address)).await.expect("a peer")
@@ -80,6 +87,9 @@ impl Agent {
     async fn rpc(Shared(agent): Shared<Self>, headers: HeaderMap, body: String) -> Response<Body> {
         let request: Value = serde_json::from_str(&body).expect("JSON");
         let mut script = agent.lock();
+        if script.has_no_rpc {
+            return Response::builder().status(405).body(Body::empty()).expect("a response");
+        }
         let version = headers.get("a2a-version").map_or("", |v| v.to_str().expect("text"));
         script.versions.push(version.to_owned());
         let known = script.next.front().is_some_and(|(method, _)| request["method"] == *method);
@@ -109,6 +119,23 @@ impl Agent {
             script.asked.push(request);
         }
         Response::builder().header("content-type", kind).body(body).expect("a response")
+    }
+
+    #[allow(clippy::unused_async)] // as axum takes it
+    async fn complete(
+        Shared(agent): Shared<Self>,
+        headers: HeaderMap,
+        body: String,
+    ) -> Response<Body> {
+        let mut script = agent.lock();
+        let session = headers.get("x-session-id").map_or("", |v| v.to_str().expect("text"));
+        script.completed.push((session.to_owned(), serde_json::from_str(&body).expect("JSON")));
+        let (status, kind, body) = match script.completions.pop_front() {
+            Some((kind, body)) => (200_u16, kind, body),
+            None => (404, "text/plain", String::new()),
+        };
+        let response = Response::builder().status(status).header("content-type", kind);
+        response.body(Body::from(body)).expect("a response")
     }
 
     /// The messages that were sent.
@@ -436,3 +463,6 @@ async fn d4_what_goes_wrong_is_told_in_words() {
         (CLUSTER, "the agent does not know the task: no (-32001)")
     );
 }
+
+#[path = "talk_by_chat.rs"]
+mod by_chat;

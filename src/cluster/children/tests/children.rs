@@ -12,7 +12,7 @@ fn map(text: &str) -> ConfigMap {
 
 #[test]
 fn a13_what_is_known_of_objects_that_are_gone_is_forgotten() {
-    let mut settled = Settled::default();
+    let mut settled = settled::Settled::default();
     let key = |number: u64| Key::new("team", name(number));
     // One after the other comes and goes; ten stay.
     for number in 0..100_000 {

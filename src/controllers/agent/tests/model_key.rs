@@ -6,6 +6,7 @@ use super::super::desired::children;
 use super::super::fixtures::{agent, defaults, ready};
 use super::*;
 use crate::api::keys;
+use crate::cluster::children::Child;
 use crate::cluster::reflector;
 use crate::controllers::children::Wanted;
 use crate::controllers::inputs::digest::MacKey;
@@ -52,15 +53,38 @@ fn m5_a2_an_agent_of_a_proxy_has_its_own_key_by_reference() {
     let marks = |deployment: &Deployment| {
         let meta = serde_json::to_value(deployment).expect("JSON")["metadata"].clone();
         let mark = |name: &str| meta["annotations"][name].as_str().map(str::to_owned);
-        [mark(keys::KEY_ISSUED), mark(keys::KEY_DIGEST)]
+        [mark(keys::KEY_ISSUED), mark(keys::KEY_PROXY), mark(keys::KEY_DIGEST)]
     };
-    assert_eq!(marks(&deployment), [Some("100".into()), Some(secret.digest.clone())]);
+    let expected = [Some("100".into()), Some("m".into()), Some(secret.digest.clone())];
+    assert_eq!(marks(&deployment), expected);
     let text = serde_json::to_string(&deployment).expect("JSON");
     assert!(!text.contains("sk-cvk-"), "only by reference");
     // Without a proxy it is the key of the definition.
     let (keys, deployment) = of(ModelKey::None);
     assert_eq!(key_of(&deployment), json!({"name": "own", "key": "k"}));
-    assert_eq!((keys, marks(&deployment)), (Keys::None, [None, None]));
+    assert_eq!((keys, marks(&deployment)), (Keys::None, [None, None, None]));
+}
+
+#[test]
+fn m5_a2_no_key_that_the_definition_names_takes_the_place_of_the_agents_own() {
+    let other = |key: &str| {
+        let from = json!({"secretKeyRef": {"name": "other", "key": key}});
+        json!([{"name": "OPENAI_API_KEY", "valueFrom": from}])
+    };
+    let spec = json!({"modelAPI": {"name": "m"}, "config": {"env": other("c")}, "env": other("e")});
+    let agent = agent("a", spec);
+    let read = |model_key: ModelKey| {
+        let resolved = super::super::resolve::Resolved { model_key, ..ready() };
+        let Wanted::Bring(deployment) = children(&agent, &resolved, &defaults()).deployment else {
+            panic!("a Deployment")
+        };
+        key_of(&deployment)
+    };
+    let own = json!({"name": "agent-a-model-key", "key": "key"});
+    assert_eq!(read(made(100)), own);
+    let (_, before) = of(made(100));
+    assert_eq!(read(ModelKey::kept(given(&before))), own);
+    assert_eq!(read(ModelKey::None), json!({"name": "other", "key": "e"}), "without a proxy");
 }
 
 #[test]
@@ -74,16 +98,16 @@ fn m5_a3_while_the_model_is_away_the_pods_keep_their_key() {
 }
 
 /// What a store tells of the key of a Deployment.
-fn given(deployment: &Deployment) -> Option<Given> {
+fn given(deployment: &Deployment) -> Option<KeyMarks> {
     let (_, entry) = reflector::entry::<Child<Deployment>>(deployment.clone());
-    Given::of(&entry.value)
+    KeyMarks::of(&entry.value)
 }
 
 #[test]
 fn m5_a_key_that_another_proxy_has_signed_is_issued_anew() {
     let agent = agent("a", json!({"modelAPI": {"name": "m"}}));
     let (_, before) = of(made(100));
-    let issued = |proxy: ProxyKeys, given: Option<&Given>| {
+    let issued = |proxy: ProxyKeys, given: Option<&KeyMarks>| {
         let ModelKey::Made { issued, .. } = ModelKey::made(&agent, Ok(proxy), given) else {
             panic!("it was made")
         };

@@ -266,6 +266,42 @@ fn t5_tools_that_are_not_there_are_told_only_while_they_are_missing() {
 }
 
 #[test]
+fn a9_what_only_the_image_can_keep_is_told_until_the_card_says_what_is_loaded() {
+    let read = |found: CardRead| {
+        let told = Told { found: Found::Card(found), revision: "4/7c9f".into(), generation: 4 };
+        let image = Some("own:1".to_owned());
+        Resolved { told: Some(Arc::new(told)), image, ..resolved() }
+    };
+    let silent = CardStatus { name: "a".into(), hash: "0a".into(), ..CardStatus::default() };
+    let loaded = CardStatus { config_hash: Some("0b".into()), ..silent.clone() };
+    let (silent, loaded) = (CardRead::Card(Box::new(silent)), CardRead::Card(Box::new(loaded)));
+    let servers = json!([{"name": "s", "tools": ["x"], "requireApproval": ["x"]}]);
+    let spec = |image: &str| {
+        let config = json!({"reload": "Hot"});
+        agent(
+            json!({"modelAPI": {"name": "m"}, "image": image, "config": config, "mcpServers": servers}),
+        )
+    };
+    let told = |agent: &Agent, resolved: &Resolved| {
+        let status = of(agent, resolved, &available());
+        let found = status.conditions.iter().find(|c| c.type_ == "ConfigurationKept").cloned();
+        found.map(|c| (c.status, c.reason, c.message))
+    };
+    let own = spec("own:1");
+    for found in [silent.clone(), CardRead::NoCard] {
+        let (state, reason, message) = told(&own, &read(found)).expect("condition");
+        assert_eq!((state.as_str(), reason.as_str()), ("Unknown", "NotTold"));
+        let says = "tools, requireApproval, reload: Hot: only the image can do this, and nothing shows that own:1 does";
+        assert!(message.starts_with(says), "{message}");
+    }
+    assert_eq!(told(&own, &read(loaded)), None, "an image on Convoke's own");
+    assert_eq!(told(&own, &Resolved { told: None, ..read(silent.clone()) }), None, "not asked yet");
+    let ours = Resolved { image: resolved().image, ..read(silent.clone()) };
+    assert_eq!(told(&spec("agent:1"), &ours), None, "Convoke's own");
+    assert_eq!(told(&minimal(), &read(silent)), None, "nothing is left to it");
+}
+
+#[test]
 fn a9_what_the_card_says_is_told_and_stays_without_another_answer() {
     let card = CardStatus { name: "a".into(), hash: "0a".into(), ..CardStatus::default() };
     let found = Found::Card(CardRead::Card(Box::new(card.clone())));

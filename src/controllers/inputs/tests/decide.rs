@@ -26,9 +26,10 @@ fn decided(live: &str, found: &[(&str, InputState)]) -> (String, Vec<String>) {
         found.map_or(InputState::Unknown, |(_, found)| found.clone())
     };
     let decision = decide(&references(), &Components::parse(live), state_of);
-    let Decision { components, unlabelled, missing, missing_or_unlabelled, over_budget } =
+    let Decision { components, unlabelled, unseen, missing, missing_or_unlabelled, over_budget } =
         &decision;
-    let refused: Vec<_> = unlabelled.iter().chain(missing).chain(missing_or_unlabelled).collect();
+    let refused: Vec<_> =
+        [unlabelled, unseen, missing, missing_or_unlabelled].into_iter().flatten().collect();
     assert_eq!(decision.refuses(), !refused.is_empty());
     assert!(refused.iter().all(|one| !over_budget.contains(one)));
     (components.text().unwrap_or_default(), refused.iter().map(ToString::to_string).collect())
@@ -49,7 +50,12 @@ fn a5_what_is_not_known_replaces_no_pods() {
 fn a5_what_is_away_replaces_no_pods_unless_they_can_do_without() {
     let live = format!("Secret/keys={},Secret/maybe={}", digest('2'), digest('3'));
     let refused = vec!["Secret keys".to_owned(), "Secret maybe".to_owned()];
-    for state in [InputState::MissingOrUnlabelled, InputState::Unlabelled, InputState::Missing] {
+    for state in [
+        InputState::MissingOrUnlabelled,
+        InputState::Unlabelled,
+        InputState::Unseen,
+        InputState::Missing,
+    ] {
         let found = [("keys", state.clone()), ("maybe", state)];
         assert_eq!(decided(&live, &found), (live.clone(), refused.clone()));
     }

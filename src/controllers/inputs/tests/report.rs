@@ -83,6 +83,25 @@ fn a13_what_may_not_be_read_is_named_with_the_label_to_add_and_what_is_missing_i
 }
 
 #[test]
+fn a13_what_may_not_be_seen_is_told_with_the_right_and_not_with_a_label() {
+    let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
+    let unseen = all[1..2].to_vec();
+    let decision = Decision { unseen: unseen.clone(), ..Decision::default() };
+    let forbidden = WatchState::Forbidden;
+    let told = tell(&decision, &WatchState::Watching, &forbidden).remove(0);
+    let stay = "until then no other spec is rolled out, and pods of the one before go on";
+    let command = "kubectl -n team create rolebinding convoke-secrets --clusterrole=convoke-secrets --serviceaccount=ops:convoke";
+    let text = "InputsFollowed=False Forbidden Secret keys: may not be seen, and under a name that Convoke uses only what is seen to be labelled convoke.dev/agents=allow is read";
+    assert_eq!(told, format!("{text}; {stay}; to let the operator see it: {command}"));
+    let decision = Decision { unseen, unlabelled: all[..1].to_vec(), ..Decision::default() };
+    let told = tell(&decision, &WatchState::Watching, &forbidden).remove(0);
+    assert!(told.starts_with("InputsFollowed=False NotAllowed ConfigMap map: not labelled"));
+    assert!(
+        told.contains("kubectl -n team label configmap/map convoke.dev") && told.ends_with(command)
+    );
+}
+
+#[test]
 fn a13_why_nothing_runs_is_told_only_while_it_is_held() {
     let all: Vec<_> = references().iter().map(|(r, _)| r.clone()).collect();
     let decision = Decision { missing: all[..1].to_vec(), ..Decision::default() };

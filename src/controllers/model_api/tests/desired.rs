@@ -203,6 +203,7 @@ fn m2_the_pull_ends_well_however_the_server_ends_and_fails_with_the_pull() {
 #[test]
 fn m5_a_proxy_mounts_its_keys_and_its_list_and_stays_admitted() {
     use super::super::keys::ProxyKeys;
+    use super::super::list::AgentList;
     use crate::controllers::inputs::digest::MacKey;
 
     let api = api(json!({"mode": "Proxy", "proxy": {"configYaml": {"inline": "model_list: []"}}}));

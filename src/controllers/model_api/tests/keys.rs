@@ -1,10 +1,9 @@
 //! The keys of a proxy and of its agents.
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::Value;
 
 use super::*;
-use crate::controllers::workload::pod_template::{container, deployment};
+use crate::api::keys;
 
 fn operator(byte: u8) -> Arc<MacKey> {
     Arc::new(MacKey::new(&[byte; 32]))
@@ -102,30 +101,4 @@ fn m5_a_secret_belongs_to_its_owner_has_no_label_for_agents_and_is_not_printed()
     let mut relabelled = secret.clone();
     relabelled.meta.labels = None;
     assert_ne!(proxy().seal(relabelled.meta, relabelled.data).hash, secret.hash);
-}
-
-#[test]
-fn m5_a_deployment_is_marked_and_another_key_changes_what_it_is_made_from() {
-    let parts = || crate::controllers::workload::pod_template::DeploymentParts {
-        meta: meta::child_meta(&agent("a", "u1"), Kind::Agent, "agent-a".into()),
-        kind: Kind::Agent,
-        name: "a".into(),
-        replicas: 1,
-        init: Vec::new(),
-        container: container("agent", "agent:1", Vec::new(), ResourceRequirements::default()),
-        volumes: Vec::new(),
-    };
-    let plain = deployment(parts());
-    let one = mark(deployment(parts()), "d1", Some(100));
-    let annotation = |meta: &ObjectMeta, name: &str| meta.annotations.as_ref()?.get(name).cloned();
-    let hash = |deployment: &Deployment| annotation(&deployment.metadata, keys::CHILD_HASH);
-    let pods = one.spec.as_ref().and_then(|spec| spec.template.metadata.clone()).expect("pods");
-    for meta in [&one.metadata, &pods] {
-        assert_eq!(annotation(meta, keys::KEY_DIGEST).as_deref(), Some("d1"));
-    }
-    assert_eq!(annotation(&one.metadata, keys::KEY_ISSUED).as_deref(), Some("100"));
-    assert_eq!(annotation(&pods, keys::KEY_ISSUED), None, "a time alone replaces no pods");
-    let two = mark(deployment(parts()), "d2", Some(100));
-    assert!(hash(&plain) != hash(&one) && hash(&one) != hash(&two));
-    assert_eq!(hash(&one), hash(&mark(one.clone(), "d1", Some(100))), "marked once more");
 }

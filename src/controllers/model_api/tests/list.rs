@@ -1,5 +1,7 @@
 //! The list of a proxy's agents.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use serde_json::Value;
@@ -45,9 +47,13 @@ impl World {
     }
 
     fn deployment(&mut self, name: &str, owner: &str, issued: Value) {
+        self.marked(name, owner, json!({keys::KEY_ISSUED: issued}));
+    }
+
+    fn marked(&mut self, name: &str, owner: &str, annotations: Value) {
         let version = self.next();
         let object = json!({"metadata": {"name": format!("agent-{name}"), "namespace": "team", "uid": format!("d-{owner}"),
-            "resourceVersion": version, "annotations": {keys::KEY_ISSUED: issued},
+            "resourceVersion": version, "annotations": annotations,
             "ownerReferences": [{"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "name": name, "uid": owner, "controller": true}]}});
         let object: Deployment = serde_json::from_value(object).expect("a Deployment");
         let (key, entry) = reflector::entry::<Child<Deployment>>(object);
@@ -82,6 +88,48 @@ async fn m5_the_list_names_the_agents_of_a_proxy_that_have_a_key() {
     }
 }
 
+#[tokio::test]
+async fn m5_the_list_follows_the_key_that_a_deployment_has() {
+    let mut world = World::new();
+    let mark = |proxy: &str| json!({keys::KEY_ISSUED: "100", keys::KEY_PROXY: proxy});
+    world.agent("a", "ua", "m");
+    world.marked("a", "ua", mark("m"));
+    assert_eq!(world.names("m"), ["a ua 100"], "once");
+    // The spec names another one, but the Deployment is held.
+    world.agent("a", "ua", "n");
+    assert_eq!(world.names("m"), ["a ua 100"]);
+    assert!(world.names("n").is_empty());
+    let queue = Queue::new();
+    listen(&world.stores, &world.children, &queue);
+    world.marked("a", "ua", mark("n"));
+    assert_eq!(queue.len(), 2, "news for both");
+    assert!(world.names("m").is_empty());
+    assert_eq!(world.names("n"), ["a ua 100"]);
+    // Nobody gets on the list by a Deployment of another owner.
+    world.agent("b", "ub", "n");
+    world.marked("b", "ua", mark("n"));
+    assert_eq!(world.names("n"), ["a ua 100"]);
+}
+
+#[tokio::test]
+async fn m5_an_agent_that_is_being_deleted_leaves_the_list() {
+    let mut world = World::new();
+    world.agent("a", "ua", "m");
+    world.deployment("a", "ua", "100".into());
+    assert_eq!(world.names("m"), ["a ua 100"]);
+    let queue = Queue::new();
+    listen(&world.stores, &world.children, &queue);
+    let version = world.next();
+    put::<Agent>(
+        &world.stores.agents,
+        json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "Agent", "spec": {"modelAPI": {"name": "m"}},
+            "metadata": {"name": "a", "namespace": "team", "uid": "ua", "resourceVersion": version,
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/wait"]}}),
+    );
+    assert_eq!(queue.len(), 1, "it wakes its proxy");
+    assert!(world.names("m").is_empty());
+}
+
 #[test]
 fn m5_the_list_is_sorted_and_is_what_the_proxy_reads() {
     let AgentList::Text(text, 2) = AgentList::of("team", vec![listed("b", 2), listed("a", 1)])
@@ -98,7 +146,7 @@ fn m5_the_list_is_sorted_and_is_what_the_proxy_reads() {
 }
 
 #[test]
-fn m5_a_list_that_is_too_long_stays_as_it_was_and_is_told() {
+fn m5_a_list_that_is_too_long_keeps_the_oldest_keys_and_is_told() {
     let many = |count: usize| {
         (0..count).map(|n| listed(&format!("{n:0>63}"), 1_800_000_000)).collect::<Vec<_>>()
     };
@@ -106,11 +154,33 @@ fn m5_a_list_that_is_too_long_stays_as_it_was_and_is_told() {
         list.tell(before, conditions::Observed { generation: 1, now: Timestamp::UNIX_EPOCH });
         before.iter().map(|c| format!("{}={} {}", c.type_, c.status, c.reason)).collect::<Vec<_>>()
     };
-    let (short, long) = (AgentList::of("team", many(5000)), AgentList::of("team", many(10_000)));
-    assert_eq!(long, AgentList::TooLong(10_000));
+    let names = |list: &AgentList| {
+        let text = list.text().expect("a list").0;
+        assert!(text.len() <= MAX_BYTES);
+        let list: Value = serde_json::from_str(text).expect("JSON");
+        let names = list["agents"].as_array().expect("agents").iter();
+        names.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    let short = AgentList::of("team", many(5000));
+    let mut agents = many(10_000);
+    // Its name sorts last.
+    agents.push(listed("z-old", 1));
+    let long = AgentList::of("team", agents.clone());
+    let AgentList::TooLong { listed: held, all: 10_001, .. } = &long else { panic!("too long") };
+    let (on, first) = (names(&long), agents[0].name.clone());
+    assert!(on.len() == *held && *held > 5000 && on.is_sorted());
+    assert!(on.contains(&first) && on.contains(&"z-old".to_owned()));
+    // One that is gone leaves it, and newer ones push nobody out.
+    agents.remove(0);
+    agents.extend((0..5).map(|n| listed(&format!("a-new-{n}"), 1_900_000_000)));
+    let next = names(&AgentList::of("team", agents));
+    let next: BTreeSet<_> = next.into_iter().collect();
+    assert!(!next.contains(&first) && on[1..].iter().all(|name| next.contains(name)));
+    assert!(next.iter().all(|name| !name.starts_with("a-new-")));
     let mut conditions = Vec::new();
     assert_eq!(told(&long, &mut conditions), ["AgentsListed=False TooManyAgents"]);
-    assert!(conditions[0].message.starts_with("10000 agents do not fit"));
+    assert!(conditions[0].message.starts_with("10001 agents do not fit"));
+    assert!(conditions[0].message.contains(&format!("it has the {held} whose keys")));
     assert_eq!(told(&AgentList::Keep, &mut conditions).len(), 1, "nothing new is known");
     assert!(told(&short, &mut conditions).is_empty());
 }

@@ -79,6 +79,29 @@ fn a4_a_start_has_a_budget_and_afterwards_no_probe_waits() {
 }
 
 #[test]
+fn a5_a_pod_that_goes_serves_on_and_then_has_the_usual_time_to_end() {
+    let deployment = deployment(DeploymentParts {
+        meta: ObjectMeta::default(),
+        kind: Kind::MCPServer,
+        name: "t".into(),
+        replicas: 1,
+        init: vec![container("install", "image", Vec::new(), ResourceRequirements::default())],
+        container: container("server", "image", Vec::new(), ResourceRequirements::default()),
+        volumes: Vec::new(),
+    });
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).expect("pod");
+    assert_eq!(pod.termination_grace_period_seconds, Some(35));
+    let serves_on = |container: &Container| {
+        let before = container.lifecycle.as_ref()?.pre_stop.as_ref()?;
+        assert!(before.exec.is_none() && before.http_get.is_none(), "an image may have no shell");
+        before.sleep.as_ref().map(|sleep| sleep.seconds)
+    };
+    assert_eq!(serves_on(&pod.containers[0]), Some(5));
+    let init = pod.init_containers.expect("init");
+    assert_eq!(serves_on(&init[0]), None, "Kubernetes refuses it there");
+}
+
+#[test]
 fn a2_later_variables_win_and_secrets_stay_references() {
     let var = |name: &str, value: &str| common::EnvVar {
         name: name.into(),
