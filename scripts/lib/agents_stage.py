@@ -41,7 +41,7 @@ def condition(value, type_):
     """What a condition of an object says: (status, reason, message)."""
     for one in (value.get("status") or {}).get("conditions", []):
         if one["type"] == type_:
-            return one["status"], one["reason"], one.get("message", "")
+            return one["status"], one.get("reason"), one.get("message", "")
     return None, None, ""
 
 
@@ -66,10 +66,12 @@ class Stage:
     def up(self):
         """Starts all of it."""
         self.cluster = Cluster()
+        # Objects here say which namespace they are of.
+        self.cluster.options = []
         self.state = self.cluster.state
         self.cluster.command("up", "--node")
         self.kubectl = self.cluster.kubectl
-        self.api = Api(json.loads(self.kubectl("config", "view", "--raw", "--minify", "-o", "json")))
+        self.api = Api(json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")))
         self.install()
         self.provide_model()
         self.provide_team()
@@ -143,7 +145,7 @@ class Stage:
         subject = f"--serviceaccount={team.NAMESPACE}:asker"
         self.kubectl("-n", team.NAMESPACE, "create", "rolebinding", "asker", "--role=convoke-ask", subject)
         token = self.kubectl("-n", team.NAMESPACE, "create", "token", "asker", "--duration=8h").strip()
-        config = json.loads(self.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+        config = json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
         config["users"][0]["user"] = {"token": token}
         self.asker = self.state / "asker.json"
         self.asker.touch(mode=0o600)

@@ -4,7 +4,6 @@ import base64
 import http.client
 import json
 import ssl
-import tempfile
 import threading
 import urllib.parse
 
@@ -40,17 +39,14 @@ class Refused(AssertionError):
 
 
 class Api:
-    """An API server, as the user of a kubeconfig (as JSON: `kubectl config view --raw --minify -o json`)."""
+    """An API server, as the user of a kubeconfig (as JSON: `kubectl config view --raw --minify --flatten -o json`)."""
 
     def __init__(self, config):
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self.server = urllib.parse.urlsplit(cluster["server"])
-        read = lambda part, name: base64.b64decode(part[f"{name}-data"]).decode()
-        self.tls = ssl.create_default_context(cadata=read(cluster, "certificate-authority"))
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:
-            both.write(read(user, "client-certificate") + read(user, "client-key"))
-            both.flush()
-            self.tls.load_cert_chain(both.name)
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self.tls = ssl.create_default_context(cadata=authority)
+        self.token = user["token"]
         self.local = threading.local()
 
     def connection(self, anew=False):
@@ -64,7 +60,7 @@ class Api:
     def request(self, method, path, body=None, kind="application/json"):
         """The text of an answer. Raises Refused."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": kind, "Accept": "application/json"}
+        headers = {"Content-Type": kind, "Accept": "application/json", "Authorization": f"Bearer {self.token}"}
         for anew in (False, True):
             connection = self.connection(anew)
             try:

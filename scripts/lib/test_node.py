@@ -100,6 +100,9 @@ def run_script(script, *arguments, state, seconds, under=()):
 class Cluster:
     """One cluster with a node, in a temporary state folder."""
 
+    # Of every kubectl command.
+    options = ("--namespace=demo",)
+
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="convoke-node-"))
         self.state = self.folder / "state"
@@ -135,7 +138,7 @@ class Cluster:
     def kubectl(self, *arguments, text=None, seconds=POD_SECONDS):
         """Runs kubectl; gives its output. Raises AssertionError when it fails."""
         done = subprocess.run(
-            [str(self.state / "bin/kubectl"), "--kubeconfig", str(self.kubeconfig), "--namespace=demo", *arguments],
+            [str(self.state / "bin/kubectl"), "--kubeconfig", str(self.kubeconfig), *self.options, *arguments],
             input=text,
             stdin=subprocess.DEVNULL if text is None else None,
             capture_output=True,
