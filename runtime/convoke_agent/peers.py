@@ -34,8 +34,8 @@ from .tool_servers import ToolError
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 CARD_SECONDS = 10
-# A Service refuses connections for a moment after its pod is ready. Nothing was sent then: tries after 0, 0.5, 1 and 2 s.
-CONNECT_RETRIES = 4
+# A Service refuses connections for a moment after its pod is ready. Nothing was sent then: tries after 0, 0.5 and 1 s.
+CONNECT_RETRIES = 3
 CARD_FRESH_SECONDS = 300
 CARD_RETRY_SECONDS = 5
 # How long the first question waits for descriptions of peers.

@@ -47,7 +47,7 @@ class Serving(unittest.TestCase):
             "agenticLoop": {"maxSeconds": 3, "maxSteps": 4},
             "modelParameters": {"temperature": 0.25, "maxTokens": 64, "extraBody": {"top_k": 3}},
             "modelHeaders": [{"name": "X-Org", "env": "ORG"}],
-            "peers": [{"name": "nobody", "url": f"http://127.0.0.1:{free_port()}"}],
+            "peers": [{"name": "nobody", "url": f"{cls.model.url}/nobody"}],
             "a2a": {"version": "1.2.0", "skills": [{"id": "r", "name": "Review", "description": "d", "tags": ["t"]}]},
         }
         with open(f"{cls.folder}/config.json", "w", encoding="utf-8") as file:

@@ -72,8 +72,14 @@ SCRIPT = {
 }
 
 
+# The node has two processors to promise; most pods here wait.
+LITTLE = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+
+
 def ours(kind, name, **spec):
-    """An object of Convoke."""
+    """An object of Convoke. Agents and tool servers ask for little."""
+    if kind != "ModelAPI":
+        spec.setdefault("resources", LITTLE)
     return {"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 

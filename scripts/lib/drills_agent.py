@@ -26,7 +26,7 @@ def drilled(stage):
             "Agent",
             DRILLED,
             description="Is drilled.",
-            modelAPI="plain",
+            modelAPI={"name": "plain"},
             model="small",
             modelParameters={"timeoutSeconds": 5},
             providerSecretRef={"name": "provider-key", "key": "key"},

@@ -101,7 +101,7 @@ def lane(stage):
     pod, url = subjects.model_pod(stage, SOURCE)
     proxy = subjects.proxy(NAMESPACE, PROXIED, url)
     instructions = {"instructions": "You are keyed."}
-    how = {"modelAPI": PROXIED, "model": "small", "config": instructions, "modelParameters": {"timeoutSeconds": 10}}
+    how = {"modelAPI": {"name": PROXIED}, "model": "small", "config": instructions, "modelParameters": {"timeoutSeconds": 10}}
     keyed = subjects.meta(team.ours("Agent", KEYED, **how), NAMESPACE)
     needs = [*pod, subjects.provider_key(NAMESPACE)]
     found = {

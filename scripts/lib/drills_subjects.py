@@ -74,7 +74,7 @@ def web_agent(stage, namespace, name, model="plain"):
     """An agent that is nothing but a card."""
     env = [{"name": "WEB_CARD", "value": json.dumps(card(name))}]
     small = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
-    spec = {"modelAPI": model, "model": "small", "image": stage.images["web"], "env": env, "resources": small}
+    spec = {"modelAPI": {"name": model}, "model": "small", "image": stage.images["web"], "env": env, "resources": small}
     return meta(team.ours("Agent", name, **spec), namespace)
 
 
