@@ -256,8 +256,9 @@ class Stage:
         raise AssertionError(f"{what}: not in {seconds} s: {last}")
 
     def secret(self, name, key, namespace=team.NAMESPACE):
-        """A value of a Secret."""
-        return base64.b64decode(self.get("secrets", name, namespace)["data"][key]).decode()
+        """A value of a Secret; None while it is not there."""
+        value = self.get("secrets", name, namespace)
+        return value and base64.b64decode(value["data"][key]).decode()
 
     def stop_operator(self):
         """Kills the operator's pod without a word; gives the UID of that pod."""

@@ -78,7 +78,7 @@ LITTLE = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "51
 
 def ours(kind, name, **spec):
     """An object of Convoke. Agents and tool servers ask for little."""
-    if kind != "ModelAPI":
+    if kind != "ModelAPI" and "remote" not in spec:
         spec.setdefault("resources", LITTLE)
     return {"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 

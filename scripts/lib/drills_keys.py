@@ -71,7 +71,7 @@ def proxy_anew(url):
         while (now := subject.api.get("modelapis", NAMESPACE, PROXIED)) and now["metadata"]["uid"] == before:
             time.sleep(0.1)
         subject.stage.apply(subjects.proxy(NAMESPACE, PROXIED, url))
-        return lambda: subject.stage.secret(AGENT_SECRET, "key", NAMESPACE) != key
+        return lambda: subject.stage.secret(AGENT_SECRET, "key", NAMESPACE) not in (None, key)
 
     return act
 
@@ -83,7 +83,7 @@ def agent_anew(subject):
     while (now := subject.get()) and now["metadata"]["uid"] == uid:
         time.sleep(0.1)
     subject.restore()
-    return lambda: subject.stage.secret(AGENT_SECRET, "key", NAMESPACE) != key
+    return lambda: subject.stage.secret(AGENT_SECRET, "key", NAMESPACE) not in (None, key)
 
 
 def right_taken(subject):

@@ -76,6 +76,21 @@ class Api:
             raise Refused(reply.status, text)
         return text
 
+    def lines(self, path, seconds):
+        """The lines of an answer as they come, such as a watch's. Raises Refused."""
+        connection = http.client.HTTPSConnection(
+            self.server.hostname, self.server.port, context=self.tls, timeout=seconds
+        )
+        try:
+            headers = {"Accept": "application/json", "Authorization": f"Bearer {self.token}"}
+            connection.request("GET", path, headers=headers)
+            reply = connection.getresponse()
+            if reply.status >= 300:
+                raise Refused(reply.status, reply.read().decode(errors="replace"))
+            yield from iter(reply.readline, b"")
+        finally:
+            connection.close()
+
     def path(self, kind, namespace, name=""):
         """Where an object is, or a list of them."""
         path = f"{PLACES[kind]}/namespaces/{namespace}/{kind}"
