@@ -9,7 +9,8 @@ import time
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types.a2a_pb2 import ListTasksResponse, Task, TaskState
 from a2a.utils import errors as of
-from a2a.utils.task import apply_history_length
+from a2a.utils.proto_utils import validate_proto_required_fields
+from a2a.utils.task import ListTasksCursor, apply_history_length, decode_list_tasks_cursor, encode_list_tasks_cursor
 from google.protobuf.json_format import MessageToDict
 
 from . import limits, logs, loop, peers, tasks
@@ -20,6 +21,8 @@ CANCEL_LOOK_SECONDS = 1
 # Tasks that are read at once to list them, and bytes of one page of them.
 LIST_BATCH = 20
 MAX_PAGE_BYTES = 8 << 20
+MAX_PAGE_SIZE = 100
+MAX_TOKEN_CHARACTERS = 1000
 # How long after its deadline a task of a process that is gone counts as running.
 LOST_SECONDS = 60
 # How long after it took an answer a replica needs to say that the task goes on.
@@ -46,13 +49,41 @@ def _protocol_errors():
         raise error_of(Failure("internal", "the agent failed")) from None
 
 
+def _check(params):
+    """Raises Failure where a field is missing that the protocol requires, or a length is none."""
+    try:
+        validate_proto_required_fields(params)
+    except of.InvalidParamsError as error:
+        names = ", ".join(one["field"] for one in error.data["errors"])
+        raise Failure("bad_request", f"required: {names}") from None
+    limited = params.configuration if "configuration" in params.DESCRIPTOR.fields_by_name else params
+    if "history_length" in limited.DESCRIPTOR.fields_by_name and limited.history_length < 0:
+        raise Failure("bad_request", "historyLength must not be negative")
+
+
+def _listed_after(params, context):
+    """The task after which a page of a list begins; None for the first page. Raises Failure for what is not valid."""
+    if params.HasField("page_size") and not 1 <= params.page_size <= MAX_PAGE_SIZE:
+        raise Failure("bad_request", f"pageSize must be between 1 and {MAX_PAGE_SIZE}")
+    # A state that is not known is read as none.
+    status = ((context.state["body"].value or {}).get("params") or {}).get("status")
+    if not params.status and status not in (None, 0, "", "TASK_STATE_UNSPECIFIED"):
+        raise Failure("bad_request", "there is no such status")
+    is_short = 0 < len(params.page_token) <= MAX_TOKEN_CHARACTERS
+    after = decode_list_tasks_cursor(params.page_token) if is_short else None
+    if params.page_token and after is None:
+        raise Failure("bad_request", "the pageToken is none of this agent")
+    return after
+
+
 def told(method):
-    """Makes every error one of the protocol."""
+    """Makes every error one of the protocol, and refuses what lacks what it must have."""
     if inspect.isasyncgenfunction(method):
 
         @functools.wraps(method)
         async def stream(*args):
             with _protocol_errors():
+                _check(args[1])
                 async for event in method(*args):
                     yield event
 
@@ -61,6 +92,7 @@ def told(method):
     @functools.wraps(method)
     async def single(*args):
         with _protocol_errors():
+            _check(args[1])
             return await method(*args)
 
     return single
@@ -342,10 +374,15 @@ class Handler(RequestHandler):
 
     @told
     async def on_list_tasks(self, params, context):
+        after = _listed_after(params, context)
         # Whoever knows a context may see its tasks; nobody may see those of all.
         if not params.context_id:
             raise of.UnsupportedOperationError("tasks are only listed by contextId")
-        wanted = lambda task: not params.status or task.status.state == params.status
+        since = params.status_timestamp_after.ToNanoseconds() if params.HasField("status_timestamp_after") else 0
+        wanted = lambda task: (
+            (not params.status or task.status.state == params.status)
+            and task.status.timestamp.ToNanoseconds() >= since
+        )
         stamp = lambda task: (task.status.timestamp.ToNanoseconds(), task.id)
         live = {key: one.task for key, one in self._live.items() if one.task.context_id == params.context_id}
         found = [stamp(task) for task in live.values() if wanted(task)]
@@ -354,8 +391,8 @@ class Handler(RequestHandler):
         for n in range(0, len(stored), LIST_BATCH):
             found += [stamp(task) for task in await memory.tasks(stored[n : n + LIST_BATCH]) if wanted(task)]
         found.sort(reverse=True)
-        skip = int(params.page_token) if params.page_token.isdecimal() and len(params.page_token) < 10 else 0
-        size = min(max(params.page_size, 1), 100) if params.HasField("page_size") else 50
+        skip = sum(one >= (after.timestamp_ns or 0, after.task_id) for one in found) if after else 0
+        size = params.page_size if params.HasField("page_size") else 50
         page, room = ListTasksResponse(total_size=len(found), page_size=size), MAX_PAGE_BYTES
         for _, key in found[skip : skip + size]:
             # One that is gone by now is left out.
@@ -366,7 +403,7 @@ class Handler(RequestHandler):
             page.tasks.extend(apply_history_length(task, params) for task in read)
             skip += 1
         if skip < len(found):
-            page.next_page_token = str(skip)
+            page.next_page_token = encode_list_tasks_cursor(ListTasksCursor(*found[skip - 1]))
         return page
 
     @told
@@ -441,4 +478,4 @@ class Handler(RequestHandler):
     on_delete_task_push_notification_config = _no_push
 
     async def on_get_extended_agent_card(self, params, context):
-        raise of.ExtendedAgentCardNotConfiguredError
+        raise of.UnsupportedOperationError

@@ -132,7 +132,45 @@ class Methods(unittest.TestCase):
         self.assertEqual([one["id"] for one in listed["tasks"]], [task["id"]])
         self.assertEqual(self.agent.rpc("ListTasks", {})["error"]["code"], -32004)
 
+    def test_a_listing_is_filtered_and_paged_from_where_the_last_page_ended(self):
+        for _ in range(3):
+            self.agent.send("hello", message={"contextId": "paged"})
+        listed = lambda **more: self.agent.rpc("ListTasks", {"contextId": "paged"} | more)["result"]
+        first = listed(pageSize=2)
+        # One that comes between two pages shows none twice.
+        self.agent.send("hello", message={"contextId": "paged"})
+        second = listed(pageSize=2, pageToken=first["nextPageToken"])
+        found = [task["id"] for page in (first, second) for task in page["tasks"]]
+        self.assertEqual((len(found), len(set(found)), second.get("nextPageToken", "")), (3, 3, ""))
+        self.assertEqual(listed(statusTimestampAfter="2999-01-01T00:00:00Z").get("tasks", []), [])
+        self.assertEqual(len(listed(status="TASK_STATE_COMPLETED")["tasks"]), 4)
+        self.assertEqual(listed(status="TASK_STATE_FAILED").get("tasks", []), [])
+
+    def test_what_is_not_valid_is_refused(self):
+        task = self.agent.send("hello")
+        message = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": "x"}]}
+        for method, params in (
+            ("ListTasks", {"pageSize": 0}),
+            ("ListTasks", {"pageSize": -1}),
+            ("ListTasks", {"pageSize": 101}),
+            ("ListTasks", {"pageToken": "7"}),
+            ("ListTasks", {"pageToken": "é" * 2000}),
+            ("ListTasks", {"status": "DONE"}),
+            ("ListTasks", {"historyLength": -1}),
+            ("GetTask", {"id": task["id"], "historyLength": -1}),
+            ("GetTask", {}),
+            ("SendMessage", {}),
+            ("SendMessage", {"message": message | {"role": "ROLE_ANY"}}),
+            ("SendMessage", {"message": {key: message[key] for key in ("role", "parts")}}),
+            ("SendMessage", {"message": message, "configuration": {"historyLength": -1}}),
+        ):
+            with self.subTest(method, params=str(params)[:80]):
+                error = self.agent.rpc(method, params)["error"]
+                self.assertEqual(error["code"], -32602)
+                self.assertEqual(error["data"][0]["metadata"]["reason"], "bad_request")
+
     def test_what_there_is_none_of(self):
+        self.assertEqual(self.agent.rpc("GetExtendedAgentCard", {})["error"]["code"], -32004)
         config = {"taskId": "t", "url": "http://x"}
         self.assertEqual(self.agent.rpc("CreateTaskPushNotificationConfig", config)["error"]["code"], -32003)
         file = {"message": {"role": "ROLE_USER", "messageId": "m", "parts": [{"url": "http://x/f"}]}}

@@ -249,9 +249,8 @@ def is_whole(subject):
 
 def is_told_wrong(value):
     """Whether a status is still about the last drill."""
-    return any(
-        text.startswith(("Ready=", "CardRead=", "ToolsDiscovered=", "Reachable=")) for text, _ in oddities(value)
-    )
+    last = ("Ready=", "CardRead=", "ToolsDiscovered=", "Reachable=", "DependenciesReady=", "ToolsAvailable=")
+    return any(text.startswith(last) for text, _ in oddities(value))
 
 
 def wait_whole(subject, seconds=WHOLE_SECONDS):

@@ -1,5 +1,6 @@
 """What is broken in the same way for Agents, MCPServers and ModelAPIs: pods, Deployments, Services, images, quotas."""
 
+from agents_stage import condition
 from drills import TOLD, WHOLE, Drill
 
 NOBODY = {"convoke.dev/name": "nobody"}
@@ -8,9 +9,14 @@ QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none
 
 
 def other_pod(subject):
-    """Tells when none of the pods of now are left, and others are there."""
+    """Tells when none of the pods of now are left, and others are ready."""
     before = {pod["metadata"]["uid"] for pod in subject.pods()}
-    return lambda: (now := {pod["metadata"]["uid"] for pod in subject.pods()}) and not now & before
+
+    def are_others():
+        now = subject.pods()
+        return now and all(pod["metadata"]["uid"] not in before and condition(pod, "Ready")[0] == "True" for pod in now)
+
+    return are_others
 
 
 def delete_pods(subject):

@@ -12,9 +12,9 @@ NAMESPACE = "drill-keys"
 KEYED, PROXIED = "keyed", "proxied"
 SOURCE = "source"
 AGENT_SECRET, PROXY_SECRET = f"agent-{KEYED}-model-key", f"modelapi-{PROXIED}-keys"
-# What somebody changes in keys is written again within some minutes (docs/model-proxy.md): ten, as every object is looked
-# at by then.
-KEY_SECONDS = 720
+# What somebody changes in keys is written again within eleven minutes (docs/model-proxy.md), and a kubelet needs one more
+# to bring it.
+KEY_SECONDS = 900
 
 
 def secret_deleted(subject):

@@ -106,7 +106,9 @@ def of_specs(stage):
     """Drills of what is defined."""
     crash = r"Ready=False\((CrashLoopBackOff|RunContainerError)\)"
     package = lambda **changes: spec(package=team.CLOCK | changes)
-    nowhere = "http://mcpserver-nobody.drill-mcpservers.svc.cluster.local:8000/mcp"
+    # An address of Services that none has.
+    nowhere = "http://10.96.255.254:8000/mcp"
+    nameless = "http://mcpserver-nobody.drill-mcpservers.svc.cluster.local:8000/mcp"
     color = {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "nothing", "key": "color"}}}
     no_mcp = r"ToolsDiscovered=False\(NotMcp\)"
     return [
@@ -148,6 +150,14 @@ def of_specs(stage):
             spec(remote={"url": nowhere}),
             TOLD,
             r"ToolsDiscovered=False\(Unreachable\)",
+            restore,
+        ),
+        Drill(
+            "remote server whose name has no address",
+            REMOTE,
+            spec(remote={"url": nameless}),
+            TOLD,
+            r"ToolsDiscovered=False\(NotAllowed\)",
             restore,
         ),
         Drill(

@@ -108,7 +108,9 @@ def of_providers():
     """Drills of providers and addresses."""
     no_answer, refused = r"Reachable=False\(Unreachable\)", r"Reachable=False\(KeyRefused\)"
     broken = r"Reachable=False\(ServerError\)"
-    nowhere = {"url": "http://nobody.provider.svc.cluster.local:8000/v1"}
+    # An address of Services that none has.
+    nowhere = {"url": "http://10.96.255.254:8000/v1"}
+    nameless = {"url": "http://nobody.provider.svc.cluster.local:8000/v1"}
     not_allowed = r"Reachable=Unknown\(NotAllowed\)"
     well = tell()
     return [
@@ -141,6 +143,7 @@ def of_providers():
             restore,
         ),
         Drill("address that does not answer", EXTERNAL, spec(external=nowhere), TOLD, no_answer, restore),
+        Drill("name that has no address", EXTERNAL, spec(external=nameless), TOLD, not_allowed, restore),
         Drill(
             "address that is not allowed",
             EXTERNAL,

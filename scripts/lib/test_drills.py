@@ -79,8 +79,8 @@ class DrillsEnd(unittest.TestCase):
             subject.is_well = False
 
         subject = Fake()
-        subject.value = status(DependenciesReady=("False", "NotReady"))
-        row = drills.play(subject, Drill("broken", "any", breaks, TOLD, "DependenciesReady=False", seconds=0.02))
+        subject.value = status(KeysWritten=("False", "Forbidden"))
+        row = drills.play(subject, Drill("broken", "any", breaks, TOLD, "KeysWritten=False", seconds=0.02))
         self.assertEqual(row.ended, FALSE_READY)
 
     def test_what_is_not_undone_is_not_whole(self):

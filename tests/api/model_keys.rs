@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac;
 use convoke::api::Kind;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use support::team::{AGENT, ARGS, SOON, Team, model, shared_operator};
 use support::{AuditMark, AuditRecord, Cluster, Operator, cluster, eventually};
@@ -279,6 +280,29 @@ async fn m5_an_agent_that_is_made_anew_gets_another_key() {
         "one that goes with the earlier agent is of no use"
     );
     assert!(other != key && other.contains(after["uid"].as_str().expect("a uid")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_keys_that_were_deleted_are_written_again_as_soon_as_a_pod_misses_them() {
+    let (team, _) = granted("missed", &["one"]).await;
+    let old = team.secret("modelapi-gpt-keys").await;
+    let pods: Api<Pod> = Api::namespaced(team.cluster.client().await, &team.namespace);
+    let pod = eventually(SOON, "a pod of the proxy", || async {
+        let found = pods.list(&ListParams::default()).await.expect("list").items.into_iter();
+        found.map(|pod| pod.name_any()).find(|name| name.starts_with("modelapi-gpt-"))
+    })
+    .await;
+    team.secrets().delete("modelapi-gpt-keys", &DeleteParams::default()).await.expect("delete");
+    // What a kubelet writes of a pod that has come since.
+    let said = json!({"reason": "CreateContainerConfigError", "message": "secret \"modelapi-gpt-keys\" not found"});
+    let container = json!({"name": "modelapi", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": said}});
+    let status = json!({"status": {"phase": "Pending", "containerStatuses": [container]}});
+    let params = PatchParams::default();
+    pods.patch_status(&pod, &params, &Patch::Merge(status)).await.expect("patch");
+    let new = team.secret("modelapi-gpt-keys").await;
+    assert_ne!(new.metadata.uid, old.metadata.uid);
+    assert_eq!(new.data, old.data, "the keys are the same ones");
 }
 
 #[tokio::test(flavor = "multi_thread")]

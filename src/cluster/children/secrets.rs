@@ -22,8 +22,9 @@ use crate::cluster::reflector::identity;
 use crate::cluster::ssa::{self, Deleted, Mode};
 use crate::cluster::store::Key;
 
-/// How long a Secret is taken to be as it was seen. It is shorter than the time between two reconciles of an object at rest.
-const SEEN_FOR: Duration = Duration::from_secs(480);
+/// How long a Secret is taken to be as it was seen. Together with the time between two reconciles of an object at rest this is how
+/// long a change by hand may stay.
+const SEEN_FOR: Duration = Duration::from_secs(60);
 /// How long no other Secret of a namespace is asked for after one was refused: all are refused for the same reason.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
@@ -75,8 +76,8 @@ pub enum Secured {
 /// What is remembered of Secrets.
 #[derive(Default)]
 pub(super) struct Secrets {
-    /// The hash of each Secret that was as wanted, and when that was.
-    known: Mutex<HashMap<Key, (String, Instant)>>,
+    /// The hash of each Secret that was as wanted, and when that was; no time once it is in doubt.
+    known: Mutex<HashMap<Key, (String, Option<Instant>)>>,
     /// When a Secret of a namespace was refused.
     refused: Mutex<HashMap<String, Instant>>,
 }
@@ -85,8 +86,14 @@ impl Secrets {
     fn is_settled(&self, key: &Key, hash: &str, now: Instant) -> bool {
         let known = self.known.lock();
         known.get(key).is_some_and(|(have, seen)| {
-            have == hash && now.saturating_duration_since(*seen) < SEEN_FOR
+            have == hash && seen.is_some_and(|at| now.saturating_duration_since(at) < SEEN_FOR)
         })
+    }
+
+    fn doubt(&self, key: &Key) {
+        if let Some((_, seen)) = self.known.lock().get_mut(key) {
+            *seen = None;
+        }
     }
 
     fn is_refused(&self, namespace: &str, now: Instant) -> bool {
@@ -119,7 +126,7 @@ impl ChildWriter {
         }
         match self.write_secret(&key, secret).await {
             Ok(Secured::Ours) => {
-                self.secrets.known.lock().insert(key, (secret.hash.clone(), Instant::now()));
+                self.secrets.known.lock().insert(key, (secret.hash.clone(), Some(Instant::now())));
                 Ok(Secured::Ours)
             }
             Err(error) if error.is_missing_right() => {
@@ -154,6 +161,11 @@ impl ChildWriter {
                 Ok(())
             }
         }
+    }
+
+    /// Lets the next [`bring_secret`](Self::bring_secret) look at a Secret again: its pods say that something that they read is missing.
+    pub fn doubt_secret(&self, key: &Key) {
+        self.secrets.doubt(key);
     }
 
     /// Forgets a Secret whose owner is gone.

@@ -4,6 +4,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 
 use crate::cluster::children::secrets::Secured;
 use crate::cluster::client::CallError;
+use crate::cluster::pods::PodProblem;
+use crate::cluster::store::Key;
 use crate::controllers::children::{Children, Keys, NamesTaken, Owner, Wanted};
 use crate::controllers::context::Context;
 use crate::controllers::inputs::is_made_from_the_same;
@@ -66,7 +68,12 @@ pub async fn bring_keys(
             hold(children);
             return Keyed::tell(if needs_none { told } else { told.holding() });
         }
-        Keys::Bring(secret) => context.writer.bring_secret(secret).await,
+        Keys::Bring(secret) => {
+            if live.is_some_and(|live| lack_configuration(context, owner, live)) {
+                context.writer.doubt_secret(&Key::of(&secret.meta));
+            }
+            context.writer.bring_secret(secret).await
+        }
     };
     match secured {
         Ok(Secured::Ours) => Keyed::tell(inputs.with_keys()),
@@ -99,6 +106,12 @@ pub async fn bring_keys(
 fn given(context: &Context, owner: &Owner<'_>) -> Option<KeyMarks> {
     let live = context.children.deployments.get(&owner.child)?;
     KeyMarks::of(&live.value).filter(|_| live.value.owner_uid() == Some(owner.uid))
+}
+
+/// Whether pods wait for something that they read. Nobody watches Secrets: one that was deleted by hand is missed by pods first.
+fn lack_configuration(context: &Context, owner: &Owner<'_>, live: &Deployment) -> bool {
+    let trouble = context.pods.trouble(owner.kind, owner.key, live);
+    trouble.is_some_and(|trouble| trouble.reason == PodProblem::CreateContainerConfigError.reason())
 }
 
 /// Whether no pods are wanted.

@@ -97,7 +97,10 @@ async fn m5_after_a_refusal_a_namespace_is_left_alone_for_a_moment() {
     secrets.refuse("other", now + REFUSED_FOR);
     assert_eq!(secrets.refused.lock().len(), 1, "what is over is forgotten");
     let key = Key::new("team", "s");
-    secrets.known.lock().insert(key.clone(), ("h".into(), now));
+    secrets.known.lock().insert(key.clone(), ("h".into(), Some(now)));
     assert!(secrets.is_settled(&key, "h", now) && !secrets.is_settled(&key, "i", now));
     assert!(!secrets.is_settled(&key, "h", now + SEEN_FOR), "it is looked at again");
+    secrets.doubt(&key);
+    assert!(!secrets.is_settled(&key, "h", now), "its pods cannot read it");
+    assert!(secrets.known.lock().contains_key(&key), "what was written is removed in the end");
 }
