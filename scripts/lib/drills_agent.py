@@ -157,7 +157,6 @@ def needs_of_it(stage):
     plain = subjects.external(NAMESPACE, "plain")
     renamed = team.TOOLS.replace("def nonce(", "def number(")
     dependencies = r"DependenciesReady=False\(NotReady\)"
-    the_server_says = "the condition `ToolsDiscovered` of the tool server says it"
     no_mcp = change("mcpservers", "notes", {"spec": {"toolsString": None, "image": stage.images["web"]}})
     return [
         Drill("its ModelAPI deleted", DRILLED, remove("modelapis", "plain"), TOLD, dependencies, again(plain)),
@@ -191,9 +190,8 @@ def needs_of_it(stage):
             DRILLED,
             no_mcp,
             TOLD,
-            "Ready=False|ToolsAvailable=False",
+            r"ToolsAvailable=False\(NotListed\)",
             again(notes()),
-            gap=the_server_says,
         ),
         Drill(
             "its peer deleted",

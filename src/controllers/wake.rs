@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores};
-use crate::cluster::conditions;
 use crate::cluster::live::{Facts, Managed, Ours};
 use crate::cluster::store::{Change, Entry, Key, Store};
 use crate::controllers::discovery::tools::TOOLS_DISCOVERED;
@@ -104,8 +103,9 @@ fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
     if let Some(map) = status.as_object_mut() {
         let read = ["endpoint", "models", "builtImage", "tools", "toolCount", "toolsRevision"];
         map.retain(|key, _| read.contains(&key.as_str()));
-        let are_confirmed = conditions::is_true(object.conditions(), TOOLS_DISCOVERED);
-        map.insert("toolsAreConfirmed".to_owned(), are_confirmed.into());
+        let discovered = object.conditions().iter().find(|one| one.type_ == TOOLS_DISCOVERED);
+        let discovered = discovered.map(|one| format!("{}/{}", one.status, one.reason));
+        map.insert("toolsDiscovered".to_owned(), discovered.into());
     }
     Some(status)
 }

@@ -62,6 +62,8 @@ pub struct Resolved {
     pub undecided: bool,
     /// The tools that it names and that their servers do not have: name of the server, and the tools.
     pub missing_tools: Vec<(String, Vec<String>)>,
+    /// The servers that are known not to list their tools: name, and the reason.
+    pub not_listed: Vec<(String, String)>,
     /// What its pods said when they were last asked, if the status may not tell it yet.
     pub told: Option<Arc<Told>>,
     /// The key by which it asks its model.
@@ -218,6 +220,12 @@ fn missing_tools(named: &ToolServer, server: &MCPServer) -> Vec<String> {
     missing
 }
 
+/// Why a server is known not to list its tools.
+fn not_listed(server: &MCPServer) -> Option<String> {
+    let generation = server.metadata.generation.unwrap_or(0);
+    tools::not_listed(server.status.as_ref()?, generation).map(str::to_owned)
+}
+
 /// What the lookups read, and what they have found so far.
 struct Resolver<'a> {
     agent: &'a Agent,
@@ -338,6 +346,9 @@ impl Resolver<'_> {
                     (self.told(&server_variable(&server)), headers)
                 }
             };
+            if let Some(reason) = object.as_ref().and_then(|object| not_listed(object)) {
+                self.resolved.not_listed.push((server.clone(), reason));
+            }
             let missing = object.as_ref().map(|object| missing_tools(named, object));
             if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
                 self.resolved.missing_tools.push((server.clone(), missing));

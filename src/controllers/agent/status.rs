@@ -136,23 +136,22 @@ fn tell_sessions(list: &mut Vec<Condition>, agent: &Agent, now: Timestamp) {
     );
 }
 
-/// Sets the condition `ToolsAvailable`, which is there only while the agent names tools that their servers do not have.
+/// Sets the condition `ToolsAvailable`, which is there only while a server does not list its tools, or does not have those that the
+/// agent names.
 fn tell_tools(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved, now: Timestamp) {
     let generation = agent.metadata.generation.unwrap_or(0);
-    if resolved.missing_tools.is_empty() {
-        return conditions::remove(list, "ToolsAvailable");
-    }
+    let not_listed = resolved.not_listed.iter();
+    let not_listed = not_listed
+        .map(|(server, why)| format!("MCPServer {server} does not list its tools ({why})"));
     let missing = resolved.missing_tools.iter();
     let missing = missing
         .map(|(server, tools)| format!("MCPServer {server} does not have {}", some_of(tools)));
-    let text = missing.collect::<Vec<_>>().join("; ");
-    conditions::Observed { generation, now }.set(
-        list,
-        "ToolsAvailable",
-        "False",
-        "MissingTools",
-        &text,
-    );
+    let text = not_listed.chain(missing).collect::<Vec<_>>().join("; ");
+    if text.is_empty() {
+        return conditions::remove(list, "ToolsAvailable");
+    }
+    let reason = if resolved.not_listed.is_empty() { "MissingTools" } else { "NotListed" };
+    conditions::Observed { generation, now }.set(list, "ToolsAvailable", "False", reason, &text);
 }
 
 /// The fields that only the image can act upon.

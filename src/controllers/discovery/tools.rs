@@ -196,6 +196,15 @@ fn tell_failure(status: &mut MCPServerStatus, failure: &Failure, at: Observed) {
     at.set(list, TOOLS_DISCOVERED, state, reason, &text);
 }
 
+/// Why a server is known not to list its tools, as its status says for this generation: `Unreachable`, `NotMcp` or `TooLarge`. An
+/// address that the operator may not dial says nothing of what agents reach.
+#[must_use]
+pub fn not_listed(status: &MCPServerStatus, generation: i64) -> Option<&str> {
+    let found = status.conditions.iter().find(|one| one.type_ == TOOLS_DISCOVERED)?;
+    let is_known = found.status == "False" && found.observed_generation == Some(generation);
+    (is_known && found.reason != "NotAllowed").then_some(&found.reason)
+}
+
 /// What is different between two lists that are sorted by name, for people.
 fn difference(old: &[ToolStatus], new: &[ToolStatus]) -> String {
     let find = |list: &[ToolStatus], name: &str| {

@@ -404,3 +404,23 @@ fn t5_tools_that_a_server_does_not_have_are_missing_only_while_its_tools_are_kno
     assert!(with(4, "4/8d0a", 300).is_empty(), "not all of its tools are shown");
     assert_eq!(with(4, "4/8d0a", 2), drop);
 }
+
+#[test]
+fn t5_a_server_that_is_known_not_to_list_its_tools_is_told() {
+    let world = World::new();
+    let agent = world.agent(spec());
+    let with = |status: &str, reason: &str, of: i64| {
+        let mut server = object("MCPServer", "s", json!({"image": "tools:1"}));
+        server["metadata"]["generation"] = json!(3);
+        let discovered = json!({"type": "ToolsDiscovered", "status": status, "reason": reason,
+            "observedGeneration": of, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        server["status"] = json!({"conditions": [discovered]});
+        put(&world.stores.mcp_servers, server);
+        world.resolve(&agent).not_listed
+    };
+    assert_eq!(with("False", "NotMcp", 3), [("s".to_owned(), "NotMcp".to_owned())]);
+    assert!(with("False", "NotMcp", 2).is_empty(), "of an earlier spec");
+    assert!(with("False", "NotAllowed", 3).is_empty(), "agents may reach what the operator may not");
+    assert!(with("Unknown", "NoReadyPod", 3).is_empty());
+    assert!(with("True", "Discovered", 3).is_empty());
+}

@@ -263,6 +263,12 @@ fn t5_tools_that_are_not_there_are_told_only_while_they_are_missing() {
     assert_eq!(status.phase, Some(Phase::Ready), "it answers all the same");
     agent.status = Some(status);
     assert_eq!(shown(&of(&agent, &resolved(), &available()), "ToolsAvailable"), None);
+    let not_listed = vec![("t".to_owned(), "NotMcp".to_owned())];
+    let status = of(&agent, &Resolved { not_listed, ..lacks }, &available());
+    assert_eq!(shown(&status, "ToolsAvailable"), Some(("False", "NotListed")));
+    let told = status.conditions.iter().find(|c| c.type_ == "ToolsAvailable").expect("told");
+    let text = "MCPServer t does not list its tools (NotMcp); MCPServer s does not have drop, find";
+    assert_eq!(told.message, text);
 }
 
 #[test]
