@@ -357,7 +357,7 @@ def run(stage, lanes):
 
 def drawn(drills, count, draw):
     """Some of them, in their order. What takes minutes is not among them."""
-    quick = [drill for drill in drills if drill.seconds <= SECONDS and not drill.turn]
+    quick = [drill for drill in drills if drill.seconds <= SECONDS and not drill.turn and not drill.gap]
     chosen = draw.sample(quick, min(count, len(quick)))
     return [drill for drill in drills if drill in chosen]
 

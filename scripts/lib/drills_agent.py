@@ -210,7 +210,8 @@ def needs_of_it(stage):
                 {"spec": {"external": {"url": "http://nobody.provider.svc.cluster.local:8000/v1"}}},
             ),
             TOLD,
-            "Ready=False|DependenciesReady=False",
+            # It rolls out, which is not about the address.
+            "DependenciesReady=False",
             again(plain),
             gap="no agent asks its model to be ready; `Reachable` of the ModelAPI says it",
         ),
