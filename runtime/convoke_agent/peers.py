@@ -36,6 +36,8 @@ CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 CARD_SECONDS = 10
 # A Service refuses connections for a moment after its pod is ready. Nothing was sent then: tries after 0, 0.5 and 1 s.
 CONNECT_RETRIES = 3
+# How long each of these tries waits for an address that does not answer at all.
+CONNECT_SECONDS = 3
 CARD_FRESH_SECONDS = 300
 CARD_RETRY_SECONDS = 5
 # How long the first question waits for descriptions of peers.
@@ -59,7 +61,7 @@ def client():
     """The HTTP client for all peers."""
     transport = limits.bounded_transport(httpx, "the agent", limits.MAX_PEER_ANSWER_BYTES, retries=CONNECT_RETRIES)
     # A stream is silent for as long as the peer thinks: its asker's deadline ends it.
-    return httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(CARD_SECONDS, read=None))
+    return httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(CARD_SECONDS, connect=CONNECT_SECONDS, read=None))
 
 
 def data_of(message):

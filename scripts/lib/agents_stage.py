@@ -15,7 +15,7 @@ from pathlib import Path
 
 import agents_team as team
 from kube_api import Api, Refused
-from test_node import Cluster
+from test_node import Cluster, eventually
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -243,17 +243,7 @@ class Stage:
 
     def eventually(self, what, probe, seconds=READY_SECONDS):
         """What the probe gives as soon as it gives something without an error."""
-        deadline = time.monotonic() + seconds
-        last = None
-        while time.monotonic() < deadline:
-            try:
-                if found := probe():
-                    return found
-                last = found
-            except (AssertionError, OSError, KeyError, ValueError) as error:
-                last = error
-            time.sleep(0.3)
-        raise AssertionError(f"{what}: not in {seconds} s: {last}")
+        return eventually(what, probe, seconds, 0.3, (AssertionError, OSError, KeyError, ValueError))
 
     def secret(self, name, key, namespace=team.NAMESPACE):
         """A value of a Secret; None while it is not there."""

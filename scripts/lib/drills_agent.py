@@ -97,11 +97,7 @@ def volumes(subject):
 
 
 def made_anew(subject):
-    uid = subject.get()["metadata"]["uid"]
-    subject.api.delete(subject.kind, NAMESPACE, subject.name)
-    # A delete in the foreground of its children is none of ours.
-    while (now := subject.get()) and now["metadata"]["uid"] == uid:
-        time.sleep(0.1)
+    uid = common.gone(subject.stage, subject.kind, NAMESPACE, subject.name)
     subject.restore()
     return lambda: subject.get()["metadata"]["uid"] != uid
 
@@ -210,7 +206,7 @@ def needs_of_it(stage):
                 {"spec": {"external": {"url": "http://nobody.provider.svc.cluster.local:8000/v1"}}},
             ),
             TOLD,
-            # It rolls out, which is not about the address.
+            # It rolls out, too, which is not about the address.
             "DependenciesReady=False",
             again(plain),
             gap="no agent asks its model to be ready; `Reachable` of the ModelAPI says it",

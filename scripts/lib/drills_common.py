@@ -30,6 +30,27 @@ def pod_deleted(subject):
     return undone
 
 
+def gone(stage, kind, namespace, name):
+    """Deletes an object, waits until it is gone or another one has its name, and gives its UID."""
+    uid = stage.api.get(kind, namespace, name)["metadata"]["uid"]
+    stage.api.delete(kind, namespace, name)
+
+    def is_gone():
+        now = stage.api.get(kind, namespace, name)
+        return now is None or now["metadata"]["uid"] != uid
+
+    stage.eventually(f"{kind} {name} is gone", is_gone, seconds=60)
+    return uid
+
+
+def right_taken(subject):
+    subject.api.delete("rolebindings", subject.namespace, "convoke-keys")
+
+
+def right_given(subject):
+    subject.stage.give_keys(subject.namespace)
+
+
 def restarts(subject):
     """Tells when the container was started again."""
 

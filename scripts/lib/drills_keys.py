@@ -1,7 +1,6 @@
 """Drills of the keys of an agent and of its model proxy. They take longest. Standard library only."""
 
 import base64
-import time
 
 import agents_team as team
 import drills_common as common
@@ -65,11 +64,8 @@ def proxy_anew(url):
     """What makes the ModelAPI of the agent anew."""
 
     def act(subject):
-        before = subject.api.get("modelapis", NAMESPACE, PROXIED)["metadata"]["uid"]
         key = subject.stage.secret(AGENT_SECRET, "key", NAMESPACE)
-        subject.api.delete("modelapis", NAMESPACE, PROXIED)
-        while (now := subject.api.get("modelapis", NAMESPACE, PROXIED)) and now["metadata"]["uid"] == before:
-            time.sleep(0.1)
+        common.gone(subject.stage, "modelapis", NAMESPACE, PROXIED)
         subject.stage.apply(subjects.proxy(NAMESPACE, PROXIED, url))
         return lambda: subject.stage.secret(AGENT_SECRET, "key", NAMESPACE) not in (None, key)
 
@@ -78,20 +74,9 @@ def proxy_anew(url):
 
 def agent_anew(subject):
     key = subject.stage.secret(AGENT_SECRET, "key", NAMESPACE)
-    uid = subject.get()["metadata"]["uid"]
-    subject.api.delete("agents", NAMESPACE, KEYED)
-    while (now := subject.get()) and now["metadata"]["uid"] == uid:
-        time.sleep(0.1)
+    common.gone(subject.stage, "agents", NAMESPACE, KEYED)
     subject.restore()
     return lambda: subject.stage.secret(AGENT_SECRET, "key", NAMESPACE) not in (None, key)
-
-
-def right_taken(subject):
-    subject.api.delete("rolebindings", NAMESPACE, "convoke-keys")
-
-
-def right_given(subject):
-    subject.stage.give_keys(NAMESPACE)
 
 
 def lane(stage):
@@ -113,7 +98,7 @@ def lane(stage):
     signing_key = changed(PROXY_SECRET, "signing-key", "x" * 64)
     made = [
         Drill("Secret of its key deleted", KEYED, secret_deleted, GOES_ON),
-        Drill("right to write keys taken away", KEYED, right_taken, GOES_ON, "", right_given),
+        Drill("right to write keys taken away", KEYED, common.right_taken, GOES_ON, "", common.right_given),
         Drill(
             "its model proxy scaled to 0", KEYED, of_proxy({"replicas": 0}), TOLD, not_ready, of_proxy({"replicas": 1})
         ),

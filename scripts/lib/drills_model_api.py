@@ -133,7 +133,7 @@ def of_providers():
             well,
             gap="no model is asked: it would cost tokens",
         ),
-        Drill("right to write keys taken away", REAL, right_taken, GOES_ON, "", right_given),
+        Drill("right to write keys taken away", REAL, common.right_taken, GOES_ON, "", common.right_given),
         Drill(
             "its ModelAPI does not serve its model",
             CALLER,
@@ -158,14 +158,6 @@ def of_providers():
         Drill("provider that is gone", REAL, provider(0), TOLD, no_answer, provider(1), 180, turn=4),
         Drill("address that is gone", EXTERNAL, provider(0), TOLD, no_answer, provider(1), 180, turn=5),
     ]
-
-
-def right_taken(subject):
-    subject.api.delete("rolebindings", NAMESPACE, "convoke-keys")
-
-
-def right_given(subject):
-    subject.stage.give_keys(NAMESPACE)
 
 
 def lane(stage):

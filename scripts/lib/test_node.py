@@ -97,6 +97,21 @@ def run_script(script, *arguments, state, seconds, under=()):
     return done.stdout, done.stderr
 
 
+def eventually(what, probe, seconds, pause=0.05, but_not=(AssertionError, OSError)):
+    """What the probe gives as soon as it gives something without one of these errors."""
+    deadline = time.monotonic() + seconds
+    last = None
+    while time.monotonic() < deadline:
+        try:
+            if found := probe():
+                return found
+            last = found
+        except but_not as error:
+            last = error
+        time.sleep(pause)
+    raise AssertionError(f"{what}: not in {seconds} s: {last}")
+
+
 class Cluster:
     """One cluster with a node, in a temporary state folder."""
 
@@ -166,17 +181,10 @@ class Cluster:
 
     def eventually(self, what, probe, seconds=POD_SECONDS):
         """What the probe gives as soon as it gives something without an error."""
-        deadline = time.monotonic() + seconds
-        last = None
-        while time.monotonic() < deadline:
-            try:
-                if found := probe():
-                    return found
-                last = found
-            except (AssertionError, OSError) as error:
-                last = error
-            time.sleep(0.05)
-        raise AssertionError(f"{what}: not in {seconds} s: {last}{self.logs()}")
+        try:
+            return eventually(what, probe, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}{self.logs()}") from error
 
     def remove(self):
         """Stops it and removes its folder, in whatever state it is."""

@@ -134,8 +134,13 @@ class QuickstartWithPods(unittest.TestCase):
         # Each tool tells the name of its pod, which nobody knew before. The model repeats what it was told.
         asked, helped = (self.eventually(f"one pod of {one}", lambda one=one: self.pod_of(one)) for one in ("asked", "helped"))
         # A Service leads to a pod a moment after the pod is ready.
-        told = f"the tool says {asked}, the peer says helper: {helped}"
-        self.eventually("an answer of both", lambda: self.assertIn(told, self.ask("asker", "Who is there?")) or told)
+        expected = f"the tool says {asked}, the peer says helper: {helped}"
+
+        def both_answer():
+            self.assertIn(expected, self.ask("asker", "Who is there?"))
+            return True
+
+        self.eventually("an answer of both", both_answer)
         # A new prompt reaches the pod that runs.
         before = self.settled("asker")[1]["metadata"]["uid"]
         self.push("team/conversation/asker.md", "You answer shortly.\n")
