@@ -10,8 +10,9 @@ use crate::cluster::store::{Change, Entry, Key, Store};
 use crate::controllers::discovery::tools::TOOLS_DISCOVERED;
 use crate::runtime::queue::Queue;
 
-/// The time in which a change by hand in an object from Git is most likely undone. Its pods wait for that.
-const MANUAL_CHANGE_DELAY: Duration = Duration::from_secs(1);
+/// The time in which a change by hand in an object from Git is most likely undone, on a busy machine as well. Its pods wait for
+/// that.
+const MANUAL_CHANGE_DELAY: Duration = Duration::from_secs(3);
 
 /// Changes of objects wake themselves. The echo of a status that Convoke wrote wakes nothing.
 pub fn on_own_changes<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue>) {
@@ -29,10 +30,13 @@ pub fn on_own_changes<K: Ours>(store: &Arc<Store<Managed<K>>>, queue: &Arc<Queue
     });
 }
 
-/// Whether somebody else than a sync changed the spec of an object from Git. A sync says what it applied.
+/// Whether somebody else than a sync changed the spec of an object from Git, and a sync may undo that. A sync says what it
+/// applied. It leaves paused objects alone.
 fn by_hand(old: &Facts, new: &Facts) -> bool {
     let applied = new.annotations.get(keys::APPLIED);
+    let is_paused = new.annotations.get(keys::RECONCILE) == Some(keys::DISABLED);
     applied.is_some()
+        && !is_paused
         && applied == old.annotations.get(keys::APPLIED)
         && old.spec_hash != new.spec_hash
 }

@@ -420,7 +420,10 @@ fn t5_a_server_that_is_known_not_to_list_its_tools_is_told() {
     };
     assert_eq!(with("False", "NotMcp", 3), [("s".to_owned(), "NotMcp".to_owned())]);
     assert!(with("False", "NotMcp", 2).is_empty(), "of an earlier spec");
-    assert!(with("False", "NotAllowed", 3).is_empty(), "agents may reach what the operator may not");
+    assert!(
+        with("False", "NotAllowed", 3).is_empty(),
+        "agents may reach what the operator may not"
+    );
     assert!(with("Unknown", "NoReadyPod", 3).is_empty());
     assert!(with("True", "Discovered", 3).is_empty());
 }
