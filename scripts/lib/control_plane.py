@@ -6,8 +6,9 @@
 The process is the cluster's supervisor: it starts the three, prints one line of JSON when they are ready, and
 stops them when it gets SIGTERM, when one of them dies or, with --until-stdin-closes, when its standard input
 ends. The last is how tests use it: their end of the pipe closes however they die, SIGKILL included, and then
-the state folder is removed too. Until then it obeys two lines there, and prints `done` after each: `save` keeps a backup of etcd, and
-`restore` stops all three and starts them from it. When the supervisor itself is killed, the kernel kills its children.
+the state folder is removed too. Until then it obeys four lines there, and prints `done` after each: `save` keeps a backup of etcd, and
+`restore` stops all three and starts them from it; `mark` remembers what the API server has, and `reset` brings it back while all three
+run (etcd_state.py). When the supervisor itself is killed, the kernel kills its children.
 
 Every start is an empty cluster. What is in the state folder while it runs:
 
@@ -37,6 +38,8 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+
+from etcd_state import Etcd
 
 STOP_SECONDS = 5
 PR_SET_PDEATHSIG = 1
@@ -135,6 +138,7 @@ class ControlPlane:
         self.port = 0
         self.children = {}
         self.commands = {}
+        self.marked = {}
         self.tokens = {name: os.urandom(24).hex() for name in self.users}
 
     def choose_port(self):
@@ -364,6 +368,14 @@ class ControlPlane:
         self.wait("/readyz", time.monotonic() + self.ready_seconds)
         self.spawn("kube-controller-manager", *self.commands["kube-controller-manager"])
 
+    def mark(self):
+        """Remembers what the API server has now."""
+        self.marked = Etcd(self.state).snapshot()
+
+    def reset(self):
+        """Brings that back. The processes go on."""
+        Etcd(self.state).reset(self.marked)
+
     def check_alive(self):
         """Fails with the end of its log when one of the processes has ended."""
         for name, child in self.children.items():
@@ -443,7 +455,8 @@ def supervise(plane, until_stdin_closes):
             line = os.read(0, 4096)
             if not line:
                 return
-            order = {b"save": plane.save, b"restore": plane.restore}.get(line.strip())
+            orders = {b"save": plane.save, b"restore": plane.restore, b"mark": plane.mark, b"reset": plane.reset}
+            order = orders.get(line.strip())
             if order:
                 order()
                 print("done", flush=True)

@@ -54,7 +54,7 @@ fn said(status: &GitSyncStatus) -> impl PartialEq + std::fmt::Debug + use<> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn v10_open_closed_and_git_ports_of_addresses_that_are_not_allowed_look_alike() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(&["--leader-elect=false"]).await;
     operator.ready(SOON).await;
     let internal = internal_address();
@@ -102,7 +102,7 @@ async fn v10_open_closed_and_git_ports_of_addresses_that_are_not_allowed_look_al
 
 #[tokio::test(flavor = "multi_thread")]
 async fn v10_the_api_server_is_not_dialled_for_git() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let team = Team::new(&cluster, "api", &[("a.yaml", &model("a"))]).await;

@@ -233,7 +233,7 @@ async fn remove_tekton(cluster: &Cluster) {
 
 #[tokio::test]
 async fn b1_b8_builds_wait_for_tekton_and_each_key_runs_once() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     let team = Team::new(&cluster).await;
     team.apply_build("reviewer", &json!({}));
@@ -316,7 +316,7 @@ async fn b1_b8_builds_wait_for_tekton_and_each_key_runs_once() {
 
 #[tokio::test]
 async fn b6_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
@@ -338,7 +338,7 @@ async fn b6_what_is_being_built_ends_although_no_commit_holds_it_any_more() {
 
 #[tokio::test]
 async fn b1_a_definition_that_is_not_applied_yet_is_not_called_built() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
@@ -370,7 +370,7 @@ async fn b1_a_definition_that_is_not_applied_yet_is_not_called_built() {
 
 #[tokio::test]
 async fn b1_a_crash_between_create_and_status_makes_no_second_run() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);
     let team = Team::new(&cluster).await;
@@ -416,7 +416,7 @@ async fn b1_a_crash_between_create_and_status_makes_no_second_run() {
 
 #[tokio::test]
 async fn b3_b4_what_is_missing_or_wrong_is_named_and_heals() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     install_tekton(&cluster);
     install_templates(&cluster);
     let team = Team::new(&cluster).await;

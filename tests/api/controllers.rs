@@ -427,7 +427,7 @@ async fn a2_reserved_names_are_refused_by_the_api_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c15_a_commit_is_applied_before_its_children_are_written() {
     // Alone: beside other syncs controllers go on after a while.
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let operator = cluster.operator(ARGS).await;
     operator.print_log_on_panic();
     operator.ready(SOON).await;

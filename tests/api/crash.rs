@@ -25,7 +25,7 @@ impl Moments {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     let mut wanted: BTreeMap<String, String> =
         (0..12).map(|n| (format!("m{n}"), model(&format!("m{n}")))).collect();
@@ -122,7 +122,7 @@ async fn c1_killed_at_many_moments_it_converges_without_a_wrong_delete() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_g12_an_approved_prune_is_finished_after_a_kill_and_nothing_else_goes() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     let names: Vec<_> = (0..30).map(|n| format!("m{n:02}")).collect();
     let files: Vec<_> = names.iter().map(|name| (format!("{name}.yaml"), model(name))).collect();
@@ -153,7 +153,7 @@ async fn c1_g12_an_approved_prune_is_finished_after_a_kill_and_nothing_else_goes
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b1_after_a_start_a_build_that_is_no_longer_in_git_does_not_wait_for_a_commit() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     // Without a registry it is never built, and has no key.
     let build = "apiVersion: convoke.dev/v1alpha1\nkind: AgentBuild\nmetadata:\n  name: b\nspec:\n  source:\n    gitSync: {}\n    subfolder: image\n  output:\n    image: team/b\n";

@@ -20,7 +20,7 @@ use support::story::{Played, STEPS, Stage};
 use support::team::ARGS;
 
 /// Points that are tried without `CONVOKE_FULL`, in each of the two tests.
-const DRAWN: usize = 10;
+const DRAWN: usize = 5;
 /// What they are drawn by without `CONVOKE_SEED`.
 const DEFAULT_SEED: u64 = 2171;
 /// Operators that run side by side in each of the two tests.

@@ -227,7 +227,7 @@ async fn g11_g22_what_moves_to_two_that_wait_is_taken_by_both() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g11_after_a_restart_who_waits_undoes_changes_by_hand_and_shows_what_is_wrong() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let files = [

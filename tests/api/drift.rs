@@ -182,7 +182,7 @@ async fn g14_a_paused_object_is_left_alone_until_the_pause_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_what_is_paused_while_its_change_is_on_its_way_is_not_written() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let engine = InterceptedEngine::start(&cluster).await;
     let slow = &engine.requests;
     let files = [("a.yaml", model("a")), ("b.yaml", model("b"))];
@@ -345,7 +345,7 @@ async fn g10_atomic_applies_all_of_a_commit_or_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_after_a_start_the_applied_commit_is_kept_though_the_remote_is_away() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let data = tempfile::tempdir().expect("temporary folder");
     let data = format!("--data-dir={}", data.path().display());
     let mut operator = cluster.operator(&[ARGS, &[data.as_str()]].concat()).await;

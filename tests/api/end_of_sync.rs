@@ -265,7 +265,7 @@ async fn g15_what_finalizers_of_others_keep_is_waited_for_and_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_an_end_that_was_killed_in_the_middle_is_finished() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(TENANTS).await;
     let names: Vec<_> = (0..150).map(|n| format!("m{n:03}")).collect();
     let files: Vec<_> = names.iter().map(|name| (format!("{name}.yaml"), model(name))).collect();
@@ -298,7 +298,7 @@ async fn g15_an_end_that_was_killed_in_the_middle_is_finished() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_what_was_fetched_for_a_git_sync_that_went_while_no_operator_ran_is_removed() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let data = tempfile::tempdir().expect("a folder");
     let argument = format!("--data-dir={}", data.path().display());
     let args: Vec<_> = ARGS.iter().copied().chain([argument.as_str()]).collect();

@@ -21,7 +21,7 @@ const HANGS: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c15_eight_git_syncs_behind_a_webhook_that_hangs_delay_no_other_namespace() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let operator = cluster.operator(ARGS).await;
     operator.print_log_on_panic();
     operator.ready(SOON).await;

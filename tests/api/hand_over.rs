@@ -259,7 +259,7 @@ async fn g10_atomic_applies_nothing_while_an_older_sync_has_something_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g22_after_a_start_deletes_wait_for_a_suspended_sync_that_nobody_has_read() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     let team = two_folders(&cluster, "asleep").await;
     for (name, path) in [("one", "a"), ("two", "b")] {
@@ -304,7 +304,7 @@ async fn g22_what_moves_to_a_suspended_sync_waits_until_it_is_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_a_held_prune_stays_shown_after_a_start_while_another_sync_is_asked() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     let team = two_folders(&cluster, "shown").await;
     let (gate, far) = team.gate();

@@ -82,7 +82,7 @@ async fn p_is_handed_over(team: &Team<'_>, before: &BTreeMap<String, String>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_what_is_held_stays_held_whatever_shrinks_the_list_and_over_a_restart() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     let names = ["a", "b", "c", "d", "w", "x", "y", "z"];
     let files = names.map(|name| (format!("{name}.yaml"), model(name)));
@@ -282,7 +282,7 @@ async fn g22_after_an_approval_the_others_are_asked_anew_and_held_deletes_ask_no
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g22_what_another_sync_finds_while_an_approval_is_remembered_is_not_deleted() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let engine = InterceptedEngine::start(&cluster).await;
     let slow = &engine.requests;
     let files = ["a/p", "a/q", "a/r", "a/s", "b/x", "b/y"];
@@ -306,7 +306,7 @@ async fn g22_what_another_sync_finds_while_an_approval_is_remembered_is_not_dele
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g22_nothing_is_deleted_while_a_kind_cannot_be_watched() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let namespace = cluster.namespace("operator").await;
     let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
     cluster.bind_single_tenant(&namespace);

@@ -37,7 +37,7 @@ async fn until(
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_webhook_that_never_answers_is_told_while_the_plan_runs_and_when_its_minute_is_over()
 {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let team =
@@ -97,7 +97,7 @@ async fn g18_a_webhook_that_never_answers_is_told_while_the_plan_runs_and_when_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_kind_that_cannot_be_watched_any_more_is_named_and_nothing_is_called_ready() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let namespace = cluster.namespace("watcher").await;
     let kubeconfig = cluster.operator_kubeconfig(&namespace).await;
     cluster.bind_single_tenant(&namespace);

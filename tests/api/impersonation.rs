@@ -272,7 +272,7 @@ async fn g16_a_right_that_the_account_misses_stops_its_objects_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_default_account_writes_for_those_that_name_none() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let args = ["--allow-insecure-git", "--leader-elect=false", "--single-tenant"];
     let named = [&args[..], &["--default-service-account", ACCOUNT]].concat();
     let operator = cluster.operator(&named).await;

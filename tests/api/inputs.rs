@@ -282,7 +282,7 @@ async fn a13_without_the_right_secrets_are_not_followed_until_the_told_command_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a5_u02_a_restarted_operator_writes_nothing_and_goes_on_following() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     let files = [
         ("one.yaml", reads("one", "secret", "keys", "k")),
@@ -339,7 +339,7 @@ async fn a5_u02_a_restarted_operator_writes_nothing_and_goes_on_following() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a13_without_a_key_pods_run_and_following_begins_when_there_is_one() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let args: Vec<_> = ARGS.iter().copied().chain(["--operator-namespace=elsewhere"]).collect();
     let operator = cluster.operator(&args).await;
     let team =

@@ -12,7 +12,7 @@ use support::{Cluster, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g20_what_is_saved_in_a_folder_is_synced_through_the_same_pipeline() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let files =
         [("team/a.yaml", model("a")), ("team/b.yaml", model("b")), ("team/c.yaml", model("c"))];
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();

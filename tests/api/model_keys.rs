@@ -360,7 +360,7 @@ async fn m5_a13_a_definition_that_names_a_key_of_others_gets_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_a_restart_writes_nothing_and_another_key_of_the_operator_changes_all_once() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     // Under the policy that limits what it writes.
     cluster.apply_text(&policy::policies_for(&operator.namespace));

@@ -188,7 +188,7 @@ async fn every_kubectl_command_that_is_printed_is_taken() {
     for command in LEFT_OUT.iter().flat_map(|(_, commands)| commands.iter()) {
         assert!(printed.remove(*command).is_some(), "nothing prints {command:?} any more");
     }
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let kubeconfig = prepare(&cluster);
     let failures: Vec<String> = printed
         .iter()

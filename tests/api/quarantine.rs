@@ -148,7 +148,7 @@ async fn g13_what_is_quarantined_comes_back_when_somebody_changes_or_deletes_it(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_what_is_quarantined_comes_back_after_a_restart_too() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let data = tempfile::tempdir().expect("temporary folder");
     let mut operator = Process::start(&cluster, data.path()).await;
     let team = team(&cluster, "again", &["a", "b", "c"], json!({})).await;
@@ -166,7 +166,7 @@ async fn g13_what_is_quarantined_comes_back_after_a_restart_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g13_what_moved_before_its_file_broke_is_quarantined_after_a_restart_too() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let [data, other] = [0, 1].map(|_| tempfile::tempdir().expect("temporary folder"));
     let mut operator = Process::start(&cluster, data.path()).await;
     let team = team(&cluster, "moved", &["p", "q", "r"], json!({})).await;
@@ -241,7 +241,7 @@ async fn g14_an_edit_that_says_it_is_of_another_definition_is_undone_and_told() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g14_an_edit_that_says_it_is_of_another_definition_is_left_where_drift_is_only_told() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let data = tempfile::tempdir().expect("temporary folder");
     let mut operator = Process::start(&cluster, data.path()).await;
     let team = team(&cluster, "told", &["a", "b", "c"], json!({"drift": "Report"})).await;

@@ -59,7 +59,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tour_of_the_readme_shows_what_one_gets() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     // As scripts/quickstart does.
     cluster.kubectl(&["apply", "-n", "convoke-system", "-f", &format!("{ROOT}/deploy/pipelines")]);
     let operator = cluster.operator(&[ARGS, &[REGISTRY]].concat()).await;

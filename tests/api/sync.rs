@@ -393,7 +393,7 @@ async fn p11_a_settled_system_makes_no_write() {
     // What is asked outside of the cluster is told when there is an answer, or none for the second time.
     let models = team.api(Kind::ModelAPI);
     for name in ["a", "b", "c"] {
-        eventually(SOON, &format!("Reachable of {name}"), || async {
+        eventually(Duration::from_secs(150), &format!("Reachable of {name}"), || async {
             let status = models.get(name).await.expect(name).data["status"].clone();
             let conditions = status["conditions"].as_array();
             let told = conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Reachable"));

@@ -25,7 +25,7 @@ spec:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_a_plan_that_is_stopped_tells_what_it_has_done_and_is_not_called_ready() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let engine = InterceptedEngine::start(&cluster).await;
     let slow = &engine.requests;
     let team = Team::new(&cluster, "stopped", &[("k.yaml", &model("k"))]).await;
@@ -71,7 +71,7 @@ async fn g18_a_plan_that_is_stopped_tells_what_it_has_done_and_is_not_called_rea
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g18_what_was_done_is_told_also_when_the_status_cannot_be_written_at_first() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let engine = InterceptedEngine::start(&cluster).await;
     let some = &engine.requests;
     let team = Team::new(&cluster, "untold", &[("k.yaml", &model("k"))]).await;

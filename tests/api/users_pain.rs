@@ -232,7 +232,7 @@ async fn gated(cluster: &Cluster) -> (Operator, Gate) {
 /// argoproj/argo-cd#18780: the API server was away for less than a second, and applications were deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn g12_an_api_server_that_goes_away_in_the_middle_of_a_sync_deletes_nothing() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let (_operator, gate) = gated(&cluster).await;
     let files: Vec<_> =
         (0..10).map(|n| (format!("keep{n}.yaml"), model(&format!("keep{n}")))).collect();
@@ -288,7 +288,7 @@ async fn g12_an_api_server_that_goes_away_in_the_middle_of_a_sync_deletes_nothin
 /// fluxcd/flux2#997: the definitions of the objects were deleted before the syncs.
 #[tokio::test(flavor = "multi_thread")]
 async fn g15_a_definition_that_is_gone_holds_no_end_up() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let team = Team::new(&cluster, "nocrd", &[("a.yaml", &model("a"))]).await;

@@ -53,7 +53,7 @@ fn change(repo: &Team<'_>, word: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b1_an_image_is_made_of_the_repository_that_owns_the_build_and_of_no_other() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     install_templates(&cluster);
     install_tekton(&cluster);
     let args: Vec<_> = ARGS.iter().copied().chain(["--internal-registry=registry.test"]).collect();

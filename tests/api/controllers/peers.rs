@@ -41,7 +41,7 @@ async fn told(team: &Team<'_>, peers: Option<&str>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a3_a_peer_that_went_while_the_operator_was_away_is_unwired_soon() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let teams = [

@@ -48,7 +48,7 @@ fn peak_mib(pid: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a13_what_one_namespace_hoards_costs_little_memory_and_is_told_there_and_nowhere_else() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let first = ("first.yaml", reads("first", "configMap", "hoard-000", "k"));
     let last = format!("hoard-{:03}", MANY - 1);
     let last = ("last.yaml", reads("last", "configMap", &last, "k"));

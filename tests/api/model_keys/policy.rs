@@ -57,7 +57,7 @@ impl Account {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_the_operator_may_write_its_own_secrets_and_no_others() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let home = cluster.namespace("operator").await;
     let kubeconfig = cluster.operator_kubeconfig(&home).await;
     let namespace = cluster.namespace("team").await;

@@ -57,7 +57,7 @@ async fn m5_without_the_right_no_proxy_runs_until_the_told_command_is_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_without_a_key_of_the_operators_no_proxy_runs_and_it_begins_when_there_is_one() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let args: Vec<_> = ARGS.iter().copied().chain(["--operator-namespace=elsewhere"]).collect();
     let operator = cluster.operator(&args).await;
     let team = team(&cluster, "keyless", &["one"]).await;
@@ -77,7 +77,7 @@ async fn m5_without_a_key_of_the_operators_no_proxy_runs_and_it_begins_when_ther
 
 #[tokio::test(flavor = "multi_thread")]
 async fn m5_g16_the_shipped_example_of_a_namespace_gives_the_right() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(TENANTS).await;
     operator.ready(SOON).await;
     let team = team(&cluster, "example", &["one"]).await;

@@ -43,7 +43,7 @@ async fn comes_to(stage: &Stage, agent: &str, expected: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a8_a_rollout_a_failure_a_conflict_and_a_recovery_are_told_by_one_event_each() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let stage = stage_on(&cluster, "events").await;

@@ -243,7 +243,7 @@ async fn m4_t_models_and_tools_say_why_their_pods_do_not_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a8_without_the_right_to_see_pods_statuses_say_what_deployments_say() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut role: Value =
         serde_json::from_str(&cluster.kubectl(&["get", "clusterrole", "convoke", "-o", "json"]))
             .expect("JSON");
@@ -301,7 +301,7 @@ async fn a8_u01_a_rollout_that_is_paused_by_hand_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a8_after_a_start_nothing_is_taken_back_that_is_still_true() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::exclusive().await;
     let mut operator = cluster.operator(ARGS).await;
     operator.ready(SOON).await;
     let stage = stage_on(&cluster, "again").await;
