@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod cluster;
 pub mod engine;
+mod exclusive;
 pub mod gate;
 pub mod git_http;
 pub mod operator;
