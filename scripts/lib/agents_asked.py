@@ -5,15 +5,15 @@ import pty
 import select
 import subprocess
 import time
-import unittest
 from pathlib import Path
 
 from agents_questions import answer, only_pod, stage
 from agents_team import NAMESPACE
 
 
-class AgentsAreAsked(unittest.TestCase):
-    """The command line as a person uses it, with the rights of the Role and no others."""
+class Asked:
+    """The command line as a person uses it, with the rights of the Role and no others. A test case is made of it beside the others,
+    so that the cluster is the same."""
 
     maxDiff = 4000
     CALL = {"server": "everything", "tool": "echo", "arguments": {"message": "Read this out."}}

@@ -18,7 +18,7 @@ import drills_agent
 import drills_keys
 import drills_mcp_server
 import drills_model_api
-from agents_asked import AgentsAreAsked as AgentsAreAsked  # Its tests are run here.
+from agents_asked import Asked
 from agents_questions import READY, answer, completed, endpoint, failure, moment, only_pod, revision, stage, variable
 from agents_stage import OPERATOR, condition, is_ready
 
@@ -47,6 +47,10 @@ def setUpModule():
     for kind, names in READY.items():
         for name in names:
             stage.ready(kind, name)
+
+
+class AgentsAreAsked(Asked, unittest.TestCase):
+    """The command line on the agents of this cluster."""
 
 
 class AgentsAnswer(unittest.TestCase):

@@ -7,6 +7,7 @@ use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::children::{Child, ChildKind, ChildStores};
 use crate::cluster::live::{Facts, Managed, Ours};
 use crate::cluster::store::{Change, Entry, Key, Store};
+use crate::controllers::discovery::reachable::REACHABLE;
 use crate::controllers::discovery::tools::TOOLS_DISCOVERED;
 use crate::runtime::queue::Queue;
 
@@ -107,9 +108,11 @@ fn told_status<K: Ours>(object: &Managed<K>) -> Option<serde_json::Value> {
     if let Some(map) = status.as_object_mut() {
         let read = ["endpoint", "models", "builtImage", "tools", "toolCount", "toolsRevision"];
         map.retain(|key, _| read.contains(&key.as_str()));
-        let discovered = object.conditions().iter().find(|one| one.type_ == TOOLS_DISCOVERED);
-        let discovered = discovered.map(|one| format!("{}/{}", one.status, one.reason));
-        map.insert("toolsDiscovered".to_owned(), discovered.into());
+        for type_ in [TOOLS_DISCOVERED, REACHABLE] {
+            let found = object.conditions().iter().find(|one| one.type_ == type_);
+            let found = found.map(|one| format!("{}/{}", one.status, one.reason));
+            map.insert(type_.to_owned(), found.into());
+        }
     }
     Some(status)
 }
@@ -132,18 +135,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn t5_agents_are_woken_when_tools_are_confirmed_or_not_any_more() {
+    async fn m3_t5_agents_are_woken_when_tools_or_a_model_are_confirmed_or_not_any_more() {
         let (stores, queue) = (Stores::new(), Queue::new());
         let object = |kind: &str, name: &str, version: u8, spec: Value| {
             let meta = json!({"name": name, "namespace": "team", "uid": name, "resourceVersion": version.to_string()});
             json!({"apiVersion": "convoke.dev/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
         };
+        let status = |type_: &str, status: &str| {
+            let condition = json!({"type": type_, "status": status, "reason": "Some",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            json!({"conditions": [condition]})
+        };
         let server = |version: u8, discovered: &str| {
             let mut server = object("MCPServer", "s", version, json!({"image": "tools:1"}));
-            let condition = json!({"type": TOOLS_DISCOVERED, "status": discovered, "reason": "Some",
-                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            server["status"] = json!({"conditions": [condition]});
+            server["status"] = status(TOOLS_DISCOVERED, discovered);
             put(&stores.mcp_servers, server);
+        };
+        let model = |version: u8, reachable: &str| {
+            let spec = json!({"mode": "External", "external": {"url": "https://m.example"}});
+            let mut api = object("ModelAPI", "m", version, spec);
+            api["status"] = status(REACHABLE, reachable);
+            put(&stores.model_apis, api);
         };
         let spec = json!({"modelAPI": {"name": "m"}, "mcpServers": [{"name": "s"}]});
         put(&stores.agents, object("Agent", "a", 1, spec));
@@ -152,6 +164,14 @@ mod tests {
         server(2, "True");
         assert!(queue.is_empty(), "no news");
         server(3, "False");
+        assert_eq!(queue.next().await, Key::new("team", "a"));
+        queue.done(&Key::new("team", "a"));
+
+        model(1, "True");
+        wake_dependents(&stores.model_apis, Kind::ModelAPI, &stores.agents, &queue);
+        model(2, "True");
+        assert!(queue.is_empty(), "no news");
+        model(3, "False");
         assert_eq!(queue.next().await, Key::new("team", "a"));
     }
 

@@ -16,7 +16,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Ready, Available, DependenciesReady, PeersResolved, ImageResolved, Progressing; SecretsWatched only when the pods
-    /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, SessionsShared, ToolsAvailable,
+    /// read Secrets; CardRead once the card was asked for; Conflict, ModelServed, ModelReachable, SessionsShared, ToolsAvailable,
     /// ConfigurationKept, InputsFollowed and KeysWritten only while something is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

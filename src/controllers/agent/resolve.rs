@@ -19,7 +19,7 @@ use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
-use crate::controllers::discovery::{Told, tools};
+use crate::controllers::discovery::{Told, reachable, tools};
 use crate::controllers::workload::pod_template::{image_of, unescaped};
 use crate::controllers::{mcp_server, model_api};
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -38,6 +38,8 @@ pub struct Resolved {
     pub model: Option<String>,
     /// The models that the ModelAPI serves; empty when it does not say.
     pub models: Vec<String>,
+    /// Why the ModelAPI is known not to be reachable: reason and message.
+    pub unreachable: Option<(String, String)>,
     /// Tool servers.
     pub mcp_servers: Vec<Server>,
     /// Peers: name, and whether there is an exposed agent of that name.
@@ -284,6 +286,10 @@ impl Resolver<'_> {
                 service: model_api::desired::child_name(&spec.model_api.name),
             };
             dependency.address(self.children)
+        });
+        self.resolved.unreachable = api.as_ref().and_then(|api| {
+            let generation = api.metadata.generation.unwrap_or(0);
+            reachable::unreachable(api.status.as_ref()?, generation)
         });
         let ready = entry.as_ref().map(|entry| entry.value.is_ready());
         self.depends(Kind::ModelAPI, &spec.model_api.name, address, ready);

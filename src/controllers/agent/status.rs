@@ -80,7 +80,8 @@ pub fn status(
     status
 }
 
-/// Sets the conditions about what an agent refers to: `DependenciesReady`, `PeersResolved`, `ImageResolved` and `ModelServed`.
+/// Sets the conditions about what an agent refers to: `DependenciesReady`, `PeersResolved`, `ImageResolved`, `ModelServed` and
+/// `ModelReachable`.
 fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved, now: Timestamp) {
     let generation = agent.metadata.generation.unwrap_or(0);
     // The reasons are those of `True` and of `False`. No message means that nothing is wrong.
@@ -101,18 +102,20 @@ fn tell_references(list: &mut Vec<Condition>, agent: &Agent, resolved: &Resolved
     let build = build.map(|build| format!("AgentBuild {build} has built no image yet"));
     let reasons = ["Resolved", Reason::WaitingForBuild.as_str()];
     set("ImageResolved", reasons, &build.unwrap_or_default());
-    // This one is there only while something is wrong.
+    // These are there only while something is wrong.
+    let at = conditions::Observed { generation, now };
+    match &resolved.unreachable {
+        Some((reason, why)) => {
+            let text = format!("ModelAPI {}: {why}", agent.spec.model_api.name);
+            at.set(list, "ModelReachable", "False", reason, &text);
+        }
+        None => conditions::remove(list, "ModelReachable"),
+    }
     match &resolved.model {
         Some(model) if !serves(&resolved.models, model) => {
             let (api, models) = (&agent.spec.model_api.name, resolved.models.join(", "));
             let text = format!("ModelAPI {api} serves {models}, not {model}");
-            conditions::Observed { generation, now }.set(
-                list,
-                "ModelServed",
-                "False",
-                "UnknownModel",
-                &text,
-            );
+            at.set(list, "ModelServed", "False", "UnknownModel", &text);
         }
         _ => conditions::remove(list, "ModelServed"),
     }

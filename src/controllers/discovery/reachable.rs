@@ -177,6 +177,14 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
     at.set(&mut status.conditions, REACHABLE, state, reason, &text);
 }
 
+/// Why an endpoint is known not to be reachable, as its status says for this generation: reason and message.
+#[must_use]
+pub fn unreachable(status: &ModelAPIStatus, generation: i64) -> Option<(String, String)> {
+    let found = status.conditions.iter().find(|one| one.type_ == REACHABLE)?;
+    let is_known = found.status == "False" && found.observed_generation == Some(generation);
+    is_known.then(|| (found.reason.clone(), found.message.clone()))
+}
+
 #[cfg(test)]
 #[path = "tests/reachable.rs"]
 mod tests;

@@ -134,6 +134,25 @@ fn a3_addresses_are_known_before_anything_is_ready() {
 }
 
 #[test]
+fn m3_only_what_is_known_of_this_generation_of_a_model_counts() {
+    let world = World::new();
+    let agent = world.agent(spec());
+    let found = |state: &str, generation: i64| {
+        let mut api =
+            object("ModelAPI", "m", json!({"mode": "Proxy", "proxy": {"models": ["gpt-5"]}}));
+        api["metadata"]["generation"] = json!(3);
+        api["status"] = json!({"conditions": [{"type": "Reachable", "status": state, "reason": "KeyRefused",
+            "message": "no", "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        put(&world.stores.model_apis, api);
+        world.resolve(&agent).unreachable
+    };
+    assert_eq!(found("False", 3), Some(("KeyRefused".to_owned(), "no".to_owned())));
+    assert_eq!(found("False", 2), None, "of the spec before");
+    assert_eq!(found("Unknown", 3), None);
+    assert_eq!(found("True", 3), None);
+}
+
+#[test]
 fn a3_a11_an_address_is_told_only_while_its_service_is_its_own() {
     let world = World::new();
     let agent = world.agent(spec());

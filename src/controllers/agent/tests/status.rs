@@ -177,6 +177,22 @@ fn a8_a_suspended_agent_is_stopped_even_before_it_ever_ran() {
 }
 
 #[test]
+fn m3_m4_a_model_that_is_not_reachable_is_told_while_it_is_so() {
+    let why = ("KeyRefused".to_owned(), "its provider does not take the key".to_owned());
+    let mut agent = minimal();
+    agent.status =
+        Some(of(&agent, &Resolved { unreachable: Some(why), ..resolved() }, &available()));
+    let told = agent
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.iter().find(|c| c.type_ == "ModelReachable"));
+    let told = told.map(|c| (c.status.as_str(), c.reason.as_str(), c.message.as_str()));
+    let text = "ModelAPI m: its provider does not take the key";
+    assert_eq!(told, Some(("False", "KeyRefused", text)));
+    assert_eq!(shown(&of(&agent, &resolved(), &available()), "ModelReachable"), None);
+}
+
+#[test]
 fn m4_a_model_that_is_not_served_is_told_while_it_is_so() {
     let with = |models: &[&str], model: Option<&str>| {
         let models = models.iter().map(|m| (*m).to_owned()).collect();
