@@ -39,6 +39,7 @@ BAD = {
     "InputsFollowed": "False",
     "KeysWritten": "False",
     "ModelServed": "False",
+    "ModelReachable": "False",
 }
 PREFIXES = {"agents": "agent", "mcpservers": "mcpserver", "modelapis": "modelapi"}
 NO_ANSWER = (AssertionError, OSError, KeyError, ValueError, TypeError, IndexError)

@@ -203,13 +203,12 @@ def needs_of_it(stage):
             change(
                 "modelapis",
                 "plain",
-                {"spec": {"external": {"url": "http://nobody.provider.svc.cluster.local:8000/v1"}}},
+                # An address of Services that none has.
+                {"spec": {"external": {"url": "http://10.96.255.254:8000/v1"}}},
             ),
             TOLD,
-            # It rolls out, too, which is not about the address.
-            "DependenciesReady=False",
+            r"ModelReachable=False\(Unreachable\)",
             again(plain),
-            gap="no agent asks its model to be ready; `Reachable` of the ModelAPI says it",
         ),
         Drill(
             "ConfigMap that it reads deleted",

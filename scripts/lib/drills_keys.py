@@ -94,7 +94,6 @@ def lane(stage):
         PROXIED: subjects.model_api(stage, proxy, subjects.completes(KEYED), *needs, keyed),
     }
     not_ready = r"DependenciesReady=False\(NotReady\)"
-    no_model = "no agent asks its model to be ready; `Reachable` of the ModelAPI says it within the hour"
     signing_key = changed(PROXY_SECRET, "signing-key", "x" * 64)
     made = [
         Drill("Secret of its key deleted", KEYED, secret_deleted, GOES_ON),
@@ -107,9 +106,10 @@ def lane(stage):
             KEYED,
             model_gone,
             TOLD,
-            "Ready=False|DependenciesReady=False",
+            r"ModelReachable=False\(Unreachable\)",
             model_back,
-            gap=no_model,
+            180,
+            turn=6,
         ),
         Drill("its model proxy made anew", KEYED, proxy_anew(url), WHOLE, seconds=300),
         Drill("made anew, with a key", KEYED, agent_anew, WHOLE, seconds=180),
