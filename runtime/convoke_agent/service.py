@@ -13,6 +13,7 @@ from .tool_servers import Connection, ToolServer
 
 POLL_SECONDS = 1
 MEMORY_LOOK_SECONDS = 5
+NOT_REACHED_YET = "Redis, the agent's memory, has not answered yet"
 # How long what is cancelled at the end may take to say so.
 KEEP_SECONDS = 2
 # How long another configuration waits for the tools of servers that are new in it.
@@ -95,6 +96,8 @@ class Service:
             await asyncio.gather(*(one.close() for one in connections.values()))
             raise
         if self.memory.shared:
+            # Nobody knows yet whether it is there.
+            self.memory_problem = NOT_REACHED_YET
             self._tasks.append(asyncio.create_task(self._watch_memory()))
 
     def _start_memory(self, settings):
