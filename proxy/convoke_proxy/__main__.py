@@ -26,12 +26,6 @@ def options(arguments):
     return parser.parse_args(arguments)
 
 
-def resolved(value):
-    """A value of the configuration: os.environ/NAME is the variable's."""
-    prefix = "os.environ/"
-    return os.environ.get(value[len(prefix) :]) if isinstance(value, str) and value.startswith(prefix) else value
-
-
 def provider_of(made):
     """Asks the provider of the first model of the list."""
     import litellm
@@ -39,7 +33,7 @@ def provider_of(made):
     from . import provider
 
     first = made["model_list"][0]
-    parameters = {name: resolved(value) for name, value in (first.get("litellm_params") or {}).items()}
+    parameters = {name: config.resolved(value, os.environ) for name, value in first["litellm_params"].items()}
     return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider))
 
 
@@ -99,6 +93,7 @@ def main():
     log.install(writer)
     try:
         made = config.litellm_config(config.read(chosen.config), writer.said)
+        config.check_keys(made, os.environ)
         key = config.master_key(os.path.join(chosen.keys, "master-key"))
         path = config.write(made, tempfile.mkdtemp(prefix="litellm-"))
         environment = config.environment(os.environ, key, path)

@@ -8,7 +8,7 @@ import time
 from . import history, limits, logs, loop, peers
 from .errors import Failure, stopping
 from .memory import Local
-from .settings import BadSettings, read_files, settings_of
+from .settings import BadSettings, read_files, settings_of, values_of
 from .tool_servers import Connection, ToolServer
 
 POLL_SECONDS = 1
@@ -124,7 +124,7 @@ class Service:
         for one in settings.mcp_servers if settings.agentic_loop.enable_tools else ():
             key = _key_of(one)
             there = self._connections.get(key) or found.get(key)
-            found[key] = there or Connection(one, {header.name: self.environment[header.env] for header in one.headers})
+            found[key] = there or Connection(one, values_of(one.headers, self.environment))
         return found
 
     def _take(self, settings, connections):
