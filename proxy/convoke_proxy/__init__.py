@@ -10,5 +10,6 @@
 - metrics: counters, and the listener for scrapers
 - provider: asks the provider whether it can be reached
 - server: connections
+- listen: the addresses of both listeners
 - log: what may be written after the start
 """

@@ -1,4 +1,4 @@
-"""Starts the model proxy: python -m convoke_proxy --config /etc/litellm/config.yaml [--host ...] [--port 8000]"""
+"""Starts the model proxy: python -m convoke_proxy --config /etc/litellm/config.yaml [--port 8000]"""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from . import config, log, metrics
+from . import config, listen, log, metrics
 
 KEYS = "/etc/convoke/proxy"
 AGENTS = "/etc/convoke/agents"
@@ -18,18 +18,12 @@ MOST_CONNECTIONS = 1024
 def options(arguments):
     parser = argparse.ArgumentParser(prog="convoke_proxy", allow_abbrev=False)
     parser.add_argument("--config", required=True, help="LiteLLM's configuration")
-    parser.add_argument("--host", default="0.0.0.0")
+    parser.add_argument("--host", help="one address to listen on, not all of this machine's")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--metrics-port", type=int, default=9000)
     parser.add_argument("--keys", default=KEYS, help="the folder with master-key and signing-key")
     parser.add_argument("--agents", default=AGENTS, help="the folder with agents.json")
     return parser.parse_args(arguments)
-
-
-def resolved(value):
-    """A value of the configuration: os.environ/NAME is the variable's."""
-    prefix = "os.environ/"
-    return os.environ.get(value[len(prefix) :]) if isinstance(value, str) and value.startswith(prefix) else value
 
 
 def provider_of(made):
@@ -39,7 +33,7 @@ def provider_of(made):
     from . import provider
 
     first = made["model_list"][0]
-    parameters = {name: resolved(value) for name, value in (first.get("litellm_params") or {}).items()}
+    parameters = {name: config.resolved(value, os.environ) for name, value in first["litellm_params"].items()}
     return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider))
 
 
@@ -61,8 +55,8 @@ def application(made, chosen, counters, writer):
     return gate.Gate(app, keyring, models.Models(config.model_names(made)), counters, writer.said, fields)
 
 
-def serve(served, chosen, writer):
-    """Serves until SIGTERM; gives the exit code."""
+def serve(served, sock, chosen, writer):
+    """Serves on a bound socket until SIGTERM; gives the exit code."""
     import uvicorn
 
     from .server import Protocol
@@ -77,8 +71,6 @@ def serve(served, chosen, writer):
 
     settings = uvicorn.Config(
         served,
-        host=chosen.host,
-        port=chosen.port,
         http=Protocol,
         ws="none",
         log_config=None,
@@ -89,7 +81,7 @@ def serve(served, chosen, writer):
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = Server(settings)
-    server.run()
+    server.run(sockets=[sock])
     return 0 if server.started else 1
 
 
@@ -99,6 +91,7 @@ def main():
     log.install(writer)
     try:
         made = config.litellm_config(config.read(chosen.config), writer.said)
+        config.check_keys(made, os.environ)
         key = config.master_key(os.path.join(chosen.keys, "master-key"))
         path = config.write(made, tempfile.mkdtemp(prefix="litellm-"))
         environment = config.environment(os.environ, key, path)
@@ -114,9 +107,14 @@ def main():
         "/metrics": lambda: (200, "text/plain; version=0.0.4", counters.text()),
         "/provider": lambda: (200, "application/json", json.dumps(provider.state()) + "\n"),
     }
-    metrics.listener(chosen.host, chosen.metrics_port, pages)
+    try:
+        sock = listen.bound(chosen.host, chosen.port)
+        metrics.listener(listen.bound(chosen.host, chosen.metrics_port), pages)
+    except OSError as error:
+        writer.said(f"cannot listen: {error.strerror}")
+        return 1
     log.install(writer)
-    return serve(served, chosen, writer)
+    return serve(served, sock, chosen, writer)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ REMOVED = re.compile(
     r"PROMETHEUS_MULTIPROC_DIR"
 )
 FIELDS = "MODEL_PROXY_EXTRA_FIELDS"
+MAKE_ANOTHER = "make the Secret without one, e.g. with printf or --from-literal"
+OF_ENVIRONMENT = "os.environ/"
 
 
 class Invalid(Exception):
@@ -107,6 +109,22 @@ def check_models(entries):
         good = isinstance(parameters, dict) and isinstance(parameters.get("model"), str)
         if not good or not isinstance(entry.get("model_name"), str):
             raise Invalid(f"entry {number} of model_list has no model_name, or no litellm_params with a model")
+
+
+def check_keys(made, given):
+    """Raises Invalid when a provider's key has a line break: no request can have one."""
+    for number, entry in enumerate(made["model_list"], 1):
+        key = entry["litellm_params"].get("api_key")
+        value = resolved(key, given)
+        if isinstance(value, str) and re.search(r"[\r\n]", value):
+            where = f"api_key of entry {number} of model_list" if value is key else key.removeprefix(OF_ENVIRONMENT)
+            raise Invalid(f"{where} contains a line break: {MAKE_ANOTHER}")
+
+
+def resolved(value, given):
+    """A value of the configuration: os.environ/NAME is the variable's."""
+    is_name = isinstance(value, str) and value.startswith(OF_ENVIRONMENT)
+    return given.get(value.removeprefix(OF_ENVIRONMENT)) if is_name else value
 
 
 def model_names(made):

@@ -75,14 +75,17 @@ def escape(text):
 
 
 class Listener(ThreadingHTTPServer):
-    """A server with a bound on its threads."""
+    """A server on a bound socket, with a bound on its threads."""
 
     daemon_threads = True
-    allow_reuse_address = True
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, sock, handler):
+        super().__init__(sock.getsockname(), handler, bind_and_activate=False)
+        # In place of the one that it made, which is of IPv4 only.
+        self.socket.close()
+        self.socket = sock
         self.free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.server_activate()
 
     def process_request(self, request, client_address):
         if self.free.acquire(blocking=False):
@@ -100,7 +103,7 @@ class Listener(ThreadingHTTPServer):
         """A scraper that went away is nothing to tell."""
 
 
-def listener(host, port, pages):
+def listener(sock, pages):
     """A server of pages (path: function that gives status, type and text), which runs in threads of its own."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -119,6 +122,6 @@ def listener(host, port, pages):
         def log_message(self, *_):
             """Scrapers come every few seconds: keep them out of the log."""
 
-    server = Listener((host, port), Handler)
+    server = Listener(sock, Handler)
     threading.Thread(target=server.serve_forever, daemon=True, name="metrics").start()
     return server

@@ -1,15 +1,19 @@
 """Asks the provider for its list of models, which costs no tokens: can it be reached, and does it take the key?"""
 
+import asyncio
 import threading
 import time
 
 import httpx
 
 SECONDS = 5.0
+# A look ends by then, whatever the provider sends. The operator waits ten seconds for its answer.
+LOOK_SECONDS = 8.0
 # So long an answer is good: whoever asks, the provider is asked no more often.
 KEEP_SECONDS = 30.0
 ANTHROPIC_VERSION = "2023-06-01"
-
+# How it would be asked is not known.
+UNKNOWN = "ProviderUnknown"
 
 # By LiteLLM's name of the provider, when nothing says another address.
 ADDRESSES = {
@@ -49,11 +53,12 @@ def question(parameters, resolve):
     return f"{base}/models", {"authorization": f"Bearer {key}"} if key else {}
 
 
-def ask(url, headers):
+async def ask(url, headers):
     """What came of a question: (reason, status or None)."""
     try:
-        with httpx.stream("GET", url, headers=headers, timeout=SECONDS, follow_redirects=False) as reply:
-            status = reply.status_code
+        async with httpx.AsyncClient(timeout=SECONDS, follow_redirects=False) as client:
+            async with client.stream("GET", url, headers=headers) as reply:
+                status = reply.status_code
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError):
         return "Unreachable", None
     if status in (401, 403):
@@ -83,9 +88,23 @@ class Provider:
             return self.known
 
     def look(self):
+        # asyncio.run would wait for the thread of a name that is still looked up.
+        loop = asyncio.new_event_loop()
         try:
-            url, headers = self.find()
+            reason, status = loop.run_until_complete(self.answer())
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+        reachable = None if reason == UNKNOWN else reason == "Reachable"
+        return {"reachable": reachable, "reason": reason, "status": status}
+
+    async def answer(self):
+        """What is found out in time: (reason, status or None)."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                url, headers = await asyncio.to_thread(self.find)
+                return await ask(url, headers)
         except Unknown:
-            return {"reachable": None, "reason": "ProviderUnknown", "status": None}
-        reason, status = ask(url, headers)
-        return {"reachable": reason == "Reachable", "reason": reason, "status": status}
+            return UNKNOWN, None
+        except TimeoutError:
+            return "Unreachable", None

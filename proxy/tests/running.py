@@ -58,8 +58,6 @@ class Running:
             "convoke_proxy",
             "--config",
             self.folder / "config.yaml",
-            "--host",
-            "127.0.0.1",
         ]
         command += ["--port", self.port, "--metrics-port", self.metrics_port]
         command += ["--keys", self.folder / "keys", "--agents", self.folder / "agents"]
@@ -94,9 +92,9 @@ class Running:
                 time.sleep(0.1)
         raise AssertionError(f"the proxy did not start:\n{self.log()}")
 
-    def ask(self, method, path, body=None, key=None, headers=(), port=None):
+    def ask(self, method, path, body=None, key=None, headers=(), port=None, host="127.0.0.1"):
         """Sends a request; gives status and text."""
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=SECONDS)
+        connection = http.client.HTTPConnection(host, port or self.port, timeout=SECONDS)
         try:
             given = dict(headers)
             if key is not None:

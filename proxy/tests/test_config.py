@@ -100,6 +100,22 @@ class Environment(unittest.TestCase):
             with self.assertRaisesRegex(config.Invalid, "cannot be allowed"):
                 config.owner_fields({config.FIELDS: text}, own)
 
+    def test_a_providers_key_with_a_line_break_is_told_and_not_quoted(self):
+        entry = lambda key: {"model_name": "m", "litellm_params": {"model": "openai/m", "api_key": key}}
+        made = lambda key: {"model_list": [entry(key)]}
+        of_variable = made("os.environ/PROXY_API_KEY")
+        for value in (None, "", "sk-key"):
+            config.check_keys(of_variable, {} if value is None else {"PROXY_API_KEY": value})
+        config.check_keys(made(None), {})
+        for document, value, what in (
+            (of_variable, "canary\n", "PROXY_API_KEY contains a line break: make the Secret without one"),
+            (made("canary\r\n"), "", "api_key of entry 1 of model_list contains a line break"),
+        ):
+            with self.assertRaises(config.Invalid) as raised:
+                config.check_keys(document, {"PROXY_API_KEY": value})
+            self.assertIn(what, str(raised.exception))
+            self.assertNotIn("canary", str(raised.exception))
+
     def test_a_master_key_is_one_line_and_not_short(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "master-key")

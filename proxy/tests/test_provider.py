@@ -1,6 +1,11 @@
 """How a provider is asked whether it can be reached, without LiteLLM."""
 
+import contextlib
+import socket
+import threading
+import time
 import unittest
+from unittest import mock
 
 from convoke_proxy import provider
 
@@ -16,6 +21,15 @@ def resolve(model, api_base=None, api_key=None):
     if not slash:
         raise ValueError("no provider")
     return rest, name, api_key, api_base
+
+
+def trickle(listener):
+    """Answers whoever connects with one byte of a header after the other, for ever."""
+    with contextlib.suppress(OSError), listener.accept()[0] as client:
+        client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while True:
+            client.sendall(b"x")
+            time.sleep(0.05)
 
 
 class Questions(unittest.TestCase):
@@ -71,6 +85,30 @@ class Answers(unittest.TestCase):
             self.now = now
             asked.state()
             self.assertEqual(len(self.server.requests), times)
+
+    def test_a_provider_that_trickles_is_given_up_in_time(self):
+        trickling = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(trickling.close)
+        threading.Thread(target=trickle, args=(trickling,), daemon=True).start()
+        began = time.monotonic()
+        with mock.patch.object(provider, "LOOK_SECONDS", 1):
+            found = self.state(f"http://127.0.0.1:{trickling.getsockname()[1]}/v1/models")
+        self.assertEqual(found, (False, "Unreachable", None))
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_name_that_is_looked_up_for_long_is_given_up_in_time(self):
+        free = threading.Event()
+        self.addCleanup(free.set)
+
+        def never(*_, **__):
+            free.wait(60)
+            raise socket.gaierror
+
+        began = time.monotonic()
+        with mock.patch.object(provider, "LOOK_SECONDS", 1), mock.patch.object(socket, "getaddrinfo", never):
+            found = self.state("http://provider.example/v1/models")
+        self.assertEqual(found, (False, "Unreachable", None))
+        self.assertLess(time.monotonic() - began, 5)
 
     def test_an_unknown_provider_is_neither(self):
         def unknown():

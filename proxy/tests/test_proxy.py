@@ -12,6 +12,7 @@ import unittest
 from convoke_proxy import config
 
 from .provider import ANSWER, FAIL
+from .test_listen import has_ipv6
 from .running import MASTER_KEY, PROVIDER_KEY, PROXY, SIGNING_KEY, START_SECONDS, Running, entry, key, proxy_config
 
 ISSUED = int(time.time()) - 86400
@@ -151,6 +152,14 @@ class Proxy(unittest.TestCase):
             for method in ("GET", "POST"):
                 self.assertEqual(self.proxy.ask(method, path, None, self.key())[0], 403, path)
 
+    def test_both_listeners_are_on_ipv6_too(self):
+        if not has_ipv6():
+            self.skipTest("there is no IPv6")
+        self.assertEqual(self.proxy.ask("GET", "/health/liveliness", host="::1")[0], 200)
+        self.assertEqual(self.proxy.ask("GET", "/metrics", port=self.proxy.metrics_port, host="::1")[0], 200)
+        answer = self.proxy.ask("GET", "/v1/models", key=self.key(), host="::1")
+        self.assertEqual(answer[0], 200, answer)
+
     def test_health_is_open_and_says_little(self):
         for path in ("/health/liveliness", "/health/readiness"):
             self.assertEqual(self.proxy.ask("GET", path), (200, '{"status": "ok"}'))
@@ -284,7 +293,7 @@ class Proxy(unittest.TestCase):
         connected = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
         mine = [line.split() for line in connected.splitlines() if f"pid={self.proxy.process.pid}," in line]
         self.assertEqual(
-            {line[4].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for line in mine} - {"127.0.0.1"}, set()
+            {line[4].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for line in mine} - {"127.0.0.1", "::1"}, set()
         )
 
 

@@ -4,29 +4,20 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 
 import uvicorn
 
 from . import logs
 from .front import Front
+from .listener import listener
 
 DEFAULT_PORT = 8000
-BACKLOG = 1024
 # After SIGTERM, within the pod's grace period of 30 seconds: what runs may end, then it is cancelled, which may take
 # 2 seconds; answers are written; the rest is closed.
 STOP_SECONDS = 25
 FLUSH_SECONDS = 1
 CLOSE_SECONDS = 1
-
-
-def listener(port):
-    """A socket for all addresses, of IPv6 and IPv4 where there are both."""
-    if socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):
-            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=BACKLOG)
 
 
 class Server(uvicorn.Server):

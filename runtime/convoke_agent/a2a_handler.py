@@ -402,6 +402,8 @@ class Handler(RequestHandler):
                 break
             page.tasks.extend(apply_history_length(task, params) for task in read)
             skip += 1
+        for task in page.tasks:
+            tasks.without_tokens(task)
         if skip < len(found):
             page.next_page_token = encode_list_tasks_cursor(ListTasksCursor(*found[skip - 1]))
         return page

@@ -20,6 +20,7 @@ from pydantic_ai.usage import RunUsage
 
 from . import limits, names, peers
 from .errors import failure_of
+from .settings import KEY_VARIABLE, values_of
 from .tool_servers import ToolError, check_arguments
 
 MODEL_CONNECT_SECONDS = 10
@@ -124,8 +125,8 @@ class Snapshot:
         base = settings.model_url.rstrip("/")
         client = AsyncOpenAI(
             base_url=base if base.endswith("/v1") else f"{base}/v1",
-            api_key=self._environment.get("OPENAI_API_KEY") or NO_KEY,
-            default_headers={one.name: self._environment[one.env] for one in settings.model_headers},
+            api_key=self._environment.get(KEY_VARIABLE) or NO_KEY,
+            default_headers=values_of(settings.model_headers, self._environment),
             http_client=http,
             max_retries=MODEL_RETRIES,
         )

@@ -8,11 +8,12 @@ import time
 from . import history, limits, logs, loop, peers
 from .errors import Failure, stopping
 from .memory import Local
-from .settings import BadSettings, read_files, settings_of
+from .settings import BadSettings, read_files, settings_of, values_of
 from .tool_servers import Connection, ToolServer
 
 POLL_SECONDS = 1
 MEMORY_LOOK_SECONDS = 5
+NOT_REACHED_YET = "Redis, the agent's memory, has not answered yet"
 # How long what is cancelled at the end may take to say so.
 KEEP_SECONDS = 2
 # How long another configuration waits for the tools of servers that are new in it.
@@ -95,6 +96,8 @@ class Service:
             await asyncio.gather(*(one.close() for one in connections.values()))
             raise
         if self.memory.shared:
+            # Nobody knows yet whether it is there.
+            self.memory_problem = NOT_REACHED_YET
             self._tasks.append(asyncio.create_task(self._watch_memory()))
 
     def _start_memory(self, settings):
@@ -121,7 +124,7 @@ class Service:
         for one in settings.mcp_servers if settings.agentic_loop.enable_tools else ():
             key = _key_of(one)
             there = self._connections.get(key) or found.get(key)
-            found[key] = there or Connection(one, {header.name: self.environment[header.env] for header in one.headers})
+            found[key] = there or Connection(one, values_of(one.headers, self.environment))
         return found
 
     def _take(self, settings, connections):

@@ -10,6 +10,9 @@ from pydantic.alias_generators import to_camel
 
 MAX_FILE_BYTES = 4 << 20
 CARD_PATH = re.compile(r"/\.well-known/agent(-card)?\.json$")
+LINE_BREAK = re.compile(r"[\r\n]")
+MAKE_ANOTHER = "make the Secret without one, e.g. with printf or --from-literal"
+KEY_VARIABLE = "OPENAI_API_KEY"
 DEFAULT_INSTRUCTIONS = "You are a helpful assistant."
 # Where the environment holds what the file calls otherwise.
 VARIABLES = {
@@ -48,6 +51,8 @@ class Part(BaseModel):
 class Header(Part):
     name: str = Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
     env: str
+    # Left out where its variable is not set.
+    optional: bool = False
 
 
 class ModelParameters(Part):
@@ -243,18 +248,29 @@ def _problems(error, file):
     return problems
 
 
-def _missing_variables(settings, environment):
+def _bad_variables(settings, environment):
+    """Problems of variables that the settings name. No value is told: most are secrets."""
     holders = [("modelHeaders", settings.model_headers)]
     holders += [(f"mcpServers of {server.name}", server.headers) for server in settings.mcp_servers]
-    problems = [
-        f"{header.env}: it is not set, and {where} takes the header {header.name} from it"
-        for where, headers in holders
-        for header in headers
-        if not environment.get(header.env)
-    ]
+    problems = []
+    if LINE_BREAK.search(environment.get(KEY_VARIABLE, "")):
+        problems.append(f"{KEY_VARIABLE}: it contains a line break: {MAKE_ANOTHER}")
+    for where, headers in holders:
+        for header in headers:
+            value, what = environment.get(header.env, ""), f"{where} takes the header {header.name} from it"
+            # No HTTP header can hold one.
+            if LINE_BREAK.search(value):
+                problems.append(f"{header.env}: it contains a line break, and {what}: {MAKE_ANOTHER}")
+            elif not value and not header.optional:
+                problems.append(f"{header.env}: it is not set, and {what}")
     if settings.memory.enabled and settings.memory.type == "Redis" and not environment.get("MEMORY_REDIS_URL"):
         problems.append("MEMORY_REDIS_URL: it is not set, and memory.type is Redis")
     return problems
+
+
+def values_of(headers, environment):
+    """The headers that have a value, by their names."""
+    return {one.name: environment[one.env] for one in headers if environment.get(one.env)}
 
 
 def settings_of(files, environment):
@@ -276,6 +292,6 @@ def settings_of(files, environment):
         settings = Settings.model_validate(raw)
     except ValidationError as error:
         raise BadSettings(_problems(error, file)) from None
-    if problems := _missing_variables(settings, environment):
+    if problems := _bad_variables(settings, environment):
         raise BadSettings(problems)
     return settings

@@ -22,7 +22,17 @@ def of_request(scope):
         # A path may name a session or be anybody's text: only a known beginning goes into the span.
         first = scope["path"].split("/")[1]
         name = f"{scope['method']} /{first if first in KNOWN else '*'}"
-        with trace.get_tracer("convoke_agent").start_as_current_span(name, kind=trace.SpanKind.SERVER):
-            yield
+        tracer = trace.get_tracer("convoke_agent")
+        # What an error says may quote a prompt, an answer or a key: only its type is told.
+        with tracer.start_as_current_span(
+            name, kind=trace.SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                kind = type(error).__name__
+                span.add_event("exception", {"exception.type": kind})
+                span.set_status(trace.StatusCode.ERROR, kind)
+                raise
     finally:
         context.detach(token)

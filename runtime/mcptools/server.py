@@ -6,6 +6,8 @@ Their signatures and docstrings are what a model sees. No session is kept: any o
 import os
 import sys
 
+import uvicorn
+from convoke_agent.listener import listener
 from mcp.server import MCPServer
 
 from .functions import BadTools, public_functions
@@ -31,8 +33,14 @@ def main():
         return f"error: the tools cannot be read: {error}"
     server = server_of(functions, "tools")
     port = int(os.environ.get("PORT") or DEFAULT_PORT)
+    try:
+        sock = listener(port)
+    except OSError as error:
+        return f"error: cannot listen: {error}"
     print(f"serves {', '.join(functions)} on port {port}", flush=True)
-    server.run("streamable-http", host="0.0.0.0", port=port, stateless_http=True)
+    # Asked by any name: it is told that it serves more than this machine.
+    app = server.streamable_http_app(stateless_http=True, host="::")
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[sock])
     return None
 
 

@@ -131,6 +131,19 @@ class Approvals(unittest.TestCase):
         self.assertEqual(text_of(done), "front: done: noted line")
         self.assertEqual(self.lines("nested"), ["line"])
 
+    def test_a_list_of_tasks_has_no_token(self):
+        task = self.waiting("listed")
+        token = approval_of(task)["token"]
+        listed = lambda: self.front.rpc("ListTasks", {"contextId": task["contextId"]})["result"]["tasks"]
+        self.assertEqual(approval_of(listed()[0])["tool"], "note")
+        self.assertNotIn(token, json.dumps(listed()))
+        get = self.front.rpc("GetTask", {"id": task["id"]})["result"]
+        self.assertEqual(approval_of(get)["token"], token)
+        self.assertEqual(self.answer(task, token, "approve")["status"]["state"], "TASK_STATE_COMPLETED")
+        self.assertEqual(self.lines("listed"), ["line"])
+        # It is in the history by then.
+        self.assertNotIn(token, json.dumps(listed()))
+
     def test_chat_is_told_that_it_cannot(self):
         self.assertIn("needs approval, which this interface cannot ask for", self.front.said("ask back by chat"))
 

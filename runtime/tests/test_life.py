@@ -33,11 +33,14 @@ from tests.support import (
 
 
 TELLING = """
+from mcp.shared.exceptions import MCPError
 def leak(text: str) -> str:
     'Tells.'
     return 'result-canary'
 def breaks(text: str) -> str:
     raise ValueError('result-canary')
+def refuses(text: str) -> str:
+    raise MCPError(-32000, 'result-canary')
 """
 
 
@@ -315,8 +318,9 @@ class Silence(unittest.TestCase):
         tools = ToolServer(TELLING)
         self.addCleanup(tools.stop)
         call = lambda name: {"tool": name, "arguments": {"text": "argument-canary"}}
+        calls = ["leak", "breaks", "refuses"]
         rules = [
-            {"prompt": "works", "steps": [{"calls": [call("leak"), call("breaks")]}, {"text": "answer-canary"}]},
+            {"prompt": "works", "steps": [{"calls": [call(name) for name in calls]}, {"text": "answer-canary"}]},
             {"prompt": "fails", "steps": [{"status": 401}]},
             {"prompt": "garbage", "steps": [{"garbage": True}]},
         ]
@@ -353,7 +357,7 @@ class Silence(unittest.TestCase):
         lines = [json.loads(line) for line in agent.lines]
         requests = [line for line in lines if line["message"] == "request"]
         self.assertEqual(len(requests), 9)
-        self.assertEqual(requests[0]["tools"], ["leak", "breaks"])
+        self.assertEqual(requests[0]["tools"], calls)
         self.assertEqual(
             {line["status"] for line in requests if line["method"] == "SendMessage"}, {"completed", "failed"}
         )

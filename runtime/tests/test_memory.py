@@ -1,5 +1,6 @@
 """Conversations: in one process, and in Redis for several."""
 
+import asyncio
 import concurrent.futures
 import json
 import pathlib
@@ -13,9 +14,21 @@ from a2a.types.a2a_pb2 import Task
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from convoke_agent import history, limits, logs
+from convoke_agent.service import Service
 from convoke_agent.settings import Memory
 from convoke_agent.shared_memory import Shared
-from tests.support import Agent, ScriptedModel, ToolServer, approval_of, ask, free_port, opens, text_of, wait_until
+from tests.support import (
+    SECONDS,
+    Agent,
+    ScriptedModel,
+    ToolServer,
+    approval_of,
+    ask,
+    free_port,
+    opens,
+    text_of,
+    wait_until,
+)
 
 
 def seen(model, text):
@@ -104,6 +117,27 @@ class Local(unittest.TestCase):
         self.assertEqual(self.agent.chat("break", session)[0], 502)
         self.agent.said("after the break", session)
         self.assertEqual(seen(self.model, "after the break"), ["before", "echo: before", "after the break"])
+
+
+class NotReachedYet(unittest.IsolatedAsyncioTestCase):
+    """A Redis that has not said anything since the agent began."""
+
+    async def test_the_agent_is_not_ready_before_redis_answered_once(self):
+        answers = asyncio.Event()
+        environment = {"MODEL_API_URL": "http://127.0.0.1:9", "MODEL_NAME": "m"}
+        environment |= {"MEMORY_TYPE": "redis", "MEMORY_REDIS_URL": "redis://127.0.0.1:9"}
+        service = Service(environment)
+        with mock.patch.object(Shared, "ping", lambda _: answers.wait()):
+            await service.start()
+            self.addAsyncCleanup(service.close)
+            for _ in range(3):
+                self.assertEqual(service.ready_body()["status"], "not ready")
+                self.assertIn("Redis", service.state())
+                await asyncio.sleep(0.01)
+            answers.set()
+            async with asyncio.timeout(SECONDS):
+                while service.state() is not None:
+                    await asyncio.sleep(0.01)
 
 
 @unittest.skipUnless(shutil.which("redis-server"), "there is no redis-server")

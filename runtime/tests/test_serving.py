@@ -46,7 +46,7 @@ class Serving(unittest.TestCase):
             "commit": "c" * 40,
             "agenticLoop": {"maxSeconds": 3, "maxSteps": 4},
             "modelParameters": {"temperature": 0.25, "maxTokens": 64, "extraBody": {"top_k": 3}},
-            "modelHeaders": [{"name": "X-Org", "env": "ORG"}],
+            "modelHeaders": [{"name": "X-Org", "env": "ORG"}, {"name": "X-Team", "env": "TEAM", "optional": True}],
             "peers": [{"name": "nobody", "url": f"{cls.model.url}/nobody"}],
             "a2a": {"version": "1.2.0", "skills": [{"id": "r", "name": "Review", "description": "d", "tags": ["t"]}]},
         }
@@ -108,6 +108,7 @@ class Serving(unittest.TestCase):
         asked = self.model.asked("what do you see?")[0]
         self.assertEqual(asked["headers"]["authorization"], f"Bearer {KEY}")
         self.assertEqual(asked["headers"]["x-org"], "an-org")
+        self.assertNotIn("x-team", asked["headers"])
         body = asked["body"]
         self.assertEqual((body["model"], body["temperature"], body["top_k"]), ("scripted", 0.25, 3))
         self.assertIn(64, (body.get("max_tokens"), body.get("max_completion_tokens")))
@@ -326,6 +327,19 @@ class Reading(unittest.TestCase):
         self.silent("/", 900_000)
         wait_until(lambda: self.chat(200_000) == "overloaded", "it was read", 4)
         self.assertEqual(self.chat(100_000), 200)
+
+
+class Secrets(unittest.IsolatedAsyncioTestCase):
+    async def test_ready_tells_of_a_key_with_a_line_break(self):
+        environment = {"MODEL_API_URL": "http://127.0.0.1:9", "MODEL_NAME": "m", "OPENAI_API_KEY": f"{KEY}\n"}
+        service = Service(environment)
+        with self.assertLogs(logs.LOGGER, "WARNING") as told:
+            await service.start()
+        self.addAsyncCleanup(service.close)
+        body = service.ready_body()
+        self.assertEqual(body["status"], "not ready")
+        self.assertIn("OPENAI_API_KEY: it contains a line break", body["reason"])
+        self.assertNotIn(KEY, f"{body} {told.output} {[one.__dict__ for one in told.records]}")
 
 
 class Unready(unittest.TestCase):

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from convoke_agent.settings import BadSettings, settings_of
+from convoke_agent.settings import BadSettings, settings_of, values_of
 
 LEAST = {"MODEL_API_URL": "http://model:8000", "MODEL_NAME": "m"}
 
@@ -75,6 +75,16 @@ class FromTheFile(unittest.TestCase):
         self.assertEqual((settings.a2a.skills[0].name, settings.a2a.icon_url), ("X", "https://i"))
 
 
+    def test_a_header_that_is_optional_is_left_out_without_its_variable(self):
+        headers = [{"name": "X-Org", "env": "ORG"}, {"name": "X-Team", "env": "TEAM", "optional": True}]
+        file = {"modelHeaders": headers, "mcpServers": [{"name": "t", "url": "http://t/mcp", "headers": headers}]}
+        for more, found in (({}, {"X-Org": "o"}), ({"TEAM": "t"}, {"X-Org": "o", "X-Team": "t"})):
+            environment = LEAST | {"ORG": "o"} | more
+            settings = read(file, environment)
+            for one in (settings.model_headers, settings.mcp_servers[0].headers):
+                self.assertEqual(values_of(one, environment), found)
+
+
 class Bounds(unittest.TestCase):
     def test_what_the_definitions_allow_is_taken(self):
         name = "X" * 128
@@ -116,6 +126,21 @@ class Bad(unittest.TestCase):
         ):
             with self.subTest(what):
                 self.assertIn(what, self.problems(file, environment))
+
+    def test_a_secret_with_a_line_break_is_told_and_not_quoted(self):
+        header = [{"name": "X-Org", "env": "ORG", "optional": True}]
+        advice = "make the Secret without one, e.g. with printf or --from-literal"
+        for file, variable, what in (
+            ({}, "OPENAI_API_KEY", "OPENAI_API_KEY: it contains a line break: "),
+            ({"modelHeaders": header}, "ORG", "ORG: it contains a line break, and modelHeaders takes the header X-Org"),
+            ({"mcpServers": [{"name": "t", "url": "http://t", "headers": header}]}, "ORG", "mcpServers of t takes the"),
+        ):
+            for value in ("canary\n", "canary\r\n", "first\ncanary", "\n"):
+                with self.subTest(what, value=value):
+                    told = self.problems(file, LEAST | {variable: value})
+                    self.assertIn(what, told)
+                    self.assertIn(advice, told)
+                    self.assertNotIn("canary", told)
 
     def test_an_address_with_a_password_is_refused_and_not_quoted(self):
         told = self.problems({"modelUrl": "http://user:secret@model"})

@@ -1,4 +1,5 @@
-"""The bridge of npm packages that speak MCP over stdio, with a program that does what a test asks for. Needs Node.js."""
+"""The bridges of packages that speak MCP over stdio. That of npm packages needs Node.js, and has a program that does what a
+test asks for. Of that of Python packages, where it listens."""
 
 import concurrent.futures
 import contextlib
@@ -14,7 +15,9 @@ import time
 import unittest
 from pathlib import Path
 
-BRIDGE = (Path(__file__).parents[2] / "src/controllers/mcp_server/bridge.js").read_text()
+FOLDER = Path(__file__).parents[2] / "src/controllers/mcp_server"
+BRIDGE = (FOLDER / "bridge.js").read_text()
+PYTHON_BRIDGE = (FOLDER / "bridge.py").read_text()
 SECONDS = 20
 
 # Answers `tools/call` with the arguments, after so many seconds, or ends, or writes what it is told.
@@ -191,6 +194,59 @@ class Bridge(unittest.TestCase):
             self.process.send_signal(signal.SIGTERM)
             self.assertEqual(answer.result()["echo"], {"seconds": 1})
         self.assertEqual(self.process.wait(SECONDS), 0)
+
+
+# In place of uvicorn and mcp-proxy: says its arguments to those who connect, two at most.
+UVICORN = """
+import sys
+class Server:
+    async def serve(self, sockets):
+        [sock] = sockets
+        sock.listen()
+        for _ in range(2):
+            client, _ = sock.accept()
+            with client:
+                client.sendall(" ".join(sys.argv).encode())
+"""
+MCP_PROXY = """
+import asyncio, uvicorn
+def main():
+    asyncio.run(uvicorn.Server().serve())
+"""
+
+
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
+
+
+class PythonBridge(unittest.TestCase):
+    def said(self, host, port):
+        """What it says to one who connects."""
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                with socket.create_connection((host, port), SECONDS) as client:
+                    return client.makefile().read()
+            except OSError:
+                self.assertLess(time.monotonic(), until, f"it does not listen at {host}")
+                time.sleep(0.05)
+
+    @unittest.skipUnless(has_ipv6(), "there is no IPv6")
+    def test_t1_it_listens_on_ipv4_and_ipv6(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "uvicorn.py").write_text(UVICORN)
+        (folder / "mcp_proxy").mkdir()
+        (folder / "mcp_proxy/__main__.py").write_text(MCP_PROXY)
+        port = free_port()
+        command = [sys.executable, "-I", "-c", PYTHON_BRIDGE, str(folder), str(port), "the-program"]
+        process = subprocess.Popen(command)
+        self.addCleanup(process.wait, SECONDS)
+        self.addCleanup(process.kill)
+        for host in ("127.0.0.1", "::1"):
+            self.assertRegex(self.said(host, port), f"(?s)^mcp-proxy --port {port} .* the-program$")
+        self.assertEqual(process.wait(SECONDS), 0)
 
 
 class NoProgram(unittest.TestCase):
