@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from . import config, listen, log, metrics
+from . import config, listen, log, metrics, provider
 
 KEYS = "/etc/convoke/proxy"
 AGENTS = "/etc/convoke/agents"
@@ -26,18 +26,16 @@ def options(arguments):
     return parser.parse_args(arguments)
 
 
-def provider_of(made):
+def provider_of(made, outcomes):
     """Asks the provider of the first model of the list."""
     import litellm
 
-    from . import provider
-
     first = made["model_list"][0]
     parameters = {name: config.resolved(value, os.environ) for name, value in first["litellm_params"].items()}
-    return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider))
+    return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider), outcomes)
 
 
-def application(made, chosen, counters, writer):
+def application(made, chosen, counters, outcomes, writer):
     """The gate, with LiteLLM behind it. Its environment must be there: LiteLLM reads it when it is imported."""
     from litellm.proxy.proxy_server import app
     from litellm.types.utils import is_litellm_owned_kwarg
@@ -52,7 +50,7 @@ def application(made, chosen, counters, writer):
         counters.agents_changed,
     )
     fields = config.owner_fields(os.environ, is_litellm_owned_kwarg)
-    return gate.Gate(app, keyring, models.Models(config.model_names(made)), counters, writer.said, fields)
+    return gate.Gate(app, keyring, models.Models(config.model_names(made)), counters, outcomes, writer.said, fields)
 
 
 def serve(served, sock, chosen, writer):
@@ -97,15 +95,15 @@ def main():
         environment = config.environment(os.environ, key, path)
         os.environ.clear()
         os.environ.update(environment)
-        counters = metrics.Counters()
-        served = application(made, chosen, counters, writer)
+        counters, outcomes = metrics.Counters(), provider.Outcomes()
+        served = application(made, chosen, counters, outcomes, writer)
     except config.Invalid as error:
         writer.said(f"cannot start: {error}")
         return 2
-    provider = provider_of(made)
+    asked = provider_of(made, outcomes)
     pages = {
         "/metrics": lambda: (200, "text/plain; version=0.0.4", counters.text()),
-        "/provider": lambda: (200, "application/json", json.dumps(provider.state()) + "\n"),
+        "/provider": lambda: (200, "application/json", json.dumps(asked.state()) + "\n"),
     }
     try:
         sock = listen.bound(chosen.host, chosen.port)

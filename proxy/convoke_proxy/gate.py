@@ -116,11 +116,12 @@ class Passed:
 class Gate:
     """The application."""
 
-    def __init__(self, application, keyring, models, counters, said, owner_fields=frozenset()):
+    def __init__(self, application, keyring, models, counters, outcomes, said, owner_fields=frozenset()):
         self.application = application
         self.keyring = keyring
         self.models = models
         self.counters = counters
+        self.outcomes = outcomes
         self.said = said
         self.owner_fields = owner_fields
         self.bytes = 0
@@ -228,6 +229,7 @@ class Gate:
             status = status or (500 if failed else CLOSED)
             if passed.label is not None:
                 self.counters.request(passed.caller.agent, passed.label, status)
+                self.outcomes.note(status)
             if status >= 400 or failed:
                 seconds = time.monotonic() - began
                 said = f"{passed.path} agent={passed.caller.agent} status={status} seconds={seconds:.1f}"

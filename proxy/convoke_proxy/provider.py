@@ -11,6 +11,9 @@ SECONDS = 5.0
 LOOK_SECONDS = 8.0
 # So long an answer is good: whoever asks, the provider is asked no more often.
 KEEP_SECONDS = 30.0
+# So many questions of agents, one after the other, tell that no question is answered, for so long.
+FAILED_IN_A_ROW = 3
+RECENT_SECONDS = 3600.0
 ANTHROPIC_VERSION = "2023-06-01"
 # How it would be asked is not known.
 UNKNOWN = "ProviderUnknown"
@@ -69,11 +72,36 @@ async def ask(url, headers):
     return "Reachable", status
 
 
+class Outcomes:
+    """What became of the last questions to a model: whether each failed for a reason that is the provider's."""
+
+    def __init__(self, clock=time.monotonic):
+        self.clock = clock
+        self.failed = 0
+        self.status = None
+        self.last = 0.0
+
+    def note(self, status):
+        """Takes the HTTP status of an answer. Too many questions (429) and an answer that nobody waited for (499) tell nothing."""
+        if status in (429, 499):
+            return
+        if status in (401, 403, 408) or status >= 500:
+            self.failed, self.status, self.last = self.failed + 1, status, self.clock()
+        else:
+            self.failed = 0
+
+    def failing(self):
+        """The status of the last one, if all of the last ones failed; else None."""
+        is_recent = self.clock() - self.last <= RECENT_SECONDS
+        return self.status if self.failed >= FAILED_IN_A_ROW and is_recent else None
+
+
 class Provider:
     """Answers from what is known, and asks when that is old."""
 
-    def __init__(self, find, clock=time.monotonic):
+    def __init__(self, find, outcomes, clock=time.monotonic):
         self.find = find
+        self.outcomes = outcomes
         self.clock = clock
         self.lock = threading.Lock()
         self.asked = None
@@ -85,6 +113,10 @@ class Provider:
             if self.asked is None or self.clock() - self.asked > KEEP_SECONDS:
                 self.known = self.look()
                 self.asked = self.clock()
+            failing = self.outcomes.failing()
+            # That it lists its models does not count while it answers no question.
+            if failing is not None and self.known["reachable"] is not False:
+                return {"reachable": False, "reason": "QuestionsFail", "status": failing}
             return self.known
 
     def look(self):

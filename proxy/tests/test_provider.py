@@ -66,10 +66,12 @@ class Answers(unittest.TestCase):
         self.server = Provider(KEY)
         self.addCleanup(self.server.close)
         self.now = 0
+        self.outcomes = provider.Outcomes(lambda: self.now)
 
     def state(self, url=None, key=KEY):
         headers = {"authorization": f"Bearer {key}"}
-        found = provider.Provider(lambda: (url or f"{self.server.url}/models", headers), lambda: self.now).state()
+        find = lambda: (url or f"{self.server.url}/models", headers)
+        found = provider.Provider(find, self.outcomes, lambda: self.now).state()
         return found["reachable"], found["reason"], found["status"]
 
     def test_what_an_answer_means(self):
@@ -80,7 +82,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.state("no address"), (False, "Unreachable", None))
 
     def test_an_answer_is_kept_for_a_while(self):
-        asked = provider.Provider(lambda: (f"{self.server.url}/models", {}), lambda: self.now)
+        asked = provider.Provider(lambda: (f"{self.server.url}/models", {}), self.outcomes, lambda: self.now)
         for now, times in ((0, 1), (30, 1), (31, 2), (32, 2)):
             self.now = now
             asked.state()
@@ -115,8 +117,32 @@ class Answers(unittest.TestCase):
             raise provider.Unknown
 
         self.assertEqual(
-            provider.Provider(unknown).state(), {"reachable": None, "reason": "ProviderUnknown", "status": None}
+            provider.Provider(unknown, self.outcomes).state(),
+            {"reachable": None, "reason": "ProviderUnknown", "status": None},
         )
+
+    def test_a_provider_that_answers_no_question_is_not_reachable(self):
+        fails = (False, "QuestionsFail", 500)
+        for status in (500, 500):
+            self.outcomes.note(status)
+        self.assertEqual(self.state(), (True, "Reachable", 200), "two may be chance")
+        self.outcomes.note(429)
+        self.outcomes.note(500)
+        self.assertEqual(self.state(), fails)
+        self.outcomes.note(499)
+        self.assertEqual(self.state(), fails, "nobody waited for that answer")
+        # What the provider says of itself tells more.
+        self.assertEqual(self.state(key="other"), (False, "KeyRefused", 401))
+        self.now = provider.RECENT_SECONDS
+        self.assertEqual(self.state(), fails)
+        self.now += 1
+        self.assertEqual(self.state(), (True, "Reachable", 200), "long ago")
+        for _ in range(provider.FAILED_IN_A_ROW):
+            self.outcomes.note(401)
+        self.assertEqual(self.state(), (False, "QuestionsFail", 401))
+        # A request that the provider does not take is an answer.
+        self.outcomes.note(400)
+        self.assertEqual(self.state(), (True, "Reachable", 200))
 
 
 if __name__ == "__main__":

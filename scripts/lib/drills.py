@@ -137,8 +137,6 @@ class Drill:
     seconds: float = SECONDS
     # Nobody looks before the operator is started anew. Drills of one turn are broken together.
     turn: int = 0
-    # Why it ends in a false Ready. The end is checked, too: a gap that is closed leaves the table.
-    gap: str = ""
 
 
 @dataclasses.dataclass
@@ -156,7 +154,7 @@ class Row:
 
     @property
     def is_good(self):
-        return self.ended == (FALSE_READY if self.drill.gap else self.drill.end)
+        return self.ended == self.drill.end
 
     def line(self):
         """A line of the table."""
@@ -358,7 +356,7 @@ def run(stage, lanes):
 
 def drawn(drills, count, draw):
     """Some of them, in their order. What takes minutes is not among them."""
-    quick = [drill for drill in drills if drill.seconds <= SECONDS and not drill.turn and not drill.gap]
+    quick = [drill for drill in drills if drill.seconds <= SECONDS and not drill.turn]
     chosen = draw.sample(quick, min(count, len(quick)))
     return [drill for drill in drills if drill in chosen]
 

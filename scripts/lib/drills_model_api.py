@@ -104,6 +104,13 @@ def unready(subject):
     subjects.say(503, path="/health/readiness")(subject)
 
 
+def questions_fail(subject):
+    """The provider fails all questions, and an agent asks it some."""
+    tell(rules=[{"steps": [{"status": 500}]}])(subject)
+    for _ in range(4):
+        subject.works()
+
+
 def of_providers():
     """Drills of providers and addresses."""
     no_answer, refused = r"Reachable=False\(Unreachable\)", r"Reachable=False\(KeyRefused\)"
@@ -123,15 +130,6 @@ def of_providers():
             refused,
             key(team.PROVIDER_KEY),
             180,
-        ),
-        Drill(
-            "provider that answers questions with 500",
-            REAL,
-            tell(rules=[{"steps": [{"status": 500}]}]),
-            TOLD,
-            "Ready=False|Reachable=False",
-            well,
-            gap="no model is asked: it would cost tokens",
         ),
         Drill("right to write keys taken away", REAL, common.right_taken, GOES_ON, "", common.right_given),
         Drill(
@@ -156,6 +154,16 @@ def of_providers():
         Drill("provider that answers 500", REAL, tell(models=500), TOLD, broken, well, 180, turn=2),
         Drill("address that answers 500", EXTERNAL, tell(models=500), TOLD, broken, well, 180, turn=3),
         Drill("provider that is gone", REAL, provider(0), TOLD, no_answer, provider(1), 180, turn=4),
+        Drill(
+            "provider that lists models and answers questions with 500",
+            REAL,
+            questions_fail,
+            TOLD,
+            r"Reachable=False\(QuestionsFail\)",
+            well,
+            180,
+            turn=6,
+        ),
         Drill("address that is gone", EXTERNAL, provider(0), TOLD, no_answer, provider(1), 180, turn=5),
     ]
 

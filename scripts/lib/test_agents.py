@@ -105,10 +105,9 @@ class AgentsAnswer(unittest.TestCase):
         # One is an npm package, whose tools are not ours to list.
         found = lambda: "echo" in [tool["name"] for tool in stage.get("mcpservers", "everything")["status"].get("tools", [])]
         stage.eventually("the tools of everything", found)
-        # Packages speak the older protocol, functions the newer one.
+        # A package may speak the older protocol; functions speak the newer one.
         versions = {name: stage.get("mcpservers", name)["status"]["serverInfo"] for name in READY["mcpservers"]}
-        print({name: one["protocolVersion"] for name, one in versions.items()}, flush=True)
-        self.assertGreater(versions["notes"]["protocolVersion"], versions["everything"]["protocolVersion"])
+        self.assertGreater(versions["notes"]["protocolVersion"], versions["clock"]["protocolVersion"])
         # The same functions have the same hashes, in another pod.
         self.assertEqual(hashes["notes"], hashes["desk"])
         self.assertNotEqual(hashes["notes"], hashes["clock"])
@@ -267,12 +266,13 @@ class AgentsEndure(unittest.TestCase):
     maxDiff = 4000
 
     def pods(self):
-        """The pods of the team and of the operator: by name, their UID and how often their containers began again."""
+        """The pods of the team and of the operator: by name, their UID and when their first container began, or 0."""
         found = {}
         for namespace in (NAMESPACE, OPERATOR):
             for pod in stage.api.list("pods", namespace):
-                restarts = sum(one["restartCount"] for one in pod["status"].get("containerStatuses", []))
-                found[pod["metadata"]["name"]] = (pod["metadata"]["uid"], restarts)
+                running = [one["state"].get("running") for one in pod["status"].get("containerStatuses", [])]
+                began = [moment(one["startedAt"]) if one else 0 for one in running]
+                found[pod["metadata"]["name"]] = (pod["metadata"]["uid"], min(began, default=0))
         return found
 
     def assert_all_answer(self, revisions):
@@ -288,16 +288,17 @@ class AgentsEndure(unittest.TestCase):
             only_pod(name)
         stage.eventually("one ready operator", stage.operator)
         before, revisions = self.pods(), {name: revision(name) for name in READY["agents"]}
-        began = time.monotonic()
+        reset = time.time()
         stage.restart_node()
 
         def begun():
             now = self.pods()
-            return all(name in now and now[name][1] > restarts for name, (_, restarts) in before.items())
+            # Kubernetes tells whole seconds.
+            return all(name in now and now[name][1] >= int(reset) for name in before)
 
         stage.eventually("each container began again", begun)
         self.assert_all_answer(revisions)
-        print(f"all agents answer {time.monotonic() - began:.0f} s after the node was reset", flush=True)
+        print(f"all agents answer {time.time() - reset:.0f} s after the node was reset", flush=True)
         stage.eventually("one ready operator", stage.operator)
         uids = lambda pods: {name: uid for name, (uid, _) in pods.items()}
         self.assertEqual(uids(self.pods()), uids(before))

@@ -46,6 +46,8 @@ pub enum Provider {
     KeyRefused(u16),
     /// It answers that it does not work.
     ServerError(u16),
+    /// It answers, and the last questions of agents all failed.
+    QuestionsFail(u16),
     /// It is not known where it is.
     Unknown,
 }
@@ -81,6 +83,7 @@ fn provider(text: &[u8]) -> Option<Reach> {
         "Unreachable" => Reach::Provider(Provider::Silent),
         "KeyRefused" => Reach::Provider(Provider::KeyRefused(code()?)),
         "ProviderError" => Reach::Provider(Provider::ServerError(code()?)),
+        "QuestionsFail" => Reach::Provider(Provider::QuestionsFail(code()?)),
         "ProviderUnknown" => Reach::Provider(Provider::Unknown),
         _ => return None,
     })
@@ -163,6 +166,10 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
         }
         Reach::Provider(Provider::ServerError(code)) => {
             ("False", "ServerError", format!("its provider answers HTTP {code}"))
+        }
+        Reach::Provider(Provider::QuestionsFail(code)) => {
+            let text = format!("its provider answers, but the last questions of agents all failed: HTTP {code}");
+            ("False", "QuestionsFail", text)
         }
         Reach::Provider(Provider::Unknown) => {
             let text = "neither its first model nor apiBase says where its provider is".to_owned();

@@ -59,6 +59,7 @@ async fn m1_m3_a_model_proxy_says_whether_its_provider_can_be_used() {
         ("Unreachable", json!(null), pair("False", "Unreachable")),
         ("KeyRefused", json!(401), pair("False", "KeyRefused")),
         ("ProviderError", json!(503), pair("False", "ServerError")),
+        ("QuestionsFail", json!(500), pair("False", "QuestionsFail")),
         ("ProviderUnknown", json!(null), pair("Unknown", "ProviderUnknown")),
     ] {
         let said = json!({"reachable": null, "reason": reason, "status": status});
