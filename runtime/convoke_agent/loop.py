@@ -19,7 +19,7 @@ from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 from pydantic_ai.usage import RunUsage
 
 from . import limits, names, peers
-from .errors import failure_of
+from .errors import Failure, failure_of
 from .tool_servers import ToolError, check_arguments
 
 MODEL_CONNECT_SECONDS = 10
@@ -325,10 +325,19 @@ async def think(run, prompt, history, paused=None):
     base = len(history) if paused is None else paused.base
     messages = result.all_messages()
     if isinstance(result.output, str):
-        return Answer(result.output, messages[base:])
+        return Answer(_whole(result.output), messages[base:])
     requests = result.output
     items = [{"id": call.tool_call_id} | requests.metadata[call.tool_call_id] for call in requests.calls]
     return Pause(items, messages, base)
+
+
+def _whole(text):
+    """The text. Raises Failure where it has half a character: it could neither be told nor be sent along later."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Failure("model_bad_answer", "the answer of the model API has half a character") from None
+    return text
 
 
 async def _text_handler(ctx, events):
@@ -341,7 +350,7 @@ async def _text_handler(ctx, events):
         elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
             text = event.delta.content_delta
         if text:
-            await ctx.deps.on_text(text, first)
+            await ctx.deps.on_text(_whole(text), first)
             first = False
 
 
