@@ -10,7 +10,7 @@ from a2a.types.a2a_pb2 import TaskState
 from openai import AsyncOpenAI
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDefinition, UsageLimits
 from pydantic_ai.exceptions import CallDeferred, ToolFailed
-from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, ThinkingPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.toolsets import AbstractToolset
@@ -325,7 +325,7 @@ async def think(run, prompt, history, paused=None):
     base = len(history) if paused is None else paused.base
     messages = result.all_messages()
     if isinstance(result.output, str):
-        return Answer(_whole(result.output), messages[base:])
+        return Answer(result.output, _whole_turn(messages[base:]))
     requests = result.output
     items = [{"id": call.tool_call_id} | requests.metadata[call.tool_call_id] for call in requests.calls]
     return Pause(items, messages, base)
@@ -338,6 +338,15 @@ def _whole(text):
     except UnicodeEncodeError:
         raise Failure("model_bad_answer", "the answer of the model API has half a character") from None
     return text
+
+
+def _whole_turn(messages):
+    """The messages, if all that the model said in them, and thought, is whole. Raises Failure."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, (TextPart, ThinkingPart)):
+                _whole(part.content)
+    return messages
 
 
 async def _text_handler(ctx, events):

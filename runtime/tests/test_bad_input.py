@@ -125,7 +125,10 @@ class BadInput(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         # Half of a character, which is JSON but no Unicode.
-        rules = [{"prompt": "^half", "steps": [{"text": "\ud83d half"}]}]
+        rules = [
+            {"prompt": "^half a word", "steps": [{"text": "\ud83d half"}]},
+            {"prompt": "^half a thought", "steps": [{"text": "whole", "reasoning": "\ud83d half"}]},
+        ]
         cls.model = ScriptedModel(rules)
         cls.addClassCleanup(cls.model.stop)
         cls.agent = Agent("critic", {"MODEL_API_URL": cls.model.url, "AGENT_DEBUG_MEMORY_ENDPOINTS": "true"})
@@ -295,19 +298,26 @@ class BadInput(unittest.TestCase):
         self.assertEqual(ask(self.agent.url, "/memory/sessions/kept", b"\xff", "DELETE")[0], 200)
 
     def test_half_a_character_of_the_model(self):
-        bad = (502, "model_bad_answer")
-        for stream in (False, True):
-            status, body = self.agent.chat("half", {"X-Session-Id": "halves"}, stream=stream)
-            self.assertEqual((status, body["error"]["code"]), bad)
-        task = self.agent.send("half", message={"contextId": "halves"})
-        self.assertEqual((task["status"]["state"], reason_of(task)), ("TASK_STATE_FAILED", bad[1]))
+        for prompt in ("half a word", "half a thought"):
+            with self.subTest(prompt):
+                self.check_half(prompt)
+
+    def check_half(self, prompt):
+        bad = "model_bad_answer"
+        status, body = self.agent.chat(prompt, {"X-Session-Id": prompt})
+        self.assertEqual((status, body["error"]["code"]), (502, bad))
+        body = {"messages": [{"role": "user", "content": prompt}], "stream": True}
+        _, content, _ = ask_raw(self.agent.url, CHAT, body, headers={"X-Session-Id": prompt})
+        self.assertEqual(json.loads(content.split(b"data: ")[-1])["error"]["code"], bad)
+        task = self.agent.send(prompt, message={"contextId": prompt})
+        self.assertEqual((task["status"]["state"], reason_of(task)), ("TASK_STATE_FAILED", bad))
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage"}
-        body["params"] = {"message": new(parts=[{"text": "half"}], contextId="halves")}
+        body["params"] = {"message": new(parts=[{"text": prompt}], contextId=prompt)}
         _, content, _ = ask_raw(self.agent.url, "/", body)
-        self.assertIn(bad[1], content.decode())
+        self.assertIn(bad, content.decode())
         # It left no trace in its conversation.
-        self.assertEqual(self.agent.said("whole", {"X-Session-Id": "halves"}), "echo: whole")
-        self.assertEqual(text_of(self.agent.send("whole", message={"contextId": "halves"})), "echo: whole")
+        self.assertEqual(self.agent.said("whole", {"X-Session-Id": prompt}), "echo: whole")
+        self.assertEqual(text_of(self.agent.send("whole", message={"contextId": prompt})), "echo: whole")
 
 
 if __name__ == "__main__":
