@@ -1,7 +1,10 @@
 """Many conversations at once."""
 
 import concurrent.futures
+import re
+import time
 import unittest
+from pathlib import Path
 
 from tests.support import Agent, ScriptedModel, ToolServer, text_of
 
@@ -29,13 +32,17 @@ class Many(unittest.TestCase):
             second = text_of(agent.send(f"more of {n}", message={"contextId": f"s{n}"}))
             return first, second
 
+        began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(CONVERSATIONS) as pool:
             answers = list(pool.map(talk, range(CONVERSATIONS)))
+        took = time.monotonic() - began
         for n, answer in enumerate(answers):
             self.assertEqual(answer, (f"tool says words of {n}", f"echo: more of {n}"))
             before = [one["content"] for one in model.asked(f"more of {n}")[0]["body"]["messages"]]
             self.assertIn(f"words of {n}", before)
         self.assertEqual(agent.state()[0], 200)
+        memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{agent.process.pid}/status").read_text())
+        print(f"{CONVERSATIONS} conversations: {took:.1f} s, the agent's peak {int(memory[1]) >> 10} MiB", flush=True)
 
 
 if __name__ == "__main__":
