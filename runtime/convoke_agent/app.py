@@ -164,12 +164,15 @@ def openai_error(failure, headers=None):
 
 
 def passed_on(request, given):
-    """The request for A2A's dispatcher, with its body. One of A2A 1.0 that leaves its version out gets it."""
+    """The request for A2A's dispatcher, with its body and the version that its query or else its method names."""
     scope = dict(request.scope)
     method = given.value.get("method") if isinstance(given.value, dict) else None
+    version = request.query_params.get("A2A-Version")
+    if version is None and isinstance(method, str) and "/" not in method:
+        version = "1.0"
     named = any(name == VERSION_HEADER for name, _ in scope["headers"])
-    if not named and isinstance(method, str) and "/" not in method:
-        scope["headers"] = [*scope["headers"], (VERSION_HEADER, b"1.0")]
+    if not named and version is not None:
+        scope["headers"] = [*scope["headers"], (VERSION_HEADER, version.encode())]
     return Passed(scope, request.receive, given)
 
 

@@ -64,6 +64,14 @@ class Methods(unittest.TestCase):
         answer = ask(self.agent.url, "/", body)[1]
         self.assertEqual((answer["id"], text_of(answer["result"]["task"])), (7, "echo: hello"))
 
+    def test_the_version_may_be_in_the_query(self):
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": self.message("hello")}
+        asked = lambda version, **more: ask(self.agent.url, "/?A2A-Version=" + version, body, **more)[1]
+        for version in ("0.3", "", "2.0", "%C3%A9"):
+            self.assertEqual(asked(version)["error"]["code"], -32009, version)
+        self.assertIn("result", asked("1.0"))
+        self.assertIn("result", asked("2.0", headers={"A2A-Version": "1.0"}))
+
     def test_a_stream_of_1_0(self):
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": self.message("one two")}
         _, content, headers = ask_raw(self.agent.url, "/", body, headers={"A2A-Version": "1.0"})

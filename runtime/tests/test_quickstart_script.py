@@ -4,10 +4,11 @@ import json
 import pathlib
 import unittest
 
-from tests.support import Agent, ScriptedModel, free_port, text_of
+from tests.support import Agent, ScriptedModel, ToolServer, free_port, text_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROMPTS = ROOT / "examples-repo/team/agents/prompts"
+TOOLS = (ROOT / "examples-repo/team/tools/tools.py").read_text()
 SCRIPT = json.loads((ROOT / "scripts/lib/scripted_model.json").read_text())
 SAYS = "This is the scripted model of the quick start: "
 
@@ -18,7 +19,7 @@ class QuickStart(unittest.TestCase):
         cls.model = ScriptedModel(SCRIPT["rules"])
         cls.addClassCleanup(cls.model.stop)
 
-    def agent(self, name, port, peer, peer_port):
+    def agent(self, name, port, peer, peer_port, more=None):
         # As people change it.
         prompt = (PROMPTS / f"{name}.md").read_text() + "- Prefer sources from the last two years.\n"
         environment = {
@@ -26,7 +27,7 @@ class QuickStart(unittest.TestCase):
             "AGENT_INSTRUCTIONS": prompt,
             "PEER_AGENTS": peer,
             f"PEER_AGENT_{peer.upper()}_CARD_URL": f"http://127.0.0.1:{peer_port}",
-        }
+        } | (more or {})
         agent = Agent(name, environment, port)
         self.addCleanup(agent.stop)
         return agent
@@ -34,11 +35,15 @@ class QuickStart(unittest.TestCase):
     def test_a2_the_researcher_asks_the_writer_and_both_say_that_a_script_speaks(self):
         first, second = free_port(), free_port()
         writer = self.agent("writer", second, "researcher", first)
-        researcher = self.agent("researcher", first, "writer", second)
+        tools = ToolServer(TOOLS)
+        self.addCleanup(tools.stop)
+        more = {"MCP_SERVERS": "text-tools", "MCP_SERVER_text-tools_URL": tools.url}
+        researcher = self.agent("researcher", first, "writer", second, more)
         note = f"{SAYS}the writer has read the note."
         self.assertEqual(text_of(writer.send("A note.")), note)
         answer = text_of(researcher.send("Does it work?"))
         self.assertTrue(answer.startswith(SAYS), answer)
+        self.assertIn("counted by a tool, 3, and", answer)
         self.assertTrue(answer.endswith(f"The writer answered: {note}"), answer)
 
     def test_a2_other_agents_hear_what_they_asked(self):

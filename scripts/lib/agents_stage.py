@@ -6,16 +6,18 @@ For test_agents.py. Needs root. Standard library only.
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import agents_team as team
 from kube_api import Api, Refused
-from test_node import Cluster, eventually
+from test_node import Cluster, eventually, namespaces, processes_in
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -134,9 +136,8 @@ class Stage:
 
     def give_provider_key(self, namespace):
         """The key of the model's provider, as a person makes it."""
-        self.kubectl(
-            "-n", namespace, "create", "secret", "generic", "provider-key", f"--from-literal=key={team.PROVIDER_KEY}"
-        )
+        literals = [f"--from-literal=key={team.PROVIDER_KEY}", f"--from-literal=header={team.HEADER}"]
+        self.kubectl("-n", namespace, "create", "secret", "generic", "provider-key", *literals)
         self.kubectl("-n", namespace, "label", "secret/provider-key", "convoke.dev/agents=allow")
 
     def provide_asker(self):
@@ -207,13 +208,17 @@ class Stage:
     def push(self, files):
         """Commits, and waits until the commit is applied."""
         commit = self.commit(files)
+        self.applied(commit)
+        return commit
 
-        def applied():
+    def applied(self, commit, seconds=60):
+        """Waits until a commit is applied."""
+
+        def look():
             sync = self.get("gitsyncs", team.NAMESPACE)
             return is_ready(sync) and commit in json.dumps(sync["status"].get("lastAppliedRevision"))
 
-        self.eventually(f"{commit} is applied", applied, seconds=60)
-        return commit
+        self.eventually(f"{commit} is applied", look, seconds)
 
     # ---- objects
 
@@ -273,6 +278,27 @@ class Stage:
 
         self.eventually(f"{replicas} pods of {name}", look, seconds=90)
 
+    # ---- the machine
+
+    def first_process(self):
+        """The first process of the node (a PID of this machine)."""
+        return json.loads((self.state / "cluster/node/first").read_text())["pid"]
+
+    def restart_node(self):
+        """Restarts the node without a word, as a machine that is reset."""
+        os.kill(self.first_process(), signal.SIGUSR1)
+
+    @contextmanager
+    def silent_api_server(self):
+        """The API server takes connections and answers nothing, as long as this lasts."""
+        spaces = namespaces(self.first_process())
+        (pid,) = [int(pid) for pid, name in processes_in(spaces) if name == "kube-apiserver"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     # ---- questions
 
     def probe(self, url, body=None, headers=None, method=None, seconds=10):
@@ -299,20 +325,41 @@ class Stage:
             raise AssertionError(f"HTTP {status}: {text[:500]}")
         return json.loads(text)
 
-    def convoke_ask(self, name, question, seconds=120):
-        """What `convoke ask` prints about an agent, as the person who may ask."""
+    def ask_on_node(self, address, question, seconds=30):
+        """What an agent says in the protocol of OpenAI, asked by the node itself: the API server has no part in it."""
+        body = json.dumps({"model": "any", "messages": [{"role": "user", "content": question}]})
+        program = (
+            "import sys, urllib.request as u; "
+            "r = u.Request(sys.argv[1], sys.argv[2].encode(), {'Content-Type': 'application/json'}); "
+            "print(u.build_opener(u.ProxyHandler({})).open(r, timeout=float(sys.argv[3])).read().decode())"
+        )
+        inside = ["nsenter", f"--target={self.first_process()}", "--net"]
+        command = [sys.executable, "-c", program, f"http://{address}/v1/chat/completions", body, str(seconds)]
+        done = subprocess.run([*inside, *command], capture_output=True, text=True, timeout=seconds + 10, check=False)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr[-1000:])
+        return json.loads(done.stdout)["choices"][0]["message"]["content"]
+
+    def convoke(self, *arguments):
+        """How `convoke` is run as the person who may ask: the command, and its environment."""
         program = os.environ.get("CONVOKE_BINARY") or str(ROOT / "target/release/convoke")
+        command = [program, arguments[0], "--namespace", team.NAMESPACE, *arguments[1:]]
+        return command, os.environ | {"KUBECONFIG": str(self.asker)}
+
+    def convoke_ask(self, name, *arguments, seconds=120, code=None):
+        """The object that `convoke ask` prints about an agent; with `code` it has to end so."""
+        command, environment = self.convoke("ask", f"agent/{name}", *arguments, "-o", "json")
         done = subprocess.run(
-            [program, "ask", "--namespace", team.NAMESPACE, f"agent/{name}", question, "-o", "json"],
-            env=os.environ | {"KUBECONFIG": str(self.asker)},
+            command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=seconds,
             check=False,
         )
-        if not done.stdout:
-            raise AssertionError(f"convoke ask: exit code {done.returncode}: {done.stderr[-2000:]}")
+        if not done.stdout or code not in (None, done.returncode):
+            raise AssertionError(f"convoke ask: exit code {done.returncode}: {done.stdout}{done.stderr[-2000:]}")
         return json.loads(done.stdout)
 
     def tell_model(self, script):

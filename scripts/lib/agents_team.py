@@ -7,6 +7,14 @@ PROVIDER = "provider"
 PROVIDER_URL = f"http://model.{PROVIDER}.svc.cluster.local:8000/v1"
 PROVIDER_KEY = "sk-of-the-provider-3f1c7a"
 CLOCK = {"registry": "PyPI", "name": "mcp-server-time", "version": "2026.10.19"}
+EVERYTHING = {
+    "registry": "Npm",
+    "name": "@modelcontextprotocol/server-everything",
+    "version": "2026.8.31",
+    "program": "mcp-server-everything",
+}
+# What the model's own header says: a value of the same Secret.
+HEADER = "of-the-team-77b0"
 # Nobody outside of the pod knows the nonce, and each pod has another.
 TOOLS = '''"""Tools that prove which pod has run them."""
 
@@ -66,6 +74,10 @@ SCRIPT = {
                 {"text": "time: {0}; tool: {1}; peer: {2}"},
             ],
         },
+        {
+            "system": "You are the clerk",
+            "steps": [{"tool": "echo", "arguments": {"message": "{prompt}"}}, {"text": "the clerk was told: {0}"}],
+        },
         {"system": "You are drilled", "steps": [_ANSWER, {"text": "{prompt}, {0}"}]},
         {"system": "You are the writer", "steps": [_ANSWER, {"text": "the writer and {0}"}]},
     ],
@@ -74,6 +86,7 @@ SCRIPT = {
 
 # The node has two processors to promise; most pods here wait.
 LITTLE = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+SLOW = LITTLE | {"limits": {"cpu": "100m", "memory": "512Mi"}}
 
 
 def ours(kind, name, **spec):
@@ -108,21 +121,27 @@ def late():
 def files():
     """The files of the repository, below team/."""
     key = {"secretKeyRef": {"name": "provider-key", "key": "key"}}
+    header = {"name": "X-Team", "secretKeyRef": {"name": "provider-key", "key": "header"}}
+    approved = {"name": "everything", "tools": ["echo"], "requireApproval": ["echo"]}
+    own_key = {"name": "provider-key", "key": "key"}
     proxy = {"provider": "openai", "apiBase": PROVIDER_URL, "models": ["small"], "apiKeyFrom": key}
     objects = [
         ours("ModelAPI", "shared", mode="Proxy", proxy=proxy),
         # The same model without a proxy between: what it says reaches the agent as it is.
-        ours("ModelAPI", "direct", mode="External", external={"url": PROVIDER_URL}),
+        ours("ModelAPI", "direct", mode="External", external={"url": PROVIDER_URL, "headersFrom": [header]}),
+        ours("MCPServer", "everything", package=EVERYTHING, transport="Stdio"),
         ours("MCPServer", "clock", package=CLOCK, transport="Stdio"),
         ours("MCPServer", "notes", toolsStringFile="tools.py"),
         ours("MCPServer", "desk", toolsStringFile="tools.py"),
         agent("coordinator", servers=["clock", "notes"], peers=["writer"]),
         agent("writer", reload="Hot", servers=["desk"], peers=["coordinator"]),
         agent("critic", peers=["late"]),
-        agent("plain", model="direct", providerSecretRef={"name": "provider-key", "key": "key"}),
+        agent("plain", model="direct", providerSecretRef=own_key),
+        # With a tenth of a processor, and a tool that it calls only when whoever asks it agrees.
+        agent("clerk", model="direct", providerSecretRef=own_key, servers=[approved], resources=SLOW),
     ]
     made = {f"{one['kind'].lower()}-{one['metadata']['name']}.json": json.dumps(one, indent=1) for one in objects}
-    made |= {f"{name}.md": f"You are the {name}.\n" for name in ("coordinator", "writer", "critic", "plain")}
+    made |= {f"{name}.md": f"You are the {name}.\n" for name in ("coordinator", "writer", "critic", "plain", "clerk")}
     return made | {"tools.py": TOOLS}
 
 

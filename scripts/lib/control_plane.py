@@ -23,7 +23,6 @@ Standard library only, Python 3.11 or newer, Linux.
 import argparse
 import base64
 import ctypes
-import fcntl
 import json
 import os
 import random
@@ -40,6 +39,7 @@ import urllib.request
 from pathlib import Path
 
 from etcd_state import Etcd
+from supervisor import ignore_signals, own, quit_on_signals
 
 STOP_SECONDS = 5
 PR_SET_PDEATHSIG = 1
@@ -399,44 +399,6 @@ class ControlPlane:
                     pass
             child.kill()
             child.wait()
-
-
-def own(state):
-    """Makes the state folder and takes its lock, until this process ends."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state.chmod(0o700)
-    # A bare descriptor: only the kernel closes it, so that a free lock means that this process is gone.
-    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Not at the first try: whoever asks whether a cluster runs takes the lock for a moment.
-    for attempt in range(40):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if attempt == 39:
-                sys.exit(f"a cluster already runs in {state}")
-            time.sleep(0.05)
-    os.truncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
-
-
-ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def quit_on_signals():
-    """From now on the signals that ask for an end raise KeyboardInterrupt."""
-
-    def quit_on(_signal, _frame):
-        raise KeyboardInterrupt
-
-    for number in ENDINGS:
-        signal.signal(number, quit_on)
-
-
-def ignore_signals():
-    """From now on nothing but SIGKILL interrupts the way to the end."""
-    for number in ENDINGS:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def supervise(plane, until_stdin_closes):

@@ -175,11 +175,16 @@ def buildah(images, folder, base, context, arguments, volumes):
     shutil.rmtree(storage)
 
 
-def download_wheels(images, lock):
-    """A folder with the wheels that a lock file (pip's format, with hashes) names, for the Python of the images."""
+def wheels_folder(cache, lock):
+    """Where the wheels of a lock file are, or will be."""
     # All that decides which wheels they are.
     what = json.dumps([oci.digest_of_file(lock), PYTHON, MANYLINUX, os.uname().machine])
-    folder = images.cache / "packages" / f"wheels-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+    return cache / "packages" / f"wheels-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+
+
+def download_wheels(images, lock):
+    """A folder with the wheels that a lock file (pip's format, with hashes) names, for the Python of the images."""
+    folder = wheels_folder(images.cache, lock)
     if not folder.exists():
         if importlib.util.find_spec("pip") is None:
             # There is no such command: it is installed.

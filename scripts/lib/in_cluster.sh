@@ -8,6 +8,7 @@ REGISTRY_NAME=registry.$operator_namespace.svc:5000
 # A model that pods reach, and where the example repository names one that is made up.
 MODEL_URL=http://scripted-model.$operator_namespace.svc:8000/v1
 MODEL_FILE=models/shared-model.yaml
+TOOLS_FILE=agents/researcher.yaml
 
 # ready_field NAME: one of what the local cluster said when it was ready.
 ready_field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$STATE/cluster/ready" "$1"; }
@@ -74,11 +75,13 @@ apply_scripted_model() {
 		kubectl apply --server-side --force-conflicts -f - >/dev/null
 }
 
-# use_scripted_model FOLDER: the agents of a new repository ask it.
+# use_scripted_model FOLDER: the agents of a new repository ask it, and the one that is asked has a tool.
 use_scripted_model() {
-	local file=$1/$MODEL_FILE
+	local file=$1/$MODEL_FILE tools=$1/$TOOLS_FILE
 	sed -i "s|^    url: https://models\.example\.com/v1\$|    # The scripted model of the quick start.\n    url: $MODEL_URL|" "$file"
 	grep -q "$MODEL_URL" "$file" || die "examples-repo/$sync_path/$MODEL_FILE has no address to replace"
+	sed -i 's|^  # mcpServers:$|  mcpServers:|; s|^  #   - web-search$|    # For the scripted model of the quick start.\n    - text-tools|' "$tools"
+	grep -q '^    - text-tools$' "$tools" || die "examples-repo/$sync_path/$TOOLS_FILE has no tools to replace"
 }
 
 # Asks an agent of the example; sets $conversation to what one sees, or $unasked to why there is nothing to see. A repository of

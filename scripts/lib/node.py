@@ -36,7 +36,8 @@ import sys
 import time
 from pathlib import Path
 
-from control_plane import LIBC, PR_SET_PDEATHSIG, Failed, ignore_signals, own, quit_on_signals
+from control_plane import LIBC, PR_SET_PDEATHSIG, Failed
+from supervisor import ignore_signals, own, quit_on_signals
 
 READY_SECONDS = 180
 END_SECONDS = 10

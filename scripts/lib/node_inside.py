@@ -14,10 +14,13 @@ What is in the namespaces is an own machine as far as the node's programs can te
 
 All other files are the machine's.
 
+SIGUSR1 restarts it, as a machine that was reset: every process is killed, and what is in memory only is gone.
+
 Standard library only, Python 3.11 or newer, Linux.
 """
 
 import ctypes
+import errno
 import json
 import os
 import select
@@ -36,6 +39,7 @@ from control_plane import LIBC, ControlPlane, Failed, write_secret
 from node_files import API_PORT, DNS_READY_PORT, NODE, PAUSE_IMAGE, REGISTRY_PORT
 
 MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 0x100000
+MNT_DETACH = 2
 
 # What the kubelet insists on, and would set for the whole machine: it finds these files in place of the settings.
 KERNEL_SETTINGS = {
@@ -99,6 +103,19 @@ def make_machine(options):
             stand_in.write_text(f"{value}\n")
             bind(stand_in, setting)
     return Path("/run/cluster")
+
+
+def unmount_below(folders):
+    """Removes all mounts below these folders, the newest first."""
+    while True:
+        mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        mounted = [place for place in mounted if place.startswith(tuple(f"{folder}/" for folder in folders))]
+        if not mounted:
+            return
+        for place in reversed(mounted):
+            # One of those that show the same goes with another one.
+            if LIBC.umount2(place.encode(), MNT_DETACH) != 0 and ctypes.get_errno() not in (errno.EINVAL, errno.ENOENT):
+                raise OSError(ctypes.get_errno(), f"cannot unmount {place}")
 
 
 def make_network(options):
@@ -222,6 +239,34 @@ class Node(ControlPlane):
         self.wait_for_url(f"http://{self.address}:{DNS_READY_PORT}/ready", deadline)
         self.wait_for_url(f"http://{self.address}:{REGISTRY_PORT}/v2/", deadline)
 
+    def restart(self):
+        """What a reset of the machine does: nothing is told to anybody, and what is on disk starts again."""
+        # All but this process: it is the first one of its namespace.
+        os.kill(-1, signal.SIGKILL)
+        for child in self.children.values():
+            child.wait()
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                break
+        unmount_below(("/var/lib/kubelet", "/run/containerd", "/run/netns"))
+        for folder in ("/run/containerd", "/run/netns"):
+            shutil.rmtree(folder, ignore_errors=True)
+        run("nft", "flush", "ruleset")
+        run("nft", "-f", "-", text=node_files.NFTABLES)
+        for name in ("etcd.sock:0", "peer.sock:0"):
+            (self.state / name).unlink(missing_ok=True)
+        deadline = time.monotonic() + self.ready_seconds
+        commands, self.children = dict(self.commands), {}
+        # In the order of the first start. Two of them give up when whom they need does not answer yet.
+        for name, command in commands.items():
+            if name == "kube-controller-manager":
+                self.wait("/readyz", deadline)
+            if name == "kubelet":
+                self.import_pause_image(deadline)
+            self.spawn(name, *command)
+
     def import_pause_image(self, deadline):
         """Gives containerd the image of every pod's first container."""
         archive = Path("/run/pause.tar")
@@ -284,13 +329,14 @@ def supervise(node):
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in (signal.SIGCHLD, signal.SIGUSR1):
+        signal.signal(number, lambda *_: None)
     while True:
         node.check_alive()
         reap(node)
         readable, _, _ = select.select([wake_read, 0], [], [])
-        if wake_read in readable:
-            os.read(wake_read, 4096)
+        if wake_read in readable and signal.SIGUSR1 in os.read(wake_read, 4096):
+            node.restart()
         if 0 in readable and not os.read(0, 4096):
             return
 

@@ -18,11 +18,14 @@ import drills_agent
 import drills_keys
 import drills_mcp_server
 import drills_model_api
-from agents_stage import Stage, condition, is_ready
+from agents_asked import AgentsAreAsked as AgentsAreAsked  # Its tests are run here.
+from agents_questions import READY, answer, completed, endpoint, failure, moment, only_pod, revision, stage, variable
+from agents_stage import OPERATOR, condition, is_ready
 
 NAMESPACE = team.NAMESPACE
 # A kubelet brings a changed ConfigMap within about a minute.
 HOT_SECONDS = 180
+SILENT_SECONDS = 60
 SEED = 20261125
 # Drills of each lane that are drawn.
 DRAWN = 2
@@ -37,14 +40,6 @@ MODEL_FAILURES = {
 }
 READ_NONCE = "print(open('/tmp/nonce').read())"
 
-READY = {
-    "modelapis": ["shared", "direct"],
-    "mcpservers": ["clock", "notes", "desk"],
-    "agents": ["coordinator", "writer", "critic", "plain"],
-}
-
-stage = Stage()
-
 
 def setUpModule():
     unittest.addModuleCleanup(stage.remove)
@@ -52,50 +47,6 @@ def setUpModule():
     for kind, names in READY.items():
         for name in names:
             stage.ready(kind, name)
-
-
-def endpoint(name):
-    return stage.get("agents", name)["status"]["endpoint"]
-
-
-def only_pod(name):
-    """The pod of an agent, once there is no other and the agent is Ready."""
-
-    def look():
-        pods = stage.pods("agent", name)
-        return is_ready(stage.get("agents", name)) and len(pods) == 1 and pods[0]
-
-    return stage.eventually(f"one pod of {name}", look)
-
-
-def answer(name, question, seconds=60):
-    """The text of the answer of an agent; raises AssertionError when there is none."""
-    task = stage.ask(endpoint(name), question, seconds)["result"]["task"]
-    if not task.get("artifacts"):
-        raise AssertionError(json.dumps(task)[:1000])
-    return "".join(part.get("text", "") for part in task["artifacts"][0]["parts"])
-
-
-def failure(name, question):
-    """Why an agent gives no answer: (reason, message)."""
-    task = stage.ask(endpoint(name), question)["result"]["task"]
-    for part in task["status"].get("message", {}).get("parts", []):
-        error = (part.get("data") or {}).get("error")
-        if error:
-            return error["reason"], error["message"]
-    raise AssertionError(f"{question}: no failure: {json.dumps(task)[:1000]}")
-
-
-def revision(name):
-    """How often the pods of an agent were replaced."""
-    deployment = stage.get("deployments", f"agent-{name}")
-    return int(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"])
-
-
-def variable(name, variable):
-    """A literal variable of the pods of an agent."""
-    container = stage.get("deployments", f"agent-{name}")["spec"]["template"]["spec"]["containers"][0]
-    return next((one.get("value") for one in container["env"] if one["name"] == variable), None)
 
 
 class AgentsAnswer(unittest.TestCase):
@@ -127,6 +78,10 @@ class AgentsAnswer(unittest.TestCase):
         self.assertIn(today, asked["answer"])
         self.assertIn(f"tool: {self.nonce('notes')}", asked["answer"])
         self.assertIn(f"peer: the writer and {self.nonce('desk')}", asked["answer"])
+        # What it did meanwhile.
+        done = [(one["type"], one.get("server"), one["name"]) for one in asked["events"] if one["phase"] == "start"]
+        called = [("tool", "clock", "get_current_time"), ("tool", "notes", "nonce"), ("peer", None, "writer")]
+        self.assertEqual(done, called)
 
     def test_t5_the_tools_are_in_the_statuses_with_their_hashes(self):
         wanted = {
@@ -143,9 +98,33 @@ class AgentsAnswer(unittest.TestCase):
             for tool in status["tools"]:
                 self.assertRegex(tool["schemaHash"], "^[0-9a-f]{16}$")
             hashes[name] = status["toolsHash"]
+        # One is an npm package, whose tools are not ours to list.
+        found = lambda: "echo" in [tool["name"] for tool in stage.get("mcpservers", "everything")["status"].get("tools", [])]
+        stage.eventually("the tools of everything", found)
+        # Packages speak the older protocol, functions the newer one.
+        versions = {name: stage.get("mcpservers", name)["status"]["serverInfo"] for name in READY["mcpservers"]}
+        print({name: one["protocolVersion"] for name, one in versions.items()}, flush=True)
+        self.assertGreater(versions["notes"]["protocolVersion"], versions["everything"]["protocolVersion"])
         # The same functions have the same hashes, in another pod.
         self.assertEqual(hashes["notes"], hashes["desk"])
         self.assertNotEqual(hashes["notes"], hashes["clock"])
+
+    def test_a2_an_agent_with_a_tenth_of_a_processor_starts_in_time(self):
+        pod = only_pod("clerk")
+        (container,) = pod["status"]["containerStatuses"]
+        self.assertEqual(container["restartCount"], 0)
+        (ready,) = [one for one in pod["status"]["conditions"] if one["type"] == "Ready"]
+        seconds = moment(ready["lastTransitionTime"]) - moment(container["state"]["running"]["startedAt"])
+        print(f"an agent with 100m of a processor is ready after {seconds} s", flush=True)
+
+    def test_m2_the_headers_of_a_model_arrive_from_their_secret(self):
+        answer("plain", "How do you answer?")
+        asked = json.loads(stage.api.through("services", team.PROVIDER, "model", 8000, "/requests"))
+        headers = [{name.lower(): value for name, value in one["headers"].items()} for one in asked]
+        self.assertIn(team.HEADER, [one.get("x-team") for one in headers])
+        secret = [one for one in headers if one.get("x-team") == team.HEADER]
+        self.assertTrue(all(one["authorization"] == f"Bearer {team.PROVIDER_KEY}" for one in secret))
+        self.assertNotIn(team.HEADER, json.dumps(stage.api.list("agents", NAMESPACE)))
 
     def test_a9_the_cards_are_in_the_statuses(self):
         for name in READY["agents"]:
@@ -276,6 +255,72 @@ class AgentsChange(unittest.TestCase):
         stage.push({"critic.md": "You are the critic.\n"})
         stage.eventually("the old prompt", lambda: answer("critic", "How do you answer?") == "in prose")
         only_pod("critic")
+
+
+class AgentsEndure(unittest.TestCase):
+    """What the cluster does to them: they come back as they were, and nothing is made anew."""
+
+    maxDiff = 4000
+
+    def pods(self):
+        """The pods of the team and of the operator: by name, their UID and how often their containers began again."""
+        found = {}
+        for namespace in (NAMESPACE, OPERATOR):
+            for pod in stage.api.list("pods", namespace):
+                restarts = sum(one["restartCount"] for one in pod["status"].get("containerStatuses", []))
+                found[pod["metadata"]["name"]] = (pod["metadata"]["uid"], restarts)
+        return found
+
+    def assert_all_answer(self, revisions):
+        for kind, names in READY.items():
+            for name in names:
+                stage.ready(kind, name)
+        asked = stage.eventually("an answer", lambda: completed(stage.convoke_ask("coordinator", "Who is there?")))
+        self.assertIn("peer: the writer and ", asked["answer"])
+        self.assertEqual({name: revision(name) for name in READY["agents"]}, revisions)
+
+    def test_a8_c1_the_same_pods_answer_after_the_node_was_restarted(self):
+        for name in READY["agents"]:
+            only_pod(name)
+        stage.eventually("one ready operator", stage.operator)
+        before, revisions = self.pods(), {name: revision(name) for name in READY["agents"]}
+        began = time.monotonic()
+        stage.restart_node()
+
+        def begun():
+            now = self.pods()
+            return all(name in now and now[name][1] > restarts for name, (_, restarts) in before.items())
+
+        stage.eventually("each container began again", begun)
+        self.assert_all_answer(revisions)
+        print(f"all agents answer {time.monotonic() - began:.0f} s after the node was reset", flush=True)
+        stage.eventually("one ready operator", stage.operator)
+        uids = lambda pods: {name: uid for name, (uid, _) in pods.items()}
+        self.assertEqual(uids(self.pods()), uids(before))
+
+    def test_c1_a_push_is_applied_after_the_api_server_was_silent_for_a_minute(self):
+        for name in READY["agents"]:
+            only_pod(name)
+        stage.eventually("one ready operator", stage.operator)
+        before, revisions = self.pods(), {name: revision(name) for name in READY["agents"]}
+        address = f"{stage.get('services', 'agent-plain')['spec']['clusterIP']}:8000"
+        self.assertEqual(stage.ask_on_node(address, "How do you answer?"), "in prose")
+        with stage.silent_api_server():
+            until = time.monotonic() + SILENT_SECONDS
+            commit = stage.commit(team.late())
+            while time.monotonic() < until:
+                self.assertEqual(stage.ask_on_node(address, "How do you answer?"), "in prose")
+                time.sleep(5)
+        stage.applied(commit, seconds=120)
+        stage.ready("agents", "late")
+        stage.push(dict.fromkeys(team.late()))
+        only_pod("critic")
+        revisions["critic"] += 2
+        self.assert_all_answer(revisions)
+        # Its peer came and went, so its own pod is another one. The operator may have begun again: it lost its lease.
+        replaced = ("agent-critic-", "agent-late-")
+        kept = lambda pods: {name: uid for name, (uid, _) in pods.items() if not name.startswith(replaced)}
+        self.assertEqual(kept(self.pods()), kept(before))
 
 
 class AgentsFail(unittest.TestCase):

@@ -154,6 +154,9 @@ class QuickstartWithPods(unittest.TestCase):
         self.assertIn('\n  convoke ask agent/researcher "Does it work?"\n', end)
         # Two agents have answered, each from the script.
         self.assertEqual(end.count("This is the scripted model of the quick start: "), 2, self.shown)
+        # What they did is shown as it happens, and the question has three words.
+        self.assertIn("\n  → tool text-tools/count_words\n  → agent writer\n", end)
+        self.assertIn("counted by a tool, 3, and", end)
         self.assertIn("the writer has read the note.", end)
 
     def test_what_took_how_long_is_printed(self):

@@ -39,8 +39,10 @@ enum Visibility {
     Starting,
     /// The store is up to date.
     Clear,
-    /// Pods may not be seen, or the first list takes too long. What the store holds is not told.
-    None,
+    /// The first list takes too long. What the store holds is not told.
+    Late,
+    /// Pods may not be seen. What the store holds is not told.
+    Forbidden,
 }
 
 /// A pod that belongs to an object of ours. From the pod over its ReplicaSet and its Deployment to the object, each names the next
@@ -89,9 +91,19 @@ pub struct PodOwner<'a> {
     pub port: u16,
 }
 
-/// What is told of a ready pod: the kind and the key of the object that it claims to belong to, and its UID if it is not ready any
-/// more.
-type ReadyListener = Box<dyn Fn(Kind, &Key, Option<&str>) + Send + Sync>;
+/// What is told of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodNews<'a> {
+    /// It has become ready.
+    Ready,
+    /// It may be seen, or not any more. Nothing has happened to it.
+    Seen,
+    /// The pod with this UID is not ready any more.
+    Lost(&'a str),
+}
+
+/// Is told of pods, with the kind and the key of the object that each claims to belong to.
+type ReadyListener = Box<dyn Fn(Kind, &Key, PodNews<'_>) + Send + Sync>;
 
 /// The pods that are kept.
 pub struct Pods {
@@ -123,7 +135,7 @@ impl Pods {
     }
 
     /// Sets who is told that a pod is ready, or is not ready any more. Only the first call counts.
-    pub fn on_ready(&self, listener: impl Fn(Kind, &Key, Option<&str>) + Send + Sync + 'static) {
+    pub fn on_ready(&self, listener: impl Fn(Kind, &Key, PodNews<'_>) + Send + Sync + 'static) {
         let _ = self.ready.set(Box::new(listener));
     }
 
@@ -131,6 +143,18 @@ impl Pods {
     #[must_use]
     pub fn is_pending(&self) -> bool {
         *self.sight.borrow() == Visibility::Starting
+    }
+
+    /// Whether the operator lacks the right to see pods.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        *self.sight.borrow() == Visibility::Forbidden
+    }
+
+    /// Takes the right to see pods away.
+    #[cfg(test)]
+    pub fn forbid(&self) {
+        self.see(Visibility::Forbidden);
     }
 
     /// Waits for the first list, ten seconds at most.
@@ -146,7 +170,7 @@ impl Pods {
             self.sight.send_if_modified(|sight| {
                 let silent = *sight == Visibility::Starting;
                 if silent {
-                    *sight = Visibility::None;
+                    *sight = Visibility::Late;
                 }
                 silent
             });
@@ -273,11 +297,17 @@ impl Pods {
         if was_ready == is_ready {
             return;
         }
-        let lost = change.old.filter(|_| is_ready.is_none()).map(|entry| entry.uid.as_str());
+        let lost = change.old.filter(|_| is_ready.is_none());
+        let news = match lost {
+            Some(entry) => PodNews::Lost(&entry.uid),
+            // What the first list has was ready before.
+            None if self.is_pending() => PodNews::Seen,
+            None => PodNews::Ready,
+        };
         if let (Some(pod), Some(tell)) = (new.or(old), self.ready.get())
             && let Some((kind, key)) = owner_of(change.key, pod)
         {
-            tell(kind, &key, lost);
+            tell(kind, &key, news);
         }
     }
 
@@ -300,7 +330,7 @@ impl Pods {
                 self.see(Visibility::Clear);
             }
             WatchNews::Failed(error) => {
-                if error.is_forbidden() && self.see(Visibility::None) {
+                if error.is_forbidden() && self.see(Visibility::Forbidden) {
                     tracing::warn!(
                         "pods may not be seen, so statuses do not say why one does not run: see pods in deploy/rbac.yaml"
                     );
@@ -327,7 +357,7 @@ impl Pods {
                         if let (Some(tell), Some((kind, owner))) =
                             (self.ready.get(), owner_of(&key, pod))
                         {
-                            tell(kind, &owner, None);
+                            tell(kind, &owner, PodNews::Seen);
                         }
                     }
                 }

@@ -121,6 +121,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::mcp_server::MCPServer;
     use crate::cluster::live::Stores;
     use crate::cluster::reflector;
 
@@ -152,6 +153,27 @@ mod tests {
         assert!(queue.is_empty(), "no news");
         server(3, "False");
         assert_eq!(queue.next().await, Key::new("team", "a"));
+    }
+
+    #[test]
+    fn g14_only_a_change_by_hand_that_will_be_undone_is_waited_for() {
+        let facts = |image: &str, applied: Option<&str>, reconcile: &str| {
+            let mut annotations = json!({keys::RECONCILE: reconcile});
+            if let Some(applied) = applied {
+                annotations[keys::APPLIED] = json!(applied);
+            }
+            let meta = json!({"name": "s", "namespace": "team", "uid": "u", "resourceVersion": "1", "annotations": annotations});
+            let server = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "MCPServer", "metadata": meta, "spec": {"image": image}});
+            let server =
+                serde_json::from_value::<DeserializeGuard<MCPServer>>(server).expect("object");
+            reflector::entry::<Managed<MCPServer>>(server).1.value.facts.clone()
+        };
+        let (enabled, before) = ("enabled", facts("a", Some("1"), "enabled"));
+        assert!(by_hand(&before, &facts("b", Some("1"), enabled)));
+        assert!(!by_hand(&before, &facts("b", Some("2"), enabled)), "a sync changed it");
+        assert!(!by_hand(&before, &facts("a", Some("1"), enabled)), "its spec is the same");
+        assert!(!by_hand(&before, &facts("b", Some("1"), keys::DISABLED)), "it is paused");
+        assert!(!by_hand(&facts("a", None, enabled), &facts("b", None, enabled)), "not from Git");
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod agent_build;
+mod agent_status;
 pub mod common;
 pub mod git_sync;
 pub mod kinds;

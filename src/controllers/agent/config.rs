@@ -146,13 +146,17 @@ fn tools(agent: &Agent, server: &Server) -> Option<Value> {
     }))
 }
 
-/// Headers, each with the variable that holds its value.
+/// Headers, each with the variable that holds its value, and whether it is left out where there is no such variable.
 fn headers(prefix: &str, headers: &[HeaderFrom]) -> Vec<Value> {
     let numbered = headers.iter().enumerate();
     numbered
-        .map(
-            |(number, header)| json!({"name": header.name, "env": header_variable(prefix, number)}),
-        )
+        .map(|(number, header)| {
+            let mut said = json!({"name": header.name, "env": header_variable(prefix, number)});
+            if header.secret_key_ref.optional == Some(true) {
+                said["optional"] = json!(true);
+            }
+            said
+        })
         .collect()
 }
 

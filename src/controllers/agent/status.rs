@@ -174,12 +174,13 @@ fn tell_image(
     defaults: &Defaults,
     now: Timestamp,
 ) {
-    let is_silent = if let Some(card) = &status.card {
-        card.config_hash.is_none()
-    } else {
-        let mut read = status.conditions.iter().filter(|c| c.type_ == CARD_READ);
-        read.any(|read| read.reason == "NoCard")
-    };
+    let loads = status.card.as_ref().is_some_and(|card| card.config_hash.is_some());
+    let read = status.conditions.iter().find(|c| c.type_ == CARD_READ);
+    let is_silent = read.is_some_and(|read| match (&*read.status, &*read.reason) {
+        ("False", reason) => reason != "OldConfiguration",
+        // No pod is ready, so what the last one said counts.
+        _ => status.card.is_some() && !loads,
+    });
     let image = resolved.image.as_ref().filter(|image| **image != defaults.agent_image);
     let left = left_to_image(agent);
     let list = &mut status.conditions;
@@ -187,7 +188,7 @@ fn tell_image(
         return conditions::remove(list, "ConfigurationKept");
     };
     let text = format!(
-        "{}: only the image can do this, and nothing shows that {image} does: its card has no configHash",
+        "{}: only the image can do this, and nothing shows that {image} does: no configHash was read from its card",
         left.join(", ")
     );
     let generation = agent.metadata.generation.unwrap_or(0);

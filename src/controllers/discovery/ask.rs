@@ -135,8 +135,7 @@ impl Asker {
         if let Ok(answer) = tokio::time::timeout(REQUEST_DEADLINE, work).await {
             return answer;
         }
-        let seconds = REQUEST_DEADLINE.as_secs();
-        Err(Failure::Unreachable(format!("no answer within {seconds} s")))
+        Err(Failure::TooSlow(REQUEST_DEADLINE.as_secs()))
     }
 
     async fn send(&self, to: &Destination<'_>, request: Request) -> Result<Response, Failure> {

@@ -213,8 +213,9 @@ pub fn tell(status: &mut AgentStatus, read: &CardRead, at: Observed) {
             let reason = match failure {
                 Failure::TooLarge(_) => "TooLarge",
                 Failure::Invalid(_) => "Invalid",
-                Failure::NotAllowed(_)
-                | Failure::Unreachable(_)
+                Failure::NotAllowed(_) => "NotAllowed",
+                Failure::Unreachable(_)
+                | Failure::TooSlow(_)
                 | Failure::Refused(_)
                 | Failure::Unauthorized(_) => "Unreachable",
             };

@@ -17,9 +17,12 @@ pub enum Failure {
     /// The operator may not dial the address. What to do is part of the text.
     #[error("{0}")]
     NotAllowed(String),
-    /// There is no connection, or no answer in time.
+    /// There is no connection, or it breaks.
     #[error("{0}")]
     Unreachable(String),
+    /// There is no whole answer within these seconds.
+    #[error("no answer within {0} s")]
+    TooSlow(u64),
     /// An answer that says only that it does not work.
     #[error("it answers HTTP {0}")]
     Refused(u16),

@@ -38,7 +38,9 @@ pub async fn list(asker: &Asker, to: &Destination<'_>, first: Era) -> (ToolsRead
     let refused = match server.list(first).await {
         Ok(listed) => return (Ok(Box::new(listed)), first),
         // The other era is tried the next time: a request that it does not know may make a server silent.
-        Err(failure @ Failure::Unreachable(_)) => return (Err(failure), first.other()),
+        Err(failure @ (Failure::Unreachable(_) | Failure::TooSlow(_))) => {
+            return (Err(failure), first.other());
+        }
         // Some servers of the old era answer that to what they do not know.
         Err(failure @ (Failure::Invalid(_) | Failure::Refused(500 | 501))) => failure,
         // The other era would not change that.

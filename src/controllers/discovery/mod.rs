@@ -55,7 +55,7 @@ pub use self::read::{Found, Topic};
 use self::schedule::{Progress, Step};
 use self::subject::{Asked, Subject, Whom};
 pub use self::subject::{Question, Told};
-use super::pods::Pods;
+use super::pods::{PodNews, Pods};
 use crate::api::Kind;
 use crate::api::common::Condition;
 use crate::cluster::children::ChildStores;
@@ -120,9 +120,9 @@ impl Discovery {
             started: Instant::now(),
         });
         let weak = Arc::downgrade(&discovery);
-        pods.on_ready(move |kind, key, lost| {
+        pods.on_ready(move |kind, key, news| {
             if let Some(discovery) = weak.upgrade() {
-                discovery.pod_changed(kind, key, lost);
+                discovery.pod_changed(kind, key, news);
             }
         });
         discovery
@@ -223,15 +223,16 @@ impl Discovery {
         (Some(told.generation) == generation).then_some(told)
     }
 
-    /// A pod of an object is ready, or with its UID in `lost` is not ready any more.
-    fn pod_changed(&self, kind: Kind, key: &Key, lost: Option<&str>) {
+    /// A pod of an object is ready, or is not ready any more.
+    fn pod_changed(&self, kind: Kind, key: &Key, news: PodNews<'_>) {
         let id = id(kind, key);
         {
             let mut subjects = self.subjects.lock();
             let Some(subject) = subjects.get_mut(&id) else { return };
-            if let Some(lost) = lost {
-                subject.progress.lost(lost);
-                return;
+            match news {
+                PodNews::Lost(lost) => return subject.progress.lost(lost),
+                PodNews::Ready => subject.progress.ready(),
+                PodNews::Seen => {}
             }
         }
         self.queue.add_after(id, POD_DELAY);
@@ -346,6 +347,33 @@ impl Discovery {
         })
     }
 
+    /// The operator may not read a resource without which it asks no pod. Gives the time until the next try.
+    fn bar(&self, id: &Key, asked: &Asked, resource: &str) -> Next {
+        let why =
+            format!("the operator may not read {resource}: see {resource} in deploy/rbac.yaml");
+        let Asked { kind, key, uid, question, .. } = asked;
+        let told = Told {
+            found: Found::failed(&question.topic, Failure::NotAllowed(why)),
+            revision: question.generation.to_string(),
+            generation: question.generation,
+        };
+        let is_news = self.is_news(*kind, key, &told);
+        {
+            let mut subjects = self.subjects.lock();
+            let Some(subject) = subjects.get_mut(id) else { return Next::Forget };
+            if subject.uid != *uid || subject.question != *question {
+                return Next::After(Duration::ZERO);
+            }
+            // As soon as it may, it asks.
+            subject.progress.untold();
+            subject.pending = is_news.then(|| Arc::new(told));
+        }
+        if is_news {
+            self.wake(*kind, key.clone());
+        }
+        Next::After(jitter(PROOF_RETRY))
+    }
+
     /// Takes note of what was found. Gives the time until the next question.
     fn end(&self, id: &Key, asked: Asked, whom: Whom, found: Found) -> Next {
         let period = schedule::period(self.objects());
@@ -404,8 +432,13 @@ impl Reconciler for Discovery {
 
     async fn reconcile(self: Arc<Self>, id: Key) -> Result<Next, Infallible> {
         let Some(mut asked) = self.begin(&id) else { return Ok(Next::Forget) };
-        // A ready pod wakes it.
-        let Some(candidate) = self.candidate(&asked) else { return Ok(Next::Settled) };
+        let Some(candidate) = self.candidate(&asked) else {
+            if asked.owner().is_some() && self.pods.is_forbidden() {
+                return Ok(self.bar(&id, &asked, "pods"));
+            }
+            // A ready pod wakes it.
+            return Ok(Next::Settled);
+        };
         match self.step(&id, &candidate) {
             None => return Ok(Next::Forget),
             Some(Step::Wait(pause)) => return Ok(Next::After(pause)),
@@ -417,6 +450,7 @@ impl Reconciler for Discovery {
                 Ok(self.end(&id, asked, whom, found))
             }
             Ok(None) => Ok(Next::Settled),
+            Err(error) if error.is_forbidden() => Ok(self.bar(&id, &asked, "replicasets")),
             Err(_) => Ok(Next::After(jitter(PROOF_RETRY))),
         }
     }

@@ -61,8 +61,11 @@ pub async fn proxy(asker: &Asker, to: &Destination<'_>, port: u16) -> Reach {
         }
         Destination::External(url) => Destination::External(url),
     };
-    let answer = asker.ask(&at_port, Question::get(PROVIDER_PATH, MAX_ANSWER_BYTES)).await;
-    let answer = answer.ok().filter(|answer| answer.status == StatusCode::OK);
+    let answer = match asker.ask(&at_port, Question::get(PROVIDER_PATH, MAX_ANSWER_BYTES)).await {
+        Ok(answer) => Some(answer).filter(|answer| answer.status == StatusCode::OK),
+        Err(Failure::TooSlow(_)) => return Reach::Provider(Provider::Silent),
+        Err(_) => None,
+    };
     match answer.and_then(|answer| provider(&answer.body)) {
         Some(reach) => reach,
         None => readiness(asker, to).await,

@@ -54,7 +54,7 @@ pub enum Step {
 pub struct Progress {
     /// Who was asked last: a pod, by its UID, or the address.
     asked: Option<String>,
-    /// Whether the same is to be asked again as if it were new.
+    /// Whether the same is to be asked again as if it were new, or now if nobody was asked yet.
     is_stale: bool,
     /// When that was.
     last: Option<Duration>,
@@ -79,6 +79,7 @@ impl Progress {
         let is_news = self.is_stale || self.asked.as_deref() != Some(whom);
         let due = match self.last {
             Some(last) if is_news => last + MIN_PAUSE,
+            None if self.is_stale => Duration::ZERO,
             _ => self.due,
         };
         match due.checked_sub(now) {
@@ -92,7 +93,12 @@ impl Progress {
         self.is_stale |= self.asked.as_deref() == Some(whom);
     }
 
-    /// The status tells nothing of what was found: whoever was asked is asked again.
+    /// A pod has become ready. If nobody was asked since the start, what the status tells is of another one.
+    pub fn ready(&mut self) {
+        self.is_stale |= self.last.is_none();
+    }
+
+    /// The status tells nothing of what was found: whoever is there is asked at once.
     pub fn untold(&mut self) {
         self.is_stale = true;
     }

@@ -49,9 +49,9 @@ async fn a8_only_what_changes_what_is_told_wakes_the_owner() {
     pods.see(Visibility::Clear);
     woken().await;
     assert_eq!((pods.is_pending(), told()), (false, Some("ImagePullBackOff")));
-    pods.see(Visibility::None);
+    pods.see(Visibility::Forbidden);
     woken().await;
-    assert_eq!(told(), None, "pods may not be seen any more");
+    assert_eq!((told(), pods.is_forbidden()), (None, true), "pods may not be seen any more");
     pods.see(Visibility::Clear);
     woken().await;
     shown(&pods, 4, "ContainerCreating");
@@ -63,7 +63,7 @@ async fn a8_only_what_changes_what_is_told_wakes_the_owner() {
 async fn a8_nobody_waits_long_for_a_watch_that_shows_nothing() {
     let pods = Pods::new();
     pods.settled().await;
-    assert!(!pods.is_pending());
+    assert!(!pods.is_pending() && !pods.is_forbidden());
     pods.settled().await;
 }
 
@@ -186,13 +186,20 @@ async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller(
     pods.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
     let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let sink = heard.clone();
-    pods.on_ready(move |kind, key, lost| {
-        sink.lock().push((kind, key.to_string(), lost.map(str::to_owned)));
+    pods.on_ready(move |kind, key, news| {
+        assert_eq!((kind, key), (Kind::Agent, &Key::new("team", "a")));
+        sink.lock().push(match news {
+            PodNews::Ready => "ready".to_owned(),
+            PodNews::Seen => "seen".to_owned(),
+            PodNews::Lost(uid) => format!("lost {uid}"),
+        });
     });
     pods.listen();
     let heard = || std::mem::take(&mut *heard.lock());
     ready(&pods, 1);
-    assert_eq!(heard(), [(Kind::Agent, "team/a".to_owned(), None)]);
+    assert_eq!(heard(), ["seen"], "it may have been ready for long");
+    pods.see(Visibility::Clear);
+    assert_eq!(heard(), ["seen"]);
     ready(&pods, 2);
     assert!(heard().is_empty(), "it is ready as before");
     show(
@@ -201,6 +208,10 @@ async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller(
         json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
         "conditions": [{"type": "Ready", "status": "False"}]}),
     );
-    assert_eq!(heard(), [(Kind::Agent, "team/a".to_owned(), Some("u-pod".to_owned()))]);
+    assert_eq!(heard(), ["lost u-pod"]);
+    ready(&pods, 4);
+    assert_eq!(heard(), ["ready"]);
+    pods.store.left(&Key::new("team", "agent-a-1-x"));
+    assert_eq!(heard(), ["lost u-pod"]);
     assert!(pods.store.is_empty() && queue.is_empty());
 }

@@ -1,6 +1,6 @@
 //! Writes a plan: remembers the approval, sends the requests, and takes in what they have changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::api::git_sync::{ApprovedPrune, FailurePolicy};
 use crate::api::{Kind, Mark, ObjectId};
@@ -12,7 +12,6 @@ use crate::sync::apply::terminating::still_there;
 use crate::sync::apply::{Failure, MAX_APPLY_TIME, Outcome, Writer, apply};
 use crate::sync::io::EngineError;
 use crate::sync::io::effect::Effect;
-use crate::sync::live_namespace::Namespace;
 use crate::sync::plan::brake;
 use crate::sync::plan::refresh::{PlanView, everything};
 use crate::sync::plan::work_index::{Count, WorkIndex};
@@ -153,7 +152,9 @@ impl Engine {
             is_due: brake::is_due(prune, sync, wanted, live, index),
         });
         let counts = index.counts().clone();
-        let recreated = plan.create.iter().filter(|id| work.again && live.get(id).is_some());
+        // Whoever deletes it may be faster than this: that it was written counts, and not that it is there.
+        let written: HashSet<_> = outcome.written.iter().collect();
+        let recreated = plan.create.iter().filter(|id| work.again && written.contains(id));
         let recreated = recreated.map(|id| (id, "deleted by somebody".to_owned()));
         let changed = outcome.drifts.iter().map(|(id, drift)| (id, drift.to_string()));
         for (id, who) in changed.chain(recreated) {

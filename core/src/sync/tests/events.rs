@@ -229,3 +229,15 @@ fn g14_a_change_by_hand_is_told_of_its_object() {
     let both = ["Normal Succeeded GitSync/one", "Normal DriftCorrected ModelAPI/a"];
     assert_eq!(told(&mut script), both);
 }
+
+#[test]
+fn g14_whoever_deletes_an_object_as_soon_as_it_is_back_is_contention() {
+    let mut script = ready(&["a", "b"]);
+    script.right_after = Some(|server| server.delete(&Name::Object(id("a"))));
+    script.delete(&Name::Object(id("a")));
+    let problems = script.status("one").problems;
+    assert!(problems[0].message.contains("deleted by somebody"), "{problems:?}");
+    script.right_after = None;
+    script.pass(Duration::from_secs(3600));
+    assert_eq!(script.objects(), ["a", "b"]);
+}

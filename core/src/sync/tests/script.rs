@@ -37,6 +37,8 @@ pub(crate) struct Script {
     pub drops: Option<fn(&GitSyncStatus) -> bool>,
     /// What happens while the next object is written, and is shown at once; once.
     pub meanwhile: Option<fn(&mut Server)>,
+    /// What happens right after each write of an object, and is shown before the reply.
+    pub right_after: Option<fn(&mut Server)>,
     /// What has happened, if it is to be written down.
     pub log: Option<Vec<String>>,
 }
@@ -68,8 +70,9 @@ impl Script {
         }
         let operator = Operator::new(&server, now, 1, 48);
         let read = BTreeMap::new();
-        let (loses, drops, meanwhile, log) = (None, None, None, None);
-        Self { server, operator, now, read, commits: 0, loses, drops, meanwhile, log }
+        let (loses, drops, log) = (None, None, None);
+        let (meanwhile, right_after) = (None, None);
+        Self { server, operator, now, read, commits: 0, loses, drops, meanwhile, right_after, log }
     }
 
     /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
@@ -165,6 +168,11 @@ impl Script {
                 } else {
                     self.server.answer(asked.account.as_ref(), &asked.call)
                 };
+                if let Some(happens) = self.right_after.filter(|_| writes) {
+                    while self.operator.show(&self.server, 0) {}
+                    happens(&mut self.server);
+                    while self.operator.show(&self.server, 0) {}
+                }
                 if let Some(log) = &mut self.log {
                     log.extend(words::of(name, &asked, &reply, before.as_deref()));
                 }

@@ -33,7 +33,9 @@ fn whole_spec() -> Value {
 fn a2_the_file_has_the_whole_configuration_and_no_secret() {
     let mut resolved = ready();
     resolved.model_headers = vec![header("X-Org", "org")];
-    resolved.mcp_servers[0].headers = vec![header("Authorization", "bearer")];
+    let mut trace = header("X-Trace", "trace");
+    trace.secret_key_ref.optional = Some(true);
+    resolved.mcp_servers[0].headers = vec![header("Authorization", "bearer"), trace];
     let found = of(whole_spec(), &resolved);
     let expected = json!({
         "name": "helper", "description": "helps", "reload": "Rollout",
@@ -43,7 +45,8 @@ fn a2_the_file_has_the_whole_configuration_and_no_secret() {
         "agenticLoop": {"maxSteps": 5, "enableTools": true, "enableDelegation": true, "maxSeconds": 60, "maxTokens": 9000},
         "memory": {"enabled": true, "type": "Redis", "contextLimit": 6, "maxSessions": 1000, "maxSessionEvents": 500},
         "mcpServers": [{"name": "web-search", "url": "https://s.example/mcp", "tools": ["a", "b"], "requireApproval": ["b"],
-            "headers": [{"name": "Authorization", "env": "MCP_SERVER_WEB_SEARCH_HEADER_0"}]}],
+            "headers": [{"name": "Authorization", "env": "MCP_SERVER_WEB_SEARCH_HEADER_0"},
+                {"name": "X-Trace", "env": "MCP_SERVER_WEB_SEARCH_HEADER_1", "optional": true}]}],
         "peers": [{"name": "writer", "url": "http://agent-writer.team.svc.cluster.local:8000"}],
         "a2a": {"version": "1.2.0", "skills": [{"id": "x", "name": "X", "description": "D", "tags": ["t"]}]},
         "debugMemoryEndpoints": false,

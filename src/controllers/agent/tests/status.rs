@@ -10,6 +10,7 @@ use crate::api::agent::CardStatus;
 use crate::cluster::readiness::{Health, Observed};
 use crate::controllers::children::NamesTaken;
 use crate::controllers::discovery::card::CardRead;
+use crate::controllers::discovery::failure::Failure;
 use crate::controllers::discovery::{Found, Told};
 use crate::controllers::inputs::decide::Decision;
 use crate::controllers::inputs::references::{Reference, References, Source};
@@ -294,13 +295,21 @@ fn a9_what_only_the_image_can_keep_is_told_until_the_card_says_what_is_loaded() 
         found.map(|c| (c.status, c.reason, c.message))
     };
     let own = spec("own:1");
-    for found in [silent.clone(), CardRead::NoCard] {
+    let failures =
+        [Failure::Invalid("it is not JSON".into()), Failure::TooLarge(9), Failure::TooSlow(10)];
+    let failures = failures.map(CardRead::Failed);
+    for found in [silent.clone(), CardRead::NoCard].into_iter().chain(failures) {
         let (state, reason, message) = told(&own, &read(found)).expect("condition");
         assert_eq!((state.as_str(), reason.as_str()), ("Unknown", "NotTold"));
         let says = "tools, requireApproval, reload: Hot: only the image can do this, and nothing shows that own:1 does";
         assert!(message.starts_with(says), "{message}");
     }
-    assert_eq!(told(&own, &read(loaded)), None, "an image on Convoke's own");
+    assert_eq!(told(&own, &read(loaded.clone())), None, "an image on Convoke's own");
+    // After it had loaded one, it answers no more.
+    let mut before = own.clone();
+    before.status = Some(of(&own, &read(loaded), &available()));
+    let later = told(&before, &read(CardRead::Failed(Failure::Invalid("it is not JSON".into()))));
+    assert_eq!(later.expect("condition").1, "NotTold");
     assert_eq!(told(&own, &Resolved { told: None, ..read(silent.clone()) }), None, "not asked yet");
     let ours = Resolved { image: resolved().image, ..read(silent.clone()) };
     assert_eq!(told(&spec("agent:1"), &ours), None, "Convoke's own");

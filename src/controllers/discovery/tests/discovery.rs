@@ -184,6 +184,31 @@ async fn a9_without_a_pod_nobody_is_asked() {
 }
 
 #[tokio::test]
+async fn a9_o11_without_the_right_to_see_pods_it_is_told_that_nobody_can_be_asked() {
+    let world = World::new(|| (200, "a")).await;
+    let url = "http://mcpserver-s.team.svc.cluster.local:8000/mcp".to_owned();
+    let deployment = Some("mcpserver-s".to_owned());
+    let question = Question { topic: Topic::Tools, url, deployment, generation: 1 };
+    world.discovery.pods.forbid();
+    world.discovery.follow(Kind::MCPServer, &key(), UID, Some(question.clone()));
+    assert!((30..=120).contains(&world.turn().await));
+    let status = world.status(&world.told(1).expect("told"));
+    let condition = &status["conditions"][0];
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("NotAllowed"))
+    );
+    let text = condition["message"].as_str().expect("a message");
+    assert_eq!(text, "the operator may not read pods: see pods in deploy/rbac.yaml");
+
+    world.put(2, 1, &status);
+    world.controller.done(&world.controller.next().await);
+    world.discovery.follow(Kind::MCPServer, &key(), UID, Some(question));
+    world.turn().await;
+    assert!(world.told(1).is_none() && world.controller.is_empty(), "it is told once");
+}
+
+#[tokio::test]
 async fn a9_a5_an_earlier_configuration_is_asked_for_again_until_the_newer_one_is_loaded() {
     let loaded = Arc::new(Mutex::new("aa"));
     let said = loaded.clone();

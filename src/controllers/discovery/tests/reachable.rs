@@ -89,6 +89,16 @@ async fn m1_litellm_alone_is_asked_for_its_readiness_and_for_no_model() {
     assert_eq!(told(&reach), pair("False", "ServerError"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn m3_a_model_proxy_that_does_not_say_it_in_time_has_a_silent_provider() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let url = Url::parse(&format!("http://127.0.0.1:{port}/")).expect("a URL");
+    let reach = proxy(&asker(), &Destination::External(&url), 9000).await;
+    assert_eq!(told(&reach), pair("False", "Unreachable"));
+    assert!(matches!(reach, Reach::Provider(Provider::Silent)), "{reach:?}");
+}
+
 #[tokio::test]
 async fn m2_a_hosted_model_is_in_the_list() {
     let server = Server::new(|_| {
@@ -114,6 +124,7 @@ async fn m2_a_hosted_model_is_in_the_list() {
 fn m3_an_address_that_the_operator_may_not_dial_is_unknown() {
     let refused = Reach::Failed(Failure::NotAllowed("no".into()));
     assert_eq!(told(&refused), pair("Unknown", "NotAllowed"));
-    let silent = Reach::Failed(Failure::Unreachable("no answer within 10 s".into()));
-    assert_eq!(told(&silent), pair("False", "Unreachable"));
+    for silent in [Failure::TooSlow(10), Failure::Unreachable("no route to host".into())] {
+        assert_eq!(told(&Reach::Failed(silent)), pair("False", "Unreachable"));
+    }
 }

@@ -63,6 +63,17 @@ fn a9_the_first_round_after_a_start_is_spread() {
 }
 
 #[test]
+fn a9_a_pod_that_becomes_ready_after_a_start_does_not_wait_for_its_turn() {
+    let mut progress = Progress::starting(at(500));
+    assert_eq!(progress.step("p", at(1)), Step::Wait(at(499)));
+    progress.ready();
+    assert_eq!(progress.step("p", at(2)), Step::Ask);
+    ask(&mut progress, "p", false, 2);
+    progress.ready();
+    assert_eq!(progress.step("p", at(100)), Step::Wait(at(3502)), "it was asked before");
+}
+
+#[test]
 fn a9_a_round_of_very_many_objects_takes_longer_than_an_hour() {
     assert_eq!(period(10), HOUR);
     assert_eq!(period(7200), at(7200));
