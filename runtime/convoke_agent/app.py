@@ -111,6 +111,7 @@ class App:
         try:
             async with bodies.read(request, self._service) as given:
                 self._snapshot()
+                bodies.check_levels(given.value)
                 return await self._dispatcher.handle_requests(passed_on(request, given))
         except Failure as failure:
             error = {"code": RPC_CODES.get(failure.reason, -32603), "message": failure.message}

@@ -121,6 +121,17 @@ def json_of(content):
         raise Failure("bad_request", "the body is not JSON") from None
 
 
+def check_levels(value):
+    """Raises Failure where lists and objects stand in each other deeper than a message of A2A can hold."""
+    layer = [value]
+    for _ in range(limits.MAX_BODY_LEVELS + 1):
+        inside = [one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, (dict, list))]
+        if not inside:
+            return
+        layer = [one for several in inside for one in several]
+    raise Failure("request_too_large", f"the body has more than {limits.MAX_BODY_LEVELS} levels")
+
+
 def _finite(number):
     """The number. Raises ValueError if it is none."""
     if not math.isfinite(value := float(number)):
