@@ -6,12 +6,14 @@ import functools
 import inspect
 import time
 
+from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types.a2a_pb2 import ListTasksResponse, Task, TaskState
 from a2a.utils import errors as of
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import ListTasksCursor, apply_history_length, decode_list_tasks_cursor, encode_list_tasks_cursor
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseError
+from pydantic import ValidationError
 
 from . import limits, logs, loop, peers, tasks
 from .errors import Failure
@@ -37,8 +39,9 @@ def error_of(failure):
 
 
 @contextlib.contextmanager
-def _protocol_errors():
+def _protocol_errors(params):
     try:
+        _check(params)
         yield
     except Failure as failure:
         raise error_of(failure) from None
@@ -47,6 +50,17 @@ def _protocol_errors():
     except Exception as error:
         logs.bug(error)
         raise error_of(Failure("internal", "the agent failed")) from None
+
+
+@contextlib.contextmanager
+def _errors_of_the_asker(params):
+    """For A2A 0.3: what cannot become protobuf came from the asker. What becomes an answer is validated, too."""
+    try:
+        yield
+    except ValidationError:
+        raise
+    except (ParseError, ValueError, OverflowError):
+        raise error_of(Failure("bad_request", "the parameters cannot be read")) from None
 
 
 def _check(params):
@@ -76,14 +90,13 @@ def _listed_after(params, context):
     return after
 
 
-def told(method):
-    """Makes every error one of the protocol, and refuses what lacks what it must have."""
+def _within(method, guard):
+    """The method, each of whose calls runs in such a context."""
     if inspect.isasyncgenfunction(method):
 
         @functools.wraps(method)
         async def stream(*args):
-            with _protocol_errors():
-                _check(args[1])
+            with guard(args[1]):
                 async for event in method(*args):
                     yield event
 
@@ -91,11 +104,25 @@ def told(method):
 
     @functools.wraps(method)
     async def single(*args):
-        with _protocol_errors():
-            _check(args[1])
+        with guard(args[1]):
             return await method(*args)
 
     return single
+
+
+def told(method):
+    """Makes every error one of the protocol, and refuses what lacks what it must have."""
+    return _within(method, _protocol_errors)
+
+
+class Older(RequestHandler03):
+    """A2A 0.3: its requests become those of 1.0."""
+
+    on_message_send = _within(RequestHandler03.on_message_send, _errors_of_the_asker)
+    on_message_send_stream = _within(RequestHandler03.on_message_send_stream, _errors_of_the_asker)
+    on_get_task = _within(RequestHandler03.on_get_task, _errors_of_the_asker)
+    on_cancel_task = _within(RequestHandler03.on_cancel_task, _errors_of_the_asker)
+    on_subscribe_to_task = _within(RequestHandler03.on_subscribe_to_task, _errors_of_the_asker)
 
 
 def _path_of(message, name):

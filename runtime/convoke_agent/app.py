@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from . import bodies, card, chat, history, logs, traces
-from .a2a_handler import Handler
+from .a2a_handler import Handler, Older
 from .errors import Failure, openai_body
 from .service import Service
 
@@ -30,9 +30,12 @@ class App:
         self._service = service
         self._port = environment.get("PORT") or "8000"
         # Both versions of the protocol.
+        handler = Handler(service)
         self._dispatcher = JsonRpcDispatcher(
-            Handler(service), Contexts(), enable_v0_3_compat=True, shutdown_grace_period=STREAM_GRACE_SECONDS
+            handler, Contexts(), enable_v0_3_compat=True, shutdown_grace_period=STREAM_GRACE_SECONDS
         )
+        # It takes no other handler for the older one.
+        self._dispatcher._v03_adapter.handler = Older(handler)
 
     def routes(self):
         get = ["GET"]
@@ -108,6 +111,7 @@ class App:
         try:
             async with bodies.read(request, self._service) as given:
                 self._snapshot()
+                bodies.check_levels(given.value)
                 return await self._dispatcher.handle_requests(passed_on(request, given))
         except Failure as failure:
             error = {"code": RPC_CODES.get(failure.reason, -32603), "message": failure.message}

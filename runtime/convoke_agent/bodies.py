@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import math
+import re
 import sys
 
 from starlette.requests import ClientDisconnect
@@ -14,6 +16,8 @@ from .errors import Failure
 LAST = "convoke.last"
 # What a parsed value takes besides its text, about: a list or an object with one item in it.
 BYTES_A_VALUE = 128
+# Halves of a character stand in JSON as these only.
+HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Body:
@@ -105,8 +109,31 @@ def text_of(content):
 
 
 def json_of(content):
-    """The value in a body. Raises Failure."""
+    """The value in a body. Raises Failure, also for numbers and texts that could not be passed on."""
     try:
-        return json.loads(text_of(content))
+        value = json.loads(text_of(content), parse_float=_finite, parse_constant=_finite)
+        if HALVES.search(content):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError:
+        raise Failure("bad_request", "a text of the body has half a character") from None
     except (ValueError, RecursionError):
         raise Failure("bad_request", "the body is not JSON") from None
+
+
+def check_levels(value):
+    """Raises Failure where lists and objects stand in each other deeper than a message of A2A can hold."""
+    layer = [value]
+    for _ in range(limits.MAX_BODY_LEVELS + 1):
+        inside = [one.values() if isinstance(one, dict) else one for one in layer if isinstance(one, (dict, list))]
+        if not inside:
+            return
+        layer = [one for several in inside for one in several]
+    raise Failure("request_too_large", f"the body has more than {limits.MAX_BODY_LEVELS} levels")
+
+
+def _finite(number):
+    """The number. Raises ValueError if it is none."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError
+    return value

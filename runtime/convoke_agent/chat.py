@@ -36,9 +36,10 @@ def _messages_of(body):
         raise Failure("empty_prompt", "messages: it must be a list with at least one message")
     found = []
     for one in given:
-        if not isinstance(one, dict) or one.get("role") not in ROLES:
+        role = one.get("role") if isinstance(one, dict) else None
+        if not isinstance(role, str) or role not in ROLES:
             raise Failure("bad_request", "messages: role must be system, developer, user or assistant")
-        found.append((ROLES[one["role"]], _text_of(one.get("content") or "")))
+        found.append((ROLES[role], _text_of(one.get("content") or "")))
     if found[-1][0] != "user":
         raise Failure("bad_request", "messages: the last one must be the user's")
     if not found[-1][1].strip():

@@ -8,6 +8,8 @@ from .errors import Failure, TooLarge
 MAX_BODY_BYTES = 1 << 20
 # Values, and names of values.
 MAX_BODY_VALUES = 20_000
+# Lists and objects in each other in a body of A2A: each takes three levels in protobuf, which reads a hundred.
+MAX_BODY_LEVELS = 32
 # Bodies that are being read, together; and how long one may take to come.
 MAX_READING_BYTES = 32 << 20
 READ_SECONDS = 30

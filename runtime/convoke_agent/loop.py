@@ -10,7 +10,7 @@ from a2a.types.a2a_pb2 import TaskState
 from openai import AsyncOpenAI
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDefinition, UsageLimits
 from pydantic_ai.exceptions import CallDeferred, ToolFailed
-from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, ThinkingPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.toolsets import AbstractToolset
@@ -19,7 +19,7 @@ from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 from pydantic_ai.usage import RunUsage
 
 from . import limits, names, peers
-from .errors import failure_of
+from .errors import Failure, failure_of
 from .settings import KEY_VARIABLE, values_of
 from .tool_servers import ToolError, check_arguments
 
@@ -326,10 +326,28 @@ async def think(run, prompt, history, paused=None):
     base = len(history) if paused is None else paused.base
     messages = result.all_messages()
     if isinstance(result.output, str):
-        return Answer(result.output, messages[base:])
+        return Answer(result.output, _whole_turn(messages[base:]))
     requests = result.output
     items = [{"id": call.tool_call_id} | requests.metadata[call.tool_call_id] for call in requests.calls]
     return Pause(items, messages, base)
+
+
+def _whole(text):
+    """The text. Raises Failure where it has half a character: it could neither be told nor be sent along later."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Failure("model_bad_answer", "the answer of the model API has half a character") from None
+    return text
+
+
+def _whole_turn(messages):
+    """The messages, if all that the model said in them, and thought, is whole. Raises Failure."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, (TextPart, ThinkingPart)):
+                _whole(part.content)
+    return messages
 
 
 async def _text_handler(ctx, events):
@@ -342,7 +360,7 @@ async def _text_handler(ctx, events):
         elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
             text = event.delta.content_delta
         if text:
-            await ctx.deps.on_text(text, first)
+            await ctx.deps.on_text(_whole(text), first)
             first = False
 
 

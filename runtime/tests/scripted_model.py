@@ -9,6 +9,7 @@ taken again. Without a rule the answer is `echo: ` and the prompt. A step is one
 
     {"tool": NAME, "arguments": {…}}    asks for a tool ("calls": [{"tool", "arguments"}, …] for several at once)
     {"text": TEXT}                      answers; also beside "tool"
+    "reasoning": TEXT                   thinks; beside "text" or "tool"
     {"status": 429, "headers": {…}}     fails
     {"hang": true}                      never answers
     {"garbage": true}                   answers what is no JSON
@@ -197,18 +198,19 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, b" " * step["huge"] + b"{}", "application/json")
         else:
             text = conversation.filled(step.get("text", "")) if "text" in step else None
-            self.said(body, text, calls_of(step, conversation), conversation)
+            thought = {"reasoning_content": step["reasoning"]} if "reasoning" in step else {}
+            self.said(body, text, thought, calls_of(step, conversation), conversation)
 
-    def said(self, body, text, calls, conversation):
+    def said(self, body, text, thought, calls, conversation):
         usage = usage_of(conversation.prompt)
         reason = "tool_calls" if calls else "stop"
         head = {"id": "chatcmpl-scripted", "created": int(time.time()), "model": body.get("model")}
         if not body.get("stream"):
-            message = {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+            message = {"role": "assistant", "content": text} | thought | ({"tool_calls": calls} if calls else {})
             choice = {"index": 0, "message": message, "finish_reason": reason}
             self.answer(200, head | {"object": "chat.completion", "choices": [choice], "usage": usage})
             return
-        deltas = [{"role": "assistant", "content": ""}]
+        deltas = [{"role": "assistant", "content": ""} | thought]
         deltas += [{"content": piece} for piece in re.findall(r"\S+\s*", text or "")]
         deltas += [{"tool_calls": [{"index": n} | call]} for n, call in enumerate(calls)]
         chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]

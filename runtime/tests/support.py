@@ -85,12 +85,12 @@ def ask_raw(url, path, body=None, method=None, headers=None, seconds=SECONDS):
 class Program:
     """A process and the lines that it wrote."""
 
-    def __init__(self, arguments, environment):
+    def __init__(self, arguments, environment, python=sys.executable):
         self.lines = []
         self._queue = queue.Queue()
         inherited = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [python, *arguments],
             cwd=RUNTIME,
             env=inherited | environment,
             stdout=subprocess.PIPE,

@@ -168,7 +168,9 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
             ("False", "ServerError", format!("its provider answers HTTP {code}"))
         }
         Reach::Provider(Provider::QuestionsFail(code)) => {
-            let text = format!("its provider answers, but the last questions of agents all failed: HTTP {code}");
+            let text = format!(
+                "its provider answers, but the last questions of agents all failed: HTTP {code}"
+            );
             ("False", "QuestionsFail", text)
         }
         Reach::Provider(Provider::Unknown) => {
