@@ -54,8 +54,8 @@ class DrillsEnd(unittest.TestCase):
             self.addCleanup(setattr, drills, name, getattr(drills, name))
             setattr(drills, name, value)
 
-    def play(self, breaks, end, says="", gap=""):
-        return drills.play(Fake(), Drill("broken", "any", breaks, end, says, Fake.restore, 0.02, gap=gap))
+    def play(self, breaks, end, says=""):
+        return drills.play(Fake(), Drill("broken", "any", breaks, end, says, Fake.restore, 0.02))
 
     def test_ready_that_is_not_true_is_counted(self):
         row = self.play(becomes(status(), False), TOLD, "Ready=False")
@@ -63,8 +63,6 @@ class DrillsEnd(unittest.TestCase):
         row = self.play(lambda subject: becomes(status(), False)(subject) or (lambda: True), WHOLE)
         self.assertEqual((row.ended, row.is_good), (FALSE_READY, False))
         # One that is known is in the table, until it is closed.
-        self.assertTrue(self.play(becomes(status(), False), TOLD, "Ready=False", gap="known").is_good)
-        self.assertFalse(self.play(becomes(status("False"), False), TOLD, "Ready=False", gap="known").is_good)
 
     def test_a_status_of_an_older_spec_is_not_called_ready(self):
         self.assertEqual(self.play(becomes(status(generation=0), False), TOLD, "Ready=False").ended, "not told")
