@@ -62,7 +62,6 @@ class DrillsEnd(unittest.TestCase):
         self.assertEqual((row.ended, row.is_good), (FALSE_READY, False))
         row = self.play(lambda subject: becomes(status(), False)(subject) or (lambda: True), WHOLE)
         self.assertEqual((row.ended, row.is_good), (FALSE_READY, False))
-        # One that is known is in the table, until it is closed.
 
     def test_a_status_of_an_older_spec_is_not_called_ready(self):
         self.assertEqual(self.play(becomes(status(generation=0), False), TOLD, "Ready=False").ended, "not told")
