@@ -35,6 +35,7 @@ from pathlib import Path
 
 import node_files
 import oci
+from cgroups import Cgroups
 from control_plane import LIBC, ControlPlane, Failed, write_secret
 from node_files import API_PORT, DNS_READY_PORT, NODE, PAUSE_IMAGE, REGISTRY_PORT
 
@@ -250,6 +251,10 @@ class Node(ControlPlane):
                 os.wait()
             except ChildProcessError:
                 break
+        # The kubelet would look at each one that is left for seconds.
+        cgroups = Cgroups(self.options["cgroup"].removeprefix("/"))
+        cgroups.remove()
+        cgroups.make()
         unmount_below(("/var/lib/kubelet", "/run/containerd", "/run/netns"))
         for folder in ("/run/containerd", "/run/netns"):
             shutil.rmtree(folder, ignore_errors=True)

@@ -283,6 +283,26 @@ class AgentsEndure(unittest.TestCase):
         self.assertIn("peer: the writer and ", asked["answer"])
         self.assertEqual({name: revision(name) for name in READY["agents"]}, revisions)
 
+    def test_a8_c1_the_same_pods_answer_after_the_node_was_restarted(self):
+        for name in READY["agents"]:
+            only_pod(name)
+        stage.eventually("one ready operator", stage.operator)
+        before, revisions = self.pods(), {name: revision(name) for name in READY["agents"]}
+        reset = time.time()
+        stage.restart_node()
+
+        def begun():
+            now = self.pods()
+            # Kubernetes tells whole seconds.
+            return all(name in now and now[name][1] >= int(reset) for name in before)
+
+        stage.eventually("each container began again", begun)
+        self.assert_all_answer(revisions)
+        print(f"all agents answer {time.time() - reset:.0f} s after the node was reset", flush=True)
+        stage.eventually("one ready operator", stage.operator)
+        uids = lambda pods: {name: uid for name, (uid, _) in pods.items()}
+        self.assertEqual(uids(self.pods()), uids(before))
+
     def test_c1_a_push_is_applied_after_the_api_server_was_silent_for_a_minute(self):
         for name in READY["agents"]:
             only_pod(name)
