@@ -136,10 +136,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, self.model.requests)
         elif self.path == "/state":
             self.answer(200, {"hanging": self.model.hanging, "abandoned": self.model.abandoned})
+        elif self.path == "/v1/models" and self.model.models_status != 200:
+            # To everybody: a server that does not work does not look at keys.
+            self.answer(self.model.models_status, {"error": {"message": "scripted", "type": "scripted"}})
         elif self.path == "/v1/models" and not self.model.takes(self.headers):
             self.refuse_key()
-        elif self.path == "/v1/models" and self.model.models_status != 200:
-            self.answer(self.model.models_status, {"error": {"message": "scripted", "type": "scripted"}})
         elif self.path == "/v1/models":
             self.answer(200, {"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "tests"}]})
         elif self.path in ("/health", "/health/liveliness", "/ready", "/"):

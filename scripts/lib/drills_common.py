@@ -1,5 +1,7 @@
 """What is broken in the same way for Agents, MCPServers and ModelAPIs: pods, Deployments, Services, images, quotas."""
 
+import json
+
 from agents_stage import condition
 from drills import TOLD, WHOLE, Drill
 
@@ -175,8 +177,16 @@ def main(deployment):
     return deployment["spec"]["template"]["spec"]["containers"][0]
 
 
-def of_children(subject):
-    """Drills of a subject that has pods and a Service."""
+def provider_noticed(subject, name):
+    """Waits until the pods of a model proxy say that their provider is of no use: they keep what they know for a while."""
+    pods = [pod["metadata"]["name"] for pod in subject.stage.pods("modelapi", name, subject.namespace)]
+    for pod in pods:
+        said = lambda pod=pod: json.loads(subject.api.through("pods", subject.namespace, pod, 9000, "/provider"))
+        subject.stage.eventually(f"{pod} notices", lambda said=said: said()["reachable"] is False, seconds=60)
+
+
+def of_children(subject, **beside_image):
+    """Drills of a subject that has pods and a Service. `beside_image` is changed in its spec when `image` is."""
     image = lambda deployment: main(deployment)["image"]
     names = lambda deployment: sorted(one["name"] for one in main(deployment).get("env", []))
     replicas = lambda deployment: deployment["spec"]["replicas"]
@@ -207,7 +217,12 @@ def of_children(subject):
             service_given_back,
         ),
         Drill(
-            "image that does not exist", subject, spec(image=MISSING), TOLD, r"Ready=False\(ImagePullBackOff\)", restore
+            "image that does not exist",
+            subject,
+            spec(image=MISSING, **beside_image),
+            TOLD,
+            r"Ready=False\(ImagePullBackOff\)",
+            restore,
         ),
         Drill("scaled to 0", subject, spec(replicas=0), TOLD, r"Ready=False\(Stopped\)", spec(replicas=1)),
         Drill("pod deleted under a quota of none", subject, quota, TOLD, r"Ready=False\(QuotaExceeded\)", no_quota),

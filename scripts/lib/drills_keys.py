@@ -50,6 +50,7 @@ def agent_key_changed(subject):
 
 def model_gone(subject):
     subject.stage.scale(SOURCE, 0)
+    common.provider_noticed(subject, PROXIED)
 
 
 def model_back(subject):

@@ -190,7 +190,7 @@ def lane(stage):
         PACKAGE: subjects.server(stage, NAMESPACE, PACKAGE, subjects.has_tools, package=team.CLOCK, transport="Stdio"),
         REMOTE: subjects.server(stage, NAMESPACE, REMOTE, subjects.has_tools, behind, light, remote={"url": url}),
     }
-    made = [*common.of_children(DRILLED), *of_specs(stage)]
+    made = [*common.of_children(DRILLED, toolsString=None), *of_specs(stage)]
     for what, (told, says) in CHANGES.items():
         tools = team.TOOLS + CHANGING
         found[f"is-{what}"] = subjects.server(stage, NAMESPACE, f"is-{what}", subjects.tells_nonce, toolsString=tools)

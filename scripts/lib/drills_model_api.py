@@ -100,6 +100,16 @@ def of_web():
     ]
 
 
+def noticed(act):
+    """What does this to the provider, and waits until the proxy has noticed."""
+
+    def both(subject):
+        act(subject)
+        common.provider_noticed(subject, REAL)
+
+    return both
+
+
 def unready(subject):
     subjects.say(503, path="/health/readiness")(subject)
 
@@ -150,10 +160,10 @@ def of_providers():
             not_allowed,
             restore,
         ),
-        Drill("provider that takes no key any more", REAL, tell(models=401), TOLD, refused, well, 180, turn=1),
-        Drill("provider that answers 500", REAL, tell(models=500), TOLD, broken, well, 180, turn=2),
+        Drill("provider that takes no key any more", REAL, noticed(tell(models=401)), TOLD, refused, well, 180, turn=1),
+        Drill("provider that answers 500", REAL, noticed(tell(models=500)), TOLD, broken, well, 180, turn=2),
         Drill("address that answers 500", EXTERNAL, tell(models=500), TOLD, broken, well, 180, turn=3),
-        Drill("provider that is gone", REAL, provider(0), TOLD, no_answer, provider(1), 180, turn=4),
+        Drill("provider that is gone", REAL, noticed(provider(0)), TOLD, no_answer, provider(1), 180, turn=4),
         Drill(
             "provider that lists models and answers questions with 500",
             REAL,
