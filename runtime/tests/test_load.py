@@ -28,8 +28,8 @@ class Many(unittest.TestCase):
         self.addCleanup(agent.stop)
 
         def talk(n):
-            first = agent.said(f"words of {n}", {"X-Session-Id": f"s{n}"})
-            second = text_of(agent.send(f"more of {n}", message={"contextId": f"s{n}"}))
+            first = agent.said(f"words of {n:03}", {"X-Session-Id": f"s{n}"})
+            second = text_of(agent.send(f"more of {n:03}", message={"contextId": f"s{n}"}))
             return first, second
 
         began = time.monotonic()
@@ -37,9 +37,9 @@ class Many(unittest.TestCase):
             answers = list(pool.map(talk, range(CONVERSATIONS)))
         took = time.monotonic() - began
         for n, answer in enumerate(answers):
-            self.assertEqual(answer, (f"tool says words of {n}", f"echo: more of {n}"))
-            before = [one["content"] for one in model.asked(f"more of {n}")[0]["body"]["messages"]]
-            self.assertIn(f"words of {n}", before)
+            self.assertEqual(answer, (f"tool says words of {n:03}", f"echo: more of {n:03}"))
+            before = [one["content"] for one in model.asked(f"more of {n:03}")[0]["body"]["messages"]]
+            self.assertIn(f"words of {n:03}", before)
         self.assertEqual(agent.state()[0], 200)
         memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{agent.process.pid}/status").read_text())
         print(f"{CONVERSATIONS} conversations: {took:.1f} s, the agent's peak {int(memory[1]) >> 10} MiB", flush=True)

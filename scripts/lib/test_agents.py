@@ -267,10 +267,11 @@ class AgentsEndure(unittest.TestCase):
     maxDiff = 4000
 
     def pods(self):
-        """The pods of the team and of the operator: by name, their UID and when their first container began, or 0."""
+        """Pods of the team and of the operator that stay: by name, their UID and when their first container began, or 0."""
         found = {}
         for namespace in (NAMESPACE, OPERATOR):
-            for pod in stage.api.list("pods", namespace):
+            pods = stage.api.list("pods", namespace)
+            for pod in (pod for pod in pods if "deletionTimestamp" not in pod["metadata"]):
                 running = [one["state"].get("running") for one in pod["status"].get("containerStatuses", [])]
                 began = [moment(one["startedAt"]) if one else 0 for one in running]
                 found[pod["metadata"]["name"]] = (pod["metadata"]["uid"], min(began, default=0))

@@ -1,5 +1,6 @@
-//! The one watch of pods. Pods in trouble and ready pods are kept. Only changes of trouble wake controllers; that a pod becomes
-//! ready, or is not any more, is told to whoever asks pods something.
+//! The one watch of pods. Pods in trouble and ready pods are kept. Changes of trouble wake controllers, and so does a pod that
+//! becomes ready: what it has read is looked at again. That a pod becomes ready, or is not any more, is told to whoever asks pods
+//! something.
 //!
 //! A Deployment says how many pods there are. Only the pod says why it does not run, and where it can be asked. Without the right
 //! to see pods everything goes on: statuses say what the Deployment says, and no pod is asked.
@@ -187,6 +188,15 @@ impl Pods {
         trouble_of(deployment, &self.store.found(&key.namespace, &term))
     }
 
+    /// `resourceVersion` of the pod of an object that became ready, or changed since, last; 0 while none is ready.
+    #[must_use]
+    pub fn newest_ready(&self, kind: Kind, key: &Key) -> u64 {
+        let term = term(&kind.as_str().to_lowercase(), &key.name);
+        let seen = self.store.found(&key.namespace, &term);
+        let ready = seen.iter().filter(|(_, entry)| matches!(entry.value, SeenPod::Ready(_)));
+        ready.map(|(_, entry)| entry.version).max().unwrap_or(0)
+    }
+
     /// A ready pod of the newest revision of an object, the same as `before` if that is still one. `None` while there is none, or
     /// while pods may not be seen.
     ///
@@ -304,6 +314,9 @@ impl Pods {
             None if self.is_pending() => PodNews::Seen,
             None => PodNews::Ready,
         };
+        if let (PodNews::Ready, Some(pod)) = (&news, new) {
+            self.wake(change.key, pod);
+        }
         if let (Some(pod), Some(tell)) = (new.or(old), self.ready.get())
             && let Some((kind, key)) = owner_of(change.key, pod)
         {

@@ -306,6 +306,47 @@ async fn m5_keys_that_were_deleted_are_written_again_as_soon_as_a_pod_misses_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn m5_a_key_that_was_changed_by_hand_is_issued_anew_when_a_pod_may_have_read_it() {
+    let (team, _) = granted("byhand", &[]).await;
+    let runs = agent("one", "").replace("replicas: 0", "replicas: 1");
+    team.push(&[("one.yaml", Some(&runs))]).await;
+    let issued = team.listed(&["one"]).await["one"]["issued"].clone();
+    let (key, given) = (team.key("one").await, digest(&team.deployment("agent-one").await));
+    team.at_rest().await;
+    let by_hand = json!({"stringData": {"key": "sk-cvk-nobody"}});
+    let secret = "agent-one-model-key";
+    let params = PatchParams::default();
+    team.secrets().patch(secret, &params, &Patch::Merge(by_hand)).await.expect("patch");
+    // What a kubelet writes of a pod that has started since.
+    let pods: Api<Pod> = Api::namespaced(team.cluster.client().await, &team.namespace);
+    let pod = eventually(SOON, "a pod of the agent", || async {
+        let found = pods.list(&ListParams::default()).await.expect("list").items.into_iter();
+        found.map(|pod| pod.name_any()).find(|name| name.starts_with("agent-one-"))
+    })
+    .await;
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let status =
+        json!({"phase": "Running", "podIP": "10.9.8.7", "hostIP": "10.9.0.1", "conditions": ready});
+    let status = json!({"status": status});
+    pods.patch_status(&pod, &params, &Patch::Merge(status)).await.expect("patch");
+    let now = eventually(SOON, "other keys replace its pods", || async {
+        let now = digest(&team.deployment("agent-one").await);
+        (now != given).then_some(now)
+    })
+    .await;
+    assert!(now.is_some());
+    let other = team.key("one").await;
+    assert!(other != key && other != "sk-cvk-nobody", "{other}");
+    eventually(SOON, "the list takes the new key only", || async {
+        let listed = team.listed(&["one"]).await["one"]["issued"].clone();
+        (listed.as_i64() > issued.as_i64() && other.contains(&format!(".{listed}."))).then_some(())
+    })
+    .await;
+    team.at_rest().await;
+    assert_eq!(team.key("one").await, other, "once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn m5_an_agent_that_leaves_its_proxy_loses_its_key() {
     let (team, _) = granted("leaves", &["one", "two"]).await;
     team.listed(&["one", "two"]).await;

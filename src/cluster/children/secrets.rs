@@ -2,6 +2,9 @@
 //!
 //! A Secret is written when the hash in its metadata is not the wanted one, or when somebody else has changed its data: the
 //! metadata says who wrote which field. The data itself is never read.
+//!
+//! A pod reads some values only when it starts. So a Secret is looked at again when a pod became ready since it was seen: whatever
+//! that pod has read was in it before.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -37,8 +40,10 @@ pub struct OwnSecret {
     pub data: BTreeMap<&'static str, Hidden<String>>,
     /// A keyed hash of all that is wanted. It stands in the metadata.
     pub hash: String,
-    /// A keyed digest of the values alone. It stands in the metadata of the pods that read them.
+    /// A keyed digest of the values alone. It stands in its metadata, and in that of the pods that read them.
     pub digest: String,
+    /// Whether pods were given these values before. Then a Secret with others is not written, but told as [`Secured::Differs`].
+    pub given: bool,
 }
 
 impl OwnSecret {
@@ -53,6 +58,7 @@ impl OwnSecret {
         let mut meta = self.meta.clone();
         let annotations = meta.annotations.get_or_insert_default();
         annotations.insert(keys::CHILD_HASH.to_owned(), self.hash.clone());
+        annotations.insert(keys::KEY_DIGEST.to_owned(), self.digest.clone());
         let bytes = |value: &Hidden<String>| ByteString(value.get().clone().into_bytes());
         let data: BTreeMap<_, _> =
             self.data.iter().map(|(name, value)| (*name, bytes(value))).collect();
@@ -65,6 +71,8 @@ impl OwnSecret {
 pub enum Secured {
     /// It is as wanted.
     Ours,
+    /// It has other values than its pods were given, so that some may have read those. Nothing was written.
+    Differs,
     /// The right to read and write Secrets of the namespace is missing.
     Forbidden,
     /// Another Secret has the name. The text says whose it is.
@@ -76,23 +84,34 @@ pub enum Secured {
 /// What is remembered of Secrets.
 #[derive(Default)]
 pub(super) struct Secrets {
-    /// The hash of each Secret that was as wanted, and when that was; no time once it is in doubt.
-    known: Mutex<HashMap<Key, (String, Option<Instant>)>>,
+    /// Each Secret that was as wanted.
+    known: Mutex<HashMap<Key, Seen>>,
     /// When a Secret of a namespace was refused.
     refused: Mutex<HashMap<String, Instant>>,
 }
 
+/// How a Secret was when it was as wanted.
+struct Seen {
+    hash: String,
+    /// `resourceVersion` of the pod that had become ready last, or 0.
+    newest_pod: u64,
+    /// When that was; `None` once it is in doubt.
+    at: Option<Instant>,
+}
+
 impl Secrets {
-    fn is_settled(&self, key: &Key, hash: &str, now: Instant) -> bool {
+    fn is_settled(&self, key: &Key, hash: &str, newest_pod: u64, now: Instant) -> bool {
         let known = self.known.lock();
-        known.get(key).is_some_and(|(have, seen)| {
-            have == hash && seen.is_some_and(|at| now.saturating_duration_since(at) < SEEN_FOR)
+        known.get(key).is_some_and(|seen| {
+            seen.hash == hash
+                && newest_pod <= seen.newest_pod
+                && seen.at.is_some_and(|at| now.saturating_duration_since(at) < SEEN_FOR)
         })
     }
 
     fn doubt(&self, key: &Key) {
-        if let Some((_, seen)) = self.known.lock().get_mut(key) {
-            *seen = None;
+        if let Some(seen) = self.known.lock().get_mut(key) {
+            seen.at = None;
         }
     }
 
@@ -114,11 +133,17 @@ impl ChildWriter {
     /// Creates or changes a Secret so that it is as wanted. Sends nothing if it was so a moment ago. One of an earlier owner of
     /// the same name is deleted first: changed in place, it would go with that owner.
     ///
+    /// `newest_pod` is the `resourceVersion` of the pod that became ready last, among those that read it; 0 if there is none.
+    ///
     /// # Errors
     /// The call's error. A missing right is none.
-    pub async fn bring_secret(&self, secret: &OwnSecret) -> Result<Secured, CallError> {
+    pub async fn bring_secret(
+        &self,
+        secret: &OwnSecret,
+        newest_pod: u64,
+    ) -> Result<Secured, CallError> {
         let key = Key::of(&secret.meta);
-        if self.secrets.is_settled(&key, &secret.hash, Instant::now()) {
+        if self.secrets.is_settled(&key, &secret.hash, newest_pod, Instant::now()) {
             return Ok(Secured::Ours);
         }
         if self.secrets.is_refused(&key.namespace, Instant::now()) {
@@ -126,7 +151,8 @@ impl ChildWriter {
         }
         match self.write_secret(&key, secret).await {
             Ok(Secured::Ours) => {
-                self.secrets.known.lock().insert(key, (secret.hash.clone(), Some(Instant::now())));
+                let (hash, at) = (secret.hash.clone(), Some(Instant::now()));
+                self.secrets.known.lock().insert(key, Seen { hash, newest_pod, at });
                 Ok(Secured::Ours)
             }
             Err(error) if error.is_missing_right() => {
@@ -178,6 +204,9 @@ impl ChildWriter {
             None => Mode::Create,
             Some(live) => match Relation::of(&live, &secret.meta) {
                 Relation::Own if is_as_wanted(&live, secret) => return Ok(Secured::Ours),
+                Relation::Own if secret.given && has_other_values(&live, secret) => {
+                    return Ok(Secured::Differs);
+                }
                 Relation::Own => {
                     Mode::Update { uid: live.uid.clone().unwrap_or_default(), version: None }
                 }
@@ -262,10 +291,24 @@ fn is_applied(meta: &ObjectMeta) -> bool {
 
 /// Whether a Secret has the wanted hash, and nobody else has changed its values since.
 fn is_as_wanted(live: &ObjectMeta, wanted: &OwnSecret) -> bool {
-    let hash = live.annotations.as_ref().and_then(|all| all.get(keys::CHILD_HASH));
+    annotation(live, keys::CHILD_HASH) == Some(&wanted.hash) && is_written_by_us(live, wanted)
+}
+
+/// Whether a Secret has, or may have, other values than the wanted ones.
+fn has_other_values(live: &ObjectMeta, wanted: &OwnSecret) -> bool {
+    let digest = annotation(live, keys::KEY_DIGEST);
+    digest.is_some_and(|digest| *digest != wanted.digest) || !is_written_by_us(live, wanted)
+}
+
+/// Whether all values of a Secret are as we have written them last.
+fn is_written_by_us(live: &ObjectMeta, wanted: &OwnSecret) -> bool {
     let fields = applied_fields(live).map(|fields| &fields["f:data"]);
     let owned = |name: &str| fields.is_some_and(|data| data.get(format!("f:{name}")).is_some());
-    hash == Some(&wanted.hash) && wanted.data.keys().all(|name| owned(name))
+    wanted.data.keys().all(|name| owned(name))
+}
+
+fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a String> {
+    meta.annotations.as_ref()?.get(name)
 }
 
 #[cfg(test)]

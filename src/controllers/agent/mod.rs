@@ -116,6 +116,12 @@ impl Workload for Agents {
         Debounced { resolved, look_again }
     }
 
+    fn renew_keys(&self, agent: &Agent, resolved: &Resolved) {
+        let uid = agent.metadata.uid.as_deref().unwrap_or_default();
+        let now = Timestamp::now().as_second();
+        self.issued.renew(&Key::of(&agent.metadata), uid, &resolved.model_key, now);
+    }
+
     fn validate(agent: &Agent) -> Result<(), Invalid> {
         validate::validate(agent)
     }

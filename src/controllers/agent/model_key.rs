@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::desired::child_name;
 use crate::api::model_api::ModelMode;
 use crate::api::{Agent, Kind};
+use crate::cluster::children::secrets::OwnSecret;
 use crate::cluster::store::Key;
 use crate::controllers::children::Keys;
 use crate::controllers::context::Context;
@@ -34,6 +35,8 @@ pub enum ModelKey {
         proxy: Arc<ProxyKeys>,
         /// When it was issued, if the live Deployment says so; 0 when the key is to be issued.
         issued: i64,
+        /// Whether the live Deployment says so.
+        given: bool,
     },
     /// The ModelAPI is a proxy, but no key can be made, for this reason.
     Unknown(String),
@@ -73,7 +76,8 @@ impl ModelKey {
                 };
                 let issued = given
                     .and_then(|given| given.issued.filter(|issued| is_same(&given.digest, issued)));
-                Self::Made { proxy: Arc::new(proxy), issued: issued.unwrap_or(0) }
+                let (given, issued) = (issued.is_some(), issued.unwrap_or(0));
+                Self::Made { proxy: Arc::new(proxy), issued, given }
             }
             Err(why) => Self::Unknown(why),
         }
@@ -96,8 +100,9 @@ impl ModelKey {
         match self {
             Self::None => Keys::None,
             Self::Kept(_) => Keys::Keep(Some(secret())),
-            Self::Made { proxy, issued } => {
-                Keys::Bring(Box::new(proxy.agent_secret(agent, *issued)))
+            Self::Made { proxy, issued, given } => {
+                let secret = proxy.agent_secret(agent, *issued);
+                Keys::Bring(Box::new(OwnSecret { given: *given, ..secret }))
             }
             Self::Unknown(why) => Keys::Unknown { secret: secret(), why: why.clone() },
         }
@@ -108,7 +113,7 @@ impl ModelKey {
     pub fn mark(&self, deployment: Deployment, keys: &Keys) -> Deployment {
         match (self, keys) {
             (Self::Kept(given), _) => given.put(deployment),
-            (Self::Made { proxy, issued }, Keys::Bring(secret)) => {
+            (Self::Made { proxy, issued, .. }, Keys::Bring(secret)) => {
                 let digest = secret.digest.clone();
                 let proxy = Some(proxy.model_api().to_owned());
                 KeyMarks { digest, issued: Some(*issued), proxy }.put(deployment)
@@ -120,23 +125,52 @@ impl ModelKey {
 
 /// When keys were issued that no Deployment tells of yet: a Deployment that cannot be written gives no new key with each try.
 #[derive(Default)]
-pub struct Issued(Mutex<HashMap<Key, (String, i64)>>);
+pub struct Issued(Mutex<HashMap<Key, Pending>>);
+
+/// A key that no Deployment tells of yet.
+struct Pending {
+    /// UID of the agent.
+    of: String,
+    /// When it was issued.
+    at: i64,
+    /// When the key that it replaces was issued, as the Deployment says; 0 if it says nothing.
+    before: i64,
+}
+
+impl Pending {
+    /// Whether it is the key of this agent. The first one of an agent counts for some minutes only.
+    fn counts(&self, uid: &str, told: i64, now: i64) -> bool {
+        let is_just_issued = (0..ISSUED_FOR).contains(&(now - self.at));
+        self.of == uid && self.before == told && (told != 0 || is_just_issued)
+    }
+}
 
 impl Issued {
     /// Settles when the key of an agent was issued. `now` is in Unix seconds.
     pub fn settle(&self, key: &Key, uid: &str, model_key: &mut ModelKey, now: i64) {
         let mut pending = self.0.lock();
-        let ModelKey::Made { issued, .. } = model_key else {
+        let ModelKey::Made { issued, given, .. } = model_key else {
             pending.remove(key);
             return;
         };
-        if *issued != 0 {
+        if let Some(pending) = pending.get(key).filter(|one| one.counts(uid, *issued, now)) {
+            (*issued, *given) = (pending.at, false);
+        } else if *issued != 0 {
             pending.remove(key);
-            return;
+        } else {
+            *issued = now;
+            pending.insert(key.clone(), Pending { of: uid.to_owned(), at: now, before: 0 });
         }
-        let just = |(of, at): &&(String, i64)| of == uid && (0..ISSUED_FOR).contains(&(now - at));
-        *issued = pending.get(key).filter(just).map_or(now, |(_, at)| *at);
-        pending.insert(key.clone(), (uid.to_owned(), *issued));
+    }
+
+    /// Issues another key in place of the one that the Deployment tells of. It is newer than that one, whatever the clock says: the
+    /// proxy refuses the older one.
+    pub fn renew(&self, key: &Key, uid: &str, model_key: &ModelKey, now: i64) {
+        if let ModelKey::Made { issued, .. } = model_key {
+            let (of, before) = (uid.to_owned(), *issued);
+            let at = now.max(before.saturating_add(1));
+            self.0.lock().insert(key.clone(), Pending { of, at, before });
+        }
     }
 
     /// Forgets an agent that is gone.

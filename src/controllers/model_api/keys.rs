@@ -88,7 +88,7 @@ impl ProxyKeys {
         let digest = self.operator.seal(std::iter::once(&b"values"[..]).chain(values));
         let around = json!([meta.labels, meta.owner_references]).to_string();
         let hash = self.operator.seal([&b"secret"[..], around.as_bytes(), digest.as_bytes()]);
-        OwnSecret { meta, data, hash, digest }
+        OwnSecret { meta, data, hash, digest, given: false }
     }
 }
 

@@ -181,7 +181,7 @@ async fn o11_a_pod_is_asked_only_if_it_belongs_to_the_object_by_uid() {
 }
 
 #[tokio::test]
-async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller() {
+async fn a9_m5_a_pod_that_becomes_ready_or_unready_is_told_and_only_the_first_wakes_the_owner() {
     let (pods, queue) = (Pods::new(), Queue::new());
     pods.notify(BTreeMap::from([(Kind::Agent, queue.clone())]));
     let heard = Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -196,6 +196,8 @@ async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller(
     });
     pods.listen();
     let heard = || std::mem::take(&mut *heard.lock());
+    let newest = || pods.newest_ready(Kind::Agent, &Key::new("team", "a"));
+    assert_eq!(newest(), 0);
     ready(&pods, 1);
     assert_eq!(heard(), ["seen"], "it may have been ready for long");
     pods.see(Visibility::Clear);
@@ -208,9 +210,11 @@ async fn a9_a_pod_that_becomes_ready_or_unready_is_told_and_wakes_no_controller(
         json!({"phase": "Running", "podIP": "10.1.2.3", "hostIP": "192.168.0.1",
         "conditions": [{"type": "Ready", "status": "False"}]}),
     );
-    assert_eq!(heard(), ["lost u-pod"]);
+    assert_eq!((heard(), newest(), queue.len()), (vec!["lost u-pod".to_owned()], 0, 0));
     ready(&pods, 4);
-    assert_eq!(heard(), ["ready"]);
+    assert_eq!((heard(), newest()), (vec!["ready".to_owned()], 4));
+    assert_eq!(queue.next().await, Key::new("team", "a"), "its Secret is looked at again");
+    queue.done(&Key::new("team", "a"));
     pods.store.left(&Key::new("team", "agent-a-1-x"));
     assert_eq!(heard(), ["lost u-pod"]);
     assert!(pods.store.is_empty() && queue.is_empty());

@@ -31,7 +31,7 @@ pub async fn apply<W: Workload>(
 ) -> Option<Applied> {
     let stores = &context.children;
     let Decided { children, live, validated, keyed } = decided;
-    let Keyed { inputs, taken, failed } = keyed;
+    let Keyed { inputs, taken, failed, differ: _ } = keyed;
     let brought = bring(&context.writer, stores, owner, children, live).await;
     let (outcome, deployment) = match brought.transpose()? {
         Ok(mut brought) => {

@@ -20,11 +20,13 @@ pub struct Keyed {
     pub taken: NamesTaken,
     /// Why the Secret could not be written, for a reason that may pass. Then nothing else is written either.
     pub failed: Option<CallError>,
+    /// Whether the Secret has other values than the pods were given: other keys are to be issued before anything is written.
+    pub differ: bool,
 }
 
 impl Keyed {
     fn tell(inputs: Followed) -> Self {
-        Self { inputs, taken: NamesTaken::default(), failed: None }
+        Self { inputs, taken: NamesTaken::default(), failed: None, differ: false }
     }
 }
 
@@ -72,11 +74,13 @@ pub async fn bring_keys(
             if live.is_some_and(|live| lack_configuration(context, owner, live)) {
                 context.writer.doubt_secret(&Key::of(&secret.meta));
             }
-            context.writer.bring_secret(secret).await
+            let newest_pod = context.pods.newest_ready(owner.kind, owner.key);
+            context.writer.bring_secret(secret, newest_pod).await
         }
     };
     match secured {
         Ok(Secured::Ours) => Keyed::tell(inputs.with_keys()),
+        Ok(Secured::Differs) => Keyed { differ: true, ..Keyed::tell(inputs) },
         Ok(Secured::Forbidden) => {
             let told = context.inputs.without_right_to_keys(inputs, &owner.key.namespace);
             hold(children);

@@ -82,6 +82,9 @@ pub trait Workload: Send + Sync + 'static {
         Debounced { resolved, look_again: None }
     }
 
+    /// The keys that the pods were given are to be replaced by others with the next reconcile.
+    fn renew_keys(&self, _object: &Self::Object, _resolved: &Self::Resolved) {}
+
     /// Step "validate": checks what the schema does not check. The children of an invalid object stay as they are.
     ///
     /// # Errors

@@ -75,6 +75,11 @@ impl<W: Workload> Reconciler for Controller<W> {
 
         // Keys.
         let keyed = bring_keys(context, &owner, live.as_ref(), &mut children, inputs).await;
+        if keyed.differ {
+            tracing::warn!(kind = W::KIND.as_str(), %key, "its key was changed by somebody else: another one is issued");
+            workload.renew_keys(&object, &resolved);
+            return Ok(Next::After(Duration::ZERO));
+        }
 
         // Apply.
         let decided = Decided { children: &children, live: live.as_ref(), validated, keyed };

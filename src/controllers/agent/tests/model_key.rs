@@ -20,7 +20,7 @@ fn proxy(uid: &str) -> ProxyKeys {
 }
 
 fn made(issued: i64) -> ModelKey {
-    ModelKey::Made { proxy: Arc::new(proxy("um")), issued }
+    ModelKey::Made { proxy: Arc::new(proxy("um")), issued, given: issued != 0 }
 }
 
 /// The Secret and the Deployment of an agent with this key.
@@ -117,6 +117,32 @@ fn m5_a_key_that_another_proxy_has_signed_is_issued_anew() {
     assert_eq!(issued(proxy("um"), given.as_ref()), 100);
     assert_eq!(issued(proxy("other"), given.as_ref()), 0);
     assert_eq!(issued(proxy("um"), None), 0);
+}
+
+#[test]
+fn m5_a_key_that_was_changed_is_issued_anew_until_the_deployment_tells_so() {
+    let (renewed, key) = (Issued::default(), Key::new("team", "a"));
+    let settled = |uid: &str, told: i64, now: i64| {
+        let mut model_key = made(told);
+        renewed.settle(&key, uid, &mut model_key, now);
+        let (Keys::Bring(secret), _) = of(model_key.clone()) else { panic!("a Secret") };
+        let ModelKey::Made { issued, .. } = model_key else { panic!("it was made") };
+        (issued, secret.given)
+    };
+    renewed.renew(&key, "u1", &ModelKey::None, 2000);
+    assert_eq!(settled("u1", 1000, 2000), (1000, true), "there was none");
+    renewed.renew(&key, "u1", &made(1000), 2000);
+    assert_eq!(settled("u1", 1000, 2000), (2000, false));
+    assert_eq!(settled("u1", 1000, 9000), (2000, false), "the same as long as it takes");
+    assert_eq!(settled("u1", 2000, 9001), (2000, true), "as the Deployment says now");
+    assert!(renewed.0.lock().is_empty(), "then nothing is remembered");
+    renewed.renew(&key, "u1", &made(1000), 500);
+    assert_eq!(
+        settled("u1", 1000, 500),
+        (1001, false),
+        "never an older one, though the clock went back"
+    );
+    assert_eq!(settled("u2", 1000, 500), (1000, true), "it was of another agent of that name");
 }
 
 #[test]
