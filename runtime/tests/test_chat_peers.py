@@ -100,7 +100,9 @@ class ChatAgent:
     def wait_until_left(self, handler):
         try:
             while True:
-                handler.event(": still here")
+                # A comment, which says nothing: whoever is gone cannot take it.
+                handler.wfile.write(b": still here\n\n")
+                handler.wfile.flush()
                 self.left.wait(0.05)
         except OSError:
             self.left.set()

@@ -4,6 +4,7 @@ import json
 
 from agents_stage import condition
 from drills import TOLD, WHOLE, Drill
+from kube_api import Refused
 
 NOBODY = {"convoke.dev/name": "nobody"}
 MISSING = "registry.convoke-system.svc:5000/nothing:missing"
@@ -155,7 +156,19 @@ def service_given_back(subject):
 
 
 def quota(subject):
-    subject.api.create("resourcequotas", subject.namespace, QUOTA)
+    """No pod more. The API server holds to a quota only a moment after it was made."""
+    api, namespace = subject.api, subject.namespace
+    api.create("resourcequotas", namespace, QUOTA)
+    another = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "another"}, "spec": subject.pods()[0]["spec"]}
+
+    def is_refused():
+        try:
+            api.create("pods", namespace, another, dry_run=True)
+        except Refused as refused:
+            return "exceeded quota" in refused.text
+        return False
+
+    subject.stage.eventually("the quota holds", is_refused, seconds=60)
     delete_pods(subject)
 
 

@@ -110,8 +110,9 @@ class Api:
         query = f"?labelSelector={urllib.parse.quote(labels)}" if labels else ""
         return json.loads(self.request("GET", self.path(kind, namespace) + query))["items"]
 
-    def create(self, kind, namespace, value):
-        return json.loads(self.request("POST", self.path(kind, namespace), value))
+    def create(self, kind, namespace, value, dry_run=False):
+        path = self.path(kind, namespace)
+        return json.loads(self.request("POST", f"{path}?dryRun=All" if dry_run else path, value))
 
     def merge(self, kind, namespace, name, patch):
         """Changes an object by a merge patch."""
