@@ -31,7 +31,7 @@ source "$1/scripts/lib/common.sh"
 operator_namespace=convoke-system namespace=team-a
 source "$ROOT/scripts/lib/in_cluster.sh"
 export KUBECONFIG=$STATE/kubeconfig PATH=$STATE/bin:$PATH
-images+=(web)
+images+=(web pydantic-ai-server)
 operator_options=(--allow-addresses=10.96.0.0/16 --allow-addresses=10.197.0.0/16)
 provide_images
 install_operator
@@ -115,11 +115,13 @@ class Stage:
         command = ["python", "/files/scripted_model.py", "--port", "8000", "--script", "/files/script.json"]
         probe = {"prober.py": (HERE / "prober.py").read_text()}
         image = self.images["python"]
+        open_model = model | {"script.json": json.dumps(team.SCRIPT | {"key": None})}
         self.apply(
             *team.in_pod("model", image, model, command, "/health"),
+            *team.in_pod("open-model", image, open_model, command, "/health"),
             *team.in_pod("prober", image, probe, ["python", "/files/prober.py", "8000"], "/"),
         )
-        for name in ("model", "prober"):
+        for name in ("model", "open-model", "prober"):
             self.kubectl("-n", team.PROVIDER, "rollout", "status", f"deployment/{name}", "--timeout=120s", seconds=120)
 
     def provide_team(self):

@@ -5,6 +5,8 @@ import json
 NAMESPACE = "team-a"
 PROVIDER = "provider"
 PROVIDER_URL = f"http://model.{PROVIDER}.svc.cluster.local:8000/v1"
+# The same model, which takes everybody.
+OPEN_URL = f"http://open-model.{PROVIDER}.svc.cluster.local:8000/v1"
 PROVIDER_KEY = "sk-of-the-provider-3f1c7a"
 CLOCK = {"registry": "PyPI", "name": "mcp-server-time", "version": "2026.10.19"}
 EVERYTHING = {
@@ -78,6 +80,14 @@ SCRIPT = {
             "system": "You are the clerk",
             "steps": [{"tool": "echo", "arguments": {"message": "{prompt}"}}, {"text": "the clerk was told: {0}"}],
         },
+        {
+            "system": "You are the guest",
+            "steps": [
+                _ANSWER,
+                {"tool": "delegate_to_writer", "arguments": {"task": "Who are you?"}},
+                {"text": "tool: {0}; peer: {1}"},
+            ],
+        },
         {"system": "You are drilled", "steps": [_ANSWER, {"text": "{prompt}, {0}"}]},
         {"system": "You are the writer", "steps": [_ANSWER, {"text": "the writer and {0}"}]},
     ],
@@ -116,6 +126,20 @@ def agent(name, reload="Rollout", model="shared", servers=(), peers=(), **more):
 def late():
     """The files of an agent that comes after those that name it."""
     return {"late.json": json.dumps(agent("late")), "late.md": "You are late.\n"}
+
+
+def guest(image):
+    """The files of an agent whose image is of another make. It asks its model without a key."""
+    spec = {
+        "image": image,
+        "modelAPI": "open",
+        "model": "small",
+        "config": {"instructions": "You are the guest."},
+        "mcpServers": ["notes"],
+        "agentNetwork": {"access": ["writer"]},
+    }
+    objects = [ours("ModelAPI", "open", mode="External", external={"url": OPEN_URL}), ours("Agent", "guest", **spec)]
+    return {f"guest-{one['kind'].lower()}.json": json.dumps(one, indent=1) for one in objects}
 
 
 def files():

@@ -340,6 +340,12 @@ RECIPES = {
         python_files("proxy", "convoke_proxy"),
         wheels="requirements.txt",
     ),
+    "pydantic-ai-server": from_dockerfile(
+        "pydantic-ai-server, an agent of another make, for tests",
+        "python",
+        python_files("runtime/compatibility"),
+        wheels="requirements.txt",
+    ),
     "node": node(),
     "packages": packages(),
     "web": web(1),

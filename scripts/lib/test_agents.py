@@ -88,6 +88,23 @@ class AgentsAnswer(unittest.TestCase):
         called = [("tool", "clock", "get_current_time"), ("tool", "notes", "nonce"), ("peer", None, "writer")]
         self.assertEqual(done, called)
 
+    def test_a2_an_image_of_another_make_finds_its_model_its_tools_and_a_peer(self):
+        files = team.guest(stage.images["pydantic-ai-server"])
+        stage.push(files)
+        stage.ready("agents", "guest")
+        body = {"model": "agent", "messages": [{"role": "user", "content": "Who is there?"}]}
+        status, reply = stage.probe(f"{endpoint('guest')}/v1/chat/completions", body)
+        self.assertEqual(status, 200, reply)
+        told = json.dumps(reply)
+        self.assertIn(f"tool: {self.nonce('notes')}", told)
+        self.assertIn(f"peer: the writer and {self.nonce('desk')}", told)
+        asked = stage.convoke_ask("guest", "Who is there?")
+        self.assertIn(f"peer: the writer and {self.nonce('desk')}", asked["answer"])
+        # It is no agent of ours: its card says nothing of its configuration.
+        self.assertNotIn("configHash", stage.get("agents", "guest")["status"].get("card", {}))
+        stage.push(dict.fromkeys(files))
+        stage.eventually("its pod is gone", lambda: not stage.api.list("pods", NAMESPACE, "convoke.dev/name=guest"))
+
     def test_t5_the_tools_are_in_the_statuses_with_their_hashes(self):
         wanted = {
             "clock": ["convert_time", "get_current_time"],
