@@ -3,7 +3,7 @@
 import agents_team as team
 import drills_common as common
 import drills_subjects as subjects
-from drills import GOES_ON, TOLD, WHOLE, Drill, Lane
+from drills import GOES_ON, REFUSED, TOLD, WHOLE, Drill, Lane
 from drills_common import by_hand, restore, spec
 from drills_subjects import be
 
