@@ -284,7 +284,10 @@ def play(subject, drill, broken=lambda: None):
             return row
         finally:
             broken()
-        row.ended = watch.goes_on() if drill.end == GOES_ON else watch.until(drill, undone)
+        if drill.end == REFUSED:
+            row.ended = "not refused"
+        else:
+            row.ended = watch.goes_on() if drill.end == GOES_ON else watch.until(drill, undone)
         row.seconds = watch.seconds()
         row.ready_beside = watch.is_ready and not subject.works()
         if row.ended != drill.end:

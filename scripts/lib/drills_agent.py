@@ -255,7 +255,7 @@ def of_itself(stage):
         Drill("its configuration deleted", DRILLED, configuration_deleted, WHOLE),
         Drill("configuration of a rollout changed by hand", "friend", configuration_of_rollout_changed, REFUSED),
         Drill("new instructions, which pods read again", DRILLED, other_instructions, WHOLE, "", restore, HOT_SECONDS),
-        Drill("name of an image that is none", DRILLED, spec(image="No Image"), REFUSED),
+        Drill("invalid name of an image", DRILLED, spec(image="No Image"), REFUSED),
         Drill(
             "image that ends at once",
             DRILLED,

@@ -88,7 +88,7 @@ def of_web():
         Drill("its configuration deleted", WEB, deleted("configmaps", configuration), WHOLE),
         Drill("its list of agents emptied by hand", WEB, emptied, WHOLE),
         Drill("its list of agents deleted", WEB, deleted("configmaps", lambda s: f"{s.child}-agents"), WHOLE),
-        Drill("name of an image that is none", WEB, spec(image="No Image"), REFUSED),
+        Drill("invalid name of an image", WEB, spec(image="No Image"), REFUSED),
         Drill("Secret of its key does not exist", WEB, spec(**secret), TOLD, no_secret, restore),
     ]
 

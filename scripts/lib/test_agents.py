@@ -15,10 +15,7 @@ import unittest
 
 import agents_team as team
 import drills
-import drills_agent
-import drills_keys
-import drills_mcp_server
-import drills_model_api
+import drills_all
 from agents_asked import Asked
 from agents_questions import READY, answer, completed, endpoint, failure, moment, only_pod, revision, stage, variable
 from agents_stage import OPERATOR, condition, is_ready
@@ -405,7 +402,7 @@ class Drills(unittest.TestCase):
     """One thing is broken at a time: the status says so, or it is undone, in time."""
 
     def test_a8_m4_t4_t5_what_is_broken_is_told_or_undone(self):
-        lanes = [module.lane(stage) for module in (drills_agent, drills_keys, drills_mcp_server, drills_model_api)]
+        lanes = drills_all.lanes(stage)
         if not os.environ.get("CONVOKE_FULL"):
             draw = random.Random(int(os.environ.get("CONVOKE_SEED", SEED)))
             for lane in lanes:

@@ -1,11 +1,17 @@
 """How drills end: what is told, what is undone, and above all what is called ready and is not. No cluster is needed."""
 
+import collections
+import pathlib
 import random
 import unittest
+import unittest.mock
 
 import drills
+import drills_all
 from drills import FALSE_READY, GOES_ON, REFUSED, TOLD, WHOLE, Drill
 from kube_api import Refused
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def status(ready="True", generation=1, **conditions):
@@ -95,12 +101,27 @@ class DrillsEnd(unittest.TestCase):
 
         self.assertTrue(self.play(refused, REFUSED).is_good)
         self.assertFalse(self.play(refused, WHOLE).is_good)
+        self.assertEqual(self.play(lambda _: None, REFUSED).ended, "not refused")
 
     def test_those_that_are_drawn_are_quick_and_follow_from_the_seed(self):
         many = [Drill(str(n), "any", becomes(status(), True), TOLD, turn=n % 2) for n in range(20)]
         one, other = (drills.drawn(many, 3, random.Random(7)) for _ in range(2))
         self.assertEqual(one, other)
         self.assertEqual((len(one), {drill.turn for drill in one}), (3, {0}))
+
+
+class DrillsAreWrittenDown(unittest.TestCase):
+    def test_each_drill_has_a_row_in_the_guide(self):
+        images = collections.defaultdict(lambda: "registry/image")
+        lanes = drills_all.lanes(unittest.mock.Mock(images=images, root=ROOT))
+        made = [(lane.subjects[drill.subject].kind, drill.what) for lane in lanes for drill in lane.drills]
+        guide, kind, rows = ROOT / "docs/drills.md", None, []
+        for line in guide.read_text().splitlines():
+            if line.startswith("## "):
+                kind = line[3:].lower()
+            elif kind and line.startswith("| ") and not line.startswith("| what is broken |"):
+                rows.append((kind, line.split("|")[1].strip()))
+        self.assertEqual(collections.Counter(made), collections.Counter(rows))
 
 
 if __name__ == "__main__":
