@@ -70,6 +70,9 @@ async fn show(args: &Args, workload: &Workload) -> Result<ExitCode, Failure> {
     let several = found.len() > 1;
     for pod in &found {
         copy(&connection, &Source::of(pod, args), args, several, &mut screen).await?;
+        if screen.is_unread() {
+            break;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,6 +149,9 @@ async fn copy(
     let mut lines = Lines::new(log);
     while let Some(line) = lines.next().await.map_err(|why| broken(&source.pod, &why))? {
         write(screen, label, &line)?;
+        if screen.is_unread() {
+            return Ok(());
+        }
     }
     screen.end_line()
 }
@@ -267,17 +273,29 @@ impl<'a> Follower<'a> {
         Self { args, connection, api, progress, pods, tasks }
     }
 
-    /// Follows until the command is ended.
+    /// Follows until the command is ended, or nobody reads what it shows. A list of the pods that fails is tried again: the logs go on
+    /// meanwhile.
     async fn run(mut self, pods: &mut Pods<'_>, screen: &mut Screen) -> Result<ExitCode, Failure> {
         let (sender, mut news) = mpsc::channel(MAX_WAITING);
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut is_first = true;
-        loop {
+        let (mut is_first, mut fails) = (true, false);
+        while !screen.is_unread() {
             tokio::select! {
                 Some(news) = news.recv() => self.hear(news, screen)?,
                 _ = look.tick() => {
-                    let found = pods.list().await?;
+                    let found = match pods.list().await {
+                        Ok(found) => found,
+                        Err(failure) if is_first || !failure.may_pass => return Err(failure),
+                        Err(failure) => {
+                            if !fails {
+                                screen.note(&format!("{}; trying again", failure.message))?;
+                            }
+                            fails = true;
+                            continue;
+                        }
+                    };
+                    fails = false;
                     if is_first && found.is_empty() {
                         screen.note(&format!("{}: waiting for one", pods.none("pods").message))?;
                     }
@@ -287,6 +305,7 @@ impl<'a> Follower<'a> {
                 }
             }
         }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Begins to follow what is new among these pods.

@@ -76,11 +76,13 @@ pub struct Failure {
     code: u8,
     message: String,
     hint: Option<String>,
+    /// Another try may soon be better.
+    may_pass: bool,
 }
 
 impl Failure {
     fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self { code, message: message.into(), hint: None, may_pass: false }
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -106,7 +108,7 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(Failure { code, message, hint }) => {
+        Err(Failure { code, message, hint, may_pass: _ }) => {
             // The message may quote a server.
             let shown = |text: &str| text.lines().map(printable).collect::<Vec<_>>().join("\n");
             eprintln!("error: {}", shown(&message));

@@ -30,6 +30,8 @@ pub(super) struct Screen {
     is_shared: bool,
     /// The text on standard output has ended with a line feed.
     at_start: bool,
+    /// Whoever read standard output has ended.
+    is_unread: bool,
 }
 
 impl Screen {
@@ -46,7 +48,7 @@ impl Screen {
         out_is_terminal: bool,
         is_shared: bool,
     ) -> Self {
-        Self { out, err, out_is_terminal, is_shared, at_start: true }
+        Self { out, err, out_is_terminal, is_shared, at_start: true, is_unread: false }
     }
 
     /// Writes text to standard output, at once: as it is, but for a terminal.
@@ -91,13 +93,22 @@ impl Screen {
         Ok(())
     }
 
+    /// Whether whoever read standard output has ended, as `head` does. A command that would go on without end ends then.
+    pub(super) const fn is_unread(&self) -> bool {
+        self.is_unread
+    }
+
     /// It is no error if the reader has ended.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                self.is_unread = true;
+                Ok(())
+            }
+            Err(error) => {
                 Err(Failure::new(CLUSTER, format!("cannot write to standard output: {error}")))
             }
-            _ => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 }
@@ -248,6 +259,19 @@ pub(super) mod tests {
 
     /// Among typed lines: here a prompt is shown, and what stands before it was typed ahead.
     pub(crate) const PROMPT: &str = "\0prompt";
+
+    /// A pipe whose reader has ended.
+    pub(crate) struct Unread;
+
+    impl Write for Unread {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
 
     /// Lines that somebody types.
     struct Typed(VecDeque<String>);

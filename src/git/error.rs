@@ -322,7 +322,9 @@ impl From<NetError> for GitError {
             NetError::NotAllowed(refused) => Self::AddressRefused(refused),
             NetError::InvalidRoots { reason } => Self::InvalidRoots { reason },
             NetError::CertificateNotTrusted { why } => Self::CertificateNotTrusted { why },
-            NetError::Failed { detail } => Self::ConnectionFailed { detail },
+            NetError::Failed { detail } | NetError::ConnectionRefused { detail } => {
+                Self::ConnectionFailed { detail }
+            }
         }
     }
 }

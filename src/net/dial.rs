@@ -243,7 +243,10 @@ fn authorities(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, NetError> {
 /// The error of a failed request.
 impl From<reqwest::Error> for NetError {
     fn from(error: reqwest::Error) -> Self {
+        let mut is_refused = false;
         for cause in causes(&error) {
+            let io = cause.downcast_ref::<io::Error>();
+            is_refused |= io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused);
             if let Some(known) = cause.downcast_ref::<Self>() {
                 return known.clone();
             }
@@ -258,7 +261,8 @@ impl From<reqwest::Error> for NetError {
         } else {
             "no usable answer"
         };
-        Self::failed(&format!("{kind}: {}", innermost(&error)))
+        let detail = shown(&format!("{kind}: {}", innermost(&error)));
+        if is_refused { Self::ConnectionRefused { detail } } else { Self::Failed { detail } }
     }
 }
 

@@ -112,6 +112,12 @@ pub enum NetError {
         /// What is wrong with it.
         why: String,
     },
+    /// The machine is there, and nothing listens at that port.
+    #[error("the connection failed: {detail}")]
+    ConnectionRefused {
+        /// What happened.
+        detail: String,
+    },
     /// There is no connection, or it broke.
     #[error("the connection failed: {detail}")]
     Failed {

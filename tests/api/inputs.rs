@@ -174,7 +174,7 @@ async fn a5_a_changed_config_map_replaces_the_pods_that_read_it_once_and_no_othe
     assert_eq!(generation(&team.deployment("agent-one").await), 2);
 }
 
-const PROXY: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: proxy\nspec:\n  mode: Proxy\n  proxy:\n    apiKeyFrom:\n      secretKeyRef:\n        name: keys\n        key: k\n";
+const PROXY: &str = "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: proxy\nspec:\n  mode: Proxy\n  proxy:\n    provider: openai\n    apiKeyFrom:\n      secretKeyRef:\n        name: keys\n        key: k\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a5_a13_a_changed_secret_replaces_pods_of_every_kind_and_its_value_shows_nowhere() {

@@ -67,6 +67,8 @@ pub mod keys {
     pub const KEY_PROXY: &str = "convoke.dev/key-proxy";
     /// Annotation on pods and their Deployment: a keyed digest of the keys that Convoke made for the pods.
     pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
+    /// Annotation on a Deployment: the AgentBuild that made its image.
+    pub const BUILD: &str = "convoke.dev/build";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].
     pub const AGENTS: &str = "convoke.dev/agents";
     /// The only value of [`PRUNE`] and [`RECONCILE`] that has an effect.

@@ -74,6 +74,7 @@ pub enum ModelMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.configYaml) || !has(self.provider)").message("provider is for the configuration that Convoke writes: with configYaml, name the provider in there").field_path(".provider"))]
+#[x_kube(validation = Rule::new("!has(self.apiKeyFrom) || has(self.provider) || has(self.apiBase) || has(self.configYaml) || (has(self.models) && self.models.size() > 0 && self.models.all(m, m.matches('^[^*/]+(/.*)?$')))").message("apiKeyFrom needs provider or apiBase, or models that each name one: otherwise an agent's model would choose who gets the key").field_path(".apiKeyFrom"))]
 pub struct ProxySpec {
     /// Models that are served. None: all that the provider has (`*`); with `configYaml`, it is not known which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,9 +1,12 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use clap::Parser;
 use futures::io::Cursor;
 use serde_json::{Value, json};
 
-use super::super::pods::tests::{agent, connection, pod, workload};
-use super::super::terminal::tests::screen;
+use super::super::pods::tests::{PODS, agent, connection, connection_by, pod, workload};
+use super::super::terminal::tests::{Unread, screen};
 use super::*;
 
 #[derive(Parser)]
@@ -127,4 +130,49 @@ async fn d6_followed_logs_are_taken_up_once_for_each_run_of_a_container() {
     }
     assert_eq!(out.text(), "a\na\n");
     assert!(follower.progress.values().all(|progress| *progress == Progress::Done));
+}
+
+/// Follows Agent `a`, whose pods are these from look to look; more looks are refused. A number is the code of a refusal.
+async fn followed(looks: Vec<Value>, screen: &mut Screen) -> Result<ExitCode, Failure> {
+    let answers = agent(&[]).into_iter();
+    let answers: HashMap<&str, Value> = answers.filter(|(path, _)| *path != PODS).collect();
+    let looked = AtomicUsize::new(0);
+    let connection = connection_by(move |path| match answers.get(path) {
+        Some(answer) => answer.clone(),
+        None if path == PODS => {
+            let look = looks.get(looked.fetch_add(1, Ordering::Relaxed));
+            match look.cloned().unwrap_or_else(|| json!(403)) {
+                Value::Array(pods) => json!({"metadata": {}, "items": pods}),
+                refusal => refusal,
+            }
+        }
+        None => json!(format!("{path}\n")),
+    });
+    let (workload, args) = (workload(), args(&["-f"]));
+    let mut pods = Pods::of(&connection, &workload).await.expect("an agent");
+    Follower::new(&args, &connection).run(&mut pods, screen).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_followed_logs_go_on_while_the_pods_cannot_be_listed() {
+    let [one, two] = ["one", "two"].map(|name| pod(name, ("set", "set")));
+    let looks = vec![json!([one]), json!(503), json!(503), json!([one, two]), json!(500)];
+    let (mut shown, out, err) = screen(false);
+    let ended = followed(looks, &mut shown).await.expect_err("a refusal");
+    assert!(ended.message.contains("cannot list pods in team"), "{}", ended.message);
+    let log = "/api/v1/namespaces/team/pods";
+    assert_eq!(out.text(), format!("{log}/one/log\n[two] {log}/two/log\n"));
+    assert_eq!(err.text().matches("trying again").count(), 2, "once for each time: {}", err.text());
+    // The first look tells at once what is wrong.
+    let ended = followed(vec![json!(503)], &mut shown).await.expect_err("a refusal");
+    assert!(ended.may_pass);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d6_followed_logs_end_with_whoever_reads_them() {
+    let one = pod("one", ("set", "set"));
+    let (_, _, err) = screen(false);
+    let mut unread = Screen::of(Box::new(Unread), Box::new(err), false, false);
+    let ended = followed(vec![json!([one]); 100], &mut unread).await;
+    assert_eq!(ended.expect("no failure"), ExitCode::SUCCESS);
 }

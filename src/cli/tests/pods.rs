@@ -13,9 +13,13 @@ use super::*;
 pub(crate) fn connection(answers: &[(&str, Value)]) -> Connection {
     let owned = |(path, value): &(&str, Value)| ((*path).to_owned(), value.clone());
     let answers: HashMap<String, Value> = answers.iter().map(owned).collect();
+    connection_by(move |path| answers.get(path).cloned().unwrap_or_else(|| json!(404)))
+}
+
+/// The same, where the answers may change from request to request.
+pub(crate) fn connection_by(answer: impl Fn(&str) -> Value + Send + 'static) -> Connection {
     let service = service_fn(move |request: Request<kube::client::Body>| {
-        let missing = json!(404);
-        let answer = answers.get(request.uri().path()).unwrap_or(&missing);
+        let answer = answer(request.uri().path());
         let code = answer.as_u64().and_then(|code| u16::try_from(code).ok());
         let body = match (code, answer) {
             (Some(code), _) => {
@@ -23,7 +27,7 @@ pub(crate) fn connection(answers: &[(&str, Value)]) -> Connection {
                 "message": "no", "reason": "No", "details": {"name": "x"}})
                 .to_string()
             }
-            (None, Value::String(log)) => log.clone(),
+            (None, Value::String(log)) => log,
             (None, other) => other.to_string(),
         };
         let response = Response::builder().status(code.unwrap_or(200)).body(Body::from(body));
@@ -49,7 +53,7 @@ pub(crate) fn pod(name: &str, set: (&str, &str)) -> Value {
 
 const NAMESPACE: &str = "/apis/apps/v1/namespaces/team";
 const AGENT: &str = "/apis/convoke.dev/v1alpha1/namespaces/team/agents/a";
-const PODS: &str = "/api/v1/namespaces/team/pods";
+pub(crate) const PODS: &str = "/api/v1/namespaces/team/pods";
 
 /// The answers about Agent `a` with these pods.
 pub(crate) fn agent(pods: &[Value]) -> Vec<(&'static str, Value)> {

@@ -12,6 +12,7 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::names::agent_child;
+use crate::controllers::workload::built_image::with_build;
 use crate::controllers::workload::pod_template::{
     DeploymentParts, HttpProbes, config_volume, container, deployment, mount, port, resources,
     service, sticky,
@@ -35,7 +36,8 @@ pub fn endpoint(agent: &str, namespace: &str, defaults: &Defaults) -> String {
 }
 
 /// How many pods there are to be.
-fn replicas(spec: &AgentSpec) -> i32 {
+#[must_use]
+pub fn replicas(spec: &AgentSpec) -> i32 {
     if spec.suspend { 0 } else { spec.replicas.unwrap_or(1) }
 }
 
@@ -69,7 +71,9 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
             let configuration = configuration(agent, resolved, defaults);
             let env = environment(agent, resolved, configuration.hash.as_deref(), defaults);
             let mounted = configuration.config_map.metadata.name.as_deref().unwrap_or_default();
-            let run = deployment(parts(agent, image, env, mounted));
+            let mut parts = parts(agent, image, env, mounted);
+            parts.meta = with_build(parts.meta, resolved.image_build.as_deref());
+            let run = deployment(parts);
             (
                 Wanted::Bring(configuration.config_map),
                 Wanted::Bring(resolved.model_key.mark(run, &keys)),

@@ -138,10 +138,12 @@ struct Pending {
 }
 
 impl Pending {
-    /// Whether it is the key of this agent. The first one of an agent counts for some minutes only.
+    /// Whether it is the key of this agent. It counts for some minutes only: later no proxy takes a key that is not on its list. One
+    /// that replaces another may be of a later time than now.
     fn counts(&self, uid: &str, told: i64, now: i64) -> bool {
-        let is_just_issued = (0..ISSUED_FOR).contains(&(now - self.at));
-        self.of == uid && self.before == told && (told != 0 || is_just_issued)
+        let age = now.saturating_sub(self.at);
+        let is_just_issued = age < ISSUED_FOR && (age >= 0 || told != 0);
+        self.of == uid && self.before == told && is_just_issued
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::EnvVar as PodVariable;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::desired::child_name;
+use super::desired::{child_name, replicas};
 use super::environment::{
     MODEL_API, header_variable, headers_variable, server_prefix, server_variable,
 };
@@ -20,7 +20,8 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::discovery::{Told, reachable, tools};
-use crate::controllers::workload::pod_template::{image_of, unescaped};
+use crate::controllers::workload::built_image::BuiltImage;
+use crate::controllers::workload::pod_template::unescaped;
 use crate::controllers::{mcp_server, model_api};
 use convoke_core::sync::published::wanted_agents::WantedAgents;
 
@@ -56,7 +57,9 @@ pub struct Resolved {
     pub dependencies: Dependencies,
     /// The image to run, if it is known.
     pub image: Option<String>,
-    /// The AgentBuild whose image is not there yet.
+    /// The AgentBuild that made it, if one did.
+    pub image_build: Option<String>,
+    /// The AgentBuild whose image is not there yet. Without an image, nothing is rolled out until it has one.
     pub waiting_for_build: Option<String>,
     /// Whether the Deployment exists already.
     pub deployment_exists: bool,
@@ -94,6 +97,12 @@ pub enum Dependencies {
 }
 
 impl Resolved {
+    /// The AgentBuild without whose image nothing is rolled out.
+    #[must_use]
+    pub fn held_for_build(&self) -> Option<&str> {
+        self.waiting_for_build.as_deref().filter(|_| self.image.is_none())
+    }
+
     /// Whether a first Deployment may be made.
     #[must_use]
     pub fn may_start(&self, agent: &Agent) -> bool {
@@ -397,20 +406,22 @@ impl Resolver<'_> {
     /// The image.
     fn image(&mut self) {
         let spec = &self.agent.spec;
-        self.resolved.image = match (&spec.image, &spec.build_ref) {
-            (Some(image), _) => Some(image.clone()),
-            (None, None) => Some(self.defaults.agent_image.clone()),
+        let of = match (&spec.image, &spec.build_ref) {
+            (Some(image), _) => BuiltImage { image: Some(image.clone()), ..BuiltImage::default() },
+            (None, None) => {
+                let image = Some(self.defaults.agent_image.clone());
+                BuiltImage { image, ..BuiltImage::default() }
+            }
             (None, Some(build)) => {
                 let entry = self.stores.agent_builds.get(&self.key(&build.name));
                 let built =
                     entry.and_then(|entry| entry.value.object()?.status.clone()?.built_image);
-                if built.is_none() {
-                    self.resolved.waiting_for_build = Some(build.name.clone());
-                }
-                // A build that has lost its image does not stop what runs.
-                built.or_else(|| image_of(self.live.as_ref()?))
+                BuiltImage::of(&build.name, built, self.live.as_ref(), replicas(spec) != 0)
             }
         };
+        self.resolved.image = of.image;
+        self.resolved.image_build = of.build;
+        self.resolved.waiting_for_build = of.waiting_for;
     }
 }
 

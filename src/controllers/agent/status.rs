@@ -16,6 +16,7 @@ use crate::controllers::discovery::card::CARD_READ;
 use crate::controllers::discovery::failure::nobody_confirms;
 use crate::controllers::discovery::tools::some_of;
 use crate::controllers::reason::Reason;
+use crate::controllers::workload::built_image::waiting;
 use crate::controllers::workload::outcome::Applied;
 use crate::controllers::workload::pod_health::pod_phase;
 
@@ -38,7 +39,8 @@ pub fn status(
     let list = &mut status.conditions;
     let ready = if phase == Phase::Ready { "True" } else { "False" };
     conditions::Observed { generation, now }.set(list, "Ready", ready, reason, &message);
-    applied.tell_pods(list, generation, now);
+    let held = resolved.held_for_build().map(|_| Reason::WaitingForBuild);
+    applied.tell_pods(list, conditions::Observed { generation, now }, held);
     tell_references(list, agent, resolved, now);
     tell_sessions(list, agent, now);
     tell_tools(list, agent, resolved, now);
@@ -220,11 +222,11 @@ fn decide_phase(
     if let Some(why) = applied.inputs.held() {
         return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
     }
+    if let Some(build) = resolved.held_for_build() {
+        let message = waiting(build, applied.observed.is_some());
+        return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
+    }
     let Some(observed) = &applied.observed else {
-        if let Some(build) = &resolved.waiting_for_build {
-            let message = format!("Waiting for AgentBuild {build}");
-            return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
-        }
         let message = format!("Waiting for {}", resolved.waiting_for.join(", "));
         return (Phase::Waiting, Reason::WaitingForDependencies.as_str(), message);
     };

@@ -158,6 +158,9 @@ fn failure(error: NetError) -> Failure {
             "the operator does not ask it: {refusal}; {}",
             refusal.hint()
         )),
+        other @ NetError::ConnectionRefused { .. } => {
+            Failure::NotListening(words(&other.to_string()))
+        }
         other => Failure::Unreachable(words(&other.to_string())),
     }
 }

@@ -215,6 +215,7 @@ pub fn tell(status: &mut AgentStatus, read: &CardRead, at: Observed) {
                 Failure::Invalid(_) => "Invalid",
                 Failure::NotAllowed(_) => "NotAllowed",
                 Failure::Unreachable(_)
+                | Failure::NotListening(_)
                 | Failure::TooSlow(_)
                 | Failure::Refused(_)
                 | Failure::Unauthorized(_) => "Unreachable",

@@ -20,6 +20,9 @@ pub enum Failure {
     /// There is no connection, or it breaks.
     #[error("{0}")]
     Unreachable(String),
+    /// Nothing listens there.
+    #[error("{0}")]
+    NotListening(String),
     /// There is no whole answer within these seconds.
     #[error("no answer within {0} s")]
     TooSlow(u64),

@@ -48,12 +48,12 @@ pub enum Provider {
     ServerError(u16),
     /// It answers, and the last questions of agents all failed.
     QuestionsFail(u16),
-    /// It is not known where it is.
-    Unknown,
+    /// It is not known where it is, or what it says with this code.
+    Unknown(Option<u16>),
 }
 
 /// Asks the model proxy at this port about its provider, which it asks for a list of models and not for an answer. LiteLLM alone, or
-/// an image of one's own, cannot be asked that: it is asked whether it is ready.
+/// an image of one's own, has no such page: it is asked whether it is ready. A page that does not answer says nothing good.
 pub async fn proxy(asker: &Asker, to: &Destination<'_>, port: u16) -> Reach {
     let aside;
     let at_port = match to {
@@ -63,14 +63,20 @@ pub async fn proxy(asker: &Asker, to: &Destination<'_>, port: u16) -> Reach {
         }
         Destination::External(url) => Destination::External(url),
     };
-    let answer = match asker.ask(&at_port, Question::get(PROVIDER_PATH, MAX_ANSWER_BYTES)).await {
-        Ok(answer) => Some(answer).filter(|answer| answer.status == StatusCode::OK),
-        Err(Failure::TooSlow(_)) => return Reach::Provider(Provider::Silent),
-        Err(_) => None,
-    };
-    match answer.and_then(|answer| provider(&answer.body)) {
-        Some(reach) => reach,
-        None => readiness(asker, to).await,
+    by_page(asker, &at_port, to).await
+}
+
+/// Asks the page at this address, and LiteLLM itself if there is no such page.
+async fn by_page(asker: &Asker, page: &Destination<'_>, to: &Destination<'_>) -> Reach {
+    match asker.ask(page, Question::get(PROVIDER_PATH, MAX_ANSWER_BYTES)).await {
+        Ok(answer) if answer.status == StatusCode::OK => match provider(&answer.body) {
+            Some(reach) => reach,
+            None => readiness(asker, to).await,
+        },
+        Ok(answer) if answer.status == StatusCode::NOT_FOUND => readiness(asker, to).await,
+        Ok(answer) => Reach::ServerError(answer.status.as_u16()),
+        Err(Failure::NotListening(_)) => readiness(asker, to).await,
+        Err(failure) => Reach::Failed(failure),
     }
 }
 
@@ -84,7 +90,7 @@ fn provider(text: &[u8]) -> Option<Reach> {
         "KeyRefused" => Reach::Provider(Provider::KeyRefused(code()?)),
         "ProviderError" => Reach::Provider(Provider::ServerError(code()?)),
         "QuestionsFail" => Reach::Provider(Provider::QuestionsFail(code()?)),
-        "ProviderUnknown" => Reach::Provider(Provider::Unknown),
+        "ProviderUnknown" => Reach::Provider(Provider::Unknown(code())),
         _ => return None,
     })
 }
@@ -147,7 +153,7 @@ impl Reach {
     /// Whether another try may soon be better.
     #[must_use]
     pub const fn has_failed(&self) -> bool {
-        !matches!(self, Self::Answers(_) | Self::Provider(Provider::Unknown))
+        !matches!(self, Self::Answers(_) | Self::Provider(Provider::Unknown(_)))
     }
 }
 
@@ -173,8 +179,13 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
             );
             ("False", "QuestionsFail", text)
         }
-        Reach::Provider(Provider::Unknown) => {
-            let text = "neither its first model nor apiBase says where its provider is".to_owned();
+        Reach::Provider(Provider::Unknown(code)) => {
+            let text = match code {
+                Some(code) => {
+                    format!("its provider answers HTTP {code} to the question for its models")
+                }
+                None => "neither its first model nor apiBase says where its provider is".to_owned(),
+            };
             ("Unknown", "ProviderUnknown", text)
         }
         Reach::Failed(failure @ Failure::NotAllowed(_)) => {

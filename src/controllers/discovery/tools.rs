@@ -182,9 +182,10 @@ pub fn tell(status: &mut MCPServerStatus, read: &ToolsRead, revision: &str, at: 
 fn tell_failure(status: &mut MCPServerStatus, failure: &Failure, at: Observed) {
     let (state, reason) = match failure {
         Failure::NotAllowed(_) => ("False", "NotAllowed"),
-        Failure::Unreachable(_) | Failure::TooSlow(_) | Failure::Refused(_) => {
-            ("False", "Unreachable")
-        }
+        Failure::Unreachable(_)
+        | Failure::NotListening(_)
+        | Failure::TooSlow(_)
+        | Failure::Refused(_) => ("False", "Unreachable"),
         Failure::Unauthorized(_) => ("Unknown", "Unauthorized"),
         Failure::TooLarge(_) => ("False", "TooLarge"),
         Failure::Invalid(_) => ("False", "NotMcp"),

@@ -1,9 +1,9 @@
 //! (pure) Step "desired" of an MCPServer: the children that run a package, a string of Python or an image, or none.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
+use super::resolve::Resolved;
 use crate::api::common::HeaderFrom;
 use crate::api::mcp_server::{PackageRegistry, RESERVED_ENV, Transport};
 use crate::api::{Kind, MCPServer};
@@ -11,9 +11,10 @@ use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
 use crate::controllers::mcp_server::package;
+use crate::controllers::workload::built_image::with_build;
 use crate::controllers::workload::pod_template::{
-    DeploymentParts, container, deployment, image_of, literal, merge_unreserved_env, mount, port,
-    resources, scratch, service, watch_port,
+    DeploymentParts, container, deployment, literal, merge_unreserved_env, mount, port, resources,
+    scratch, service, watch_port,
 };
 
 /// The port of every tool server.
@@ -44,14 +45,6 @@ pub fn headers(server: &MCPServer) -> &[HeaderFrom] {
     server.spec.remote.as_ref().map(|remote| remote.headers_from.as_slice()).unwrap_or_default()
 }
 
-/// The image that a server goes on with after its AgentBuild has lost its image. An image that runs a command of Convoke (a
-/// package on a Python image) is none: it would not serve without that command.
-#[must_use]
-pub fn running_image(live: &Deployment) -> Option<String> {
-    let pod = live.spec.as_ref()?.template.spec.as_ref()?;
-    pod.containers.first()?.command.as_ref().is_none_or(Vec::is_empty).then(|| image_of(live))?
-}
-
 /// The image to run. `built` is what the AgentBuild made.
 #[must_use]
 pub fn image(server: &MCPServer, built: Option<&str>, defaults: &Defaults) -> Option<String> {
@@ -72,7 +65,7 @@ pub fn image(server: &MCPServer, built: Option<&str>, defaults: &Defaults) -> Op
 
 /// All children of an MCPServer.
 #[must_use]
-pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) -> Children {
+pub fn children(server: &MCPServer, resolved: &Resolved, defaults: &Defaults) -> Children {
     let name = server.metadata.name.clone().unwrap_or_default();
     if server.spec.remote.is_some() {
         return Children::removed();
@@ -81,8 +74,12 @@ pub fn children(server: &MCPServer, image: Option<&str>, defaults: &Defaults) ->
     let ports = [("http", PORT, PORT), ("http-80", 80, PORT)];
     Children {
         service: Wanted::Bring(service(meta, Kind::MCPServer, &name, &ports)),
-        deployment: match image {
-            Some(image) => Wanted::Bring(deployment(parts(server, &name, image, defaults))),
+        deployment: match &resolved.image {
+            Some(image) => {
+                let mut parts = parts(server, &name, image, defaults);
+                parts.meta = with_build(parts.meta, resolved.image_build.as_deref());
+                Wanted::Bring(deployment(parts))
+            }
             None => Wanted::Keep,
         },
         ..Children::removed()

@@ -53,7 +53,7 @@ impl Workload for McpServers {
     }
 
     fn desired(server: &MCPServer, resolved: &Resolved, defaults: &Defaults) -> Children {
-        desired::children(server, resolved.image.as_deref(), defaults)
+        desired::children(server, resolved, defaults)
     }
 
     fn current_status(server: &MCPServer) -> Option<&MCPServerStatus> {

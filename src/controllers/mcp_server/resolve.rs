@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::desired::{child_name, image, running_image};
+use super::desired::{child_name, image};
 use crate::api::MCPServer;
 use crate::cluster::children::ChildStores;
 use crate::cluster::live::Stores;
@@ -10,6 +10,7 @@ use crate::cluster::store::Key;
 use crate::controllers::children::live_deployment;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::discovery::Told;
+use crate::controllers::workload::built_image::BuiltImage;
 use crate::controllers::workload::serving::{Place, Serving};
 
 /// What an MCPServer refers to.
@@ -17,6 +18,8 @@ use crate::controllers::workload::serving::{Place, Serving};
 pub struct Resolved {
     /// The image that it runs or is to run, if it is known.
     pub image: Option<String>,
+    /// The AgentBuild that made it, if one did.
+    pub image_build: Option<String>,
     /// Where it is served, and the AgentBuild that it waits for.
     pub serving: Serving,
     /// What it said when it was last asked, if the status may not tell it yet.
@@ -34,18 +37,17 @@ pub fn resolve(
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    let build = server.spec.build_ref.as_ref().map(|build| build.name.clone());
-    let built = build.as_ref().and_then(|build| {
-        let entry = stores.agent_builds.get(&Key::new(namespace, build))?;
-        entry.value.object()?.status.clone()?.built_image
+    let of = server.spec.build_ref.as_ref().map(|build| {
+        let entry = stores.agent_builds.get(&Key::new(namespace, &build.name));
+        let built = entry.and_then(|entry| entry.value.object()?.status.clone()?.built_image);
+        let live = live_deployment(children, uid, &Key::new(namespace, child_name(name)));
+        let has_pods = server.spec.replicas != Some(0);
+        BuiltImage::of(&build.name, built, live.as_ref(), has_pods)
     });
-    let waiting_for_build = build.filter(|_| built.is_none());
-    // A build that has lost its image does not stop what runs.
-    let built = built.or_else(|| {
-        let live = live_deployment(children, uid, &Key::new(namespace, child_name(name)))?;
-        running_image(&live)
-    });
+    let BuiltImage { image: built, build, waiting_for } = of.unwrap_or_default();
     let image = image(server, built.as_deref(), defaults);
     let place = if server.spec.remote.is_some() { Place::Elsewhere } else { Place::Pods };
-    Resolved { image, serving: Serving { place, waiting_for_build }, told: None }
+    let is_held = waiting_for.is_some() && image.is_none();
+    let serving = Serving { place, waiting_for_build: waiting_for, is_held };
+    Resolved { image, image_build: build, serving, told: None }
 }

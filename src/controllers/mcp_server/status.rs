@@ -27,7 +27,7 @@ pub fn status(
     let mut status = server.status.clone().unwrap_or_default();
     let mut list = std::mem::take(&mut status.conditions);
     let generation = server.metadata.generation.unwrap_or(0);
-    let Resolved { image, serving, told } = resolved;
+    let Resolved { image, serving, told, .. } = resolved;
     let (phase, message) = judge(&mut list, serving, applied, generation, now);
     let mut set = |good: &str, reason: &str, text: &str| {
         conditions::Observed { generation, now }.set(
@@ -52,7 +52,7 @@ pub fn status(
     status.phase = Some(phase);
     status.conditions = list;
     status.endpoint = serving.is_reached(applied).then(|| endpoint(server, defaults));
-    status.image.clone_from(image);
+    status.image = applied.image.clone().or_else(|| image.clone());
     let ready = applied.observed.as_ref().map(|observed| observed.ready);
     status.ready_replicas = ready;
     status.source = meta::source(&server.metadata);
@@ -85,7 +85,7 @@ mod tests {
 
     fn of(spec: Value, serving: Serving, applied: &Applied) -> MCPServerStatus {
         let server = server(spec);
-        let resolved = Resolved { image: None, serving, told: None };
+        let resolved = Resolved { serving, ..Resolved::default() };
         status(&server, &resolved, applied, &Defaults::for_tests(), Timestamp::UNIX_EPOCH)
     }
 
@@ -120,7 +120,7 @@ mod tests {
             let mut server = server(spec);
             server.status = Some(before.clone());
             let serving = Serving { place, ..Serving::default() };
-            let resolved = Resolved { image: None, serving, told: None };
+            let resolved = Resolved { serving, ..Resolved::default() };
             let observed = Some(Observed { wanted: 1, ready, ..Observed::default() });
             let applied = Applied { observed, ..Applied::for_tests() };
             let now = Timestamp::UNIX_EPOCH;

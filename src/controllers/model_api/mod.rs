@@ -76,7 +76,7 @@ impl Workload for ModelApis {
             ModelMode::External => Place::Elsewhere,
             ModelMode::Proxy | ModelMode::Hosted => Place::Pods,
         };
-        let serving = Serving { place, waiting_for_build: None };
+        let serving = Serving { place, ..Serving::default() };
         if api.spec.mode != ModelMode::Proxy {
             return Resolved { serving, told, ..Resolved::default() };
         }

@@ -7,7 +7,7 @@ use super::keys::Keyed;
 use super::outcome::{Applied, Outcome};
 use super::pod_template::image_of;
 use super::validate::Invalid;
-use crate::controllers::children::{Children, Owner, bring};
+use crate::controllers::children::{Children, Owner, Wanted, bring};
 use crate::controllers::context::Context;
 
 /// What the steps before have decided on.
@@ -54,5 +54,6 @@ pub async fn apply<W: Workload>(
         image: deployment.and_then(image_of),
         has_service: stores.has_service(owner.uid, &owner.child),
         inputs,
+        is_held: children.deployment == Wanted::Keep,
     })
 }

@@ -9,6 +9,7 @@
 //! ```
 
 mod apply;
+pub mod built_image;
 mod keys;
 pub mod outcome;
 pub mod pod_health;

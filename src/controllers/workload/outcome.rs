@@ -77,27 +77,35 @@ pub struct Applied {
     pub has_service: bool,
     /// What to tell of the ConfigMaps and Secrets that the pods read.
     pub inputs: Followed,
+    /// Whether the Deployment is neither made nor changed.
+    pub is_held: bool,
 }
 
 impl Applied {
     /// Whether the children are what this spec wants, not what an earlier one wanted.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
-        matches!(self.outcome, Outcome::Done) && self.inputs.held().is_none()
+        matches!(self.outcome, Outcome::Done) && !self.is_held && self.inputs.held().is_none()
     }
 
-    /// Sets the conditions `Available` and `Progressing`: what the Deployment is doing.
-    pub fn tell_pods(&self, list: &mut Vec<Condition>, generation: i64, now: Timestamp) {
+    /// Sets the conditions `Available` and `Progressing`: what the Deployment is doing. `held` says why this spec is not rolled out.
+    pub fn tell_pods(
+        &self,
+        list: &mut Vec<Condition>,
+        at: conditions::Observed,
+        held: Option<Reason>,
+    ) {
         let mut set = |type_: &str, good: bool, reason: &str| {
             let state = if good { "True" } else { "False" };
-            conditions::Observed { generation, now }.set(list, type_, state, reason, "");
+            at.set(list, type_, state, reason, "");
         };
         let available = self.observed.as_ref().is_some_and(Observed::is_available);
         let reason = if available { "MinimumReplicasAvailable" } else { "ReplicasUnavailable" };
         set("Available", available, reason);
-        let (moving, reason) = match self.inputs.held() {
+        let held = self.inputs.held().map(|_| Reason::WaitingForInputs).or(held);
+        let (moving, reason) = match held {
             // What still moves is not this spec.
-            Some(_) => (false, Reason::WaitingForInputs.as_str()),
+            Some(held) => (false, held.as_str()),
             None => progressing(self.observed.as_ref()),
         };
         set("Progressing", moving, reason);
@@ -131,6 +139,7 @@ impl Applied {
             image: None,
             has_service: false,
             inputs: Followed::unchanged(),
+            is_held: false,
         }
     }
 }

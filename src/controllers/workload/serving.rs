@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::built_image::waiting;
 use super::outcome::Applied;
 use super::pod_health::pod_phase;
 use crate::api::common::Phase;
@@ -25,8 +26,10 @@ pub enum Place {
 pub struct Serving {
     /// Where it is served.
     pub place: Place,
-    /// The AgentBuild whose image it waits for.
+    /// The AgentBuild that has no image.
     pub waiting_for_build: Option<String>,
+    /// Whether nothing is rolled out until that build has one.
+    pub is_held: bool,
 }
 
 impl Serving {
@@ -49,7 +52,10 @@ pub fn judge(
     let ready = if phase == Phase::Ready { "True" } else { "False" };
     conditions::Observed { generation, now }.set(list, "Ready", ready, reason, &message);
     match serving.place {
-        Place::Pods => applied.tell_pods(list, generation, now),
+        Place::Pods => {
+            let held = serving.is_held.then_some(Reason::WaitingForBuild);
+            applied.tell_pods(list, conditions::Observed { generation, now }, held);
+        }
         Place::Elsewhere => {
             conditions::remove(list, "Available");
             conditions::remove(list, "Progressing");
@@ -72,12 +78,14 @@ fn decide_phase(serving: &Serving, applied: &Applied) -> (Phase, &'static str, S
     if let Some(why) = applied.inputs.held() {
         return (Phase::Waiting, Reason::WaitingForInputs.as_str(), why.to_owned());
     }
-    let Some(observed) = &applied.observed else {
-        let build = serving.waiting_for_build.as_deref().unwrap_or_default();
-        let message = format!("Waiting for AgentBuild {build}");
-        return (Phase::Waiting, Reason::WaitingForBuild.as_str(), message);
-    };
-    pod_phase(observed)
+    match &applied.observed {
+        Some(observed) if !serving.is_held => pod_phase(observed),
+        _ => {
+            let build = serving.waiting_for_build.as_deref().unwrap_or_default();
+            let message = waiting(build, applied.observed.is_some());
+            (Phase::Waiting, Reason::WaitingForBuild.as_str(), message)
+        }
+    }
 }
 
 #[cfg(test)]

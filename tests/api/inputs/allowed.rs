@@ -253,7 +253,10 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
             Kind::ModelAPI,
             json!({"mode": "Hosted", "hosted": {"model": "m"}, "env": [secret("plain")]}),
         ),
-        (Kind::ModelAPI, json!({"mode": "Proxy", "proxy": {"apiKeyFrom": from("secretKeyRef")}})),
+        (
+            Kind::ModelAPI,
+            json!({"mode": "Proxy", "proxy": {"models": ["openai/*"], "apiKeyFrom": from("secretKeyRef")}}),
+        ),
         (Kind::ModelAPI, json!({"mode": "Proxy", "proxy": {"configYaml": from("secretKeyRef")}})),
         (Kind::ModelAPI, json!({"mode": "External", "external": headers})),
         (Kind::MCPServer, json!({"remote": headers})),
@@ -277,7 +280,8 @@ async fn a13_a_definition_that_names_what_is_not_labelled_is_refused_with_the_co
         );
     }
     for field in ["apiKeyFrom", "configYaml"] {
-        let named = json!({"mode": "Proxy", "proxy": {field: from("configMapKeyRef")}});
+        let named = json!({"models": ["a"], field: from("configMapKeyRef")});
+        let named = json!({"mode": "Proxy", "proxy": named});
         let said = refused(Kind::ModelAPI, named).await;
         assert!(said.contains("ConfigMap plain is not labelled"), "{said}");
     }

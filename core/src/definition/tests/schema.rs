@@ -355,6 +355,20 @@ fn m1_m3_t6_configurations_and_headers_are_checked_offline() {
             json!({"configYaml": {"inline": "a: b"}, "provider": "openai"}),
             Some("/spec/proxy/provider"),
         ),
+        (json!({"apiKeyFrom": {"secretKeyRef": key}, "provider": "openai"}), None),
+        (json!({"apiKeyFrom": {"secretKeyRef": key}, "apiBase": "https://x.example"}), None),
+        (json!({"apiKeyFrom": {"secretKeyRef": key}, "configYaml": {"inline": "a: b"}}), None),
+        (json!({"apiKeyFrom": {"secretKeyRef": key}, "models": ["gpt-5", "openai/*"]}), None),
+        // An agent's model would say who gets the key.
+        (json!({"apiKeyFrom": {"secretKeyRef": key}}), Some("/spec/proxy/apiKeyFrom")),
+        (
+            json!({"apiKeyFrom": {"secretKeyRef": key}, "models": ["gpt-5", "*"]}),
+            Some("/spec/proxy/apiKeyFrom"),
+        ),
+        (
+            json!({"apiKeyFrom": {"secretKeyRef": key}, "models": ["open*/gpt-5"]}),
+            Some("/spec/proxy/apiKeyFrom"),
+        ),
     ] {
         let spec = json!({"mode": "Proxy", "proxy": proxy});
         let expected: Vec<_> = at.map(|at| (at.to_owned(), code::RULE)).into_iter().collect();

@@ -133,7 +133,9 @@ fn m5_a_key_that_was_changed_is_issued_anew_until_the_deployment_tells_so() {
     assert_eq!(settled("u1", 1000, 2000), (1000, true), "there was none");
     renewed.renew(&key, "u1", &made(1000), 2000);
     assert_eq!(settled("u1", 1000, 2000), (2000, false));
-    assert_eq!(settled("u1", 1000, 9000), (2000, false), "the same as long as it takes");
+    assert_eq!(settled("u1", 1000, 2299), (2000, false), "the same with the next try");
+    assert_eq!(settled("u1", 1000, 2300), (1000, true), "no proxy takes it without its list");
+    renewed.renew(&key, "u1", &made(1000), 2000);
     assert_eq!(settled("u1", 2000, 9001), (2000, true), "as the Deployment says now");
     assert!(renewed.0.lock().is_empty(), "then nothing is remembered");
     renewed.renew(&key, "u1", &made(1000), 500);

@@ -13,7 +13,7 @@ use crate::cluster::live::{Managed, Ours};
 use crate::cluster::reflector;
 use crate::cluster::store::Store;
 use crate::controllers::agent::desired;
-use crate::controllers::children::Children;
+use crate::controllers::children::{Children, Wanted};
 
 struct World {
     stores: Stores,
@@ -67,7 +67,11 @@ impl World {
         let server = object("MCPServer", name, json!({"image": image}));
         put(&self.stores.mcp_servers, server.clone());
         let server = serde_json::from_value(server).expect("MCPServer");
-        self.serve(&mcp_server::desired::children(&server, None, &self.defaults));
+        self.serve(&mcp_server::desired::children(
+            &server,
+            &mcp_server::resolve::Resolved::default(),
+            &self.defaults,
+        ));
     }
 
     fn serve(&self, children: &Children) {
@@ -397,6 +401,39 @@ fn a10_a_build_that_has_lost_its_image_does_not_stop_what_runs() {
     let resolved = world.resolve(&agent);
     assert_eq!(resolved.image.as_deref(), Some("r/team/a@sha256:1"));
     assert_eq!(resolved.waiting_for_build.as_deref(), Some("b"));
+    assert_eq!(resolved.held_for_build(), None);
+}
+
+#[test]
+fn a10_the_image_of_another_build_or_of_the_spec_is_not_rolled_out_in_place_of_a_builds_own() {
+    let world = World::new();
+    let spec = |image: Value| {
+        let mut spec = json!({"modelAPI": {"name": "m"}, "waitForDependencies": false});
+        spec.as_object_mut().expect("a map").extend(image.as_object().cloned().expect("a map"));
+        spec
+    };
+    let mut other = object(
+        "AgentBuild",
+        "other",
+        json!({"source": {"gitSync": {}}, "output": {"image": "team/a"}}),
+    );
+    other["status"] = json!({"builtImage": "r/team/a@sha256:1"});
+    put(&world.stores.agent_builds, other);
+    let build = |name: &str| world.agent(spec(json!({"buildRef": {"name": name}})));
+    for before in [build("other"), world.agent(spec(json!({"image": "i:1"})))] {
+        world.deploy(&before);
+        let resolved = world.resolve(&build("b"));
+        assert_eq!((resolved.image.clone(), resolved.held_for_build()), (None, Some("b")));
+        let children = desired::children(&build("b"), &resolved, &world.defaults);
+        assert_eq!((children.deployment, children.config_map), (Wanted::Keep, Wanted::Keep));
+        // A suspended agent has no pods, whatever it is to run.
+        let mut suspended = build("b");
+        suspended.spec.suspend = true;
+        let resolved = world.resolve(&suspended);
+        let children = desired::children(&suspended, &resolved, &world.defaults);
+        let deployment = children.deployment.get().expect("a Deployment");
+        assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(0));
+    }
 }
 
 #[test]

@@ -245,6 +245,29 @@ fn a13_what_may_not_be_read_holds_a_spec_back_and_is_not_called_ready() {
 }
 
 #[test]
+fn a10_an_agent_whose_build_has_no_image_is_not_ready_though_pods_of_before_run() {
+    let agent = agent(json!({"modelAPI": {"name": "m"}, "buildRef": {"name": "b"}}));
+    let waits = Resolved { image: None, waiting_for_build: Some("b".into()), ..resolved() };
+    let runs = Applied { is_held: true, image: Some("i:1".into()), ..available() };
+    assert!(!runs.is_as_wanted(), "its pods say nothing of this spec");
+    let status = of(&agent, &waits, &runs);
+    assert_eq!(status.phase, Some(Phase::Waiting));
+    assert_eq!(shown(&status, "Ready"), Some(("False", "WaitingForBuild")));
+    assert_eq!(shown(&status, "Progressing"), Some(("False", "WaitingForBuild")));
+    assert_eq!(shown(&status, "Available").map(|c| c.0), Some("True"));
+    assert_eq!(status.image.as_deref(), Some("i:1"), "what runs");
+    let text = "Waiting for AgentBuild b, which has no image; the pods of the earlier spec stay";
+    assert_eq!(status.message.as_deref(), Some(text));
+    let first = of(&agent, &waits, &nothing());
+    assert_eq!(first.message.as_deref(), Some("Waiting for AgentBuild b"));
+    // What runs was made by this build: it goes on.
+    let lost = Resolved { waiting_for_build: Some("b".into()), ..resolved() };
+    let status = of(&agent, &lost, &available());
+    assert_eq!(status.phase, Some(Phase::Ready));
+    assert_eq!(shown(&status, "ImageResolved"), Some(("False", "WaitingForBuild")));
+}
+
+#[test]
 fn a8_pods_that_remember_apart_are_told_only_while_there_are_several() {
     let told = |agent: &Agent| {
         let status = of(agent, &resolved(), &available());

@@ -48,7 +48,7 @@ async fn a9_nobody_there_is_unreachable() {
     drop(listener);
     let url = Url::parse(&format!("http://127.0.0.1:{port}/")).expect("a URL");
     let failure = asker().ask(&Destination::External(&url), get()).await.expect_err("nobody");
-    assert!(matches!(failure, Failure::Unreachable(_)), "{failure}");
+    assert!(matches!(failure, Failure::NotListening(_)), "{failure}");
 }
 
 #[tokio::test]

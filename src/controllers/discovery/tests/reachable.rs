@@ -61,6 +61,7 @@ async fn m1_m3_a_model_proxy_says_whether_its_provider_can_be_used() {
         ("ProviderError", json!(503), pair("False", "ServerError")),
         ("QuestionsFail", json!(500), pair("False", "QuestionsFail")),
         ("ProviderUnknown", json!(null), pair("Unknown", "ProviderUnknown")),
+        ("ProviderUnknown", json!(400), pair("Unknown", "ProviderUnknown")),
     ] {
         let said = json!({"reachable": null, "reason": reason, "status": status});
         let server = Server::new(move |_| server::json(200, &said)).await;
@@ -85,19 +86,46 @@ async fn m1_litellm_alone_is_asked_for_its_readiness_and_for_no_model() {
         assert_eq!(told(&reach), pair("True", "Answers"));
         assert_eq!(server.seen().len(), 2);
     }
+    // Nothing listens at the port of the page.
+    let server = Server::new(|_| server::json(200, &json!({"status": "healthy"}))).await;
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = closed.local_addr().expect("an address");
+    drop(closed);
+    let page = Url::parse(&format!("http://{address}/")).expect("a URL");
+    let (page, to) = (Destination::External(&page), Destination::External(&server.url));
+    assert_eq!(told(&by_page(&asker(), &page, &to).await), pair("True", "Answers"));
     let broken = Server::new(|_| (503, Vec::new(), String::new())).await;
     let reach = proxy(&asker(), &Destination::External(&broken.url), 9000).await;
     assert_eq!(told(&reach), pair("False", "ServerError"));
 }
 
+#[tokio::test]
+async fn m1_m3_a_page_that_gives_no_answer_says_nothing_good() {
+    // It takes connections, and ends them at once, as when too many are open.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let url = Url::parse(&format!("http://127.0.0.1:{port}/")).expect("a URL");
+    let reach = proxy(&asker(), &Destination::External(&url), 9000).await;
+    assert_eq!(told(&reach), pair("False", "Unreachable"));
+    assert!(matches!(reach, Reach::Failed(Failure::Unreachable(_))), "{reach:?}");
+    let broken = Server::new(|seen| match seen.path.as_str() {
+        "/health/readiness" => server::json(200, &json!({"status": "healthy"})),
+        _ => (500, Vec::new(), String::new()),
+    })
+    .await;
+    let reach = proxy(&asker(), &Destination::External(&broken.url), 9000).await;
+    assert_eq!((told(&reach), reach.has_failed()), (pair("False", "ServerError"), true));
+}
+
 #[tokio::test(start_paused = true)]
-async fn m3_a_model_proxy_that_does_not_say_it_in_time_has_a_silent_provider() {
+async fn m3_a_model_proxy_that_does_not_say_it_in_time_is_not_reachable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let url = Url::parse(&format!("http://127.0.0.1:{port}/")).expect("a URL");
     let reach = proxy(&asker(), &Destination::External(&url), 9000).await;
     assert_eq!(told(&reach), pair("False", "Unreachable"));
-    assert!(matches!(reach, Reach::Provider(Provider::Silent)), "{reach:?}");
+    assert!(matches!(reach, Reach::Failed(Failure::TooSlow(10))), "{reach:?}");
 }
 
 #[tokio::test]

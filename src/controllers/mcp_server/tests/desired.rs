@@ -15,10 +15,16 @@ fn server(spec: Value) -> MCPServer {
     serde_json::from_value(object).expect("MCPServer")
 }
 
+/// The children with this image.
+fn with(server: &MCPServer, image: Option<&str>, defaults: &Defaults) -> Children {
+    let resolved = Resolved { image: image.map(str::to_owned), ..Resolved::default() };
+    children(server, &resolved, defaults)
+}
+
 fn pod(spec: Value) -> Value {
     let server = server(spec);
     let image = image(&server, None, &defaults());
-    let children = children(&server, image.as_deref(), &defaults());
+    let children = with(&server, image.as_deref(), &defaults());
     let deployment = children.deployment.get().expect("deployment");
     assert_restricted(deployment);
     serde_json::to_value(deployment).expect("json")["spec"]["template"]["spec"].clone()
@@ -52,7 +58,7 @@ fn t1_an_index_without_tls_is_one_that_the_admin_trusts() {
     let server = server(json!({"package": {"registry": "PyPI", "name": "x"}}));
     let trusted = |index: &str| {
         let defaults = Defaults { pypi_index: Some(index.into()), ..Defaults::for_tests() };
-        let children = children(&server, Some("python:1"), &defaults);
+        let children = with(&server, Some("python:1"), &defaults);
         let pod = serde_json::to_value(children.deployment.get()).expect("json");
         let command = &pod["spec"]["template"]["spec"]["initContainers"][0]["command"];
         let words: Vec<String> = serde_json::from_value(command.clone()).expect("words");
@@ -200,7 +206,7 @@ fn t2_tools_are_a_variable_on_the_agent_image() {
 #[test]
 fn t3_t4_service_and_readiness_by_connection() {
     let server = server(json!({"image": "tools:1"}));
-    let children = children(&server, Some("tools:1"), &defaults());
+    let children = with(&server, Some("tools:1"), &defaults());
     let ports = children.service.get().and_then(|s| s.spec.as_ref()?.ports.clone()).expect("ports");
     assert_eq!(ports.iter().map(|p| p.port).collect::<Vec<_>>(), [8000, 80]);
     let pod = serde_json::to_value(children.deployment.get()).expect("json");
@@ -213,7 +219,7 @@ fn t3_t4_service_and_readiness_by_connection() {
 fn t6_a_remote_server_has_no_children() {
     let server = server(json!({"remote": {"url": "https://tools.example/mcp"}}));
     assert_eq!(image(&server, None, &defaults()), None);
-    assert_eq!(children(&server, None, &defaults()).deployment, Wanted::Remove);
+    assert_eq!(with(&server, None, &defaults()).deployment, Wanted::Remove);
     assert_eq!(endpoint(&server, &defaults()), "https://tools.example/mcp");
 }
 
@@ -221,17 +227,12 @@ fn t6_a_remote_server_has_no_children() {
 fn a10_a_build_without_an_image_keeps_what_runs() {
     let server = server(json!({"buildRef": {"name": "b"}}));
     assert_eq!(image(&server, None, &defaults()), None);
-    assert_eq!(children(&server, None, &defaults()).deployment, Wanted::Keep);
+    assert_eq!(with(&server, None, &defaults()).deployment, Wanted::Keep);
     assert_eq!(image(&server, Some("r/i@sha256:1"), &defaults()).as_deref(), Some("r/i@sha256:1"));
-}
-
-#[test]
-fn a_package_that_becomes_a_build_does_not_run_the_bare_python_image() {
-    let package = server(json!({"package": {"registry": "PyPI", "name": "x"}}));
-    let before = children(&package, Some("python:1"), &defaults());
-    assert_eq!(running_image(before.deployment.get().expect("deployment")), None);
-    let build = server(json!({"buildRef": {"name": "b"}}));
-    let before = children(&build, Some("r/i@sha256:1"), &defaults());
-    let kept = running_image(before.deployment.get().expect("deployment"));
-    assert_eq!(kept.as_deref(), Some("r/i@sha256:1"));
+    let (image, build) = (Some("r/i@sha256:1".into()), Some("b".into()));
+    let resolved = Resolved { image, image_build: build, ..Resolved::default() };
+    let made = children(&server, &resolved, &defaults());
+    let meta = &made.deployment.get().expect("a Deployment").metadata;
+    let annotations = meta.annotations.as_ref().expect("annotations");
+    assert_eq!(annotations.get("convoke.dev/build").map(String::as_str), Some("b"));
 }

@@ -91,3 +91,19 @@ fn a13_what_is_missing_holds_first_pods() {
     assert!(conditions.contains("Ready=False(WaitingForInputs)"), "{conditions}");
     assert!(conditions.contains("InputsFollowed=False(Missing)"), "{conditions}");
 }
+
+#[test]
+fn a10_what_waits_for_a_build_is_not_ready_though_pods_of_before_run() {
+    let serving =
+        Serving { waiting_for_build: Some("b".into()), is_held: true, ..Serving::default() };
+    let done = Observed { wanted: 1, updated: 1, health: Health::Available, ..rolling() };
+    let applied = Applied { observed: Some(done), is_held: true, ..Applied::for_tests() };
+    let (phase, message, conditions) = judged(&serving, &applied);
+    assert_eq!(phase, Phase::Waiting);
+    assert!(message.starts_with("Waiting for AgentBuild b, which has no image"), "{message}");
+    let expected = "Ready=False(WaitingForBuild) Available=True(MinimumReplicasAvailable) Progressing=False(WaitingForBuild)";
+    assert_eq!(conditions, expected);
+    let lost = Serving { is_held: false, ..serving };
+    let applied = Applied { is_held: false, ..applied };
+    assert_eq!(judged(&lost, &applied).0, Phase::Ready, "the same build has lost its image");
+}
