@@ -9,6 +9,7 @@ mod support;
 
 mod addresses;
 mod agent_build;
+mod built_image;
 mod cli_cluster;
 mod cluster_smoke;
 mod controllers;
