@@ -31,6 +31,12 @@ impl Observed {
         self.wanted > 0 && self.unavailable == 0
     }
 
+    /// Whether no pods of an earlier revision run.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.health == Health::Available || self.wanted == 0
+    }
+
     /// How far the rollout is, for people.
     #[must_use]
     pub fn progress(&self) -> String {

@@ -1,7 +1,10 @@
 //! (pure) The annotations of a Deployment that tell which keys its pods read.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::keys;
 use crate::cluster::children::Child;
@@ -41,6 +44,53 @@ impl KeyMarks {
             annotations.insert(keys::KEY_DIGEST.to_owned(), self.digest.clone());
         }
         meta::with_hash(deployment)
+    }
+}
+
+/// How many earlier keys a Deployment tells of.
+const MOST_BEFORE: usize = 3;
+
+/// A key that pods of an agent read before it moved to another ModelAPI. Its proxy takes it until the pods have been replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyBefore {
+    /// The ModelAPI whose proxy takes it.
+    pub proxy: String,
+    /// When it was issued, in Unix seconds.
+    pub issued: i64,
+}
+
+impl KeyBefore {
+    /// The keys that pods of a live Deployment may still read besides the one for the proxy `wanted`, the oldest first. `is_settled` tells
+    /// whether no pods of an earlier revision run.
+    #[must_use]
+    pub fn of(
+        live: &Child<Deployment>,
+        wanted: Option<&str>,
+        is_settled: impl FnOnce() -> bool,
+    ) -> Vec<Self> {
+        let mut all: Vec<_> = live.keys_before().collect();
+        if !all.is_empty() && is_settled() {
+            all.clear();
+        }
+        all.extend(live.key_proxy().zip(live.issued()));
+        all.retain(|(proxy, _)| wanted != Some(*proxy));
+        let mut seen = BTreeSet::new();
+        all.retain(|(proxy, _)| seen.insert(*proxy));
+        // The pods that serve are the oldest, if a rollout hangs.
+        all.truncate(MOST_BEFORE);
+        all.into_iter().map(|(proxy, issued)| Self { proxy: proxy.to_owned(), issued }).collect()
+    }
+
+    /// The metadata of a Deployment, some of whose pods may still read these keys.
+    #[must_use]
+    pub fn mark(all: &[Self], mut meta: ObjectMeta) -> ObjectMeta {
+        if !all.is_empty() {
+            let texts: Vec<_> =
+                all.iter().map(|Self { proxy, issued }| format!("{proxy}.{issued}")).collect();
+            let annotations = meta.annotations.get_or_insert_default();
+            annotations.insert(keys::KEY_BEFORE.to_owned(), texts.join(","));
+        }
+        meta
     }
 }
 

@@ -79,14 +79,24 @@ impl Proxied<'_> {
     }
 
     async fn list_map(&self) -> Option<ConfigMap> {
+        self.list_map_of("gpt").await
+    }
+
+    async fn list_map_of(&self, api: &str) -> Option<ConfigMap> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        maps.get_opt("modelapi-gpt-agents").await.expect("get")
+        maps.get_opt(&format!("modelapi-{api}-agents")).await.expect("get")
     }
 
     /// Waits until the list names exactly these agents, and gives it by name.
     async fn listed(&self, names: &[&str]) -> BTreeMap<String, Value> {
-        eventually(SOON, &format!("the list of {} agents", names.len()), || async {
-            let text = self.list_map().await.and_then(|map| map.data?.get("agents.json").cloned());
+        self.listed_by("gpt", names).await
+    }
+
+    /// The same of another proxy.
+    async fn listed_by(&self, api: &str, names: &[&str]) -> BTreeMap<String, Value> {
+        eventually(SOON, &format!("the list of {} agents of {api}", names.len()), || async {
+            let text =
+                self.list_map_of(api).await.and_then(|map| map.data?.get("agents.json").cloned());
             let list: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
             let agents = list["agents"].as_array().cloned().unwrap_or_default();
             let have: Vec<_> = agents.iter().filter_map(|one| one["name"].as_str()).collect();
@@ -362,6 +372,48 @@ async fn m5_an_agent_that_leaves_its_proxy_loses_its_key() {
     assert_eq!(digest(&now), None);
     let text = serde_json::to_string(&now.spec).expect("JSON");
     assert!(!text.contains("OPENAI_API_KEY"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m5_pods_that_are_not_replaced_yet_are_taken_by_the_proxy_that_their_agent_has_left() {
+    let (team, _) = granted("moves", &["one"]).await;
+    let other = PROXY.replace("name: gpt", "name: other");
+    // Nothing runs pods here: a rollout of this one hangs.
+    let at = |api: &str, replicas: u8| {
+        let text = agent("one", "").replace("modelAPI: gpt", &format!("modelAPI: {api}"));
+        text.replace("replicas: 0", &format!("replicas: {replicas}"))
+    };
+    let (here, there) = (at("gpt", 1), at("other", 1));
+    team.push(&[("o.yaml", Some(&other)), ("one.yaml", Some(&here))]).await;
+    let first = team.listed(&["one"]).await["one"].clone();
+    team.at_rest().await;
+    team.push(&[("one.yaml", Some(&there))]).await;
+    team.listed_by("other", &["one"]).await;
+    team.at_rest().await;
+    assert_eq!(team.listed(&["one"]).await["one"], first, "as before");
+
+    // Back: pods may read the first key still.
+    team.push(&[("one.yaml", Some(&here))]).await;
+    team.at_rest().await;
+    assert_eq!(team.listed(&["one"]).await["one"], first, "as before");
+    team.listed_by("other", &["one"]).await;
+
+    // It moves to a model that needs no key. When no pods are left, no proxy takes a key of it.
+    let away = at("outside", 1);
+    team.push(&[("out.yaml", Some(&model("outside"))), ("one.yaml", Some(&away))]).await;
+    team.at_rest().await;
+    assert_eq!(team.listed(&["one"]).await["one"], first, "as before");
+    team.secret("agent-one-model-key").await;
+    let ended = at("outside", 0);
+    team.push(&[("one.yaml", Some(&ended))]).await;
+    team.listed(&[]).await;
+    team.listed_by("other", &[]).await;
+    eventually(SOON, "the Secret is gone", || async {
+        team.secrets().get_opt("agent-one-model-key").await.expect("get").is_none().then_some(())
+    })
+    .await;
+    let now = team.deployment("agent-one").await.metadata.annotations.unwrap_or_default();
+    assert!(!now.contains_key("convoke.dev/key-before"), "{now:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,6 +65,9 @@ pub mod keys {
     pub const KEY_ISSUED: &str = "convoke.dev/key-issued";
     /// Annotation on the Deployment of an Agent: the ModelAPI whose proxy takes that key.
     pub const KEY_PROXY: &str = "convoke.dev/key-proxy";
+    /// Annotation on a Deployment: the ModelAPIs whose keys its pods read before, and when each key was issued, as
+    /// `NAME.SECONDS,NAME.SECONDS`. It is there until the pods have been replaced.
+    pub const KEY_BEFORE: &str = "convoke.dev/key-before";
     /// Annotation on pods and their Deployment: a keyed digest of the keys that Convoke made for the pods.
     pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
     /// Annotation on a Deployment: the AgentBuild that made its image.

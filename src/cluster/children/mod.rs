@@ -78,7 +78,7 @@ enum Content {
 /// A child as its store keeps it.
 #[derive(Debug)]
 pub struct Child<K> {
-    /// Texts at the places [`OWNER_KIND`] to [`KEY_PROXY`]. A missing one is empty.
+    /// Texts at the places [`OWNER_KIND`] to [`KEY_BEFORE`]. A missing one is empty.
     about: Texts,
     /// Whether it is being deleted.
     deleting: bool,
@@ -91,7 +91,7 @@ pub struct Child<K> {
 }
 
 /// Places in [`Child::about`]: the controlling owner's kind, name and UID, the label [`keys::OWNER_KIND`], the
-/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`], [`keys::KEY_DIGEST`] and [`keys::KEY_PROXY`].
+/// annotations [`keys::CHILD_HASH`], [`keys::KEY_ISSUED`], [`keys::KEY_DIGEST`], [`keys::KEY_PROXY`] and [`keys::KEY_BEFORE`].
 const OWNER_KIND: usize = 0;
 const OWNER_NAME: usize = 1;
 const OWNER_UID: usize = 2;
@@ -100,11 +100,17 @@ const HASH: usize = 4;
 const ISSUED: usize = 5;
 const KEY_DIGEST: usize = 6;
 const KEY_PROXY: usize = 7;
+const KEY_BEFORE: usize = 8;
 
-/// Bytes of the longest text that may be one of our hashes or digests, a time, or a name.
-const MAX_HASH_BYTES: usize = 64;
+/// Bytes of the longest text that may be one of our hashes or digests, a time, a name, or some names with times.
+const MAX_HASH_BYTES: usize = 256;
 /// The latest time at which a key may be issued, in Unix seconds. Later ones have more digits than a key may have.
 const LAST_ISSUED: i64 = 999_999_999_999;
+
+/// When a key was issued, in Unix seconds, if a text says so.
+fn issued(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|issued| (1..=LAST_ISSUED).contains(issued))
+}
 
 impl<K: ChildKind> Child<K> {
     fn about(&self, place: usize) -> Option<&str> {
@@ -123,11 +129,13 @@ impl<K: ChildKind> Child<K> {
         self.about(OWNER_UID)
     }
 
-    /// The index terms of a child: the UID of its owner, and the ModelAPI whose proxy takes the key of its pods.
+    /// The index terms of a child: the UID of its owner, and the ModelAPIs whose proxies take a key of its pods.
     fn terms(&self) -> Vec<String> {
         let owner = self.owner_uid().map(str::to_owned);
-        let proxy = self.key_proxy().map(|name| ObjectId::new(Kind::ModelAPI, name).to_string());
-        owner.into_iter().chain(proxy).collect()
+        let before = self.keys_before().map(|(name, _)| name);
+        let proxies = self.key_proxy().into_iter().chain(before);
+        let proxies = proxies.map(|name| ObjectId::new(Kind::ModelAPI, name).to_string());
+        owner.into_iter().chain(proxies).collect()
     }
 
     /// Name of the controlling owner.
@@ -145,7 +153,7 @@ impl<K: ChildKind> Child<K> {
     /// When the key was issued with which the pods ask their model, in Unix seconds: the annotation [`keys::KEY_ISSUED`].
     #[must_use]
     pub fn issued(&self) -> Option<i64> {
-        self.about(ISSUED)?.parse().ok().filter(|issued| (1..=LAST_ISSUED).contains(issued))
+        issued(self.about(ISSUED)?)
     }
 
     /// The digest of the keys that the pods read: the annotation [`keys::KEY_DIGEST`].
@@ -158,6 +166,14 @@ impl<K: ChildKind> Child<K> {
     #[must_use]
     pub fn key_proxy(&self) -> Option<&str> {
         self.about(KEY_PROXY)
+    }
+
+    /// The ModelAPIs whose keys pods read that are not replaced yet, and when each key was issued: the annotation
+    /// [`keys::KEY_BEFORE`].
+    pub fn keys_before(&self) -> impl Iterator<Item = (&str, i64)> {
+        let all = self.about(KEY_BEFORE).unwrap_or_default().split(',');
+        all.filter_map(|one| one.rsplit_once('.'))
+            .filter_map(|(name, at)| Some((name, issued(at)?)))
     }
 
     /// Whether an earlier owner of the same kind and name has left this child. A name belongs to one object at a time, so the
@@ -211,8 +227,14 @@ impl<K: ChildKind> Child<K> {
             map.as_ref().and_then(|map| map.get(name)).cloned().unwrap_or_default()
         };
         let label = text(&meta.labels, keys::OWNER_KIND);
-        let names = [keys::CHILD_HASH, keys::KEY_ISSUED, keys::KEY_DIGEST, keys::KEY_PROXY];
-        let [hash, issued, key_digest, key_proxy] = names.map(|name| {
+        let names = [
+            keys::CHILD_HASH,
+            keys::KEY_ISSUED,
+            keys::KEY_DIGEST,
+            keys::KEY_PROXY,
+            keys::KEY_BEFORE,
+        ];
+        let [hash, issued, digest, proxy, before] = names.map(|name| {
             let mut short = text(&meta.annotations, name);
             if short.len() > MAX_HASH_BYTES {
                 short.clear();
@@ -220,7 +242,7 @@ impl<K: ChildKind> Child<K> {
             short
         });
         Self {
-            about: Texts::of([kind, name, uid, &label, &hash, &issued, &key_digest, &key_proxy]),
+            about: Texts::of([kind, name, uid, &label, &hash, &issued, &digest, &proxy, &before]),
             deleting: meta.deletion_timestamp.is_some(),
             created: meta.creation_timestamp.as_ref().map(|time| time.0),
             is_as_wanted: AtomicBool::new(false),

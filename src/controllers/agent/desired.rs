@@ -11,6 +11,7 @@ use crate::api::{Agent, Kind};
 use crate::cluster::meta;
 use crate::controllers::children::{Children, Wanted};
 use crate::controllers::defaults::Defaults;
+use crate::controllers::key_marks::KeyBefore;
 use crate::controllers::names::agent_child;
 use crate::controllers::workload::built_image::with_build;
 use crate::controllers::workload::pod_template::{
@@ -73,6 +74,7 @@ pub fn children(agent: &Agent, resolved: &Resolved, defaults: &Defaults) -> Chil
             let mounted = configuration.config_map.metadata.name.as_deref().unwrap_or_default();
             let mut parts = parts(agent, image, env, mounted);
             parts.meta = with_build(parts.meta, resolved.image_build.as_deref());
+            parts.meta = KeyBefore::mark(&resolved.keys_before, parts.meta);
             let run = deployment(parts);
             (
                 Wanted::Bring(configuration.config_map),

@@ -80,8 +80,13 @@ impl Workload for Agents {
         let Context { stores, children, wanted, defaults, discovery, .. } = context;
         let told =
             discovery.told(Kind::Agent, &Key::of(&agent.metadata), agent.metadata.generation);
-        let model_key = ModelKey::of(agent, context);
-        Resolved { told, model_key, ..resolve::resolve(agent, stores, children, wanted, defaults) }
+        let (model_key, keys_before) = ModelKey::of(agent, context);
+        Resolved {
+            told,
+            model_key,
+            keys_before,
+            ..resolve::resolve(agent, stores, children, wanted, defaults)
+        }
     }
 
     /// After a loss of dependencies, and after a change of peers, the agent goes on as before for a moment: changes that come

@@ -9,11 +9,13 @@ use parking_lot::Mutex;
 use super::desired::child_name;
 use crate::api::model_api::ModelMode;
 use crate::api::{Agent, Kind};
+use crate::cluster::children::Child;
 use crate::cluster::children::secrets::OwnSecret;
+use crate::cluster::readiness::observe;
 use crate::cluster::store::Key;
 use crate::controllers::children::Keys;
 use crate::controllers::context::Context;
-use crate::controllers::key_marks::KeyMarks;
+use crate::controllers::key_marks::{KeyBefore, KeyMarks};
 use crate::controllers::model_api::keys::ProxyKeys;
 use crate::controllers::names::agent_secret;
 
@@ -43,9 +45,10 @@ pub enum ModelKey {
 }
 
 impl ModelKey {
-    /// The key of an agent, by the mode of its ModelAPI. One that is away says nothing of its mode.
+    /// The key of an agent, by the mode of its ModelAPI, and the earlier keys that its pods may still read. A ModelAPI that is away says nothing
+    /// of its mode.
     #[must_use]
-    pub fn of(agent: &Agent, context: &Context) -> Self {
+    pub fn of(agent: &Agent, context: &Context) -> (Self, Vec<KeyBefore>) {
         let key = Key::of(&agent.metadata);
         let Context { stores, children, inputs, .. } = context;
         let api = stores.model_apis.get(&Key::new(&key.namespace, &agent.spec.model_api.name));
@@ -54,21 +57,40 @@ impl ModelKey {
         let uid = agent.metadata.uid.as_deref().unwrap_or_default();
         let live = children.deployments.get(&deployment);
         let live = live.filter(|entry| entry.value.owner_uid() == Some(uid));
-        let given = live.as_ref().and_then(|entry| KeyMarks::of(&entry.value));
-        match api {
+        let live = live.as_ref().map(|entry| &entry.value);
+        let given = live.and_then(KeyMarks::of);
+        let proxy = match &api {
+            Some(api) if api.spec.mode == ModelMode::Proxy => api.metadata.name.as_deref(),
+            Some(_) => None,
+            None => live.and_then(|live| live.key_proxy()),
+        };
+        let before = live.map(|live| {
+            let is_settled = || live.object().is_none_or(|live| observe(&live).is_settled());
+            KeyBefore::of(live, proxy, is_settled)
+        });
+        let model_key = match &api {
             Some(api) if api.spec.mode == ModelMode::Proxy => {
                 let operator = inputs.operator_key(Kind::Agent, &key);
-                let proxy = operator.map(|operator| ProxyKeys::new(operator, &api));
-                Self::made(agent, proxy, given.as_ref())
+                let keys = operator.map(|operator| ProxyKeys::new(operator, api));
+                let mut earlier = live.into_iter().flat_map(Child::keys_before);
+                let back = earlier.find(|(name, _)| proxy == Some(*name));
+                Self::made(agent, keys, given.as_ref(), back.map(|(_, issued)| issued))
             }
             Some(_) => Self::None,
             None => Self::kept(given),
-        }
+        };
+        (model_key, before.unwrap_or_default())
     }
 
     /// The key for a proxy. One that the proxy does not take, because another one has signed it, is issued anew: as it is new,
-    /// the proxy takes it before it is on the list.
-    fn made(agent: &Agent, proxy: Result<ProxyKeys, String>, given: Option<&KeyMarks>) -> Self {
+    /// the proxy takes it before it is on the list. Pods of an agent that comes back to a proxy may still read a key of it: then it is
+    /// that key again (`back` is when it was issued), because the proxy takes no earlier key than the one on its list.
+    fn made(
+        agent: &Agent,
+        proxy: Result<ProxyKeys, String>,
+        given: Option<&KeyMarks>,
+        back: Option<i64>,
+    ) -> Self {
         match proxy {
             Ok(proxy) => {
                 let is_same = |digest: &str, issued: &i64| {
@@ -76,7 +98,7 @@ impl ModelKey {
                 };
                 let issued = given
                     .and_then(|given| given.issued.filter(|issued| is_same(&given.digest, issued)));
-                let (given, issued) = (issued.is_some(), issued.unwrap_or(0));
+                let (given, issued) = (issued.is_some(), issued.or(back).unwrap_or(0));
                 Self::Made { proxy: Arc::new(proxy), issued, given }
             }
             Err(why) => Self::Unknown(why),

@@ -20,6 +20,7 @@ use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::controllers::defaults::Defaults;
 use crate::controllers::discovery::{Told, reachable, tools};
+use crate::controllers::key_marks::KeyBefore;
 use crate::controllers::workload::built_image::BuiltImage;
 use crate::controllers::workload::pod_template::unescaped;
 use crate::controllers::{mcp_server, model_api};
@@ -73,6 +74,8 @@ pub struct Resolved {
     pub told: Option<Arc<Told>>,
     /// The key by which it asks its model.
     pub model_key: ModelKey,
+    /// The keys by which pods that are not replaced yet ask other models.
+    pub keys_before: Vec<KeyBefore>,
 }
 
 /// A tool server.

@@ -120,15 +120,21 @@ fn text_of(namespace: &str, agents: &[Listed]) -> String {
 /// The condition about the list.
 pub const CONDITION: &str = "AgentsListed";
 
-/// The agents whose Deployment has a key for the proxy of this ModelAPI. A Deployment that does not say for which proxy its key is
-/// has one for that of the agent's spec. The key of an agent that is being deleted ends at once.
+/// The agents whose Deployment has a key for the proxy of this ModelAPI, or had one before and has pods that are not replaced yet. A
+/// Deployment that does not say for which proxy its key is has one for that of the agent's spec. The key of an agent that is being
+/// deleted ends at once.
 #[must_use]
 pub fn agents_of(api: &Key, stores: &Stores, children: &ChildStores) -> Vec<Listed> {
     let term = ObjectId::new(Kind::ModelAPI, &*api.name).to_string();
     let listed = |name: &str, agent: &AgentEntry, deployment: &Child<Deployment>| {
         let is_own = deployment.owner_uid() == Some(agent.uid.as_str());
         let stays = is_own && !agent.value.facts.deleting;
-        let issued = deployment.issued().filter(|_| stays)?;
+        let mut before = deployment.keys_before().filter(|(proxy, _)| **proxy == *api.name);
+        let issued = match deployment.key_proxy() {
+            Some(proxy) if *proxy != *api.name => None,
+            _ => deployment.issued(),
+        };
+        let issued = issued.or_else(|| Some(before.next()?.1)).filter(|_| stays)?;
         Some(Listed { name: name.to_owned(), uid: agent.uid.clone(), issued })
     };
     let marked = children.deployments.found(&api.namespace, &term).into_iter();
@@ -202,18 +208,21 @@ pub fn listen(stores: &Stores, children: &ChildStores, queue: &Arc<Queue>) {
         let key = |child: Option<&Arc<Entry<Child<Deployment>>>>| {
             let child = &child?.value;
             let of_agent = child.owner_kind() == Some(Kind::Agent.as_str());
-            let issued = child.issued().filter(|_| of_agent)?;
             let [name, uid] = [child.owner_name()?, child.owner_uid()?].map(str::to_owned);
-            Some((name, uid, issued, child.key_proxy().map(str::to_owned)))
+            let proxy = child.key_proxy().map(str::to_owned);
+            let before = child.keys_before().map(|(proxy, issued)| (proxy.to_owned(), issued));
+            let before: Vec<_> = before.collect();
+            Some((name, uid, child.issued(), proxy, before)).filter(|_| of_agent)
         };
         let (old, new) = (key(change.old), key(change.new));
         if old == new {
             return;
         }
-        for (agent, _, _, proxy) in old.into_iter().chain(new) {
+        for (agent, _, issued, proxy, before) in old.into_iter().chain(new) {
             let of_spec =
                 || model_api(agents.get(&Key::new(&change.key.namespace, agent)).as_ref());
-            if let Some(api) = proxy.or_else(of_spec) {
+            let proxy = proxy.or_else(|| issued.and_then(|_| of_spec()));
+            for api in proxy.into_iter().chain(before.into_iter().map(|(proxy, _)| proxy)) {
                 sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);
             }
         }
@@ -235,7 +244,10 @@ fn on_agents(
             return;
         }
         let deployment = deployments.get(&deployment_of(&change.key.namespace, &change.key.name));
-        let marked = deployment.and_then(|entry| entry.value.key_proxy().map(str::to_owned));
+        let marked = deployment.as_ref().into_iter().flat_map(|entry| {
+            let before = entry.value.keys_before().map(|(proxy, _)| proxy);
+            entry.value.key_proxy().into_iter().chain(before).map(str::to_owned)
+        });
         let of_spec = [change.old, change.new].into_iter().filter_map(model_api);
         for api in of_spec.chain(marked) {
             sink.add_after(Key::new(&change.key.namespace, api), DEBOUNCE_TIME);

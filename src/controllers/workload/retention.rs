@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::cluster::client::CallError;
-use crate::cluster::readiness::{Health, Observed};
+use crate::cluster::readiness::Observed;
 use crate::cluster::store::Key;
 use crate::controllers::children::{Children, Keys, Owner, Wanted};
 use crate::controllers::context::Context;
@@ -74,7 +74,7 @@ fn are_unneeded(children: &Children, observed: Option<&Observed>) -> bool {
 
 /// Whether no pods of an earlier revision run.
 fn is_settled(observed: Option<&Observed>) -> bool {
-    observed.is_none_or(|o| o.health == Health::Available || o.wanted == 0)
+    observed.is_none_or(Observed::is_settled)
 }
 
 /// The ConfigMap that is wanted.
@@ -114,6 +114,7 @@ mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
 
     use super::*;
+    use crate::cluster::readiness::Health;
 
     fn existing() -> Vec<(String, Option<Timestamp>)> {
         let at = |s| Some(Timestamp::from_second(s).expect("time"));

@@ -108,7 +108,7 @@ fn m5_a_key_that_another_proxy_has_signed_is_issued_anew() {
     let agent = agent("a", json!({"modelAPI": {"name": "m"}}));
     let (_, before) = of(made(100));
     let issued = |proxy: ProxyKeys, given: Option<&KeyMarks>| {
-        let ModelKey::Made { issued, .. } = ModelKey::made(&agent, Ok(proxy), given) else {
+        let ModelKey::Made { issued, .. } = ModelKey::made(&agent, Ok(proxy), given, None) else {
             panic!("it was made")
         };
         issued
@@ -117,6 +117,14 @@ fn m5_a_key_that_another_proxy_has_signed_is_issued_anew() {
     assert_eq!(issued(proxy("um"), given.as_ref()), 100);
     assert_eq!(issued(proxy("other"), given.as_ref()), 0);
     assert_eq!(issued(proxy("um"), None), 0);
+    // Pods may still read an earlier key of this proxy.
+    let back = |proxy: ProxyKeys| ModelKey::made(&agent, Ok(proxy), given.as_ref(), Some(50));
+    let ModelKey::Made { issued: 50, given: false, .. } = back(proxy("other")) else {
+        panic!("it is the earlier one again")
+    };
+    let ModelKey::Made { issued: 100, given: true, .. } = back(proxy("um")) else {
+        panic!("the Deployment has a key of it")
+    };
 }
 
 #[test]
@@ -150,7 +158,7 @@ fn m5_a_key_that_was_changed_is_issued_anew_until_the_deployment_tells_so() {
 #[test]
 fn m5_without_the_operators_key_no_key_is_made() {
     let agent = agent("a", json!({"modelAPI": {"name": "m"}}));
-    let unknown = ModelKey::made(&agent, Err("no Secret".into()), None);
+    let unknown = ModelKey::made(&agent, Err("no Secret".into()), None, None);
     let (keys, _) = of(unknown);
     let expected = Keys::Unknown { secret: "agent-a-model-key".into(), why: "no Secret".into() };
     assert_eq!(keys, expected);

@@ -105,6 +105,24 @@ async fn m5_the_list_follows_the_key_that_a_deployment_has() {
     assert_eq!(queue.len(), 2, "news for both");
     assert!(world.names("m").is_empty());
     assert_eq!(world.names("n"), ["a ua 100"]);
+    // While its pods are being replaced, the proxy that it has left takes the earlier key.
+    let both = json!({keys::KEY_ISSUED: "200", keys::KEY_PROXY: "n", keys::KEY_BEFORE: "m.100"});
+    world.marked("a", "ua", both);
+    assert_eq!(
+        (world.names("m"), world.names("n")),
+        (vec!["a ua 100".into()], vec!["a ua 200".into()])
+    );
+    let queue = Queue::new();
+    listen(&world.stores, &world.children, &queue);
+    world.marked("a", "ua", json!({keys::KEY_BEFORE: "m.100"}));
+    assert_eq!(queue.len(), 2, "news for both");
+    assert_eq!((world.names("m"), world.names("n").len()), (vec!["a ua 100".into()], 0));
+    let queue = Queue::new();
+    listen(&world.stores, &world.children, &queue);
+    world.marked("a", "ua", json!({}));
+    assert_eq!(queue.len(), 1, "news for the one that it has left");
+    assert!(world.names("m").is_empty());
+    world.marked("a", "ua", mark("n"));
     // Nobody gets on the list by a Deployment of another owner.
     world.agent("b", "ub", "n");
     world.marked("b", "ua", mark("n"));
