@@ -12,7 +12,6 @@ KEYS = "/etc/convoke/proxy"
 AGENTS = "/etc/convoke/agents"
 # Longer than LiteLLM waits for its requests to end.
 GRACE_SECONDS = 25
-MOST_CONNECTIONS = 1024
 
 
 def options(arguments):
@@ -26,13 +25,14 @@ def options(arguments):
     return parser.parse_args(arguments)
 
 
-def provider_of(made, outcomes):
+def provider_of(made, outcomes, said):
     """Asks the provider of the first model of the list."""
     import litellm
 
     first = made["model_list"][0]
     parameters = {name: config.resolved(value, os.environ) for name, value in first["litellm_params"].items()}
-    return provider.Provider(lambda: provider.question(parameters, litellm.get_llm_provider), outcomes)
+    find = lambda: provider.question(parameters, litellm.get_llm_provider)
+    return provider.Provider(find, outcomes, said)
 
 
 def application(made, chosen, counters, outcomes, writer):
@@ -75,7 +75,6 @@ def serve(served, sock, chosen, writer):
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = Server(settings)
@@ -100,7 +99,7 @@ def main():
     except config.Invalid as error:
         writer.said(f"cannot start: {error}")
         return 2
-    asked = provider_of(made, outcomes)
+    asked = provider_of(made, outcomes, writer.said)
     pages = {
         "/metrics": lambda: (200, "text/plain; version=0.0.4", counters.text()),
         "/provider": lambda: (200, "application/json", json.dumps(asked.state()) + "\n"),

@@ -30,8 +30,11 @@ ROUTES = {
 # Where LiteLLM's authentication finds whom the gate let through.
 CALLER = "convoke.caller"
 LABEL = "convoke.model"
-# Of all requests that are being read or answered.
+# Of all requests that are being read or answered, and of those of one caller.
 MOST_BYTES_AT_ONCE = 64 << 20
+MOST_BYTES_OF_ONE = 32 << 20
+MOST_REQUESTS_AT_ONCE = 1024
+MOST_REQUESTS_OF_ONE = 512
 BODY_SECONDS = 60
 BEARER = re.compile(rb"[Bb]earer ([\x21-\x7e]{1,512})")
 RESPONSE_HEADERS = frozenset((b"content-type", b"content-length", b"cache-control", b"retry-after"))
@@ -62,23 +65,57 @@ class Gone(Exception):
     """The caller closed the connection."""
 
 
+def overloaded():
+    return request.Refused("too much at once, try again", code="overloaded", status=503)
+
+
+class Held:
+    """What callers hold: requests and bytes."""
+
+    def __init__(self):
+        self.requests = 0
+        self.bytes = 0
+
+
 class Taken:
-    """What one request holds of the bytes that all may hold."""
+    """What one request holds of what all may hold, and of its caller's share. A key that is not checked yet has none."""
 
     def __init__(self, gate):
         self.gate = gate
+        self.agent = None
         self.size = 0
+        if gate.all.requests >= MOST_REQUESTS_AT_ONCE:
+            raise overloaded()
+        gate.all.requests += 1
+
+    def belongs_to(self, agent):
+        """Takes one of the requests of a caller; raises Refused."""
+        share = self.gate.shares.setdefault(agent, Held())
+        if share.requests >= MOST_REQUESTS_OF_ONE:
+            raise overloaded()
+        share.requests += 1
+        self.agent = agent
 
     def take(self, size):
-        """Takes more; raises Refused."""
-        if self.gate.bytes + size > MOST_BYTES_AT_ONCE:
-            raise request.Refused("too much at once, try again", code="overloaded", status=503)
+        """Takes more bytes; raises Refused."""
+        if self.size + size > MOST_BYTES_OF_ONE:
+            raise request.Refused(f"the request takes more than {MOST_BYTES_OF_ONE} bytes of memory", status=413)
+        share = self.gate.shares[self.agent]
+        if share.bytes + size > MOST_BYTES_OF_ONE or self.gate.all.bytes + size > MOST_BYTES_AT_ONCE:
+            raise overloaded()
         self.size += size
-        self.gate.bytes += size
+        share.bytes += size
+        self.gate.all.bytes += size
 
     def give_back(self):
-        self.gate.bytes -= self.size
-        self.size = 0
+        self.gate.all.requests -= 1
+        self.gate.all.bytes -= self.size
+        share = self.gate.shares.get(self.agent)
+        if share is not None:
+            share.requests -= 1
+            share.bytes -= self.size
+            if share.requests == 0:
+                del self.gate.shares[self.agent]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +161,9 @@ class Gate:
         self.outcomes = outcomes
         self.said = said
         self.owner_fields = owner_fields
-        self.bytes = 0
+        self.all = Held()
+        # By the name of the agent.
+        self.shares = {}
 
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
@@ -138,7 +177,11 @@ class Gate:
         if scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN:
             await self.health(scope["path"], send)
             return
-        taken = Taken(self)
+        try:
+            taken = Taken(self)
+        except request.Refused as refused:
+            await answer(send, refused)
+            return
         try:
             passed = await self.passed(scope, receive, taken)
             await self.forward(passed, scope, receive, send)
@@ -181,6 +224,7 @@ class Gate:
         if path == MODELS:
             return Passed(path, b"", caller, None)
         kind = KINDS[path]
+        taken.belongs_to(caller.agent)
         try:
             data = await read(scope, receive, taken, kind.most_bytes)
             taken.take(max(0, request.weigh(data, kind.most_values) - len(data)))
@@ -229,7 +273,7 @@ class Gate:
             status = status or (500 if failed else CLOSED)
             if passed.label is not None:
                 self.counters.request(passed.caller.agent, passed.label, status)
-                self.outcomes.note(status)
+                self.outcomes.note(passed.caller.agent, passed.label, status)
             if status >= 400 or failed:
                 seconds = time.monotonic() - began
                 said = f"{passed.path} agent={passed.caller.agent} status={status} seconds={seconds:.1f}"

@@ -1,5 +1,7 @@
 """Counters by agent and model, and the listener where scrapers read them. No content, no keys, no other names."""
 
+import contextlib
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,6 +16,8 @@ HELP = {
 # The label of agents that the list does not have.
 UNLISTED = ""
 SOCKET_SECONDS = 10
+# A connection with its one request ends by then, however slowly it goes on.
+CONNECTION_SECONDS = 30
 MOST_CONNECTIONS = 16
 
 
@@ -78,6 +82,7 @@ class Listener(ThreadingHTTPServer):
     """A server on a bound socket, with a bound on its threads."""
 
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self, sock, handler):
         super().__init__(sock.getsockname(), handler, bind_and_activate=False)
@@ -94,13 +99,23 @@ class Listener(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request, client_address):
+        timer = threading.Timer(CONNECTION_SECONDS, cut, (request,))
+        timer.daemon = True
+        timer.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            timer.cancel()
             self.free.release()
 
     def handle_error(self, request, client_address):
         """A scraper that went away is nothing to tell."""
+
+
+def cut(request):
+    """Ends a connection, so that whoever reads or writes there goes on."""
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def listener(sock, pages):

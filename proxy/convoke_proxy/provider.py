@@ -14,7 +14,13 @@ KEEP_SECONDS = 30.0
 # So many questions of agents, one after the other, tell that no question is answered, for so long.
 FAILED_IN_A_ROW = 3
 RECENT_SECONDS = 3600.0
+# Of so many runs of failed questions the last ones are kept.
+MOST_RUNS = 1024
 ANTHROPIC_VERSION = "2023-06-01"
+GOOGLE_KEY = "x-goog-api-key"
+INVALID_KEY = b"API_KEY_INVALID"
+# Bytes that are read of an answer.
+MOST_SAID = 8 << 10
 # How it would be asked is not known.
 UNKNOWN = "ProviderUnknown"
 
@@ -52,7 +58,7 @@ def question(parameters, resolve):
     if provider in ("ollama", "ollama_chat"):
         return f"{base}/api/tags", {}
     if provider == "gemini":
-        return f"{base}/models", {"x-goog-api-key": key}
+        return f"{base}/models", {GOOGLE_KEY: key}
     return f"{base}/models", {"authorization": f"Bearer {key}"} if key else {}
 
 
@@ -61,47 +67,72 @@ async def ask(url, headers):
     try:
         async with httpx.AsyncClient(timeout=SECONDS, follow_redirects=False) as client:
             async with client.stream("GET", url, headers=headers) as reply:
-                status = reply.status_code
+                status, said = reply.status_code, b""
+                # Google says with 400 that a key is not good, and with what else is wrong with a request.
+                if status == 400 and GOOGLE_KEY in headers:
+                    said = await beginning(reply)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError):
         return "Unreachable", None
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and INVALID_KEY in said):
         return "KeyRefused", status
+    if status == 400:
+        return UNKNOWN, status
     if status >= 500:
         return "ProviderError", status
     # Something answers; whether it lists models is its own matter.
     return "Reachable", status
 
 
+async def beginning(reply):
+    """The first bytes of an answer."""
+    said = b""
+    async for chunk in reply.aiter_bytes():
+        said += chunk
+        if len(said) >= MOST_SAID:
+            break
+    return said[:MOST_SAID]
+
+
 class Outcomes:
-    """What became of the last questions to a model: whether each failed for a reason that is the provider's."""
+    """What became of the last questions to models.
+
+    They fail when one agent has asked one model three times or more, each time it failed for a reason that is the provider's, and no
+    question of anybody was answered since.
+    """
 
     def __init__(self, clock=time.monotonic):
         self.clock = clock
-        self.failed = 0
-        self.status = None
-        self.last = 0.0
+        self.lock = threading.Lock()
+        # (agent, model): (how often it failed, status and time of the last one)
+        self.runs = {}
 
-    def note(self, status):
-        """Takes the HTTP status of an answer. Too many questions (429) and an answer that nobody waited for (499) tell nothing."""
-        if status in (429, 499):
-            return
-        if status in (401, 403, 408) or status >= 500:
-            self.failed, self.status, self.last = self.failed + 1, status, self.clock()
-        else:
-            self.failed = 0
+    def note(self, agent, model, status):
+        """Takes the HTTP status of an answer. That a request is wrong (4xx) tells nothing, nor that nobody waited for the answer (499)."""
+        with self.lock:
+            if status < 400:
+                self.runs.clear()
+            elif status in (401, 403, 408) or status >= 500:
+                failed, *_ = self.runs.pop((agent, model), (0,))
+                self.runs[agent, model] = (failed + 1, status, self.clock())
+                if len(self.runs) > MOST_RUNS:
+                    del self.runs[next(iter(self.runs))]
 
     def failing(self):
-        """The status of the last one, if all of the last ones failed; else None."""
-        is_recent = self.clock() - self.last <= RECENT_SECONDS
-        return self.status if self.failed >= FAILED_IN_A_ROW and is_recent else None
+        """The status of the last one, if they fail; else None."""
+        with self.lock:
+            for failed, status, last in reversed(self.runs.values()):
+                if failed >= FAILED_IN_A_ROW and self.clock() - last <= RECENT_SECONDS:
+                    return status
+        return None
 
 
 class Provider:
     """Answers from what is known, and asks when that is old."""
 
-    def __init__(self, find, outcomes, clock=time.monotonic):
+    def __init__(self, find, outcomes, said, clock=time.monotonic):
         self.find = find
         self.outcomes = outcomes
+        self.said = said
         self.clock = clock
         self.lock = threading.Lock()
         self.asked = None
@@ -140,3 +171,7 @@ class Provider:
             return UNKNOWN, None
         except TimeoutError:
             return "Unreachable", None
+        except Exception as error:
+            # What a configuration may be has no end: an address that is a number, a key with a line break.
+            self.said(f"the provider cannot be asked: {type(error).__name__}")
+            return UNKNOWN, None

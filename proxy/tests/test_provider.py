@@ -1,10 +1,12 @@
 """How a provider is asked whether it can be reached, without LiteLLM."""
 
 import contextlib
+import json
 import socket
 import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from convoke_proxy import provider
@@ -30,6 +32,29 @@ def trickle(listener):
         while True:
             client.sendall(b"x")
             time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def answering(status, said):
+    """A server that answers everything so; gives its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(said.encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/models"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class Questions(unittest.TestCase):
@@ -70,8 +95,11 @@ class Answers(unittest.TestCase):
 
     def state(self, url=None, key=KEY):
         headers = {"authorization": f"Bearer {key}"}
-        find = lambda: (url or f"{self.server.url}/models", headers)
-        found = provider.Provider(find, self.outcomes, lambda: self.now).state()
+        return self.found(lambda: (url or f"{self.server.url}/models", headers))
+
+    def found(self, find):
+        self.said = []
+        found = provider.Provider(find, self.outcomes, self.said.append, lambda: self.now).state()
         return found["reachable"], found["reason"], found["status"]
 
     def test_what_an_answer_means(self):
@@ -82,7 +110,8 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.state("no address"), (False, "Unreachable", None))
 
     def test_an_answer_is_kept_for_a_while(self):
-        asked = provider.Provider(lambda: (f"{self.server.url}/models", {}), self.outcomes, lambda: self.now)
+        find = lambda: (f"{self.server.url}/models", {})
+        asked = provider.Provider(find, self.outcomes, self.fail, lambda: self.now)
         for now, times in ((0, 1), (30, 1), (31, 2), (32, 2)):
             self.now = now
             asked.state()
@@ -116,33 +145,75 @@ class Answers(unittest.TestCase):
         def unknown():
             raise provider.Unknown
 
-        self.assertEqual(
-            provider.Provider(unknown, self.outcomes).state(),
-            {"reachable": None, "reason": "ProviderUnknown", "status": None},
-        )
+        self.assertEqual(self.found(unknown), (None, "ProviderUnknown", None))
+        self.assertEqual(self.said, [])
+
+    def test_what_cannot_be_asked_is_unknown_and_told_without_its_values(self):
+        for odd in ({"api_key": 123}, {"api_base": 5}, {"api_base": ["x"]}):
+            with self.subTest(odd=odd):
+                parameters = {"model": "anthropic/claude", "api_base": self.server.url, "api_key": KEY} | odd
+                found = self.found(lambda parameters=parameters: provider.question(parameters, resolve))
+                self.assertEqual(found, (None, "ProviderUnknown", None))
+                self.assertEqual(len(self.said), 1)
+                self.assertRegex(self.said[0], r"^the provider cannot be asked: [A-Za-z]+$")
+
+    def test_a_400_tells_of_the_key_only_where_it_is_google_that_says_so(self):
+        refusal = json.dumps({"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}})
+        google = {provider.GOOGLE_KEY: KEY}
+        for said, headers, expected in (
+            (refusal, google, (False, "KeyRefused", 400)),
+            ('{"error": "a field is wrong"}', google, (None, "ProviderUnknown", 400)),
+            ("x" * provider.MOST_SAID + refusal, google, (None, "ProviderUnknown", 400)),
+            (refusal, {"authorization": KEY}, (None, "ProviderUnknown", 400)),
+        ):
+            with self.subTest(said=said[:30], headers=headers), answering(400, said) as url:
+                self.assertEqual(self.found(lambda url=url, headers=headers: (url, headers)), expected)
+
+    def note(self, *statuses, agent="a", model="m"):
+        for status in statuses:
+            self.outcomes.note(agent, model, status)
 
     def test_a_provider_that_answers_no_question_is_not_reachable(self):
-        fails = (False, "QuestionsFail", 500)
-        for status in (500, 500):
-            self.outcomes.note(status)
-        self.assertEqual(self.state(), (True, "Reachable", 200), "two may be chance")
-        self.outcomes.note(429)
-        self.outcomes.note(500)
+        reachable, fails = (True, "Reachable", 200), (False, "QuestionsFail", 500)
+        self.note(500, 500)
+        self.assertEqual(self.state(), reachable, "two may be chance")
+        self.note(429, 499, 400, 404)
+        self.assertEqual(self.state(), reachable, "these are not the provider's fault")
+        self.note(500)
         self.assertEqual(self.state(), fails)
-        self.outcomes.note(499)
-        self.assertEqual(self.state(), fails, "nobody waited for that answer")
+        self.note(429, 499, 400)
+        self.assertEqual(self.state(), fails, "nor are they answers")
         # What the provider says of itself tells more.
         self.assertEqual(self.state(key="other"), (False, "KeyRefused", 401))
         self.now = provider.RECENT_SECONDS
         self.assertEqual(self.state(), fails)
         self.now += 1
-        self.assertEqual(self.state(), (True, "Reachable", 200), "long ago")
-        for _ in range(provider.FAILED_IN_A_ROW):
-            self.outcomes.note(401)
+        self.assertEqual(self.state(), reachable, "long ago")
+        self.note(401, 401, 401)
         self.assertEqual(self.state(), (False, "QuestionsFail", 401))
-        # A request that the provider does not take is an answer.
-        self.outcomes.note(400)
-        self.assertEqual(self.state(), (True, "Reachable", 200))
+        self.note(200)
+        self.assertEqual(self.state(), reachable)
+
+    def test_one_agent_asks_one_model_again_and_again(self):
+        for agent, model in (("a", "m"), ("b", "m"), ("a", "n"), ("b", "n"), ("c", "m")):
+            self.note(500, 500, agent=agent, model=model)
+        self.assertIsNone(self.outcomes.failing())
+        self.note(401, agent="b", model="n")
+        self.assertEqual(self.outcomes.failing(), 401)
+        # The provider answers somebody: that one may not ask this model.
+        self.note(200, agent="c", model="m")
+        self.assertIsNone(self.outcomes.failing())
+        self.note(401, 401, agent="b", model="n")
+        self.assertIsNone(self.outcomes.failing(), "it begins anew")
+
+    def test_few_runs_are_kept(self):
+        for number in range(provider.MOST_RUNS + 5):
+            self.note(500, 500, agent=f"a{number}")
+        self.assertEqual(len(self.outcomes.runs), provider.MOST_RUNS)
+        self.note(500, agent="a0")
+        self.assertIsNone(self.outcomes.failing(), "it was forgotten")
+        self.note(500, agent="a9")
+        self.assertEqual(self.outcomes.failing(), 500)
 
 
 if __name__ == "__main__":
