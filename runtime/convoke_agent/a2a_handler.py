@@ -346,6 +346,8 @@ class Handler(RequestHandler):
     async def _conclude(self, live, run, outcome):
         if isinstance(outcome, loop.Answer):
             await self._service.remember(run, outcome.turn)
+            if outcome.finish_reason != "stop":
+                live.task.metadata.update({"finishReason": outcome.finish_reason})
             live.answer(outcome.text)
             return
         token = tasks.token()

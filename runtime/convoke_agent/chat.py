@@ -64,7 +64,7 @@ class Question:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
 
     async def answer(self):
-        """The answer's text. Raises Failure. Writes the request's line and leaves the gate, however it ends."""
+        """The answer. Raises Failure. Writes the request's line and leaves the gate, however it ends."""
         status = "canceled"
         try:
             async with self._service.holding(self.run) as known:
@@ -72,7 +72,7 @@ class Question:
                 outcome = await loop.think(self.run, self._messages[-1][1], before)
                 await self._service.remember(self.run, outcome.turn)
                 status = "completed"
-                return outcome.text
+                return outcome
         except Failure as failure:
             status = failure.reason
             raise
@@ -91,8 +91,9 @@ class Question:
         total = usage.input_tokens + usage.output_tokens
         return {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens, "total_tokens": total}
 
-    def whole(self, text):
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    def whole(self, answer):
+        message = {"role": "assistant", "content": answer.text}
+        choice = {"index": 0, "message": message, "finish_reason": answer.finish_reason}
         return self._body("chat.completion") | {"choices": [choice], "usage": self.usage()}
 
     def chunk(self, delta, reason=None):
@@ -134,8 +135,7 @@ async def _events(question, job, queue):
         yield _event(question.chunk({"role": "assistant", "content": ""}))
         while (text := await queue.get()) is not None:
             yield _event(question.chunk({"content": text}))
-        await job
-        yield _event(question.chunk({}, "stop"))
+        yield _event(question.chunk({}, (await job).finish_reason))
         yield _event(question.last_chunk())
         yield "data: [DONE]\n\n"
     except Failure as failure:

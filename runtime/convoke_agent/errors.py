@@ -66,6 +66,10 @@ class TooLarge(Exception):
     """An answer from elsewhere exceeds its bound. The message names the bound."""
 
 
+class Unreadable(Exception):
+    """An answer from elsewhere has a form that is not read."""
+
+
 def _causes(error):
     """The error and what it came from, outermost first."""
     seen = set()
@@ -96,6 +100,8 @@ def failure_of(error):
             return cause
         if isinstance(cause, TooLarge):
             return Failure("model_answer_too_large", str(cause))
+        if isinstance(cause, Unreadable):
+            return Failure("model_bad_answer", str(cause))
     if isinstance(error, of.UsageLimitExceeded):
         if "request_limit" in str(error):
             return Failure("steps_exceeded", "the question took more steps than agenticLoop.maxSteps allows")

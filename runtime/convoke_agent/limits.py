@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from .errors import Failure, TooLarge
+from .errors import Failure, TooLarge, Unreadable
 
 MAX_BODY_BYTES = 1 << 20
 # Values, and names of values.
@@ -110,7 +110,13 @@ def bounded_transport(http, what, most, **options):
 
     class Transport(http.AsyncHTTPTransport):
         async def handle_async_request(self, request):
+            # What is unpacked later could be a thousand times as large.
+            request.headers["accept-encoding"] = "identity"
             response = await super().handle_async_request(request)
+            encoding = response.headers.get("content-encoding", "identity").strip().lower()
+            if encoding not in ("", "identity"):
+                await response.aclose()
+                raise Unreadable(f"the answer of {what} is encoded, though that was not asked for")
             response.stream = Stream(response.stream)
             return response
 

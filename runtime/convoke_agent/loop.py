@@ -7,6 +7,8 @@ import time
 
 import httpx2
 from a2a.types.a2a_pb2 import TaskState
+from google.protobuf.json_format import ParseError
+from google.protobuf.message import DecodeError
 from openai import AsyncOpenAI
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDefinition, UsageLimits
 from pydantic_ai.exceptions import CallDeferred, ToolFailed
@@ -27,6 +29,11 @@ MODEL_CONNECT_SECONDS = 10
 MODEL_RETRIES = 2
 # Calls that the asker is told of while they happen, for one question.
 MAX_CALLS_TOLD = 1000
+# Calls in one answer of the model.
+MAX_CALLS_AT_ONCE = 32
+# Of all results of one question. When they are used up, each result has the second number.
+MAX_RESULT_CHARACTERS = 1 << 20
+LEAST_RESULT_CHARACTERS = 1 << 10
 # Steps bound the loop; how often one tool fails does not.
 TOOL_RETRIES = 1000
 # The client library wants a key; this one is not sent.
@@ -58,6 +65,10 @@ class Run:
     # Is told of each call of a tool or a peer.
     on_call: object = None
     calls_told: int = 0
+    # Calls in the step of this number.
+    step: int = 0
+    calls: int = 0
+    result_characters: int = 0
     usage: RunUsage = dataclasses.field(default_factory=RunUsage)
     tools_used: list[str] = dataclasses.field(default_factory=list)
     deadline: float = 0.0
@@ -67,6 +78,21 @@ class Run:
 
     def remaining(self):
         return max(self.deadline - time.monotonic(), 0.0)
+
+    def count_call(self, step):
+        """Counts a call of a step. Raises ToolError where there are too many."""
+        if step != self.step:
+            self.step, self.calls = step, 0
+        self.calls += 1
+        if self.calls > MAX_CALLS_AT_ONCE:
+            raise ToolError(f"an answer may have {MAX_CALLS_AT_ONCE} calls: this one did not run")
+
+    def kept(self, text):
+        """A result as the model gets it: less of it where others have taken the room of the question."""
+        room = max(MAX_RESULT_CHARACTERS - self.result_characters, LEAST_RESULT_CHARACTERS)
+        text = limits.shortened(text, room)
+        self.result_characters += len(text)
+        return text
 
     @contextlib.contextmanager
     def telling(self, kind, name, server=None, goes_on=False):
@@ -93,6 +119,8 @@ class Answer:
 
     text: str
     turn: list
+    # "length" where the model's own bound on tokens cut it.
+    finish_reason: str = "stop"
 
 
 @dataclasses.dataclass
@@ -132,7 +160,10 @@ class Snapshot:
         )
         provider = OpenAICompatibleProvider(settings.model_api or "model-api", openai_client=client)
         self.agent = Agent(
-            OpenAIChatModel(settings.model, provider=provider),
+            # A stream that is cut has none: half an answer would be taken for the whole, and half a call be made.
+            OpenAIChatModel(
+                settings.model, provider=provider, profile={"openai_chat_streaming_requires_finish_reason": True}
+            ),
             name=settings.name,
             instructions=settings.instructions or None,
             output_type=[str, DeferredToolRequests],
@@ -235,19 +266,37 @@ class Tools(AbstractToolset):
         if not isinstance(tool_args, dict):
             raise ToolFailed("the arguments must be a JSON object")
         try:
+            run.count_call(ctx.run_step)
             if isinstance(tool.target, peers.Peer):
-                return await delegate(tool.target, tool_args, run)
+                return run.kept(await delegate(tool.target, tool_args, run))
             server, target = tool.target
             check_arguments(tool_args)
             if server.needs_approval(target.name):
                 if not run.can_pause:
                     raise ToolError(NO_APPROVAL_HERE)
+                check_shown(tool_args)
                 item = {"kind": "tool", "server": server.name, "tool": target.name, "arguments": tool_args}
                 raise CallDeferred(metadata=item | {"definition": server.fingerprint(target)})
             with run.telling("tool", target.name, server.name):
-                return await server.call(target.name, tool_args, min(run.snapshot.tool_seconds, run.remaining()))
+                seconds = min(run.snapshot.tool_seconds, run.remaining())
+                return run.kept(await server.call(target.name, tool_args, seconds))
         except ToolError as error:
             raise ToolFailed(str(error)) from None
+
+
+def check_shown(arguments):
+    """Raises ToolError unless whoever approves a call is shown exactly these arguments. A2A has no integers, and bounded depth."""
+    try:
+        shown = peers.shown({"arguments": arguments})["arguments"]
+    except (ValueError, RecursionError, ParseError, DecodeError):
+        shown = None
+    if shown != arguments or _levels(arguments) > limits.MAX_BODY_LEVELS:
+        raise ToolError("the call needs approval, and its arguments cannot be shown exactly: large integers must be texts")
+
+
+def _levels(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_levels, inner), default=0)
 
 
 async def delegate(peer, arguments, run):
@@ -326,7 +375,8 @@ async def think(run, prompt, history, paused=None):
     base = len(history) if paused is None else paused.base
     messages = result.all_messages()
     if isinstance(result.output, str):
-        return Answer(result.output, _whole_turn(messages[base:]))
+        reason = "length" if result.response.finish_reason == "length" else "stop"
+        return Answer(result.output, _whole_turn(messages[base:]), reason)
     requests = result.output
     items = [{"id": call.tool_call_id} | requests.metadata[call.tool_call_id] for call in requests.calls]
     return Pause(items, messages, base)

@@ -59,9 +59,12 @@ TERMINAL = (
 
 def client():
     """The HTTP client for all peers."""
-    transport = limits.bounded_transport(httpx, "the agent", limits.MAX_PEER_ANSWER_BYTES, retries=CONNECT_RETRIES)
+    # The gate bounds how many questions run, so nobody waits for a connection.
+    options = {"retries": CONNECT_RETRIES, "limits": httpx.Limits(max_connections=None)}
+    transport = limits.bounded_transport(httpx, "the agent", limits.MAX_PEER_ANSWER_BYTES, **options)
     # A stream is silent for as long as the peer thinks: its asker's deadline ends it.
-    return httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(CARD_SECONDS, connect=CONNECT_SECONDS, read=None))
+    timeout = httpx.Timeout(CARD_SECONDS, connect=CONNECT_SECONDS, read=None, pool=None)
+    return httpx.AsyncClient(transport=transport, timeout=timeout)
 
 
 def data_of(message):
@@ -347,6 +350,12 @@ def answer_of(task):
 
 def text_part(text):
     return Part(text=text)
+
+
+def shown(value):
+    """An object as the receiver of a data part has it."""
+    sent = data_part(value).SerializeToString()
+    return MessageToDict(Part.FromString(sent).data)
 
 
 def data_part(value):

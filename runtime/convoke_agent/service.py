@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import importlib
+import math
 import time
 
 from . import history, limits, logs, loop, peers
 from .errors import Failure, stopping
 from .memory import Local
-from .settings import BadSettings, read_files, settings_of, values_of
+from .settings import FILE_VARIABLES, BadSettings, read_files, settings_of, values_of
 from .tool_servers import Connection, ToolServer
 
 POLL_SECONDS = 1
@@ -20,13 +21,15 @@ KEEP_SECONDS = 2
 NEW_SERVERS_SECONDS = 30
 
 
-def _number(environment, name, default):
+def _number(environment, name, default, kind=float):
+    """A number above 0, a whole one if `kind` is int. Raises BadSettings."""
     try:
-        value = float(environment.get(name) or default)
+        value = kind(environment.get(name) or default)
     except ValueError:
         value = 0
-    if value <= 0:
-        raise BadSettings([f"{name}: it must be a number above 0"])
+    if not 0 < value < math.inf:
+        whole = "whole " if kind is int else ""
+        raise BadSettings([f"{name}: it must be a {whole}number above 0"])
     return value
 
 
@@ -72,9 +75,9 @@ class Service:
         except (BadSettings, OSError) as error:
             self.problem = str(error)
             logs.warn("the configuration is bad", error=self.problem)
-        # A file that is bad may become good, and nobody knows yet whether it says Hot.
-        mounted = self._files is not None and self._files != (None, None)
-        if (self.snapshot is None and mounted) or (self.snapshot is not None and self._hot()):
+        # A file that is bad or missing may become good, and nobody knows yet whether it says Hot.
+        named = any(self.environment.get(variable) for variable in FILE_VARIABLES)
+        if (self.snapshot is None and named) or (self.snapshot is not None and self._hot()):
             self._tasks.append(asyncio.create_task(self._watch_files()))
 
     def _hot(self):
@@ -82,9 +85,9 @@ class Service:
 
     async def _begin(self, settings):
         """Makes what the first settings that are good say. Raises BadSettings."""
-        running = _number(self.environment, "AGENT_MAX_RUNNING", 100)
-        waiting = _number(self.environment, "AGENT_MAX_WAITING", 400)
-        self.gate = limits.Gate(int(running), int(waiting), self.room)
+        running = _number(self.environment, "AGENT_MAX_RUNNING", 100, int)
+        waiting = _number(self.environment, "AGENT_MAX_WAITING", 400, int)
+        self.gate = limits.Gate(running, waiting, self.room)
         self._tool_seconds = _number(self.environment, "AGENT_TOOL_TIMEOUT_SECONDS", 60)
         self.pending_seconds = _number(self.environment, "AGENT_APPROVAL_SECONDS", 600)
         self._start_memory(settings)
@@ -209,13 +212,17 @@ class Service:
             self.reload_problem = problem
 
     async def _watch_memory(self):
+        failed = 0
         while True:
             try:
                 await self.memory.ping()
-                self.memory_problem = None
+                self.memory_problem, failed = None, 0
             except Failure as error:
-                self.memory_problem = error.message
-            await asyncio.sleep(MEMORY_LOOK_SECONDS if self.memory_problem is None else POLL_SECONDS)
+                failed += 1
+                # One that was there a moment ago may be there again: one failure makes no replica unready.
+                if failed > 1:
+                    self.memory_problem = error.message
+            await asyncio.sleep(POLL_SECONDS if failed or self.memory_problem else MEMORY_LOOK_SECONDS)
 
     def state(self):
         """Why no requests are taken; None when they are."""

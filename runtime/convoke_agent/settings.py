@@ -205,16 +205,23 @@ def _merged(below, above):
     return merged
 
 
+FILE_VARIABLES = ("AGENT_CONFIG_FILE", "AGENT_INSTRUCTIONS_FILE")
+
+
 def read_files(environment):
-    """The bytes of the configuration and of the instructions; None for one that is not mounted."""
+    """The bytes of the configuration and of the instructions; None for one that no variable names."""
     found = []
-    for variable in ("AGENT_CONFIG_FILE", "AGENT_INSTRUCTIONS_FILE"):
+    for variable in FILE_VARIABLES:
         path = environment.get(variable)
-        if not path or not os.path.exists(path):
+        if not path:
             found.append(None)
             continue
-        with open(path, "rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        # The variables alone are no configuration in its place: they name no approvals and no limits.
+        try:
+            with open(path, "rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise BadSettings([f"{variable}: {path} cannot be read: {error.strerror}"]) from None
         if len(content) > MAX_FILE_BYTES:
             raise BadSettings([f"{variable}: {path} is larger than {MAX_FILE_BYTES >> 20} MiB"])
         found.append(content)

@@ -9,7 +9,7 @@ import time
 
 import redis.asyncio as redis
 from a2a.types.a2a_pb2 import Task
-from google.protobuf.json_format import MessageToJson, Parse
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -22,7 +22,9 @@ TASK_SECONDS = 24 * 3600
 CANCEL_SECONDS = 600
 COMMAND_SECONDS = 5
 LOCK_SECONDS = 30
+PROBE_SECONDS = 60
 POLL_SECONDS = 0.05
+MOST_CONNECTIONS = 200
 # Deletes what the caller still holds.
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
@@ -57,14 +59,19 @@ class Shared:
         self.settings = settings
         self._pending_seconds = pending_seconds
         self._prefix = f"convoke:{agent}:"
-        self._redis = redis.from_url(
-            url,
-            socket_timeout=COMMAND_SECONDS,
-            socket_connect_timeout=COMMAND_SECONDS,
-            retry=Retry(NoBackoff(), 1),
-            health_check_interval=30,
-            max_connections=200,
+        options = {
+            "socket_timeout": COMMAND_SECONDS,
+            "socket_connect_timeout": COMMAND_SECONDS,
+            "retry": Retry(NoBackoff(), 1),
+            "health_check_interval": 30,
+        }
+        # Who finds all connections in use waits for one.
+        pool = redis.BlockingConnectionPool.from_url(
+            url, max_connections=MOST_CONNECTIONS, timeout=COMMAND_SECONDS, **options
         )
+        self._redis = redis.Redis.from_pool(pool)
+        # Whether Redis is there is not asked behind others.
+        self._probe = redis.from_url(url, **options)
 
     def _key(self, kind, name=""):
         # An identifier of an asker may be anything: only its hash becomes a key.
@@ -72,22 +79,26 @@ class Shared:
 
     async def close(self):
         await self._redis.aclose()
+        await self._probe.aclose()
 
     @_unavailable
     async def ping(self):
-        await self._redis.ping()
+        """Raises Failure unless Redis takes a write: a replica of it, or a full one, only answers."""
+        await self._probe.set(self._key("probe"), "1", ex=PROBE_SECONDS)
 
     @contextlib.asynccontextmanager
     async def session(self, session, seconds):
         """Holds a session over all replicas, at most `seconds` after asking."""
         key, mine = self._key("lock", session), secrets.token_hex(16)
-        await self._acquire(key, mine, time.monotonic() + seconds)
-        renewal = asyncio.create_task(self._renew(key, mine))
+        renewal = None
         try:
+            await self._acquire(key, mine, time.monotonic() + seconds)
+            renewal = asyncio.create_task(self._renew(key, mine))
             yield
         finally:
-            renewal.cancel()
-            # It ends by itself if Redis is away.
+            if renewal is not None:
+                renewal.cancel()
+            # It ends by itself if Redis is away. Who is cancelled while asking may hold it.
             with contextlib.suppress(RedisError, OSError):
                 await self._redis.eval(RELEASE, 1, key, mine)
 
@@ -107,7 +118,7 @@ class Shared:
     @_unavailable
     async def messages(self, session):
         value = await self._redis.get(self._key("session", session))
-        return history.loaded(json.loads(value)["messages"]) if value else []
+        return (_readable(_messages_of, value) or []) if value else []
 
     @_unavailable
     async def append(self, session, turn):
@@ -178,7 +189,8 @@ class Shared:
 
     @_unavailable
     async def task(self, task_id):
-        return _task_of(await self._redis.get(self._key("task", task_id)))
+        value = await self._redis.get(self._key("task", task_id))
+        return _readable(_task_of, value) if value else None
 
     @_unavailable
     async def task_ids(self, context):
@@ -187,7 +199,8 @@ class Shared:
     @_unavailable
     async def tasks(self, task_ids):
         values = await self._redis.mget([self._key("task", one) for one in task_ids])
-        return [_task_of(value) for value in values if value]
+        tasks = [_readable(_task_of, value) for value in values if value]
+        return [task for task in tasks if task is not None]
 
     @_unavailable
     async def wait_for(self, task_id, token, pending):
@@ -206,18 +219,12 @@ class Shared:
 
     @_unavailable
     async def waiting(self, task_id):
-        return self._pending_of(await self._redis.hget(self._key("pending", task_id), "value"))
-
-    def _pending_of(self, value):
-        if not value:
-            return None
-        pending = json.loads(value)
-        return pending | {"messages": history.loaded(pending["messages"])}
+        return _pending_of(await self._redis.hget(self._key("pending", task_id), "value"))
 
     @_unavailable
     async def take(self, task_id, token):
         keys = (self._key("pending", task_id), self._key("waiting"))
-        return self._pending_of(await self._redis.eval(TAKE, 2, *keys, _hash(token), task_id))
+        return _pending_of(await self._redis.eval(TAKE, 2, *keys, _hash(token), task_id))
 
     @_unavailable
     async def ask_to_cancel(self, task_id):
@@ -230,8 +237,33 @@ class Shared:
         return bool(await self._redis.exists(self._key("cancel", task_id)))
 
 
+def _readable(read, value):
+    """What is read of a value; None, with a warning, for one that another version or somebody else wrote."""
+    try:
+        return read(value)
+    except (ValueError, KeyError, TypeError, RecursionError, ParseError) as error:
+        logs.warn("what Redis keeps cannot be read, and is left out", error=type(error).__name__)
+        return None
+
+
+def _messages_of(value):
+    return history.loaded(json.loads(value)["messages"])
+
+
+def _pending(value):
+    pending = json.loads(value)
+    return pending | {"messages": history.loaded(pending["messages"])}
+
+
+def _pending_of(value):
+    return _readable(_pending, value) if value else None
+
+
 def _task_of(value):
-    return Parse(value, Task(), ignore_unknown_fields=True) if value else None
+    task = Parse(value, Task(), ignore_unknown_fields=True)
+    if not task.id:
+        raise ValueError
+    return task
 
 
 def _hash(token):

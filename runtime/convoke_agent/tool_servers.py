@@ -11,8 +11,9 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED
 
-from . import limits, logs
+from . import limits, logs, schemas
 from .errors import TooLarge
 
 CONNECT_SECONDS = 10
@@ -79,6 +80,13 @@ def _leaf(error):
     return error
 
 
+def _did_not_run(error):
+    """Whether a call that failed so was not answered because it never arrived, or was refused."""
+    if isinstance(error, MCPError):
+        return error.error.code != CONNECTION_CLOSED
+    return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
+
+
 class ToolServer:
     """A server as one configuration has it: which of its tools may be called, and which need approval."""
 
@@ -129,6 +137,10 @@ class Connection:
         # All tools that the server listed last, by their names.
         self.listing = None
         self.listed = asyncio.Event()
+        # The same with the tools that are left out.
+        self._found = None
+        # Calls that wait for an answer.
+        self._calls = 0
         self._url = settings.url
         self._headers = headers
         self._client = None
@@ -148,12 +160,15 @@ class Connection:
             listed = False
             try:
                 async with self._connection() as client:
-                    while True:
-                        self._look.clear()
-                        await self._list(client)
-                        listed, self._client, self.problem, wait = True, client, None, FIRST_WAIT_SECONDS
-                        with contextlib.suppress(TimeoutError):
-                            await asyncio.wait_for(self._look.wait(), LISTING_SECONDS)
+                    try:
+                        while True:
+                            self._look.clear()
+                            await self._list_unless_busy(client)
+                            listed, self._client, self.problem, wait = True, client, None, FIRST_WAIT_SECONDS
+                            with contextlib.suppress(TimeoutError):
+                                await asyncio.wait_for(self._look.wait(), LISTING_SECONDS)
+                    finally:
+                        self._client = None
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
@@ -178,11 +193,22 @@ class Connection:
         transport = limits.bounded_transport(httpx2, "the tool server", limits.MAX_TOOL_ANSWER_BYTES)
         options = {"headers": self._headers, "timeout": timeout, "event_hooks": {"response": [_see]}}
         async with httpx2.AsyncClient(transport=transport, **options) as http:
-            client = Client(streamable_http_client(self._url, http_client=http), cache=None)
+            # A server that is not there any more would not answer that the session ends either.
+            streams = streamable_http_client(self._url, http_client=http, terminate_on_close=False)
+            client = Client(streams, cache=None)
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await stack.enter_async_context(client)
                 yield client
+
+    async def _list_unless_busy(self, client):
+        """Lists the tools. One that is slow while it works keeps its connection: its calls would be lost, and run again."""
+        try:
+            await self._list(client)
+        except TimeoutError:
+            if self._client is not client or not self._calls:
+                raise
+            logs.warn("tool server does not list its tools while it works", server=self.name)
 
     async def _list(self, client):
         found, cursor = {}, None
@@ -194,8 +220,12 @@ class Connection:
                 if not cursor:
                     break
         # One that lists the same keeps its listing: then nothing is named anew.
-        if found != self.listing:
-            self.listing = found
+        if found != self._found:
+            self._found = found
+            bad = [name for name, tool in found.items() if not schemas.is_sound(tool.input_schema)]
+            if bad:
+                logs.warn("tools are left out: the schemas of their arguments are none", server=self.name, tools=bad)
+            self.listing = {name: tool for name, tool in found.items() if name not in bad}
         self.listed.set()
 
     async def call(self, tool, arguments, seconds, once):
@@ -204,7 +234,7 @@ class Connection:
                 result = await self._call(tool, arguments, once)
         except TimeoutError:
             self._look.set()
-            raise ToolError(f"the tool did not answer within {seconds:.0f} s") from None
+            raise ToolError(f"the tool did not answer within {seconds:.0f} s; it may have run") from None
         if result.is_error:
             raise ToolError(_text_of(result) or "the tool failed without a reason")
         return _text_of(result)
@@ -221,6 +251,7 @@ class Connection:
         client = await self._connected()
         sent = Sent()
         within = SENT.set(sent)
+        self._calls += 1
         try:
             try:
                 return await client.call_tool(tool, arguments)
@@ -238,6 +269,8 @@ class Connection:
             self._look.set()
             if isinstance(leaf, TooLarge):
                 raise ToolError(str(leaf)) from None
-            raise ToolError(limits.shortened(f"the tool server failed: {leaf}", 1000)) from None
+            ran = "" if _did_not_run(leaf) else "; the tool may have run"
+            raise ToolError(limits.shortened(f"the tool server failed: {leaf}", 1000) + ran) from None
         finally:
+            self._calls -= 1
             SENT.reset(within)

@@ -10,6 +10,9 @@ taken again. Without a rule the answer is `echo: ` and the prompt. A step is one
     {"tool": NAME, "arguments": {…}}    asks for a tool ("calls": [{"tool", "arguments"}, …] for several at once)
     {"text": TEXT}                      answers; also beside "tool"
     "reasoning": TEXT                   thinks; beside "text" or "tool"
+    "finish": "length"                  says that it ends for this reason; beside "text"
+    "cut": true                         ends a stream before it says so; beside "text"
+    "gzip": true                        packs the answer, asked for or not; beside "text"
     {"status": 429, "headers": {…}}     fails
     {"hang": true}                      never answers
     {"garbage": true}                   answers what is no JSON
@@ -29,6 +32,7 @@ In texts and arguments, {prompt} is the user's last text, {results} all results 
 """
 
 import argparse
+import gzip
 import hashlib
 import json
 import re
@@ -200,16 +204,20 @@ class Handler(BaseHTTPRequestHandler):
         else:
             text = conversation.filled(step.get("text", "")) if "text" in step else None
             thought = {"reasoning_content": step["reasoning"]} if "reasoning" in step else {}
-            self.said(body, text, thought, calls_of(step, conversation), conversation)
+            self.said(body, text, thought, calls_of(step, conversation), conversation, step)
 
-    def said(self, body, text, thought, calls, conversation):
+    def said(self, body, text, thought, calls, conversation, step):
         usage = usage_of(conversation.prompt)
-        reason = "tool_calls" if calls else "stop"
+        reason = step.get("finish") or ("tool_calls" if calls else "stop")
         head = {"id": "chatcmpl-scripted", "created": int(time.time()), "model": body.get("model")}
         if not body.get("stream"):
             message = {"role": "assistant", "content": text} | thought | ({"tool_calls": calls} if calls else {})
             choice = {"index": 0, "message": message, "finish_reason": reason}
-            self.answer(200, head | {"object": "chat.completion", "choices": [choice], "usage": usage})
+            whole = json.dumps(head | {"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+            if step.get("gzip"):
+                self.send(200, gzip.compress(whole), "application/json", {"Content-Encoding": "gzip"})
+            else:
+                self.send(200, whole, "application/json")
             return
         deltas = [{"role": "assistant", "content": ""} | thought]
         deltas += [{"content": piece} for piece in re.findall(r"\S+\s*", text or "")]
@@ -218,7 +226,10 @@ class Handler(BaseHTTPRequestHandler):
         chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
         chunks.append({"choices": [], "usage": usage})
         lines = [f"data: {json.dumps(head | {'object': 'chat.completion.chunk'} | chunk)}\n\n" for chunk in chunks]
-        self.send(200, "".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream")
+        lines.append("data: [DONE]\n\n")
+        if step.get("cut"):
+            lines = lines[:-3]
+        self.send(200, "".join(lines).encode(), "text/event-stream")
 
     def hang(self):
         """Waits until the asker goes."""

@@ -6,8 +6,12 @@ import pathlib
 import tempfile
 import unittest
 
+from convoke_agent import loop
+from convoke_agent.tool_servers import ToolError
 from tests.support import Agent, ScriptedModel, ToolServer, approval_of, free_port, reason_of, text_of, wait_until
 
+# An integer that no double is.
+BIG = {"tool": "note", "arguments": {"file": "{prompt}", "text": 2**53 + 1}}
 NOTE = {"tool": "note", "arguments": {"file": "{prompt}", "text": "line"}}
 
 
@@ -27,6 +31,7 @@ class Approvals(unittest.TestCase):
                         {"text": "front: {0}"},
                     ],
                 },
+                {"prompt": "^big ", "steps": [BIG, {"text": "done: {results}"}]},
                 {"prompt": "twice$", "steps": [{"calls": [NOTE, NOTE]}, {"text": "{0} and {1}"}]},
                 {"prompt": "$", "steps": [NOTE, {"text": "done: {results}"}]},
             ]
@@ -69,6 +74,19 @@ class Approvals(unittest.TestCase):
 
     def reason(self, reply):
         return reply["error"]["data"][0]["metadata"]["reason"]
+
+    def test_what_cannot_be_shown_exactly_is_not_asked_for(self):
+        done = self.front.send(f"big {self.folder}/big")
+        self.assertEqual(done["status"]["state"], "TASK_STATE_COMPLETED", done)
+        self.assertIn("its arguments cannot be shown exactly", text_of(done))
+        deep = []
+        for _ in range(40):
+            deep = [deep]
+        for odd in (float("nan"), float("inf"), 2**53 + 1, "\ud800", deep):
+            with self.subTest(odd=odd), self.assertRaises(ToolError):
+                loop.check_shown({"x": [odd]})
+        for good in (1, -0.0, 2**53, 0.1, True, None, "1", [], {}, {"a": [{"b": None}]}, "\u00fc"):
+            loop.check_shown({"x": good})
 
     def test_approved(self):
         task = self.waiting("approved")

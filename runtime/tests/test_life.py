@@ -205,6 +205,19 @@ class Hot(unittest.TestCase):
         self.assertEqual(agent.said("hello"), "echo: hello")
 
 
+    def test_a_configuration_that_is_not_there_yet_is_waited_for(self):
+        model = ScriptedModel()
+        self.addCleanup(model.stop)
+        mounted = ConfigMap(self.enterContext(tempfile.TemporaryDirectory()))
+        # Its variables alone would be enough.
+        agent = Agent("critic", mounted.environment() | {"MODEL_API_URL": model.url}, wait=False)
+        self.addCleanup(agent.stop)
+        wait_until(lambda: "cannot be read" in str(agent.state()[1]), "the problem is told")
+        self.assertEqual(agent.state()[0], 503)
+        mounted.write({"modelUrl": model.url}, "Instructions.")
+        agent.wait_ready()
+
+
 class TheEnd(unittest.TestCase):
     def setUp(self):
         rules = [

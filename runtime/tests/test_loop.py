@@ -116,5 +116,64 @@ class TakenAway(unittest.TestCase):
         self.assertEqual(self.agents["works"].said("use it"), "results: tool says use it")
 
 
+class Bounds(unittest.TestCase):
+    """What one answer of the model may be."""
+
+    @classmethod
+    def setUpClass(cls):
+        many = {"calls": [call("count_words", text="a " * n) for n in range(1, 41)]}
+        long = {"calls": [call("long", characters=60_000) for _ in range(20)]}
+        rules = [
+            {"prompt": "^many", "steps": [many, {"text": "{results}"}]},
+            {"prompt": "^long", "steps": [long, {"text": "{results}"}]},
+            {"prompt": "^short", "steps": [{"text": "as far as", "finish": "length"}]},
+            {"prompt": "^cut", "steps": [{"text": "as far as that", "cut": True}]},
+            {"prompt": "^packed", "steps": [{"text": "x", "gzip": True}]},
+        ]
+        cls.model = ScriptedModel(rules)
+        cls.addClassCleanup(cls.model.stop)
+        tools = ToolServer()
+        cls.addClassCleanup(tools.stop)
+        servers = {"MCP_SERVERS": "t", "MCP_SERVER_T_URL": tools.url}
+        cls.agent = Agent("critic", {"MODEL_API_URL": cls.model.url} | servers)
+        cls.addClassCleanup(cls.agent.stop)
+
+    def streamed(self, prompt):
+        """The events of a streamed answer."""
+        body = {"messages": [{"role": "user", "content": prompt}], "stream": True}
+        _, content, _ = ask_raw(self.agent.url, "/v1/chat/completions", body)
+        return [json.loads(event) for event in content.split(b"data: ")[1:] if b"[DONE]" not in event]
+
+    def test_so_many_calls_run_and_the_others_are_told(self):
+        results = self.agent.said("many").split(" | ")
+        refused = [one for one in results if "an answer may have 32 calls" in one]
+        self.assertEqual((len(results), len(refused)), (40, 8))
+
+    def test_the_results_of_a_question_have_a_bound_together(self):
+        said = self.agent.said("long")
+        self.assertGreater(len(said), 1 << 20)
+        self.assertLess(len(said), (1 << 20) + 20 * 2000)
+        self.assertIn("characters are left out]", said)
+
+    def test_an_answer_that_the_model_cut_is_told_as_cut(self):
+        _, body = self.agent.chat("short")
+        self.assertEqual(body["choices"][0]["finish_reason"], "length")
+        reasons = [event["choices"][0]["finish_reason"] for event in self.streamed("short") if event.get("choices")]
+        self.assertEqual((reasons[-1], set(reasons[:-1])), ("length", {None}))
+        task = self.agent.send("short")
+        self.assertEqual((text_of(task), task["metadata"]["finishReason"]), ("as far as", "length"))
+        _, body = self.agent.chat("whole")
+        self.assertEqual(body["choices"][0]["finish_reason"], "stop")
+        self.assertNotIn("finishReason", self.agent.send("whole").get("metadata", {}))
+
+    def test_an_answer_that_ends_early_is_none(self):
+        self.assertEqual(self.streamed("cut")[-1]["error"]["code"], "model_bad_answer")
+
+    def test_a_packed_answer_is_not_unpacked(self):
+        status, body = self.agent.chat("packed")
+        self.assertEqual((status, body["error"]["code"]), (502, "model_bad_answer"))
+        self.assertEqual(self.model.asked("packed")[0]["headers"]["accept-encoding"], "identity")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -13,7 +13,8 @@ from unittest import mock
 from a2a.types.a2a_pb2 import Task
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from convoke_agent import history, limits, logs
+from convoke_agent import history, limits, logs, shared_memory
+from convoke_agent.errors import Failure
 from convoke_agent.service import Service
 from convoke_agent.settings import Memory
 from convoke_agent.shared_memory import Shared
@@ -173,6 +174,58 @@ class Shrinking(unittest.IsolatedAsyncioTestCase):
         with self.assertLogs(logs.LOGGER, "WARNING") as told:
             self.assertEqual(await self.save(self.memory("ZSCORE", "ZMSCORE")), ["t0", "t1", "t2", "t3"])
         self.assertIn("the oldest entries were not dropped", told.output[0])
+
+
+    async def test_more_questions_than_connections_wait_for_one(self):
+        with mock.patch.object(shared_memory, "MOST_CONNECTIONS", 3):
+            memory = self.memory()
+        await asyncio.gather(*(memory.save_task(Task(id=f"t{n}", context_id="c")) for n in range(100)))
+        self.assertEqual(len(await memory.task_ids("c")), 2)
+
+    async def test_a_redis_that_takes_no_writes_is_not_there(self):
+        memory = self.memory()
+        await memory.ping()
+        await memory._redis.config_set("maxmemory", 1)
+        with self.assertRaises(Failure):
+            await memory.ping()
+        await memory._redis.config_set("maxmemory", 0)
+        await memory.ping()
+
+    async def test_what_cannot_be_read_is_left_out(self):
+        memory = self.memory()
+        for value in ("{", "[]", '{"messages": [{"kind": "new"}]}', "\udc80".encode("utf-8", "surrogatepass")):
+            await memory._redis.set(memory._key("session", "s"), value)
+            await memory._redis.set(memory._key("task", "t"), value)
+            await memory._redis.hset(memory._key("pending", "t"), mapping={"token": "x", "value": value})
+            with self.assertLogs(logs.LOGGER, "WARNING") as told:
+                self.assertEqual(await memory.messages("s"), [])
+                self.assertIsNone(await memory.task("t"))
+                self.assertEqual(await memory.tasks(["t"]), [])
+                self.assertIsNone(await memory.waiting("t"))
+            self.assertIn("cannot be read", told.output[0])
+        turn = [ModelRequest(parts=[UserPromptPart("q")]), ModelResponse(parts=[TextPart("a")])]
+        await memory.append("s", turn)
+        self.assertEqual(len(await memory.messages("s")), 2)
+
+    async def test_who_is_cancelled_while_asking_for_a_session_does_not_hold_it(self):
+        memory = self.memory()
+        taken, set_ = asyncio.Event(), memory._redis.set
+
+        async def slow(*args, **kwargs):
+            await set_(*args, **kwargs)
+            taken.set()
+            await asyncio.sleep(SECONDS)
+
+        async def hold():
+            async with memory.session("s", 5):
+                pass
+
+        with mock.patch.object(memory._redis, "set", slow):
+            asking = asyncio.create_task(hold())
+            await taken.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        self.assertEqual(await memory._redis.exists(memory._key("lock", "s")), 0)
 
 
 @unittest.skipUnless(shutil.which("redis-server"), "there is no redis-server")

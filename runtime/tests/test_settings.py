@@ -3,7 +3,8 @@
 import json
 import unittest
 
-from convoke_agent.settings import BadSettings, settings_of, values_of
+from convoke_agent.service import _number
+from convoke_agent.settings import BadSettings, read_files, settings_of, values_of
 
 LEAST = {"MODEL_API_URL": "http://model:8000", "MODEL_NAME": "m"}
 
@@ -146,6 +147,26 @@ class Bad(unittest.TestCase):
         told = self.problems({"modelUrl": "http://user:secret@model"})
         self.assertIn("modelUrl", told)
         self.assertNotIn("secret", told)
+
+
+class Files(unittest.TestCase):
+    def test_a_file_that_is_named_and_missing_is_no_configuration_from_variables(self):
+        self.assertEqual(read_files({"AGENT_CONFIG_FILE": ""}), (None, None))
+        for variable in ("AGENT_CONFIG_FILE", "AGENT_INSTRUCTIONS_FILE"):
+            with self.assertRaisesRegex(BadSettings, f"{variable}: /nowhere/x cannot be read"):
+                read_files({variable: "/nowhere/x"})
+
+
+class Numbers(unittest.TestCase):
+    def test_bounds_are_numbers_above_0(self):
+        self.assertEqual((_number({}, "X", 5), _number({"X": "0.5"}, "X", 5)), (5, 0.5))
+        self.assertEqual(_number({"X": "7"}, "X", 5, int), 7)
+        for text in ("0", "-1", "nan", "inf", "x"):
+            for kind in (int, float):
+                with self.subTest(text=text, kind=kind), self.assertRaisesRegex(BadSettings, "X: it must be a"):
+                    _number({"X": text}, "X", 5, kind)
+        with self.assertRaisesRegex(BadSettings, "whole number"):
+            _number({"X": "0.5"}, "X", 5, int)
 
 
 if __name__ == "__main__":

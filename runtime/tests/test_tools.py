@@ -8,9 +8,10 @@ import tempfile
 import threading
 import types
 import unittest
+from unittest import mock
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from convoke_agent import loop, names
+from convoke_agent import logs, loop, names, schemas, tool_servers
 from convoke_agent.settings import McpServer, Settings
 from convoke_agent.tool_servers import Connection, ToolError, ToolServer as Configured
 from tests.support import Agent, ScriptedModel, ToolServer, ask, free_port, opens, text_of, wait_until
@@ -163,6 +164,12 @@ class Sessions:
         self.calls = 0
         self.sessions = set()
         self.says = None
+        # Set while it answers; and the tools that it lists.
+        self.answers = threading.Event()
+        self.answers.set()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.tools = [{"name": "act", "inputSchema": {"type": "object"}}]
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
@@ -178,10 +185,11 @@ class Sessions:
                 elif "id" not in body:
                     self.say(202, None, None)
                 elif method == "tools/list":
-                    tool = {"name": "act", "inputSchema": {"type": "object"}}
-                    self.say(200, body, {"result": {"tools": [tool]}})
+                    outer.answers.wait(60)
+                    self.say(200, body, {"result": {"tools": outer.tools}})
                 elif method == "tools/call":
                     outer.calls += 1
+                    outer.goes_on.wait(60)
                     done = {"result": {"content": [{"type": "text", "text": "acted"}]}}
                     self.say(200, body, outer.says or done)
                 else:
@@ -191,6 +199,7 @@ class Sessions:
                 self.say(405, None, None)
 
             def do_DELETE(self):
+                outer.answers.wait(60)
                 self.say(200, None, None)
 
             def say(self, status, body, value, session=None):
@@ -215,19 +224,26 @@ class Sessions:
         self.server.server_close()
 
 
-class Again(unittest.IsolatedAsyncioTestCase):
-    """When a call is sent a second time."""
-
+class OneServer(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self):
         self.there = Sessions()
         self.addCleanup(self.there.stop)
         settings = McpServer(name="t", url=self.there.url)
-        connection = Connection(settings, {})
+        self.connection = connection = Connection(settings, {})
         self.addAsyncCleanup(connection.close)
         self.tools = Configured(settings, connection)
         async with asyncio.timeout(30):
             await connection.listed.wait()
         self.assertEqual(list(self.tools.tools), ["act"])
+
+    async def until(self, check):
+        async with asyncio.timeout(60):
+            while not check():
+                await asyncio.sleep(0.01)
+
+
+class Again(OneServer):
+    """When a call is sent a second time."""
 
     async def test_a_call_whose_session_is_gone_is_sent_again(self):
         self.assertEqual(await self.tools.call("act", {}, 10), "acted")
@@ -246,6 +262,92 @@ class Again(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(ToolError, "the call did not run"):
             await self.tools.call("act", {}, 10, once=True)
         self.assertEqual(self.there.calls, 0)
+
+
+class Stalled(OneServer):
+    """A server that does not answer for a while."""
+
+    def setUp(self):
+        self.enterContext(mock.patch.object(tool_servers, "CONNECT_SECONDS", 0.5))
+
+    def stall(self, event):
+        event.clear()
+        self.addCleanup(event.set)
+        self.connection._look.set()
+
+    async def test_it_is_connected_again_once_it_answers(self):
+        self.stall(self.there.answers)
+        await self.until(lambda: self.connection.problem == "TimeoutError")
+        with self.assertRaisesRegex(ToolError, "cannot be reached"):
+            await self.tools.call("act", {}, 10)
+        # Its answer to the end of a session hangs as well.
+        self.there.answers.set()
+        await self.until(lambda: self.connection.problem is None)
+        self.assertEqual(await self.tools.call("act", {}, 10), "acted")
+
+    async def test_what_it_works_on_is_not_lost_because_it_lists_nothing(self):
+        self.stall(self.there.goes_on)
+        call = asyncio.create_task(self.tools.call("act", {}, 30))
+        await self.until(lambda: self.there.calls == 1)
+        with self.assertLogs(logs.LOGGER, "WARNING") as told:
+            self.stall(self.there.answers)
+            await self.until(lambda: told.output)
+        self.assertIn("does not list its tools while it works", told.output[0])
+        self.there.goes_on.set()
+        self.assertEqual(await call, "acted")
+        self.assertEqual(self.there.calls, 1)
+
+    async def test_a_call_without_an_answer_may_have_run(self):
+        self.stall(self.there.goes_on)
+        with self.assertRaisesRegex(ToolError, "did not answer within 1 s; it may have run"):
+            await self.tools.call("act", {}, 1)
+        call = asyncio.create_task(self.tools.call("act", {}, 30))
+        await self.until(lambda: self.there.calls == 2)
+        self.there.server.shutdown()
+        await self.connection.close()
+        with self.assertRaisesRegex(ToolError, "the tool may have run"):
+            await call
+
+    async def test_a_tool_with_a_bad_schema_is_left_out_alone(self):
+        bad = {"type": "object", "properties": {"x": {"type": "object", "properties": []}}}
+        with self.assertLogs(logs.LOGGER, "WARNING") as told:
+            self.there.tools = [*self.there.tools, {"name": "odd", "inputSchema": bad}]
+            self.connection._look.set()
+            await self.until(lambda: told.output)
+        self.assertIn("tools are left out", told.output[0])
+        self.assertEqual(list(self.tools.tools), ["act"])
+
+
+class Schemas(unittest.TestCase):
+    def test_what_holds_schemas_has_its_form(self):
+        deep = {}
+        for _ in range(100):
+            deep = {"items": deep}
+        for bad in (
+            [],
+            True,
+            {"type": "array"},
+            {"properties": []},
+            {"properties": {"a": []}},
+            {"properties": {"a": {"properties": None}}},
+            {"$defs": []},
+            {"anyOf": {}},
+            {"allOf": [1]},
+            {"required": "a"},
+            {"required": [1]},
+            {"items": 5},
+            {"additionalProperties": []},
+            {"$ref": 1},
+            {"properties": {"a": deep}},
+        ):
+            self.assertFalse(schemas.is_sound(bad), bad)
+        for good in (
+            {},
+            {"type": "object", "properties": {"a": {"type": "string"}, "b": True}, "required": ["a"]},
+            {"$defs": {"x": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/x"}]}}},
+            {"properties": {"a": {"items": [{"type": "string"}], "additionalProperties": False}}},
+        ):
+            self.assertTrue(schemas.is_sound(good), good)
 
 
 class Lost(unittest.TestCase):
