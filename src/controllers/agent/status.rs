@@ -50,7 +50,10 @@ pub fn status(
     let there = applied.observed.is_some();
     status.observed_generation = Some(generation);
     status.phase = Some(phase);
-    status.message = Some(message);
+    status.message = Some(match phase {
+        Phase::Ready => with_remark(message, list),
+        _ => message,
+    });
     status.endpoint = (exposed && applied.has_service).then(|| endpoint(name, namespace, defaults));
     status.model.clone_from(&resolved.model);
     status.image = applied.image.clone().or_else(|| resolved.image.clone());
@@ -80,6 +83,19 @@ pub fn status(
     }
     tell_image(&mut status, agent, resolved, defaults, now);
     status
+}
+
+/// The sentence about a ready agent, with what keeps it from answering all the same.
+fn with_remark(message: String, list: &[Condition]) -> String {
+    let of = |type_: &&str| list.iter().find(|c| c.type_ == **type_ && c.status == "False");
+    let hindrances = ["ModelReachable", "ModelServed", "ToolsAvailable", "DependenciesReady"];
+    match hindrances.iter().find_map(of) {
+        Some(condition) if condition.type_ == "DependenciesReady" => {
+            format!("{message}; not ready: {}", condition.message)
+        }
+        Some(condition) => format!("{message}; {}", condition.message),
+        None => message,
+    }
 }
 
 /// Sets the conditions about what an agent refers to: `DependenciesReady`, `PeersResolved`, `ImageResolved`, `ModelServed` and

@@ -189,6 +189,10 @@ fn m3_m4_a_model_that_is_not_reachable_is_told_while_it_is_so() {
     let told = told.map(|c| (c.status.as_str(), c.reason.as_str(), c.message.as_str()));
     let text = "ModelAPI m: its provider does not take the key";
     assert_eq!(told, Some(("False", "KeyRefused", text)));
+    let message = agent.status.as_ref().and_then(|status| status.message.clone());
+    assert!(message.is_some_and(|message| message.ends_with(&format!("; {text}"))));
+    let now = of(&agent, &resolved(), &available());
+    assert!(now.message.is_some_and(|message| !message.contains(';')));
     assert_eq!(shown(&of(&agent, &resolved(), &available()), "ModelReachable"), None);
 }
 
