@@ -4,8 +4,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # The head of a request is complete by then: after connecting, or after its first byte. In between uvicorn has a deadline of its own.
 HEAD_SECONDS = 20
-# A client that reads nothing of a long answer is given up.
+# A client is given up that leaves bytes of an answer, and takes less than so many of them in so long.
 STALLED_SECONDS = 60
+LEAST_TAKEN = 1 << 20
 # With more connections, those that wait for a request make room, the oldest first.
 MOST_CONNECTIONS = 1024
 # With so many more, all of them with requests, new ones are closed. These are for the kubelet's probes: the gate takes fewer requests.
@@ -20,6 +21,8 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport):
         self.head_timer = self.write_timer = None
+        # The answer is written, and the client has not taken all of it yet.
+        self.is_left = False
         super().connection_made(transport)
         self.make_room()
         self.waiting[self] = None
@@ -48,18 +51,52 @@ class Protocol(H11Protocol):
 
     def on_response_complete(self):
         self.waiting[self] = None
+        self.tell_what_is_left()
+        if self.flow.write_paused:
+            # Short answers would fill the buffer otherwise, until one of them has to wait and is a request that does not end.
+            self.is_left = True
+            self.flow.pause_reading()
+        else:
+            self.go_on()
+
+    def go_on(self):
+        """The answer is gone: the next request may come."""
+        self.transport.set_write_buffer_limits()
         super().on_response_complete()
         if not self.is_waiting():
-            # The next request was there already.
+            # It was there already.
             self.waiting.pop(self, None)
+
+    def send_400_response(self, msg):
+        super().send_400_response(msg)
+        self.tell_what_is_left()
+
+    def tell_what_is_left(self):
+        """Has writing paused while a single byte is not taken."""
+        self.transport.set_write_buffer_limits(0)
 
     def pause_writing(self):
         super().pause_writing()
-        self.write_timer = self.write_timer or self.loop.call_later(STALLED_SECONDS, self.give_up)
+        if self.write_timer is None:
+            self.watch_writing()
+
+    def watch_writing(self):
+        # Nothing is added while writing is paused.
+        left = self.transport.get_write_buffer_size()
+        self.write_timer = self.loop.call_later(STALLED_SECONDS, self.look_at_writing, left)
+
+    def look_at_writing(self, before):
+        if before - self.transport.get_write_buffer_size() < LEAST_TAKEN:
+            self.give_up()
+        else:
+            self.watch_writing()
 
     def resume_writing(self):
         super().resume_writing()
         self.write_timer = ended(self.write_timer)
+        if self.is_left:
+            self.is_left = False
+            self.go_on()
 
     def connection_lost(self, exc):
         self.forget()

@@ -13,25 +13,38 @@ from convoke_proxy import server
 
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
 LONG = 8 << 20
+# Less than what has uvicorn wait until a client takes more.
+REST = 16 << 10
 SECONDS = 20
 
 
 class Application:
-    """Answers at once; a request for /wait when it is told to, and one for /long at length."""
+    """Answers at once; a request for /wait when it is told to, one for /long at length, and one for /rest until a rest is left."""
 
     def __init__(self):
         self.go = threading.Event()
         self.begun = 0
+        self.left = lambda: 0
 
     async def __call__(self, scope, receive, send):
         self.begun += 1
         if scope["path"] == "/wait":
             while not self.go.is_set():
                 await asyncio.sleep(0.01)
+        if scope["path"] == "/rest":
+            await self.answer_with_rest(send)
+            return
         data = b"x" * (LONG if scope["path"] == "/long" else 2)
         headers = [(b"content-length", str(len(data)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": data})
+
+    async def answer_with_rest(self, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while self.left() < REST:
+            await send({"type": "http.response.body", "body": b"x" * 1024, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
 
 
 class Connections(unittest.TestCase):
@@ -63,9 +76,13 @@ class Connections(unittest.TestCase):
             self.assertLess(time.monotonic(), until, "not in time")
             time.sleep(0.01)
 
-    def connect(self, sent=b""):
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+    def connect(self, sent=b"", reads_little=False):
+        client = socket.socket()
         self.addCleanup(client.close)
+        client.settimeout(SECONDS)
+        if reads_little:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", self.port))
         client.sendall(sent)
         return client
 
@@ -148,14 +165,70 @@ class Connections(unittest.TestCase):
         self.eventually(lambda: self.open_connections() == 0)
 
     def test_an_answer_that_is_taken_slowly_is_whole(self):
-        self.start(STALLED_SECONDS=1)
-        client = self.connect(REQUEST % b"long")
-        got = 0
+        self.start(STALLED_SECONDS=2, LEAST_TAKEN=1)
+        client = self.connect(REQUEST % b"long", reads_little=True)
+        got, began = 0, time.monotonic()
         while got < LONG:
-            data = client.recv(1 << 20)
+            data = client.recv(1 << 16)
             self.assertTrue(data, f"it ends after {got} bytes")
             got += len(data)
-            time.sleep(0.1)
+            # It takes longer than the deadline, and takes something all the time.
+            time.sleep(max(0, began + 6 * got / LONG - time.monotonic()))
+
+    def test_an_answer_that_trickles_away_is_given_up(self):
+        self.start(STALLED_SECONDS=1)
+        client = self.connect(REQUEST % b"long", reads_little=True)
+        self.eventually(lambda: self.application.begun == 1)
+        until = time.monotonic() + SECONDS
+        while self.open_connections():
+            self.assertLess(time.monotonic(), until, "it stays")
+            with contextlib.suppress(OSError):
+                client.recv(1)
+            time.sleep(0.05)
+
+    def filled(self):
+        """A connection that asks again and again and takes no answer, until nothing more of it is taken."""
+        client = self.connect(reads_little=True)
+        client.settimeout(1)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                client.sendall(REQUEST % b"" * 2000)
+        return client
+
+    def test_those_that_take_no_answers_make_room(self):
+        self.start(MOST_CONNECTIONS=2, SPARE_CONNECTIONS=1)
+        for number in range(3):
+            self.filled()
+            self.eventually(lambda number=number: self.open_connections() == min(number + 1, 2))
+        self.assertTrue(self.is_answered(self.connect(REQUEST % b"")), "there is room for a probe")
+
+    def leaves_the_rest(self, more):
+        self.start(STALLED_SECONDS=1)
+        client = self.connect(reads_little=True)
+        self.eventually(lambda: self.open_connections() == 1)
+        (served,) = self.server.server_state.connections
+        self.application.left = served.transport.get_write_buffer_size
+        client.sendall(b"GET /rest HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n")
+        self.eventually(lambda: self.application.begun == 1 and served.is_waiting())
+        self.assertLess(served.transport.get_write_buffer_size(), 64 << 10)
+        self.eventually(lambda: self.open_connections() == 0)
+        self.assertEqual(server.Protocol.waiting, {})
+
+    def test_the_rest_of_an_answer_that_nobody_takes_is_given_up(self):
+        self.leaves_the_rest(b"")
+
+    def test_the_rest_of_the_last_answer_that_nobody_takes_is_given_up(self):
+        self.leaves_the_rest(b"Connection: close\r\n")
+
+    def test_requests_that_come_at_once_are_answered_one_after_the_other(self):
+        self.start()
+        client = self.connect(REQUEST % b"" * 2000, reads_little=True)
+        said = b""
+        while said.count(b"HTTP/1.1 200") < 2000 or not said.endswith(b"xx"):
+            data = client.recv(1 << 16)
+            self.assertTrue(data, "it ends")
+            said += data
+        self.assertEqual(self.application.begun, 2000)
 
 
 if __name__ == "__main__":
