@@ -43,6 +43,8 @@ MOST_TOOLS = 512
 MOST_INPUTS = 2048
 # What a parsed value takes besides its text, at most about: a list or an object with one item in it.
 BYTES_A_VALUE = 128
+# What a further item takes of its list or object; a number, too, is in it.
+BYTES_AN_ITEM = 64
 
 
 class Refused(Exception):
@@ -62,15 +64,16 @@ def weigh(data, most_values):
     """
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     quotes = bare.count(b'"')
-    values = (quotes + 1) // 2
+    values, further = (quotes + 1) // 2, 0
     if values <= most_values:
         # Between the first and the second quote is a text, and so on. Each value but the first is a text, stands behind
         # one of these, or follows a text that is its name.
         outside = b"".join(bare.split(b'"')[::2])
-        values += sum(outside.count(mark) for mark in (b"[", b"{", b","))
+        further = outside.count(b",")
+        values += outside.count(b"[") + outside.count(b"{") + further
     if values > most_values:
         raise Refused(f"the body has more than {most_values} values", status=413)
-    return sys.getsizeof(decoded(data)) + values * BYTES_A_VALUE
+    return sys.getsizeof(decoded(data)) + (values - further) * BYTES_A_VALUE + further * BYTES_AN_ITEM
 
 
 def decoded(data):

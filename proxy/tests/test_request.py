@@ -4,7 +4,7 @@ import json
 import tracemalloc
 import unittest
 
-from convoke_proxy import metrics, models, request
+from convoke_proxy import gate, metrics, models, request
 
 HELLO = {"role": "user", "content": "hello"}
 # What LiteLLM would take besides OpenAI's fields, each by itself.
@@ -173,8 +173,20 @@ class Weights(unittest.TestCase):
         for item in items:
             data = b"[" + b",".join([item] * (60_000 // len(item))) + b"]"
             self.assertLess(taken(data), self.weight(data, 100_000), item[:20])
+        # An object takes most for each item just after it has grown.
+        for items in (2, 6, 11, 43_691, 87_382):
+            for value in (1.5, 123456, [], {}, "ab", [1.5], {"a": 1.5}):
+                data = json.dumps([{str(number): value for number in range(items)}] * max(1, 20_000 // items)).encode()
+                with self.subTest(items=items, value=value):
+                    self.assertLess(taken(data), self.weight(data, 10**6))
         data = json.dumps(["😀" + "x" * 100_000], ensure_ascii=False).encode()
         self.assertLess(taken(data), self.weight(data))
+
+    def test_as_many_tokens_as_are_allowed_fit_into_the_share_of_one_caller(self):
+        kind = gate.KINDS[gate.EMBEDDINGS]
+        data = json.dumps({"model": "m", "input": [[100_000] * 1_000] * (kind.most_values // 1_000 - 1)}).encode()
+        self.assertLess(len(data), kind.most_bytes)
+        self.assertLess(kind.most_bytes - len(data) + self.weight(data, kind.most_values), gate.MOST_BYTES_OF_ONE)
 
 
 class Names(unittest.TestCase):
