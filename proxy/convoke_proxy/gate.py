@@ -221,10 +221,10 @@ class Gate:
         if path is None:
             text = "this key is good for chat completions, embeddings and the list of models"
             self.refuse("route", text, code="route_not_allowed", status=403)
+        taken.belongs_to(caller.agent)
         if path == MODELS:
             return Passed(path, b"", caller, None)
         kind = KINDS[path]
-        taken.belongs_to(caller.agent)
         try:
             data = await read(scope, receive, taken, kind.most_bytes)
             taken.take(max(0, request.weigh(data, kind.most_values) - len(data)))

@@ -1,12 +1,13 @@
 """What callers may hold of a proxy, without LiteLLM."""
 
+import asyncio
 import contextlib
 import socket
 import time
 import unittest
 from unittest import mock
 
-from convoke_proxy import gate, listen, metrics, request
+from convoke_proxy import gate, keys, listen, metrics, provider, request
 
 MIB = 1 << 20
 SECONDS = 20
@@ -52,6 +53,38 @@ class Shares(unittest.TestCase):
             taken.give_back()
         self.assertEqual(self.gate.shares, {})
         self.assertEqual((self.gate.all.requests, self.gate.all.bytes), (0, 0))
+
+    def test_questions_for_the_list_of_models_have_their_share_too(self):
+        keyring = mock.Mock()
+        keyring.caller = lambda key: keys.Caller(key)
+        statuses = []
+
+        async def never(scope, receive, send):
+            await asyncio.Event().wait()
+
+        async def send(event):
+            statuses.append(event.get("status"))
+
+        def ask(agent):
+            headers = [(b"authorization", b"Bearer " + agent)]
+            scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers}
+            return served(scope | {"asgi": {}, "http_version": "1.1"}, None, send)
+
+        async def work():
+            held = [asyncio.ensure_future(ask(b"a")) for _ in range(gate.MOST_REQUESTS_OF_ONE)]
+            await asyncio.sleep(0)
+            self.assertEqual(served.all.requests, gate.MOST_REQUESTS_OF_ONE)
+            late = asyncio.ensure_future(ask(b"a"))
+            other = asyncio.ensure_future(ask(b"b"))
+            await asyncio.sleep(0)
+            self.assertEqual((statuses[:1], late.done(), other.done()), ([503], True, False))
+            for task in (*held, other):
+                task.cancel()
+            await asyncio.gather(*held, other, return_exceptions=True)
+
+        served = gate.Gate(never, keyring, None, metrics.Counters(), provider.Outcomes(), lambda _: None)
+        asyncio.run(work())
+        self.assertEqual((served.shares, served.all.requests), ({}, 0))
 
 
 class Pages(unittest.TestCase):
