@@ -86,6 +86,7 @@ def main():
     chosen = options(sys.argv[1:])
     writer = log.Log(sys.stderr)
     log.install(writer)
+    listen.files(writer.said)
     try:
         made = config.litellm_config(config.read(chosen.config), writer.said)
         config.check_keys(made, os.environ)

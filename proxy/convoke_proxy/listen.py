@@ -1,7 +1,21 @@
 """Sockets for all addresses, of IPv6 and IPv4 where there are both."""
 
 import contextlib
+import resource
 import socket
+
+# Of connections: those of callers, as many to providers, and those that are accepted before others are closed for them.
+FILES = 8192
+
+
+def files(said):
+    """Lets this process open as many files as its bounds for connections need. Some container runtimes give 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < FILES:
+        said(f"only {most} files may be open: when callers fill them, the kubelet's probes fail")
 
 
 def bound(host, port):

@@ -5,6 +5,7 @@ import hmac
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -38,6 +39,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def few_files():
+    """As some container runtimes start a process."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+
+
 class Running:
     """A proxy that runs. `models` is LiteLLM's model_list; PROVIDER in it stands for the provider's address."""
 
@@ -67,7 +74,9 @@ class Running:
         given |= {"LITELLM_LOG": "DEBUG"} | (env or {})
         self.env = given
         with self.log_path.open("w") as log:
-            self.process = subprocess.Popen([str(word) for word in command], env=given, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [str(word) for word in command], env=given, stdout=log, stderr=log, preexec_fn=few_files
+            )
 
     def list(self, agents):
         """Writes agents.json: (name, uid, issued) each."""

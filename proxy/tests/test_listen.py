@@ -2,8 +2,12 @@
 
 import contextlib
 import errno
+import resource
 import socket
+import subprocess
+import sys
 import unittest
+from pathlib import Path
 from unittest import mock
 
 from convoke_proxy import listen
@@ -51,6 +55,30 @@ class Bound(unittest.TestCase):
         sock.listen()
         with self.assertRaises(OSError):
             self.bound(port=sock.getsockname()[1])
+
+
+class Files(unittest.TestCase):
+    def limits(self, soft, hard):
+        """The soft limit that a process has after it started with these, and what it said."""
+        code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from convoke_proxy import listen
+said = []
+listen.files(said.append)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], len(said))
+"""
+        folder = Path(__file__).resolve().parents[1]
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+        return tuple(int(word) for word in done.stdout.split())
+
+    @unittest.skipUnless(resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= listen.FILES, "so many may not be open here")
+    def test_as_many_files_may_be_open_as_connections_need(self):
+        self.assertEqual(self.limits(1024, listen.FILES), (listen.FILES, 0))
+        self.assertEqual(self.limits(listen.FILES, listen.FILES), (listen.FILES, 0))
+
+    def test_it_is_told_when_fewer_may_be(self):
+        self.assertEqual(self.limits(256, 512), (512, 1))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ import asyncio
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
 import unittest
 
-from convoke_proxy import config
+from convoke_proxy import config, listen
 
 from .provider import ANSWER, FAIL
 from .test_listen import has_ipv6
@@ -51,6 +52,11 @@ class Proxy(unittest.TestCase):
         cls.proxy = Running(proxy_config(*ENTRIES), cls.agents, {"MODEL_PROXY_EXTRA_FIELDS": "top_k"})
         cls.addClassCleanup(cls.proxy.stop)
         cls.proxy.wait()
+
+    @unittest.skipUnless(hasattr(resource, "prlimit"), "only Linux tells the limits of another process")
+    def test_it_may_open_as_many_files_as_its_connections_need(self):
+        soft, hard = resource.prlimit(self.proxy.process.pid, resource.RLIMIT_NOFILE)
+        self.assertEqual(soft, listen.FILES if hard == resource.RLIM_INFINITY else min(listen.FILES, hard))
 
     def key(self, agent="writer"):
         return key(agent, issued=ISSUED)
