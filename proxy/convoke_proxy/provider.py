@@ -1,6 +1,7 @@
 """Asks the provider for its list of models, which costs no tokens: can it be reached, and does it take the key?"""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -63,15 +64,19 @@ def question(parameters, resolve):
 
 
 async def ask(url, headers):
-    """What came of a question: (reason, status or None)."""
+    """What came of a question: (reason, status or None). Raises what httpx does when there can be no such question."""
+    said = b""
     try:
+        # What is read of an answer is not to be unpacked.
         async with httpx.AsyncClient(timeout=SECONDS, follow_redirects=False) as client:
-            async with client.stream("GET", url, headers=headers) as reply:
-                status, said = reply.status_code, b""
+            async with client.stream("GET", url, headers={"accept-encoding": "identity"} | headers) as reply:
+                status = reply.status_code
                 # Google says with 400 that a key is not good, and with what else is wrong with a request.
                 if status == 400 and GOOGLE_KEY in headers:
                     said = await beginning(reply)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError):
+    except (httpx.UnsupportedProtocol, httpx.LocalProtocolError):
+        raise
+    except (httpx.HTTPError, OSError):
         return "Unreachable", None
     if status in (401, 403) or (status == 400 and INVALID_KEY in said):
         return "KeyRefused", status
@@ -84,12 +89,13 @@ async def ask(url, headers):
 
 
 async def beginning(reply):
-    """The first bytes of an answer."""
+    """The first bytes of an answer, or what came of them: the status is known already."""
     said = b""
-    async for chunk in reply.aiter_bytes():
-        said += chunk
-        if len(said) >= MOST_SAID:
-            break
+    with contextlib.suppress(httpx.HTTPError, OSError):
+        async for chunk in reply.aiter_raw():
+            said += chunk
+            if len(said) >= MOST_SAID:
+                break
     return said[:MOST_SAID]
 
 
@@ -107,9 +113,9 @@ class Outcomes:
         self.runs = {}
 
     def note(self, agent, model, status):
-        """Takes the HTTP status of an answer. That a request is wrong (4xx) tells nothing, nor that nobody waited for the answer (499)."""
+        """Takes the HTTP status of an answer. Others than these tell nothing: a wrong request (4xx), or nobody who waits (499)."""
         with self.lock:
-            if status < 400:
+            if 200 <= status < 300:
                 self.runs.clear()
             elif status in (401, 403, 408) or status >= 500:
                 failed, *_ = self.runs.pop((agent, model), (0,))

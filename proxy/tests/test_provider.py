@@ -35,12 +35,14 @@ def trickle(listener):
 
 
 @contextlib.contextmanager
-def answering(status, said):
+def answering(status, said, **headers):
     """A server that answers everything so; gives its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             with contextlib.suppress(OSError):
                 self.wfile.write(said.encode())
@@ -107,7 +109,6 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.state(f"{self.server.url}/none"), (True, "Reachable", 404))
         self.assertEqual(self.state(key="other"), (False, "KeyRefused", 401))
         self.assertEqual(self.state(f"http://127.0.0.1:{free_port()}/"), (False, "Unreachable", None))
-        self.assertEqual(self.state("no address"), (False, "Unreachable", None))
 
     def test_an_answer_is_kept_for_a_while(self):
         find = lambda: (f"{self.server.url}/models", {})
@@ -157,6 +158,27 @@ class Answers(unittest.TestCase):
                 self.assertEqual(len(self.said), 1)
                 self.assertRegex(self.said[0], r"^the provider cannot be asked: [A-Za-z]+$")
 
+    def test_a_question_that_cannot_be_sent_is_unknown(self):
+        for url, key in (
+            ("no address", KEY),
+            ("http://host:port/", KEY),
+            ("ftp://127.0.0.1/", KEY),
+            ("http://127.0.0.1:99999/", KEY),
+            (None, "sk-\u00e9"),
+            (None, "sk-\0"),
+        ):
+            with self.subTest(url=url, key=key):
+                self.assertEqual(self.state(url, key), (None, "ProviderUnknown", None))
+                self.assertEqual(len(self.said), 1)
+                self.assertRegex(self.said[0], r"^the provider cannot be asked: [A-Za-z]+$")
+        self.assertEqual(self.server.requests, [])
+
+    def test_a_400_counts_though_the_rest_of_it_is_not_as_it_should_be(self):
+        google = {provider.GOOGLE_KEY: KEY}
+        for more in ({"Content_Encoding": "gzip"}, {"Content_Length": "1000"}):
+            with self.subTest(more=more), answering(400, "no more", **more) as url:
+                self.assertEqual(self.found(lambda url=url: (url, google)), (None, "ProviderUnknown", 400))
+
     def test_a_400_tells_of_the_key_only_where_it_is_google_that_says_so(self):
         refusal = json.dumps({"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}})
         google = {provider.GOOGLE_KEY: KEY}
@@ -177,11 +199,11 @@ class Answers(unittest.TestCase):
         reachable, fails = (True, "Reachable", 200), (False, "QuestionsFail", 500)
         self.note(500, 500)
         self.assertEqual(self.state(), reachable, "two may be chance")
-        self.note(429, 499, 400, 404)
+        self.note(429, 499, 400, 404, 307)
         self.assertEqual(self.state(), reachable, "these are not the provider's fault")
         self.note(500)
         self.assertEqual(self.state(), fails)
-        self.note(429, 499, 400)
+        self.note(429, 499, 400, 307)
         self.assertEqual(self.state(), fails, "nor are they answers")
         # What the provider says of itself tells more.
         self.assertEqual(self.state(key="other"), (False, "KeyRefused", 401))
