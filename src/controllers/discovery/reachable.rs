@@ -175,7 +175,7 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
         }
         Reach::Provider(Provider::QuestionsFail(code)) => {
             let text = format!(
-                "its provider answers, but the last questions of agents all failed: HTTP {code}"
+                "its provider answers, but an agent's questions for a model fail, and none of anybody was answered since: HTTP {code}"
             );
             ("False", "QuestionsFail", text)
         }
@@ -184,7 +184,10 @@ pub fn tell(status: &mut ModelAPIStatus, reach: &Reach, at: Observed) {
                 Some(code) => {
                     format!("its provider answers HTTP {code} to the question for its models")
                 }
-                None => "neither its first model nor apiBase says where its provider is".to_owned(),
+                None => {
+                    "its first model and apiBase do not say where its provider is, or cannot be used"
+                        .to_owned()
+                }
             };
             ("Unknown", "ProviderUnknown", text)
         }
