@@ -136,7 +136,10 @@ async fn a8_what_keeps_a_pod_from_running_is_told_once_and_heals() {
 
     stage.serves(pod).await;
     let status = stage.told("helper", "Ready", "Available").await;
-    assert_eq!(status["message"], "1 of 1 replicas available");
+    assert_eq!(
+        status["message"], "1 of 1 replicas available; not ready: ModelAPI gpt (missing)",
+        "what keeps a ready one from answering is told beside"
+    );
     assert_eq!((&status["readyReplicas"], &status["unavailableReplicas"]), (&json!(1), &json!(0)));
 
     // Gone is gone: at once, and with true numbers.
