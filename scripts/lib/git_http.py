@@ -6,10 +6,13 @@
 The repository `team.git` is at http://ADDRESS:PORT/team.git. The port is printed once the server listens; a
 wanted port that is taken is replaced by a free one. Pushing goes to the repository's path, never through here.
 
+If there is a file REPOSITORY.authorization, requests without its content as their header `Authorization` are answered with 401.
+
 Standard library only, Python 3.11 or newer.
 """
 
 import argparse
+import hmac
 import os
 import shutil
 import subprocess
@@ -62,7 +65,17 @@ class Handler(BaseHTTPRequestHandler):
             raise TooLarge
         return self.rfile.read(length)
 
+    def is_refused(self):
+        """Whether it lacks the credentials that are wanted now."""
+        try:
+            wanted = self.repository.with_name(f"{self.repository.name}.authorization").read_text()
+        except FileNotFoundError:
+            return False
+        return not hmac.compare_digest(self.headers.get("Authorization", "").encode(), wanted.encode())
+
     def handle_git(self):
+        if self.is_refused():
+            return self.refuse(401)
         url = urlsplit(self.path)
         name = self.repository.name
         if not url.path.startswith(f"/{name}/") or ".." in url.path or "%" in url.path:

@@ -2,6 +2,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use reqwest::Url;
+use semver::{Version, VersionReq};
 
 use super::GitError;
 use super::error::printable;
@@ -20,7 +21,11 @@ const MAX_PATH: usize = 1024;
 pub(super) enum Target {
     Branch(String),
     Tag(String),
+    /// The tag with the highest version in a range, and the range as it was written.
+    Versions(VersionReq, String),
     Commit(gix::ObjectId),
+    /// A full name.
+    Ref(String),
 }
 
 /// The schemes that repository URLs may have.
@@ -103,18 +108,85 @@ fn has_encoded_control(text: &str) -> bool {
     })
 }
 
-/// The ref of a spec, which names at most one of branch, tag and commit. None means branch `main`.
+/// The ref of a spec, which names at most one of them. None means branch `main`.
 pub(super) fn target(reference: &GitRef) -> Result<Target, GitError> {
-    match (&reference.branch, &reference.tag, &reference.commit) {
-        (None, None, None) => Ok(Target::Branch("main".into())),
-        (Some(name), None, None) => ref_name(name).map(|()| Target::Branch(name.clone())),
-        (None, Some(name), None) => ref_name(name).map(|()| Target::Tag(name.clone())),
-        (None, None, Some(id)) => commit_id(id).map(Target::Commit),
-        _ => Err(GitError::InvalidRef {
+    let GitRef { branch, tag, semver, commit, name } = reference;
+    let branch = branch.iter().map(|name| ref_name(name).map(|()| Target::Branch(name.clone())));
+    let tag = tag.iter().map(|name| ref_name(name).map(|()| Target::Tag(name.clone())));
+    let semver = semver.iter().map(|range| versions(range));
+    let commit = commit.iter().map(|id| commit_id(id).map(Target::Commit));
+    let name = name.iter().map(|name| full_name(name).map(|()| Target::Ref(name.clone())));
+    let mut all = branch.chain(tag).chain(semver).chain(commit).chain(name);
+    match (all.next(), all.next()) {
+        (None, _) => Ok(Target::Branch("main".into())),
+        (Some(one), None) => one,
+        (Some(_), Some(_)) => Err(GitError::InvalidRef {
             name: String::new(),
-            reason: "exactly one of branch, tag and commit may be set".into(),
+            reason: "exactly one of branch, tag, semver, commit and name may be set".into(),
         }),
     }
+}
+
+/// Parses a range of versions.
+fn versions(range: &str) -> Result<Target, GitError> {
+    let refuse = |reason: String| GitError::InvalidRef { name: printable(range), reason };
+    let listed = with_commas(range);
+    // Some tools read a plain 1.2 as 1.2.x, others as anything below 2.
+    let is_plain = |one: &str| {
+        let one = one.trim();
+        one.starts_with(|c: char| c.is_ascii_digit()) && !one.contains(['x', 'X', '*'])
+    };
+    if listed.split(',').any(is_plain) {
+        return Err(refuse("a version needs an operator: = ~ ^ > >= < or <=".into()));
+    }
+    let parsed = VersionReq::parse(&listed).map_err(|error| {
+        refuse(format!("it is no range of versions: {}", printable(&error.to_string())))
+    })?;
+    Ok(Target::Versions(parsed, range.to_owned()))
+}
+
+/// A range with commas between its parts: many tools take spaces.
+fn with_commas(range: &str) -> String {
+    let mut made = String::new();
+    for word in range.split_whitespace() {
+        let begins = word.starts_with(['=', '<', '>', '^', '~']);
+        if begins && made.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '*') {
+            made.push(',');
+        }
+        made.push_str(word);
+    }
+    made
+}
+
+/// Checks the full name of a ref.
+fn full_name(name: &str) -> Result<(), GitError> {
+    let Some(rest) = name.strip_prefix("refs/") else {
+        let reason = "it is no full name, such as refs/heads/main".into();
+        return Err(GitError::InvalidRef { name: printable(name), reason });
+    };
+    ref_name(rest).map_err(|error| match error {
+        GitError::InvalidRef { reason, .. } => {
+            GitError::InvalidRef { name: printable(name), reason }
+        }
+        other => other,
+    })
+}
+
+/// The version that the name of a tag is, with or without a `v` before it.
+pub(super) fn version(tag: &str) -> Option<Version> {
+    Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()
+}
+
+/// The name among these with the highest version in the range. Of two with the same version it is the first one by name.
+pub(super) fn highest<'a>(
+    range: &VersionReq,
+    tags: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let versions = tags.filter_map(|tag| Some((version(tag)?, tag)));
+    let within = versions.filter(|(version, _)| range.matches(version));
+    within
+        .max_by(|(a, x), (b, y)| a.cmp_precedence(b).then(a.cmp(b)).then(y.cmp(x)))
+        .map(|(_, tag)| tag)
 }
 
 /// Parses a full commit id: 40 or 64 lower-case hex digits.

@@ -27,6 +27,12 @@ pub enum GitError {
     /// The host is or leads to no address that may be dialled. No connection was made.
     #[error(transparent)]
     AddressRefused(#[from] NotAllowed),
+    /// The client certificate or its key cannot be read.
+    #[error("the client certificate is refused: {reason}")]
+    InvalidIdentity {
+        /// Why.
+        reason: String,
+    },
     /// The extra certificate authorities cannot be read.
     #[error("the extra certificate authorities are refused: {reason}")]
     InvalidRoots {
@@ -99,10 +105,12 @@ pub enum GitError {
         kind: &'static str,
     },
     /// The server wants credentials, or other ones.
-    #[error("the server refused access (HTTP {status})")]
+    #[error("the server refused {} (HTTP {status})", if *.given { "the credentials" } else { "access" })]
     AuthenticationFailed {
         /// 401 or 403.
         status: u16,
+        /// Whether it got credentials.
+        given: bool,
     },
     /// The server knows no such repository.
     #[error("the server has no such repository (HTTP {status})")]
@@ -200,6 +208,7 @@ impl GitError {
             Self::InsecureConnection { .. } => SourceReason::InsecureConnectionsDisallowed,
             Self::AddressRefused(_) => SourceReason::AddressRefused,
             Self::InvalidRoots { .. } => SourceReason::InvalidRoots,
+            Self::InvalidIdentity { .. } => SourceReason::CredentialsInvalid,
             Self::InvalidRef { .. } => SourceReason::InvalidRef,
             Self::InvalidPath { .. } => SourceReason::InvalidPath,
             Self::RefNotFound { .. } => SourceReason::RefNotFound,
@@ -234,6 +243,7 @@ impl GitError {
             Self::InvalidUrl { .. }
             | Self::InsecureConnection { .. }
             | Self::InvalidRoots { .. }
+            | Self::InvalidIdentity { .. }
             | Self::InvalidRef { .. }
             | Self::InvalidPath { .. } => true,
             _ => false,
@@ -249,12 +259,14 @@ impl GitError {
                 "use https, or start the operator with --allow-insecure-git for tests"
             }
             Self::AddressRefused(refused) => refused.hint(),
-            Self::InvalidRoots { .. } => "use PEM: blocks that begin with BEGIN CERTIFICATE",
+            Self::InvalidRoots { .. } => {
+                "ca.crt of the Secret is PEM: blocks that begin with BEGIN CERTIFICATE"
+            }
             Self::CertificateNotTrusted { .. } => {
-                "the operator's machine must trust the authority that signed it"
+                "the operator's machine must trust the authority that signed it, or ca.crt of the Secret of spec.secretRef have it"
             }
             Self::InvalidRef { .. } => {
-                "name one branch, tag or full commit id, without refs/heads/"
+                "name one branch or tag without refs/heads/, a full commit id, a full ref name (ref.name), or a range (ref.semver)"
             }
             Self::InvalidPath { .. } => {
                 "use a folder relative to the root of the repository, such as ./prod"
@@ -273,7 +285,18 @@ impl GitError {
                 "follow a branch or tag, or set uploadpack.allowAnySHA1InWant on the server"
             }
             Self::PathNotAFolder { .. } => "name a folder; links are never followed",
-            Self::AuthenticationFailed { .. } => "check that the repository can be read",
+            Self::AuthenticationFailed { given: false, .. } => {
+                "name a Secret with credentials in spec.secretRef"
+            }
+            Self::AuthenticationFailed { status: 401, .. } => {
+                "the Secret of spec.secretRef has a wrong or expired password or token"
+            }
+            Self::AuthenticationFailed { .. } => {
+                "the user of the Secret of spec.secretRef may not read this repository"
+            }
+            Self::InvalidIdentity { .. } => {
+                "tls.crt and tls.key are PEM: a certificate, and its key without a password"
+            }
             Self::RepositoryNotFound { .. } => {
                 "check the URL; many servers answer like this to private repositories, too"
             }
@@ -321,6 +344,7 @@ impl From<NetError> for GitError {
         match error {
             NetError::NotAllowed(refused) => Self::AddressRefused(refused),
             NetError::InvalidRoots { reason } => Self::InvalidRoots { reason },
+            NetError::InvalidIdentity { reason } => Self::InvalidIdentity { reason },
             NetError::CertificateNotTrusted { why } => Self::CertificateNotTrusted { why },
             NetError::Failed { detail } | NetError::ConnectionRefused { detail } => {
                 Self::ConnectionFailed { detail }
@@ -371,7 +395,7 @@ mod tests {
     #[test]
     fn only_errors_of_the_spec_are_terminal() {
         assert!(GitError::InvalidUrl { reason: String::new() }.is_terminal());
-        assert!(!GitError::AuthenticationFailed { status: 401 }.is_terminal());
+        assert!(!GitError::AuthenticationFailed { status: 401, given: false }.is_terminal());
         assert!(!GitError::EmptyRepository.is_terminal());
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
 };
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Request, Response, StatusCode, Url};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -49,6 +49,8 @@ impl Bounds {
 #[derive(Clone)]
 pub(super) struct Session {
     client: Client,
+    /// The value of the header `Authorization`, for every request. None goes to another server: redirects are not followed.
+    authorization: Option<HeaderValue>,
     runtime: tokio::runtime::Handle,
     bounds: Bounds,
     /// How long the server may send nothing. With `None`, until the deadline.
@@ -66,6 +68,7 @@ impl Session {
     /// Must be called on a thread of the runtime. A blocking one will do.
     pub fn new(
         client: Client,
+        authorization: Option<HeaderValue>,
         bounds: Bounds,
         silence: Option<Duration>,
         answer_bytes: u64,
@@ -74,6 +77,7 @@ impl Session {
         let runtime = tokio::runtime::Handle::current();
         Self {
             client,
+            authorization,
             runtime,
             bounds,
             silence,
@@ -133,9 +137,12 @@ impl Session {
         }
     }
 
-    fn send(&self, request: Request) -> io::Result<Response> {
+    fn send(&self, mut request: Request) -> io::Result<Response> {
+        if let Some(value) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, value.clone());
+        }
         let response = self.wait(self.client.execute(request))?;
-        if let Some(error) = status_error(&response) {
+        if let Some(error) = status_error(&response, self.authorization.is_some()) {
             return Err(self.fail(error));
         }
         if response.content_length().is_some_and(|bytes| bytes > self.answer_bytes) {
@@ -166,14 +173,14 @@ fn request(
     Ok(request)
 }
 
-/// The error that the status of an answer means, if it is not 200.
-fn status_error(response: &Response) -> Option<GitError> {
+/// The error that the status of an answer means, if it is not 200. `given` says whether the request had credentials.
+fn status_error(response: &Response, given: bool) -> Option<GitError> {
     let status = response.status();
     let code = status.as_u16();
     Some(match status {
         StatusCode::OK => return None,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            GitError::AuthenticationFailed { status: code }
+            GitError::AuthenticationFailed { status: code, given }
         }
         StatusCode::NOT_FOUND | StatusCode::GONE => GitError::RepositoryNotFound { status: code },
         _ if status.is_redirection() => GitError::Redirected { to: redirect_origin(response) },

@@ -4,6 +4,7 @@
 //! Remote::resolve ─► ls-refs: lists one ref                     (protocol, http)
 //! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
+//! Credentials ─────► what a Secret has for the server            (credentials)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
 //! ```
 //! No `git` binary is run, no configuration of the machine is read, and nothing from a repository is executed. Links and submodules are
@@ -17,6 +18,7 @@
 
 mod attempt;
 mod check;
+mod credentials;
 mod error;
 mod http;
 mod listing;
@@ -35,8 +37,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gix::ObjectId;
+use reqwest::header::HeaderValue;
+use semver::VersionReq;
 
 pub use self::check::path as check_path;
+pub use self::credentials::{Credentials, NoCredentials, are_for, origin};
 pub use self::error::GitError;
 pub use self::local::{Folder, open_local, repository_root};
 pub use self::snapshot::Snapshot;
@@ -78,7 +83,7 @@ impl Default for Limits {
 pub struct RemoteOptions {
     /// `https://…` (or `http://…` where the dialler allows it).
     pub url: String,
-    /// The branch, tag or commit to follow. None of them means branch `main`.
+    /// What to follow. Nothing means branch `main`.
     pub reference: GitRef,
     /// How long one resolve, fetch or snapshot may take.
     pub timeout: Duration,
@@ -86,8 +91,8 @@ pub struct RemoteOptions {
     pub silence: Duration,
     /// Makes the connections, and checks that they are allowed.
     pub dialler: Dialler,
-    /// Certificates, in PEM, of authorities that are trusted besides those of the system.
-    pub roots: Option<Vec<u8>>,
+    /// What the server gets to know who asks, and which authorities are trusted.
+    pub credentials: Credentials,
     /// A folder for fetched objects that belongs to this remote only. It is created when needed, and survives restarts.
     pub store: PathBuf,
     /// Budgets.
@@ -113,6 +118,8 @@ struct Inner {
     silence: Duration,
     limits: Limits,
     client: Client,
+    /// The value of the header `Authorization`.
+    authorization: Option<HeaderValue>,
     store: Store,
     /// Shared with every remote of the same store folder.
     turn: Arc<Turn>,
@@ -131,16 +138,18 @@ impl Remote {
     ///
     /// # Errors
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
-    /// [`GitError::InvalidRoots`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
+    /// [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions { url, reference, timeout, silence, dialler, roots, store, limits } =
+        let RemoteOptions { url, reference, timeout, silence, dialler, credentials, store, limits } =
             options;
         let schemes =
             if dialler.allows_plain_http() { Schemes::HttpToo } else { Schemes::HttpsOnly };
         let url = check::url(&url, schemes)?;
         let target = check::target(&reference)?;
         let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
-        let client = dialler.client(&url, ClientOptions { user_agent, roots: roots.as_deref() })?;
+        let Credentials { authorization, roots, identity } = credentials;
+        let (roots, identity) = (roots.as_deref(), identity.as_deref());
+        let client = dialler.client(&url, ClientOptions { user_agent, roots, identity })?;
         Ok(Self {
             inner: Arc::new(Inner {
                 url: url.into(),
@@ -149,6 +158,7 @@ impl Remote {
                 silence,
                 limits,
                 client,
+                authorization,
                 turn: Turn::of(&store),
                 store: Store::new(store, object_bytes(&limits)),
                 last: Mutex::new(None),
@@ -167,6 +177,10 @@ impl Remote {
             }
             Target::Branch(name) => (RefKind::Branch, name.clone()),
             Target::Tag(name) => (RefKind::Tag, name.clone()),
+            Target::Ref(name) => (RefKind::Full, name.clone()),
+            Target::Versions(range, text) => {
+                return self.resolve_versions(range.clone(), text.clone()).await;
+            }
         };
         self.attempt("asking the server for the ref", move |inner, control| {
             let limit = protocol::MAX_LISTING_BYTES;
@@ -174,6 +188,20 @@ impl Remote {
             let session = inner.session(control, None, limit, too_large);
             let commit = protocol::resolve(session, &inner.url, kind, &name)?.to_string();
             Ok(Revision { commit, name })
+        })
+        .await
+    }
+
+    async fn resolve_versions(
+        &self,
+        range: VersionReq,
+        text: String,
+    ) -> Result<Revision, GitError> {
+        self.attempt("asking the server for its tags", move |inner, control| {
+            let limit = protocol::MAX_LISTING_BYTES;
+            let session = inner.session(control, None, limit, GitError::AnswerTooLarge { limit });
+            let (commit, name) = protocol::resolve_versions(session, &inner.url, &range, &text)?;
+            Ok(Revision { commit: commit.to_string(), name })
         })
         .await
     }
@@ -238,7 +266,8 @@ impl Inner {
         too_large: GitError,
     ) -> Session {
         let bounds = control.bounds.clone();
-        Session::new(self.client.clone(), bounds, silence, answer_bytes, too_large)
+        let authorization = self.authorization.clone();
+        Session::new(self.client.clone(), authorization, bounds, silence, answer_bytes, too_large)
     }
 
     /// Fetches a commit: on top of the one before if that works, otherwise into a fresh store.

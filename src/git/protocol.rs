@@ -4,6 +4,7 @@
 //! states, and no refs are listed a second time. The protocol is version 2. A server that knows only version 0 or 1 lists its
 //! refs unasked.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -17,8 +18,10 @@ use gix::protocol::ls_refs::RefPrefixes;
 use gix::protocol::transport::client::blocking_io::http::Transport;
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
+use semver::VersionReq;
 
 use super::GitError;
+use super::check::highest;
 use super::error::{nearest, printable};
 use super::http::{Bounds, Session};
 
@@ -30,6 +33,8 @@ pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 pub(super) enum RefKind {
     Branch,
     Tag,
+    /// Any other, by its full name.
+    Full,
 }
 
 impl RefKind {
@@ -38,6 +43,7 @@ impl RefKind {
         match self {
             Self::Branch => "refs/heads/",
             Self::Tag => "refs/tags/",
+            Self::Full => "",
         }
     }
 
@@ -46,6 +52,7 @@ impl RefKind {
         match self {
             Self::Branch => "branch",
             Self::Tag => "tag",
+            Self::Full => "ref",
         }
     }
 }
@@ -111,7 +118,36 @@ impl Conversation {
     }
 }
 
-/// Asks for the commit of a branch or tag. An annotated tag leads to its commit. A ref that exists costs one `ls-refs`.
+/// Asks for the commit of the tag with the highest version in a range, and gives the tag's name, too. All tags are listed.
+pub(super) fn resolve_versions(
+    session: Session,
+    url: &str,
+    range: &VersionReq,
+    text: &str,
+) -> Result<(ObjectId, String), GitError> {
+    let mut conversation = Conversation::open(session, url)?;
+    let folder = RefKind::Tag.folder();
+    let listed = conversation.list(folder)?;
+    let tags: BTreeMap<String, ObjectId> = listed
+        .iter()
+        .filter_map(|one| {
+            let (full, target, peeled) = one.unpack();
+            let name = full.strip_prefix(folder.as_bytes())?;
+            Some((String::from_utf8(name.to_vec()).ok()?, peeled.or(target)?.to_owned()))
+        })
+        .collect();
+    if let Some(tag) = highest(range, tags.keys().map(String::as_str)) {
+        return Ok((tags[tag], tag.to_owned()));
+    }
+    if tags.is_empty() && conversation.list("refs/").unwrap_or_default().is_empty() {
+        return Err(GitError::EmptyRepository);
+    }
+    let nearest = highest(&VersionReq::STAR, tags.keys().map(String::as_str));
+    let nearest = nearest.into_iter().map(str::to_owned).collect();
+    Err(GitError::RefNotFound { kind: "tag with a version in", name: text.to_owned(), nearest })
+}
+
+/// Asks for the commit of a branch, a tag or another ref. An annotated tag leads to its commit. A ref that exists costs one `ls-refs`.
 pub(super) fn resolve(
     session: Session,
     url: &str,

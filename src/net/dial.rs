@@ -70,6 +70,8 @@ pub struct ClientOptions<'a> {
     pub user_agent: &'a str,
     /// Certificates, in PEM, of authorities that are trusted besides the machine's.
     pub roots: Option<&'a [u8]>,
+    /// A client certificate and its key, in PEM.
+    pub identity: Option<&'a [u8]>,
 }
 
 impl Dialler {
@@ -102,12 +104,18 @@ impl Dialler {
         let to = Endpoint::new(host, port);
         self.0.policy.host(&to)?;
         let roots = options.roots.map_or(Ok(Vec::new()), authorities)?;
-        let own = !roots.is_empty();
+        let identity = options.identity.map(identity).transpose()?;
+        let has_identity = identity.is_some();
+        let own = !roots.is_empty() || has_identity;
         let origin = (url.scheme().to_owned(), to, options.user_agent.to_owned());
         if let Some(http) = self.shared().get(&origin).and_then(Weak::upgrade).filter(|_| !own) {
             return Ok(Client { http, origin: url.clone() });
         }
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder();
+        if let Some(identity) = identity {
+            builder = builder.identity(identity);
+        }
+        let http = builder
             .tls_certs_merge(roots)
             .user_agent(options.user_agent)
             .redirect(reqwest::redirect::Policy::none())
@@ -120,6 +128,8 @@ impl Dialler {
             .dns_resolver(Arc::new(CheckedResolver { dialler: self.clone(), port }))
             .build()
             .map_err(|error| match innermost(&error).to_string() {
+                // Roots were read before. A key and a certificate that are no pair show only now.
+                reason if has_identity => NetError::InvalidIdentity { reason: shown(&reason) },
                 reason if own => NetError::InvalidRoots { reason: shown(&reason) },
                 // reqwest's message when the image or machine has none.
                 reason if reason.contains("No CA certificates") => NetError::failed(
@@ -238,6 +248,14 @@ fn authorities(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, NetError> {
     let found = reqwest::Certificate::from_pem_bundle(pem)
         .map_err(|_| refused("they cannot be decoded"))?;
     if found.is_empty() { Err(refused("there is no certificate in them")) } else { Ok(found) }
+}
+
+/// Parses a client certificate and its key.
+fn identity(pem: &[u8]) -> Result<reqwest::Identity, NetError> {
+    reqwest::Identity::from_pem(pem).map_err(|error| {
+        // Its texts are fixed: they quote nothing.
+        NetError::InvalidIdentity { reason: shown(&innermost(&error).to_string()) }
+    })
 }
 
 /// The error of a failed request.

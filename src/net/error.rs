@@ -112,6 +112,12 @@ pub enum NetError {
         /// What is wrong with it.
         why: String,
     },
+    /// The client certificate or its key cannot be used.
+    #[error("the client certificate is refused: {reason}")]
+    InvalidIdentity {
+        /// Why.
+        reason: String,
+    },
     /// The machine is there, and nothing listens at that port.
     #[error("the connection failed: {detail}")]
     ConnectionRefused {

@@ -8,6 +8,7 @@ pub use convoke_core::sync::*;
 pub mod abandoned;
 pub mod budgets;
 pub mod concurrency;
+pub mod credentials;
 pub mod driver;
 pub mod local;
 pub mod published;

@@ -34,7 +34,7 @@ const FIRST_PAGE_OBJECTS: u32 = 4;
 /// `inline` replaces values of all of them.
 ///
 /// # Errors
-/// [`SourceError::Variables`] when a source does not exist, lacks the label, or cannot be read.
+/// [`SourceError::Input`] when a source does not exist, lacks the label, or cannot be read.
 pub async fn read(
     client: &Client,
     namespace: &str,
@@ -45,7 +45,7 @@ pub async fn read(
     let mut values = BTreeMap::new();
     for source in &variables.from {
         let name = &source.config_map_ref.name;
-        let failure = |reason, message: String, hint: Option<String>| SourceError::Variables {
+        let failure = |reason, message: String, hint: Option<String>| SourceError::Input {
             reason,
             message,
             hint,

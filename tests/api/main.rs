@@ -15,6 +15,7 @@ mod cluster_smoke;
 mod controllers;
 mod crash;
 mod crash_points;
+mod credentials;
 mod depends_on;
 mod drift;
 mod end_of_sync;

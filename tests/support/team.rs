@@ -40,7 +40,7 @@ pub struct Team<'a> {
     pub syncs: Api<GitSync>,
     requests: AtomicU32,
     server: GitServer,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl<'a> Team<'a> {
@@ -53,21 +53,20 @@ impl<'a> Team<'a> {
         let server = GitServer::start_on(cluster.here, &dir.path().join("team.git"));
         let client = cluster.client().await;
         let syncs = Api::namespaced(client.clone(), &namespace);
-        Self {
-            cluster,
-            client,
-            namespace,
-            repo,
-            syncs,
-            requests: AtomicU32::new(0),
-            server,
-            _dir: dir,
-        }
+        Self { cluster, client, namespace, repo, syncs, requests: AtomicU32::new(0), server, dir }
     }
 
     /// The URL of the repository.
     pub fn url(&self) -> String {
         self.server.url("team.git")
+    }
+
+    /// From now on the server of the repository wants this header `Authorization`.
+    pub fn want_authorization(&self, value: &str) {
+        let wanted = self.dir.path().join("team.git.authorization");
+        let new = wanted.with_extension("new");
+        std::fs::write(&new, value).expect("write a file");
+        std::fs::rename(&new, &wanted).expect("rename a file");
     }
 
     /// A gate before the repository, and the URL that leads through it.

@@ -29,7 +29,11 @@ pub struct GitSyncSpec {
     /// `https://…`; `http://` only when the operator runs with `--allow-insecure-git`. No user or password inside.
     #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@\x00-\x20]+$"))]
     pub url: String,
-    /// What to follow: exactly one of branch, tag, commit. Default: branch main.
+    /// Secret of this namespace with the credentials for the server: `username` and `password`, `bearerToken`, or `token`; `ca.crt`;
+    /// `tls.crt` and `tls.key`. It is used only for the origins in its annotation `convoke.dev/git-origins`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// What to follow: exactly one of branch, tag, semver, commit, name. Default: branch main.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitRef>,
     /// Folder in the repository that holds the definitions. Default: the root.
@@ -155,10 +159,18 @@ pub struct ConfigMapRef {
     pub name: String,
 }
 
+/// A Secret of the same namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub name: String,
+}
+
 /// What to follow in the repository.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("[has(self.branch), has(self.tag), has(self.commit)].filter(x, x).size() == 1").message("ref needs exactly one of branch, tag and commit"))]
+#[x_kube(validation = Rule::new("[has(self.branch), has(self.tag), has(self.semver), has(self.commit), has(self.name)].filter(x, x).size() == 1").message("ref needs exactly one of branch, tag, semver, commit and name"))]
 pub struct GitRef {
     /// Name of a branch, without `refs/heads/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,6 +180,17 @@ pub struct GitRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$"))]
     pub tag: Option<String>,
+    /// A range of versions, such as `>=1.2, <2` or `^1.2`: the tag with the highest version in it. A tag may begin with `v`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub semver: Option<String>,
+    /// Full name of a ref, such as `refs/heads/main` or `refs/pull/420/head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 6, max = 255),
+        regex(pattern = r"^refs/[A-Za-z0-9_][-A-Za-z0-9._/+#]*$")
+    )]
+    pub name: Option<String>,
     /// Full id of a commit (40 or 64 hex digits).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), regex(pattern = r"^([0-9a-f]{40}|[0-9a-f]{64})$"))]

@@ -70,6 +70,8 @@ pub mod keys {
     pub const KEY_BEFORE: &str = "convoke.dev/key-before";
     /// Annotation on pods and their Deployment: a keyed digest of the keys that Convoke made for the pods.
     pub const KEY_DIGEST: &str = "convoke.dev/key-digest";
+    /// Annotation on a Secret: the origins of Git servers that may get the credentials in it, as `https://HOST:PORT`, with commas between.
+    pub const GIT_ORIGINS: &str = "convoke.dev/git-origins";
     /// Annotation on a Deployment: the AgentBuild that made its image.
     pub const BUILD: &str = "convoke.dev/build";
     /// Label by which a ConfigMap or Secret may be used by agents, with the value [`ALLOW`].

@@ -191,6 +191,16 @@ words! {
         VariablesUnreadable,
         /// A ConfigMap of `spec.variables` lacks the label that allows its use.
         VariablesNotAllowed,
+        /// The Secret of `spec.secretRef` does not exist.
+        CredentialsMissing,
+        /// The operator may not read the Secret of `spec.secretRef`.
+        CredentialsForbidden,
+        /// The Secret of `spec.secretRef` is not for this server.
+        CredentialsNotAllowed,
+        /// The Secret of `spec.secretRef` has no credentials that can be used.
+        CredentialsInvalid,
+        /// The Secret of `spec.secretRef` cannot be read.
+        CredentialsUnreadable,
         /// Reading the commit failed because of a bug of Convoke.
         InternalError,
     }

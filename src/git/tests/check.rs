@@ -132,10 +132,50 @@ fn v13_refs_that_git_or_a_shell_could_misread_are_refused() {
 
 #[test]
 fn g3_exactly_one_target_and_main_by_default() {
-    let none = GitRef { branch: None, tag: None, commit: None };
+    let none = GitRef::default();
     assert_eq!(target(&none), Ok(Target::Branch("main".into())));
-    let two = GitRef { branch: Some("a".into()), tag: Some("b".into()), commit: None };
+    let two = GitRef { branch: Some("a".into()), tag: Some("b".into()), ..GitRef::default() };
     assert_eq!(target(&two).unwrap_err().reason(), "InvalidRef");
+}
+
+#[test]
+fn g3_the_highest_version_in_a_range_is_followed() {
+    let tags =
+        ["v1.0.0", "1.2.3", "v1.2.10", "v1.3.0-rc.1", "v2.0.0", "nightly", "v1", "release-3.0.0"];
+    for (range, tag) in [
+        ("^1", Some("v1.2.10")),
+        ("~1.2", Some("v1.2.10")),
+        ("1.2.x", Some("v1.2.10")),
+        (">=1.0.0 <1.2.10", Some("1.2.3")),
+        (">= 1.0, < 2", Some("v1.2.10")),
+        ("=1.0.0", Some("v1.0.0")),
+        ("*", Some("v2.0.0")),
+        (">1.3.0-rc.0, <2", Some("v1.3.0-rc.1")),
+        (">=3", None),
+    ] {
+        let parsed = versions(range).expect(range);
+        let Target::Versions(parsed, text) = parsed else { panic!("{range}") };
+        assert_eq!((highest(&parsed, tags.into_iter()), &*text), (tag, range));
+    }
+    // The same version twice.
+    let Ok(Target::Versions(any, _)) = versions("*") else { panic!("any") };
+    assert_eq!(highest(&any, ["v1.0.0", "1.0.0"].into_iter()), Some("1.0.0"));
+    for bad in ["", "1.2", "1.2.3", "main", ">=1 || >=2", "^", "=1.2.3.4", ">=a", "1.2, <2"] {
+        let error = versions(bad).expect_err(bad);
+        assert_eq!(error.reason(), "InvalidRef", "{bad}");
+    }
+}
+
+#[test]
+fn g3_a_full_name_is_one() {
+    for name in ["refs/heads/main", "refs/pull/420/head", "refs/tags/v1"] {
+        let reference = GitRef { name: Some(name.into()), ..GitRef::default() };
+        assert_eq!(target(&reference), Ok(Target::Ref(name.into())));
+    }
+    for name in ["main", "refs/", "refs/../x", "refs/heads/a b", "HEAD", "refs/refs/x", "-refs/x"] {
+        let reference = GitRef { name: Some(name.into()), ..GitRef::default() };
+        assert_eq!(target(&reference).expect_err(name).reason(), "InvalidRef", "{name}");
+    }
 }
 
 #[test]

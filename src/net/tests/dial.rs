@@ -96,7 +96,7 @@ fn get(url: &Url) -> Request {
 }
 
 fn options() -> ClientOptions<'static> {
-    ClientOptions { user_agent: "test/1", roots: None }
+    ClientOptions { user_agent: "test/1", roots: None, identity: None }
 }
 
 fn insecure() -> Policy {
@@ -295,7 +295,7 @@ fn o11_nobody_else_makes_connections() {
 async fn p14_clients_of_one_origin_are_one_while_it_is_in_use() {
     let dialler = Dialler::new(Policy { insecure: true, ..Policy::default() });
     let client = |url: &str| {
-        let options = ClientOptions { user_agent: "convoke", roots: None };
+        let options = ClientOptions { user_agent: "convoke", roots: None, identity: None };
         dialler.client(&Url::parse(url).unwrap(), options).unwrap().http
     };
     let one = client("https://git.example/team/a.git");

@@ -13,6 +13,7 @@ use crate::git::Revision;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::PollRequest;
 use crate::sync::io::poll::Answer;
+use crate::sync::reasons::{SourceReason, Trigger};
 use crate::sync::source::{Attempt, Source};
 use crate::sync::variables;
 
@@ -68,6 +69,9 @@ impl Driver {
         let PollRequest { sync, question, anew, needless, before, has_objects, applied, last } =
             request;
         let mut source = source.lock().await;
+        if question.trigger == Trigger::Request {
+            source.known_credentials.doubt();
+        }
         source.needless = needless;
         source.attempt = Attempt::default();
         if anew {
@@ -118,13 +122,28 @@ impl Driver {
         spec: &GitSyncSpec,
     ) -> (Option<Variables>, Result<bool, SourceError>) {
         let permit = self.concurrency.poll(&key.namespace).await;
-        let values = variables::read(&self.client, &key.namespace, spec).await;
+        let credentials = if source.is_local() {
+            Ok(())
+        } else {
+            let operator = &self.settings.rules.operator;
+            let known = &mut source.known_credentials;
+            known.refresh(&self.client, &key.namespace, spec, operator).await
+        };
+        source.ask_as_known();
+        let values = match credentials {
+            Ok(()) => variables::read(&self.client, &key.namespace, spec).await,
+            Err(error) => Err(error),
+        };
         drop(permit);
         let (values, result) = match values {
             Ok(values) => (values.clone(), unpanicked(source.refresh(spec, key, values)).await),
             Err(error) => (None, Err(error)),
         };
         if let Err(error) = &result {
+            if error.reason() == SourceReason::AuthenticationFailed {
+                // They may have been changed: the next try reads them again.
+                source.known_credentials.doubt();
+            }
             tracing::warn!(object = %key, reason = error.reason().as_str(), %error, "cannot read the repository");
             if *error == SourceError::Panicked {
                 source.start_anew(self.settings.budgets);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::budgets::Budgets;
 use super::concurrency::{ConcurrencyLimits, Permit};
+use super::credentials::Cached;
 use super::local::{Local, state_id};
 use super::published::builds::build_sources;
 use crate::api::ObjectId;
@@ -18,7 +19,9 @@ use crate::cluster::store::Key;
 use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
-use crate::git::{CommitInfo, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot};
+use crate::git::{
+    CommitInfo, Credentials, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot,
+};
 use crate::net::Dialler;
 use crate::sync::commit::loaded::{Coordinates, Loaded, Reading};
 use crate::sync::commit::source_error::SourceError;
@@ -47,6 +50,10 @@ pub struct Source {
     dialler: Dialler,
     limits: crate::git::Limits,
     coordinates: Option<Coordinates>,
+    /// The credentials that the remote asks with.
+    credentials: Credentials,
+    /// Those of the Secret, as they were read last.
+    pub known_credentials: Cached,
     remote: Option<Remote>,
     loader: Loader,
     /// The folder that takes the place of the repository, if any.
@@ -94,6 +101,8 @@ impl Source {
             dialler,
             limits,
             coordinates: None,
+            credentials: Credentials::default(),
+            known_credentials: Cached::default(),
             remote: None,
             loader: Loader::new(definition),
             local: None,
@@ -118,6 +127,22 @@ impl Source {
     pub fn in_place_of(mut self, local: Option<Arc<Local>>) -> Self {
         self.local = local;
         self
+    }
+
+    /// Whether a folder is read instead of the repository.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Asks with the credentials that are known now.
+    pub fn ask_as_known(&mut self) {
+        let known = self.known_credentials.credentials();
+        if self.credentials != *known {
+            self.credentials = known.clone();
+            // Two remotes must not work in one store folder.
+            self.remote = None;
+        }
     }
 
     /// Polls the remote, and reads the commit if the commit or the values of `${NAME}` are new. Returns whether something new
@@ -263,7 +288,7 @@ impl Source {
             timeout: wanted.timeout,
             silence: MAX_SERVER_SILENCE,
             dialler: self.dialler.clone(),
-            roots: None,
+            credentials: self.credentials.clone(),
             store: self.store.clone(),
             limits: self.limits,
         })?;

@@ -1,10 +1,14 @@
 //! Git over https, with certificates of an authority of our own: G1.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke::git::Remote;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -13,6 +17,7 @@ use super::*;
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
+    der: CertificateDer<'static>,
 }
 
 impl Authority {
@@ -20,8 +25,16 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        let certificate = params.self_signed(&key).unwrap();
+        let (pem, der) = (certificate.pem(), certificate.der().clone());
+        Self { issuer: Issuer::new(params, key), pem, der }
+    }
+
+    /// A certificate for a client, and its key, in PEM.
+    fn client(&self) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["client".to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
     fn sign(
@@ -47,6 +60,16 @@ struct Front {
 impl Front {
     async fn start(
         world: &World,
+        certificate: (CertificateDer<'static>, PrivateKeyDer<'static>),
+        protocol: &str,
+    ) -> Self {
+        Self::start_for(WebPkiClientVerifier::no_client_auth(), world, certificate, protocol).await
+    }
+
+    /// The same for clients with a certificate.
+    async fn start_for(
+        clients: Arc<dyn ClientCertVerifier>,
+        world: &World,
         (certificate, key): (CertificateDer<'static>, PrivateKeyDer<'static>),
         protocol: &str,
     ) -> Self {
@@ -54,7 +77,7 @@ impl Front {
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_single_cert(vec![certificate], key)
             .unwrap();
         config.alpn_protocols = vec![protocol.into()];
@@ -80,7 +103,8 @@ impl Front {
     fn remote(&self, world: &World, host: &str, roots: Option<&str>) -> Remote {
         world.remote_with(|options| {
             options.url = format!("https://{host}:{}/team.git", self.port);
-            options.roots = roots.map(|pem| pem.as_bytes().to_vec());
+            options.credentials =
+                roots.map(|pem| Credentials::trusting(pem.as_bytes().to_vec())).unwrap_or_default();
         })
     }
 }
@@ -141,4 +165,39 @@ async fn g1_https_with_a_certificate_that_proves_nothing_asks_nothing() {
         paths(&sync(&honest.remote(&world, "localhost", Some(&ours.pem)), "").await.unwrap()),
         ["a.yaml"]
     );
+}
+
+#[tokio::test]
+async fn g2_a_client_certificate_logs_in_and_another_one_does_not() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let mut trusted = RootCertStore::empty();
+    trusted.add(clients.der.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(trusted.into(), provider).build().unwrap();
+    let certificate = authority.sign("localhost", |_| ());
+    let front = Front::start_for(verifier, &world, certificate, "http/1.1").await;
+    let asked = |signed_by: Option<&Authority>| {
+        let mut data = BTreeMap::from([("ca.crt".to_owned(), authority.pem.clone().into_bytes())]);
+        if let Some(signed_by) = signed_by {
+            let (certificate, key) = signed_by.client();
+            data.insert("tls.crt".into(), certificate.into_bytes());
+            data.insert("tls.key".into(), key.into_bytes());
+        }
+        let remote = world.remote_with(|options| {
+            options.url = format!("https://localhost:{}/team.git", front.port);
+            options.credentials = Credentials::of(&data).unwrap();
+        });
+        async move { remote.resolve().await }
+    };
+    asked(Some(&clients)).await.unwrap();
+    assert!(!world.server.requests().is_empty());
+    world.server.forget();
+    for signed_by in [None, Some(&authority)] {
+        let error = asked(signed_by).await.unwrap_err();
+        assert_eq!(error.reason(), "ConnectionFailed", "{error}");
+    }
+    assert!(world.server.requests().is_empty());
 }

@@ -6,6 +6,7 @@
 mod git_faults;
 
 mod after;
+mod credentials;
 mod damage;
 mod faults;
 mod https;
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use convoke::api::git_sync::GitRef;
 use convoke::definition::tree::{EntryKind, RepositoryTree, TreeError};
-use convoke::git::{GitError, Limits, Remote, RemoteOptions, Revision, Snapshot, open_local};
+use convoke::git::{
+    Credentials, GitError, Limits, Remote, RemoteOptions, Revision, Snapshot, open_local,
+};
 use convoke::net::{Dialler, Policy};
 use git_faults::{Fault, GitServer, Repo, Step};
 
@@ -54,7 +57,7 @@ impl World {
             timeout: Duration::from_secs(20),
             silence: Duration::from_secs(20),
             dialler: loopback(),
-            roots: None,
+            credentials: Credentials::default(),
             store: self.store(),
             limits: Limits::default(),
         }
@@ -88,15 +91,15 @@ fn loopback() -> Dialler {
 }
 
 fn branch(name: &str) -> GitRef {
-    GitRef { branch: Some(name.into()), tag: None, commit: None }
+    GitRef { branch: Some(name.into()), ..GitRef::default() }
 }
 
 fn tag(name: &str) -> GitRef {
-    GitRef { branch: None, tag: Some(name.into()), commit: None }
+    GitRef { tag: Some(name.into()), ..GitRef::default() }
 }
 
 fn commit(id: &str) -> GitRef {
-    GitRef { branch: None, tag: None, commit: Some(id.into()) }
+    GitRef { commit: Some(id.into()), ..GitRef::default() }
 }
 
 fn paths(snapshot: &Snapshot) -> Vec<&str> {

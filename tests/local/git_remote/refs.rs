@@ -273,3 +273,52 @@ async fn g3_sha256_repositories_work() {
     world.repo.commit("main", &[("a.yaml", "a: 2")]);
     assert_eq!(content(&sync(&remote, "").await.unwrap(), "a.yaml"), "a: 2");
 }
+
+#[tokio::test]
+async fn g3_the_tag_with_the_highest_version_is_followed_and_a_newer_one_as_soon_as_it_is_there() {
+    let world = World::new().await;
+    let first = world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    world.repo.annotated_tag("v1.2.0", &first);
+    world.repo.tag("v1.1.0", &first);
+    let second = world.repo.commit("main", &[("a.yaml", "a: 2")]);
+    world.repo.tag("v2.0.0", &second);
+    let range = |range: &str| {
+        let reference = GitRef { semver: Some(range.into()), ..GitRef::default() };
+        Remote::new(world.options(reference)).unwrap()
+    };
+    let remote = range("^1.1");
+    let found = remote.resolve().await.unwrap();
+    assert_eq!(found, Revision { commit: first, name: "v1.2.0".into() });
+    world.server.forget();
+    world.repo.tag("v1.10.0", &second);
+    let found = remote.resolve().await.unwrap();
+    assert_eq!(found, Revision { commit: second.clone(), name: "v1.10.0".into() });
+    assert_eq!(world.server.steps(), [Step::Advertise, Step::LsRefs], "only tags are listed");
+    assert!(world.server.requests()[1].body.contains("ref-prefix refs/tags/\n"));
+    remote.fetch(&found).await.unwrap();
+    assert_eq!(content(&remote.snapshot(&second, ".").await.unwrap(), "a.yaml"), "a: 2");
+    let error = range(">=3").resolve().await.unwrap_err();
+    assert_eq!(error.to_string(), "the repository has no tag with a version in \">=3\"");
+    assert_eq!(error.hint().as_deref(), Some("did you mean v2.0.0?"));
+}
+
+#[tokio::test]
+async fn g3_a_ref_by_its_full_name_is_followed() {
+    let world = World::new().await;
+    let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    world.repo.git(&["update-ref", "refs/pull/7/head", &id]);
+    let full = |name: &str| {
+        let reference = GitRef { name: Some(name.into()), ..GitRef::default() };
+        Remote::new(world.options(reference)).unwrap()
+    };
+    for name in ["refs/pull/7/head", "refs/heads/main"] {
+        let remote = full(name);
+        let found = remote.resolve().await.unwrap();
+        assert_eq!(found, Revision { commit: id.clone(), name: name.into() });
+        assert_eq!(Revision::parse(&found.to_string()), Some(found.clone()));
+        sync(&remote, "").await.unwrap();
+    }
+    let error = full("refs/pull/8/head").resolve().await.unwrap_err();
+    assert_eq!(error.to_string(), "the repository has no ref \"refs/pull/8/head\"");
+    assert_eq!(error.hint().as_deref(), Some("did you mean refs/pull/7/head?"));
+}

@@ -165,6 +165,8 @@ pub struct Coordinates {
     pub ignore: Vec<String>,
     /// `spec.variables`.
     pub variables: Option<VariablesSpec>,
+    /// The name of the Secret of `spec.secretRef`.
+    pub secret: Option<String>,
     /// How long one resolve, fetch or snapshot may take.
     pub timeout: Duration,
 }
@@ -173,19 +175,21 @@ impl Coordinates {
     /// The coordinates of a spec.
     #[must_use]
     pub fn of(spec: &GitSyncSpec) -> Self {
-        let main = GitRef { branch: Some("main".into()), tag: None, commit: None };
+        let main = GitRef { branch: Some("main".into()), ..GitRef::default() };
         let reference = spec.reference.clone().unwrap_or(main);
         let timeout = parse_duration(&spec.timeout).unwrap_or(Duration::from_secs(60));
         let timeout = timeout.min(MAX_SPEC_TIMEOUT);
         let GitSyncSpec { url, path, ignore, variables, .. } = spec;
         let (url, path, ignore) = (url.clone(), path.clone(), ignore.clone());
-        Self { url, reference, path, ignore, variables: variables.clone(), timeout }
+        let (variables, secret) =
+            (variables.clone(), spec.secret_ref.as_ref().map(|s| s.name.clone()));
+        Self { url, reference, path, ignore, variables, secret, timeout }
     }
 
-    /// Whether both name the same files. The timeout does not matter.
+    /// Whether both name the same files. The timeout and the credentials do not matter.
     #[must_use]
     pub fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, ignore, variables, timeout: _ } = self;
+        let Self { url, reference, path, ignore, variables, secret: _, timeout: _ } = self;
         (url, reference, path) == (&other.url, &other.reference, &other.path)
             && (ignore, variables) == (&other.ignore, &other.variables)
     }

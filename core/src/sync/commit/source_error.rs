@@ -1,8 +1,8 @@
-//! Errors of reading the newest commit, and the variables that it uses.
+//! Errors of reading the newest commit, and the variables and credentials for it.
 
 use crate::sync::reasons::SourceReason;
 
-/// Why the newest commit, or the variables that it uses, cannot be read. Nothing of the commit is written or deleted.
+/// Why the newest commit, or what is needed for it, cannot be read. Nothing of the commit is written or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// The repository cannot be read.
@@ -20,9 +20,9 @@ pub enum SourceError {
     /// A pattern of `spec.ignore` is invalid.
     #[error("spec.ignore: {0}")]
     Ignore(String),
-    /// A ConfigMap of `spec.variables` cannot be used.
+    /// A ConfigMap of `spec.variables` or the Secret of `spec.secretRef` cannot be used.
     #[error("{message}")]
-    Variables {
+    Input {
         /// The condition's reason.
         reason: SourceReason,
         /// The error.
@@ -43,7 +43,7 @@ impl SourceError {
     #[must_use]
     pub fn reason(&self) -> SourceReason {
         match self {
-            Self::Git { reason, .. } | Self::Variables { reason, .. } => *reason,
+            Self::Git { reason, .. } | Self::Input { reason, .. } => *reason,
             Self::Ignore(_) => SourceReason::InvalidIgnore,
             Self::Panicked | Self::Hangs => SourceReason::InternalError,
         }
@@ -55,7 +55,7 @@ impl SourceError {
         match self {
             Self::Git { hint, .. } => hint.clone(),
             Self::Ignore(_) => Some("the syntax is that of .gitignore, one pattern an item".into()),
-            Self::Variables { hint, .. } => hint.clone(),
+            Self::Input { hint, .. } => hint.clone(),
             Self::Hangs => Some(
                 "it is tried again; if it stays so, restart the operator and report it".into(),
             ),
@@ -73,7 +73,7 @@ impl SourceError {
         match self {
             Self::Git { terminal, .. } => *terminal,
             Self::Ignore(_) => true,
-            Self::Variables { .. } | Self::Panicked | Self::Hangs => false,
+            Self::Input { .. } | Self::Panicked | Self::Hangs => false,
         }
     }
 }

@@ -1,0 +1,172 @@
+//! (pure) The credentials for a Git server, from the data of a Secret.
+//!
+//! No text here holds a value of the Secret, and nothing prints one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+
+/// The user name that forges take with a token as its password.
+const TOKEN_USER: &str = "x-access-token";
+/// The keys that are understood.
+const KEYS: [&str; 7] =
+    ["username", "password", "bearerToken", "token", "ca.crt", "tls.crt", "tls.key"];
+
+/// The credentials for one server. The default has none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// The value of the header `Authorization`.
+    pub(super) authorization: Option<HeaderValue>,
+    /// Certificates, in PEM, of authorities that are trusted besides those of the system.
+    pub(super) roots: Option<Vec<u8>>,
+    /// A client certificate and its key, in PEM.
+    pub(super) identity: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(not shown)")
+    }
+}
+
+/// Why the data of a Secret are no credentials. The text is for people, and quotes no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct NoCredentials {
+    /// What is wrong.
+    pub problem: String,
+    /// How to mend it.
+    pub hint: Option<String>,
+}
+
+impl Credentials {
+    /// Credentials that only trust these authorities, in PEM.
+    #[must_use]
+    pub fn trusting(roots: Vec<u8>) -> Self {
+        Self { roots: Some(roots), ..Self::default() }
+    }
+
+    /// Reads the data of a Secret.
+    ///
+    /// # Errors
+    /// When there is nothing that is understood, when one half of a pair is missing, when there is more than one way to log in, and when a
+    /// value cannot be sent.
+    pub fn of(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
+        let has = |key: &str| data.contains_key(key);
+        let ways = [has("username") || has("password"), has("bearerToken"), has("token")];
+        if ways.iter().filter(|way| **way).count() > 1 {
+            let problem = "it has more than one of username with password, bearerToken, and token";
+            return Err(NoCredentials::new(problem, "leave one of them"));
+        }
+        if !KEYS.iter().any(|key| has(key)) {
+            return Err(nothing(data));
+        }
+        let text = |key: &str| text(data, key);
+        let authorization = if ways[0] {
+            let (user, password) = (text("username")?, text("password")?);
+            if user.contains(':') {
+                return Err(NoCredentials::new("username has a colon", "HTTP allows none there"));
+            }
+            Some(basic(&user, &password)?)
+        } else if has("token") {
+            Some(basic(TOKEN_USER, &text("token")?)?)
+        } else if has("bearerToken") {
+            Some(header("bearerToken", &format!("Bearer {}", text("bearerToken")?))?)
+        } else {
+            None
+        };
+        let roots = data.get("ca.crt").cloned();
+        let identity = match (data.get("tls.crt"), data.get("tls.key")) {
+            (Some(certificate), Some(key)) => Some([certificate, &b"\n"[..], key].concat()),
+            (None, None) => None,
+            (Some(_), None) => return Err(missing("tls.key", "tls.crt")),
+            (None, Some(_)) => return Err(missing("tls.crt", "tls.key")),
+        };
+        Ok(Self { authorization, roots, identity })
+    }
+}
+
+impl NoCredentials {
+    fn new(problem: impl Into<String>, hint: &str) -> Self {
+        Self { problem: problem.into(), hint: Some(hint.to_owned()) }
+    }
+}
+
+fn missing(key: &str, beside: &str) -> NoCredentials {
+    NoCredentials { problem: format!("it has {beside} and no {key}"), hint: None }
+}
+
+/// The error for a Secret without any key that is understood.
+fn nothing(data: &BTreeMap<String, Vec<u8>>) -> NoCredentials {
+    let problem = if ["identity", "githubAppID"].iter().any(|key| data.contains_key(*key)) {
+        "it has credentials of a kind that is not supported yet: ssh keys and GitHub Apps"
+    } else {
+        "it has no credentials"
+    };
+    NoCredentials::new(
+        problem,
+        "the keys are username and password, or token, or bearerToken; ca.crt; tls.crt and tls.key",
+    )
+}
+
+/// A value of the Secret as text that a header can hold.
+fn text(data: &BTreeMap<String, Vec<u8>>, key: &str) -> Result<String, NoCredentials> {
+    let other = if key == "username" { "password" } else { "username" };
+    let value = data.get(key).ok_or_else(|| missing(key, other))?;
+    let text = std::str::from_utf8(value)
+        .map_err(|_| NoCredentials { problem: format!("{key} is no text"), hint: None })?;
+    if text.is_empty() {
+        return Err(NoCredentials { problem: format!("{key} is empty"), hint: None });
+    }
+    if text.contains(['\n', '\r']) {
+        let problem = format!("{key} has a line break");
+        return Err(NoCredentials::new(problem, "make it anew without one: printf %s, not echo"));
+    }
+    Ok(text.to_owned())
+}
+
+fn basic(user: &str, password: &str) -> Result<HeaderValue, NoCredentials> {
+    header("password", &format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+}
+
+fn header(key: &str, value: &str) -> Result<HeaderValue, NoCredentials> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| NoCredentials {
+        problem: format!("{key} has characters that HTTP cannot send"),
+        hint: None,
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The origin of a repository, as people write it: `https://HOST`, with the port unless it is the usual one.
+#[must_use]
+pub fn origin(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok().filter(|url| url.host_str().is_some())?;
+    Some(url.origin().ascii_serialization())
+}
+
+/// Whether the annotation of a Secret allows that the server of a URL gets its credentials.
+#[must_use]
+pub fn are_for(annotation: &str, url: &str) -> bool {
+    let wanted = origin(url);
+    let mut allowed = annotation.split([',', ' ', '\n']).filter(|one| !one.is_empty());
+    wanted.is_some() && allowed.any(|one| is_origin(one) && origin(one) == wanted)
+}
+
+/// Whether a text is an origin and nothing more.
+fn is_origin(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| {
+        matches!(url.path(), "" | "/")
+            && (url.query(), url.fragment()) == (None, None)
+            && url.username().is_empty()
+            && url.password().is_none()
+    })
+}
+
+#[cfg(test)]
+#[path = "tests/credentials.rs"]
+mod tests;

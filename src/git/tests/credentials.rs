@@ -1,0 +1,87 @@
+use super::*;
+
+fn of(data: &[(&str, &str)]) -> Result<Credentials, NoCredentials> {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+    Credentials::of(&data.collect())
+}
+
+/// The header that these data make.
+fn sent(data: &[(&str, &str)]) -> Option<String> {
+    let made = of(data).expect("credentials").authorization?;
+    assert!(made.is_sensitive());
+    Some(made.to_str().expect("text").to_owned())
+}
+
+#[test]
+fn g2_each_way_to_log_in_becomes_one_header() {
+    let basic = |text: &str| Some(format!("Basic {}", STANDARD.encode(text)));
+    assert_eq!(sent(&[("username", "u"), ("password", "p:w ö")]), basic("u:p:w ö"));
+    assert_eq!(sent(&[("token", "t-1")]), basic("x-access-token:t-1"));
+    assert_eq!(sent(&[("bearerToken", "b.c-d")]), Some("Bearer b.c-d".into()));
+    let trusting = of(&[("ca.crt", "pem")]).expect("only an authority");
+    assert_eq!(trusting, Credentials::trusting(b"pem".to_vec()));
+    let identity =
+        of(&[("tls.crt", "c"), ("tls.key", "k")]).expect("a client certificate").identity;
+    assert_eq!(identity.as_deref(), Some(&b"c\nk"[..]));
+}
+
+#[test]
+fn g2_what_is_no_credential_is_told_and_not_quoted() {
+    for (data, problem) in [
+        (&[("username", "canary")][..], "it has username and no password"),
+        (&[("password", "canary")], "it has password and no username"),
+        (&[("username", ""), ("password", "canary")], "username is empty"),
+        (&[("username", "a:b"), ("password", "canary")], "username has a colon"),
+        (&[("token", "canary\n")], "token has a line break"),
+        (&[("bearerToken", "canary\u{1}")], "bearerToken has characters that HTTP cannot send"),
+        (&[("token", "canary"), ("bearerToken", "canary")], "more than one of"),
+        (&[("tls.crt", "canary")], "it has tls.crt and no tls.key"),
+        (&[("tls.key", "canary")], "it has tls.key and no tls.crt"),
+        (&[("identity", "canary"), ("known_hosts", "h")], "not supported yet: ssh keys"),
+        (&[("githubAppID", "canary")], "not supported yet"),
+        (&[("Password", "canary")], "it has no credentials"),
+        (&[], "it has no credentials"),
+    ] {
+        let error = of(data).expect_err(problem);
+        assert!(error.problem.contains(problem), "{error}: {problem}");
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+    }
+    let bytes = BTreeMap::from([("token".to_owned(), vec![0xff])]);
+    assert_eq!(Credentials::of(&bytes).expect_err("no text").problem, "token is no text");
+    assert_eq!(format!("{:?}", of(&[("token", "canary")])), "Ok(Credentials(not shown))");
+}
+
+#[test]
+fn g2_v12_credentials_are_for_the_origins_that_are_named() {
+    let url = "https://git.example.com/team/a.git";
+    for good in [
+        "https://git.example.com",
+        "https://GIT.example.com:443/",
+        "https://other.example.com, https://git.example.com",
+        "ssh://x:22,https://git.example.com",
+    ] {
+        assert!(are_for(good, url), "{good}");
+    }
+    for bad in [
+        "",
+        "git.example.com",
+        "https://git.example.com.evil.example",
+        "https://example.com",
+        "https://*.example.com",
+        "*",
+        "http://git.example.com",
+        "https://git.example.com:8443",
+        "https://git.example.com/team",
+        "https://git.example.com?x",
+        "https://u@git.example.com",
+        "https://evil.example https://git.example.co",
+    ] {
+        assert!(!are_for(bad, url), "{bad}");
+    }
+    assert!(are_for("https://git.example.com:8443", "https://git.example.com:8443/a.git"));
+    for odd in ["", "nothing", "file:///etc/passwd", "data:x"] {
+        assert!(!are_for(odd, odd), "{odd}");
+    }
+    assert_eq!(origin(url).as_deref(), Some("https://git.example.com"));
+    assert_eq!(origin("https://h:8443/x").as_deref(), Some("https://h:8443"));
+}

@@ -1,0 +1,97 @@
+//! The credentials of a GitSync, with the shipped rights of the operator.
+
+use convoke::api::GitSync;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::support::team::{SOON, Team, model, ready, shared_operator};
+use crate::support::{cluster, eventually};
+
+/// `u:canary-one` and `u:canary-two`.
+const ONE: &str = "Basic dTpjYW5hcnktb25l";
+const TWO: &str = "Basic dTpjYW5hcnktdHdv";
+
+impl Team<'_> {
+    async fn put_credentials(&self, password: &str, annotations: Value) {
+        let object = json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "git", "annotations": annotations},
+            "stringData": {"username": "u", "password": password}});
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = PatchParams::apply("tester").force();
+        secrets.patch("git", &params, &Patch::Apply(&object)).await.expect("Secret");
+    }
+
+    async fn reason(&self, reason: &str) -> GitSync {
+        eventually(SOON, reason, || async {
+            let sync = self.get().await;
+            if ready(&sync).reason == reason { Ok(sync) } else { Err(sync.status) }
+        })
+        .await
+    }
+
+    /// Runs the commands of the hint of `Ready`, and asks for a sync.
+    fn do_as_told(&self, sync: &GitSync) {
+        let message = ready(sync).message;
+        let (_, commands) =
+            message.split_once("; hint: kubectl ").unwrap_or_else(|| panic!("{message}"));
+        for command in commands.split("; kubectl ") {
+            self.cluster.kubectl(&command.split(' ').collect::<Vec<_>>());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_a_private_repository_is_read_with_a_secret_once_everything_that_is_told_is_done() {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = Team::new(cluster, "private", &[("m.yaml", &model("a"))]).await;
+    team.want_authorization(ONE);
+    team.create_sync(json!({})).await;
+    let told = ready(&team.reason("AuthenticationFailed").await).message;
+    assert!(told.contains("name a Secret with credentials in spec.secretRef"), "{told}");
+
+    // The right to read this one Secret.
+    team.create_sync(json!({"secretRef": {"name": "git"}})).await;
+    let sync = team.reason("CredentialsForbidden").await;
+    team.do_as_told(&sync);
+    team.request().await;
+    team.reason("CredentialsMissing").await;
+    // For which server it is.
+    team.put_credentials("canary-one", json!({})).await;
+    team.request().await;
+    let sync = team.reason("CredentialsNotAllowed").await;
+    team.do_as_told(&sync);
+    team.request().await;
+    team.wait_ready("True").await;
+    assert_eq!(team.models().await, ["a"]);
+
+    // Another password: the old one is refused, and the new one is read at once.
+    team.want_authorization(TWO);
+    team.request().await;
+    team.reason("AuthenticationFailed").await;
+    let origin = team.url().rsplit_once('/').map(|(origin, _)| origin.to_owned());
+    let annotations = json!({"convoke.dev/git-origins": origin});
+    team.put_credentials("canary-two", annotations.clone()).await;
+    team.wait_ready("True").await;
+
+    // What is for another server goes to none.
+    team.put_credentials("canary-two", json!({"convoke.dev/git-origins": "https://other.example"}))
+        .await;
+    team.request().await;
+    let sync = team.reason("CredentialsNotAllowed").await;
+    assert!(!ready(&sync).message.contains("other.example"), "{sync:?}");
+    assert_eq!(team.models().await, ["a"], "what was applied stays");
+    team.put_credentials("canary-two", annotations).await;
+    team.request().await;
+    team.wait_ready("True").await;
+
+    // No value of it is anywhere.
+    let kinds = "gitsyncs,agents,modelapis,configmaps,deployments,events";
+    let mut all = cluster.kubectl(&["-n", &team.namespace, "get", kinds, "-o", "yaml"]);
+    assert!(all.contains("kind: GitSync"));
+    all += &operator.log();
+    for canary in ["canary-one", "canary-two", ONE, TWO] {
+        assert!(!all.contains(canary), "{canary}");
+    }
+}

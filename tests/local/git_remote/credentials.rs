@@ -1,0 +1,80 @@
+//! Credentials for a server, and to whom they go: G2, V12.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn credentials(data: &[(&str, &str)]) -> Credentials {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+    Credentials::of(&data.collect::<BTreeMap<_, _>>()).unwrap()
+}
+
+#[tokio::test]
+async fn g2_every_request_carries_the_credentials_and_without_any_none_does() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    sync(&world.remote(), "").await.unwrap();
+    assert!(world.server.requests().iter().all(|asked| asked.authorization.is_none()));
+    for (data, header) in [
+        (&[("username", "u"), ("password", "p")][..], "Basic dTpw"),
+        (&[("token", "t")], "Basic eC1hY2Nlc3MtdG9rZW46dA=="),
+        (&[("bearerToken", "b")], "Bearer b"),
+    ] {
+        world.server.forget();
+        world.repo.commit("main", &[("a.yaml", header)]);
+        let remote = world.remote_with(|options| options.credentials = credentials(data));
+        sync(&remote, "").await.unwrap();
+        let asked = world.server.requests();
+        // Two conversations, each with its handshake.
+        assert_eq!(asked.len(), 4, "{asked:?}");
+        assert!(asked.iter().all(|asked| asked.authorization.as_deref() == Some(header)));
+    }
+}
+
+#[tokio::test]
+async fn g2_a_refusal_says_whether_there_were_credentials() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let given = credentials(&[("token", "canary")]);
+    for (credentials, status, message, hint) in [
+        (Credentials::default(), 401, "the server refused access (HTTP 401)", "name a Secret"),
+        (given.clone(), 401, "the server refused the credentials (HTTP 401)", "wrong or expired"),
+        (given, 403, "the server refused the credentials (HTTP 403)", "may not read this"),
+    ] {
+        let remote = world.remote_with(|options| options.credentials = credentials);
+        world.server.inject(Step::Advertise, Fault::Status(status));
+        let error = remote.resolve().await.unwrap_err();
+        assert_eq!((error.reason(), error.to_string()), ("AuthenticationFailed", message.into()));
+        assert!(error.hint().unwrap().contains(hint), "{error:?}");
+        assert!(!format!("{error:?} {remote:?}").contains("canary"));
+    }
+}
+
+#[tokio::test]
+async fn g2_v12_a_redirect_takes_no_credentials_along() {
+    let (world, other) = (World::new().await, World::new().await);
+    for one in [&world, &other] {
+        one.repo.commit("main", &[("a.yaml", "a: 1")]);
+    }
+    let remote =
+        world.remote_with(|options| options.credentials = credentials(&[("token", "canary")]));
+    let path = "/team.git/info/refs?service=git-upload-pack";
+    for to in [format!("{}{path}", other.server.url("")), world.server.url("other.git")] {
+        world.server.inject(Step::Advertise, Fault::Redirect(to));
+        assert_eq!(remote.resolve().await.unwrap_err().reason(), "RedirectRefused");
+    }
+    assert!(other.server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn g2_a_client_certificate_that_is_none_is_refused_before_anything_is_sent() {
+    let world = World::new().await;
+    for (certificate, key) in [("canary", "canary"), ("", "")] {
+        let mut options = world.options(branch("main"));
+        options.credentials = credentials(&[("tls.crt", certificate), ("tls.key", key)]);
+        let error = Remote::new(options).unwrap_err();
+        assert_eq!(error.reason(), "CredentialsInvalid");
+        assert!(error.is_terminal() && !error.to_string().contains("canary"), "{error}");
+    }
+    assert!(world.server.requests().is_empty());
+}
