@@ -2,8 +2,7 @@
 #
 #     docker build -t convoke .          buildah bud -t convoke .          podman build -t convoke .
 #
-# It runs with a read-only root file system, without capabilities and as any user; only /tmp must be writable. Over
-# ssh it reads from Git as the user 65532 only: ssh wants to find its user in /etc/passwd.
+# It runs with a read-only root file system, without capabilities and as any user; only /tmp must be writable.
 #
 #   RUST_IMAGE   what compiles; RUST_IMAGE's C library must not be newer than BASE_IMAGE's
 #   BASE_IMAGE   a Debian, with apt
@@ -37,9 +36,9 @@ COPY target/release/convoke /convoke
 FROM ${BINARY} AS binary
 
 FROM ${BASE_IMAGE}
-# ssh is the only program that Convoke starts. Nothing in here may give rights that the caller lacks.
+# Convoke starts no other program. Nothing in here may give rights that the caller lacks.
 RUN apt-get update -qq \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates openssh-client \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf /var/log/* \
     && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
     && echo 'convoke:x:65532:65532:Convoke:/tmp:/usr/sbin/nologin' >> /etc/passwd \

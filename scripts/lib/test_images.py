@@ -25,7 +25,7 @@ ROOT = HERE.parents[1]
 IMAGES = HERE.parent / "images"
 BUILD_SECONDS = 900
 MEBIBYTE = 1 << 20
-# All that is in the image of Convoke besides its program: Debian, ssh, certificates.
+# All that is in the image of Convoke besides its program: Debian and certificates.
 CONVOKE_MEBIBYTES = 95
 # As the operator's pods have it.
 STRICT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
@@ -224,10 +224,8 @@ class ImagesRun(unittest.TestCase):
         self.assertEqual(self.end_of("version")["exitCode"], 0)
         self.assertRegex(self.cluster.kubectl("logs", "version"), r"^convoke \d+\.\d+\.\d+")
 
-    def test_convoke_has_an_ssh_that_knows_its_user(self):
-        # An unknown user is told before the arguments are read.
-        with self.assertRaisesRegex(AssertionError, "unix_listener|Could not resolve hostname|hostname contains"):
-            self.in_pod("convoke", "ssh", "-o", "BatchMode=yes", "nowhere.invalid", "true")
+    def test_convoke_needs_no_git_and_no_ssh(self):
+        self.assertEqual(self.in_pod("convoke", "sh", "-c", "command -v git ssh || true").strip(), "")
 
     def test_convoke_has_nothing_that_gives_rights(self):
         found = []

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::GitError;
-use super::http::Bounds;
+use super::wire::Bounds;
 
 /// How long an attempt may take to end after its deadline. After that its thread is left behind.
 const MAX_TIME_TO_STOP: Duration = Duration::from_secs(1);

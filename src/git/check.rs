@@ -6,11 +6,15 @@ use semver::{Version, VersionReq};
 
 use super::GitError;
 use super::error::printable;
+use super::ssh;
 use crate::api::git_sync::GitRef;
+use crate::net::Endpoint;
 use convoke_core::text::is_invisible;
 
 /// Characters of the longest URL.
 const MAX_URL: usize = 2048;
+/// Who logs in over ssh if the URL does not say it: what all forges take.
+const DEFAULT_SSH_USER: &str = "git";
 /// Characters of the longest name of a ref.
 const MAX_REF: usize = 255;
 /// Characters of the longest path.
@@ -31,15 +35,33 @@ pub(super) enum Target {
 /// The schemes that repository URLs may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Schemes {
-    /// Only `https://`.
+    /// `https://` and `ssh://`.
     HttpsOnly,
-    /// `https://` and `http://`.
+    /// `http://`, too.
     HttpToo,
+}
+
+/// A checked URL of a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Location {
+    /// `https://…` or `http://…`.
+    Http(Url),
+    /// `ssh://…`.
+    Ssh(SshUrl),
+}
+
+/// A repository on an ssh server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SshUrl {
+    pub user: String,
+    pub server: Endpoint,
+    /// As the server's shell gets it between single quotes: it has none, and no control characters.
+    pub path: String,
 }
 
 /// Parses and checks a repository URL. Whether its host may be dialled is checked by [`net`](crate::net). No error repeats the
 /// URL, because it may hold a password.
-pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
+pub(super) fn url(text: &str, schemes: Schemes) -> Result<Location, GitError> {
     let refuse = |reason: &str| Err(GitError::InvalidUrl { reason: reason.to_owned() });
     if text.is_empty() || text.len() > MAX_URL {
         return refuse("it is empty or longer than 2048 characters");
@@ -59,7 +81,7 @@ pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
         } else if text.starts_with(['/', '.']) || text.as_bytes().get(1) == Some(&b':') {
             "local paths are not supported"
         } else if text.contains(':') {
-            "the scp form (user@host:path) is not supported; write https://host/path"
+            "the scp form (user@host:path) is not supported; write ssh://user@host/path"
         } else {
             "it has no scheme"
         });
@@ -68,8 +90,8 @@ pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
         "https" => {}
         "http" if schemes == Schemes::HttpToo => {}
         "http" => return Err(GitError::InsecureConnection { what: "plain http".into() }),
-        "ssh" => return refuse("ssh is not supported yet"),
-        _ => return refuse("only https is supported"),
+        "ssh" => {}
+        _ => return refuse("only https and ssh are supported"),
     }
     if rest.contains('\\') {
         return refuse("it holds a backslash");
@@ -78,10 +100,14 @@ pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
     if authority.is_empty() {
         return refuse("it has no host");
     }
-    if authority.contains('@') {
+    let (user, host) = authority.split_once('@').unwrap_or(("", authority));
+    if scheme == "ssh" && user.contains(':') {
+        return refuse("it holds a password");
+    }
+    if scheme != "ssh" && authority.contains('@') {
         return refuse("it holds a user name or password");
     }
-    if authority.starts_with('-') {
+    if host.starts_with('-') {
         return refuse("its host starts with a dash");
     }
     if rest.contains(['?', '#']) {
@@ -91,10 +117,54 @@ pub(super) fn url(text: &str, schemes: Schemes) -> Result<Url, GitError> {
     if url.host_str().is_none_or(str::is_empty) {
         return refuse("it has no host");
     }
-    if url.path() == "/" {
+    if matches!(url.path(), "" | "/") {
         return refuse("it names no repository");
     }
-    Ok(url)
+    if scheme == "ssh" { ssh_url(&url).map(Location::Ssh) } else { Ok(Location::Http(url)) }
+}
+
+/// Checks the parts of a URL that begins with `ssh://`.
+fn ssh_url(url: &Url) -> Result<SshUrl, GitError> {
+    let refuse = |reason: &str| Err(GitError::InvalidUrl { reason: reason.to_owned() });
+    let user = if url.username().is_empty() { DEFAULT_SSH_USER } else { url.username() };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if !user.chars().all(is_plain) || user.starts_with(['-', '.']) {
+        return refuse("its user has other characters than letters, digits and - . _");
+    }
+    // Hosts of other schemes than https are not normalized, and an address can be written in many ways.
+    let host = url.host_str().unwrap_or_default();
+    let Some(host) = Url::parse(&format!("https://{host}/")).ok().and_then(|url| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+        url.host_str().filter(|host| host.chars().all(is_name)).map(str::to_owned)
+    }) else {
+        return refuse("its host is none");
+    };
+    let Some(path) = decoded(url.path()) else {
+        return refuse("its path has characters that are not allowed over ssh");
+    };
+    // As Git does: a path in the home folder of a user.
+    let path = if path.starts_with("/~") { path[1..].to_owned() } else { path };
+    let server = Endpoint::new(&host, url.port().unwrap_or(ssh::PORT));
+    Ok(SshUrl { user: user.to_owned(), server, path })
+}
+
+/// A path without its percent signs. `None` when a shell or a terminal could misread it.
+fn decoded(path: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first == b'%' {
+            let (hex, after) = rest.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
+            rest = after;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    let is_odd = |c: char| c.is_control() || is_invisible(c) || "'\"\\!`$".contains(c);
+    (!text.contains(is_odd)).then_some(text)
 }
 
 fn has_encoded_control(text: &str) -> bool {

@@ -9,12 +9,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
+use std::sync::Arc;
+
+use super::ssh::{self, KnownHosts, SshCredentials};
 
 /// The user name that forges take with a token as its password.
 const TOKEN_USER: &str = "x-access-token";
-/// The keys that are understood.
-const KEYS: [&str; 7] =
+/// The keys that are understood over http, and over ssh.
+const HTTP_KEYS: [&str; 7] =
     ["username", "password", "bearerToken", "token", "ca.crt", "tls.crt", "tls.key"];
+const SSH_KEYS: [&str; 2] = ["identity", "known_hosts"];
+/// The scheme of ssh, as it begins a URL.
+const SSH: &str = "ssh://";
 
 /// The credentials for one server. The default has none.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub struct Credentials {
     pub(super) roots: Option<Vec<u8>>,
     /// A client certificate and its key, in PEM.
     pub(super) identity: Option<Vec<u8>>,
+    /// Those for ssh.
+    pub(super) ssh: Option<SshCredentials>,
 }
 
 impl fmt::Debug for Credentials {
@@ -50,20 +58,48 @@ impl Credentials {
         Self { roots: Some(roots), ..Self::default() }
     }
 
-    /// Reads the data of a Secret.
+    /// Reads the data of a Secret that is for this URL. It takes a second at most, for a key with a passphrase.
     ///
     /// # Errors
     /// When there is nothing that is understood, when one half of a pair is missing, when there is more than one way to log in, and when a
-    /// value cannot be sent.
-    pub fn of(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
+    /// value cannot be used.
+    pub fn of(data: &BTreeMap<String, Vec<u8>>, url: &str) -> Result<Self, NoCredentials> {
+        if url.starts_with(SSH) { Self::of_ssh(data) } else { Self::of_http(data) }
+    }
+
+    fn of_ssh(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
+        if !SSH_KEYS.iter().any(|key| data.contains_key(*key)) {
+            return Err(nothing(data, true));
+        }
+        let text = |key: &str, beside: &str| -> Result<&str, NoCredentials> {
+            let value = data.get(key).ok_or_else(|| missing(key, beside))?;
+            let problem = || NoCredentials { problem: format!("{key} is no text"), hint: None };
+            std::str::from_utf8(value).map_err(|_| problem())
+        };
+        let key = text("identity", "known_hosts")?;
+        let known_hosts = text("known_hosts", "identity").map_err(|error| NoCredentials {
+            hint: Some(
+                "it says how the server's key is known: ssh-keyscan HOST prints the lines; \
+                 compare them with what the server's owner publishes"
+                    .to_owned(),
+            ),
+            ..error
+        })?;
+        let passphrase = data.get("password").map(|_| text("password", "identity")).transpose()?;
+        let known_hosts = KnownHosts::parse(known_hosts)?;
+        let key = Arc::new(ssh::identity(key, passphrase)?);
+        Ok(Self { ssh: Some(SshCredentials { key, known_hosts }), ..Self::default() })
+    }
+
+    fn of_http(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
         let has = |key: &str| data.contains_key(key);
         let ways = [has("username") || has("password"), has("bearerToken"), has("token")];
         if ways.iter().filter(|way| **way).count() > 1 {
             let problem = "it has more than one of username with password, bearerToken, and token";
             return Err(NoCredentials::new(problem, "leave one of them"));
         }
-        if !KEYS.iter().any(|key| has(key)) {
-            return Err(nothing(data));
+        if !HTTP_KEYS.iter().any(|key| has(key)) {
+            return Err(nothing(data, false));
         }
         let text = |key: &str| text(data, key);
         let authorization = if ways[0] {
@@ -86,13 +122,13 @@ impl Credentials {
             (Some(_), None) => return Err(missing("tls.key", "tls.crt")),
             (None, Some(_)) => return Err(missing("tls.crt", "tls.key")),
         };
-        Ok(Self { authorization, roots, identity })
+        Ok(Self { authorization, roots, identity, ssh: None })
     }
 }
 
 impl NoCredentials {
-    fn new(problem: impl Into<String>, hint: &str) -> Self {
-        Self { problem: problem.into(), hint: Some(hint.to_owned()) }
+    pub(super) fn new(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { problem: problem.into(), hint: Some(hint.into()) }
     }
 }
 
@@ -101,16 +137,23 @@ fn missing(key: &str, beside: &str) -> NoCredentials {
 }
 
 /// The error for a Secret without any key that is understood.
-fn nothing(data: &BTreeMap<String, Vec<u8>>) -> NoCredentials {
-    let problem = if ["identity", "githubAppID"].iter().any(|key| data.contains_key(*key)) {
-        "it has credentials of a kind that is not supported yet: ssh keys and GitHub Apps"
+fn nothing(data: &BTreeMap<String, Vec<u8>>, over_ssh: bool) -> NoCredentials {
+    let has = |keys: &[&str]| keys.iter().any(|key| data.contains_key(*key));
+    let problem = if has(&["githubAppID"]) {
+        "it has credentials of a kind that is not supported yet: GitHub Apps"
+    } else if over_ssh && has(&HTTP_KEYS) {
+        "it has credentials for https, and the URL is ssh://"
+    } else if !over_ssh && has(&SSH_KEYS) {
+        "it has credentials for ssh, and the URL is https://"
     } else {
         "it has no credentials"
     };
-    NoCredentials::new(
-        problem,
-        "the keys are username and password, or token, or bearerToken; ca.crt; tls.crt and tls.key",
-    )
+    let keys = if over_ssh {
+        "the keys are identity and known_hosts; password for the passphrase of identity"
+    } else {
+        "the keys are username and password, or token, or bearerToken; ca.crt; tls.crt and tls.key"
+    };
+    NoCredentials::new(problem, keys)
 }
 
 /// A value of the Secret as text that a header can hold.
@@ -142,11 +185,16 @@ fn header(key: &str, value: &str) -> Result<HeaderValue, NoCredentials> {
     Ok(value)
 }
 
-/// The origin of a repository, as people write it: `https://HOST`, with the port unless it is the usual one.
+/// The origin of a repository, as people write it: `https://HOST` or `ssh://HOST`, with the port unless it is the usual one.
 #[must_use]
 pub fn origin(url: &str) -> Option<String> {
     let url = Url::parse(url).ok().filter(|url| url.host_str().is_some())?;
-    Some(url.origin().ascii_serialization())
+    if url.scheme() != "ssh" {
+        return Some(url.origin().ascii_serialization()).filter(|origin| origin != "null");
+    }
+    let host = url.host_str()?.to_ascii_lowercase();
+    let port = url.port().filter(|port| *port != ssh::PORT);
+    Some(port.map_or_else(|| format!("{SSH}{host}"), |port| format!("{SSH}{host}:{port}")))
 }
 
 /// Whether the annotation of a Secret allows that the server of a URL gets its credentials.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::ssh::HostKeyProblem;
 use crate::net::{NetError, NotAllowed};
 use convoke_core::sync::commit::source_error::SourceError;
 use convoke_core::sync::reasons::SourceReason;
@@ -112,6 +113,31 @@ pub enum GitError {
         /// Whether it got credentials.
         given: bool,
     },
+    /// The ssh server does not take our key.
+    #[error("the server refused the ssh key of {user}")]
+    KeyRefused {
+        /// Who was to log in.
+        user: String,
+    },
+    /// The ssh server shows a key that is not trusted, so nothing was sent.
+    #[error("the key of {host} is not trusted: {}", said_of(*.problem, .key))]
+    HostKeyNotTrusted {
+        /// The server, as `known_hosts` has it.
+        host: String,
+        /// The kind of the key that it shows, and its fingerprint.
+        key: String,
+        /// What is wrong with it.
+        problem: HostKeyProblem,
+    },
+    /// The ssh server took our key, and does not give the repository.
+    #[error("the server does not give the repository: {said}")]
+    RepositoryRefused {
+        /// What it says.
+        said: String,
+    },
+    /// An ssh URL without credentials.
+    #[error("an ssh:// URL needs credentials")]
+    CredentialsNeeded,
     /// The server knows no such repository.
     #[error("the server has no such repository (HTTP {status})")]
     RepositoryNotFound {
@@ -218,8 +244,14 @@ impl GitError {
             Self::NotACommit { .. } => SourceReason::NotACommit,
             Self::PathMissing { .. } => SourceReason::PathMissing,
             Self::PathNotAFolder { .. } => SourceReason::PathNotAFolder,
-            Self::AuthenticationFailed { .. } => SourceReason::AuthenticationFailed,
-            Self::RepositoryNotFound { .. } => SourceReason::RepositoryNotFound,
+            Self::AuthenticationFailed { .. } | Self::KeyRefused { .. } => {
+                SourceReason::AuthenticationFailed
+            }
+            Self::HostKeyNotTrusted { .. } => SourceReason::HostKeyNotTrusted,
+            Self::CredentialsNeeded => SourceReason::CredentialsMissing,
+            Self::RepositoryNotFound { .. } | Self::RepositoryRefused { .. } => {
+                SourceReason::RepositoryNotFound
+            }
             Self::Redirected { .. } => SourceReason::RedirectRefused,
             Self::NotAGitServer { .. } => SourceReason::NotAGitServer,
             Self::ServerFailed { .. } => SourceReason::ServerFailed,
@@ -244,6 +276,7 @@ impl GitError {
             | Self::InsecureConnection { .. }
             | Self::InvalidRoots { .. }
             | Self::InvalidIdentity { .. }
+            | Self::CredentialsNeeded
             | Self::InvalidRef { .. }
             | Self::InvalidPath { .. } => true,
             _ => false,
@@ -254,7 +287,9 @@ impl GitError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::InvalidUrl { .. } => "use a URL like https://git.example.com/team/repository.git",
+            Self::InvalidUrl { .. } => {
+                "use a URL like https://git.example.com/team/repository.git or ssh://git@git.example.com/team/repository.git"
+            }
             Self::InsecureConnection { .. } => {
                 "use https, or start the operator with --allow-insecure-git for tests"
             }
@@ -293,6 +328,21 @@ impl GitError {
             }
             Self::AuthenticationFailed { .. } => {
                 "the user of the Secret of spec.secretRef may not read this repository"
+            }
+            Self::KeyRefused { .. } => {
+                "let the account or the repository of the forge have the public key: ssh-keygen -y -f KEY prints it"
+            }
+            Self::HostKeyNotTrusted { problem: HostKeyProblem::Unknown, .. } => {
+                "compare the fingerprint with what the server's owner publishes; then add the line that ssh-keyscan prints to known_hosts of the Secret"
+            }
+            Self::HostKeyNotTrusted { .. } => {
+                "somebody may stand between; if the server's owner says that the key is new, replace its lines in known_hosts of the Secret"
+            }
+            Self::CredentialsNeeded => {
+                "name a Secret with identity and known_hosts in spec.secretRef"
+            }
+            Self::RepositoryRefused { .. } => {
+                "check the path in the URL, and that the key may read the repository"
             }
             Self::InvalidIdentity { .. } => {
                 "tls.crt and tls.key are PEM: a certificate, and its key without a password"
@@ -362,6 +412,15 @@ pub(super) fn printable(text: &str) -> String {
         .collect();
     out.truncate(out.trim_end().len());
     out
+}
+
+/// What is wrong with the key of a server, for people.
+fn said_of(problem: HostKeyProblem, key: &str) -> String {
+    match problem {
+        HostKeyProblem::Unknown => format!("known_hosts has no key of it; it shows {key}"),
+        HostKeyProblem::Other => format!("known_hosts has another one; it shows {key}"),
+        HostKeyProblem::Revoked => format!("known_hosts says that {key} is revoked"),
+    }
 }
 
 /// At most three names that look like `wanted`, the best first.

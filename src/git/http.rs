@@ -1,49 +1,20 @@
 //! The HTTP transport for gix. Each attempt has a [`Session`], and all attempts of a remote share its client.
 //!
-//! gix runs the protocol on a blocking thread. Every wait for the network goes through [`Session::wait`], which ends at the
-//! deadline and when the attempt is abandoned. So no thread hangs on a silent server. An answer has a limit in bytes. Nothing
-//! is tried again.
+//! A request is sent when its answer is first read, because gix writes its body bit by bit.
 
 use parking_lot::Mutex;
-use std::future::Future;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
 };
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Request, Response, StatusCode, Url};
-use tokio::sync::watch;
-use tokio::time::Instant;
 
 use super::GitError;
-use super::error::printable;
+use super::wire::{MAX_REQUEST_BYTES, Wire};
 use crate::net::{Client, NetError};
-
-/// Bytes of the largest request body. It holds only ids and prefixes of refs.
-const MAX_REQUEST_BODY_BYTES: usize = 1024 * 1024;
-
-/// The limits of one attempt, and the channel that stops it. A clone is cheap.
-#[derive(Clone)]
-pub(super) struct Bounds {
-    /// When the attempt ends.
-    pub deadline: Instant,
-    /// The whole time of the attempt, for messages.
-    pub timeout: Duration,
-    /// Turns true, or closes, when the attempt is abandoned.
-    pub stop: watch::Receiver<bool>,
-    /// What is being done, for messages.
-    pub what: &'static str,
-}
-
-impl Bounds {
-    /// The error for an attempt that has taken too long.
-    pub fn timed_out(&self) -> GitError {
-        GitError::Timeout { what: self.what, after: self.timeout }
-    }
-}
 
 /// The HTTP session of one attempt.
 #[derive(Clone)]
@@ -51,103 +22,23 @@ pub(super) struct Session {
     client: Client,
     /// The value of the header `Authorization`, for every request. None goes to another server: redirects are not followed.
     authorization: Option<HeaderValue>,
-    runtime: tokio::runtime::Handle,
-    bounds: Bounds,
-    /// How long the server may send nothing. With `None`, until the deadline.
-    silence: Option<Duration>,
-    /// Bytes of the largest answer, and the error for a larger one.
-    answer_bytes: u64,
-    too_large: GitError,
-    /// The first error of this session. gix's own errors keep less of it.
-    fault: Arc<Mutex<Option<GitError>>>,
-    /// The error line that the server sent instead of an answer. gix ignores it in answers of protocol version 0.
-    complaint: Arc<Mutex<Option<String>>>,
+    wire: Wire,
 }
 
 impl Session {
-    /// Must be called on a thread of the runtime. A blocking one will do.
-    pub fn new(
-        client: Client,
-        authorization: Option<HeaderValue>,
-        bounds: Bounds,
-        silence: Option<Duration>,
-        answer_bytes: u64,
-        too_large: GitError,
-    ) -> Self {
-        let runtime = tokio::runtime::Handle::current();
-        Self {
-            client,
-            authorization,
-            runtime,
-            bounds,
-            silence,
-            answer_bytes,
-            too_large,
-            fault: Arc::default(),
-            complaint: Arc::default(),
-        }
-    }
-
-    /// The first error of this session, if any.
-    pub fn fault(&self) -> Option<GitError> {
-        self.fault.lock().clone()
-    }
-
-    /// The error line that the server sent, if any.
-    pub fn complaint(&self) -> Option<String> {
-        self.complaint.lock().clone()
-    }
-
-    /// Keeps the error line if an answer begins with one: a packet line with its length in hex, `ERR` and a text.
-    fn note_error_line(&self, first: &[u8]) {
-        let Some((_, line)) = first.split_at_checked(4) else { return };
-        if let Some(text) = line.strip_prefix(b"ERR ") {
-            let text = printable(&String::from_utf8_lossy(text));
-            *self.complaint.lock() = Some(text);
-        }
-    }
-
-    fn fail(&self, error: GitError) -> io::Error {
-        let mut fault = self.fault.lock();
-        let shown = fault.get_or_insert(error).clone();
-        io::Error::other(shown)
-    }
-
-    /// Waits for the network: until the deadline, until the server has sent nothing for too long, or until the attempt is
-    /// abandoned.
-    fn wait<T>(&self, work: impl Future<Output = Result<T, NetError>>) -> io::Result<T> {
-        let mut stop = self.bounds.stop.clone();
-        let Bounds { deadline, what, .. } = self.bounds;
-        let silent =
-            self.silence.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
-        let silent = silent.filter(|(end, _)| *end < deadline);
-        let end = silent.map_or(deadline, |(end, _)| end);
-        let done = self.runtime.block_on(async move {
-            tokio::select! {
-                biased;
-                _ = stop.wait_for(|stopped| *stopped) => Err(None),
-                done = tokio::time::timeout_at(end, work) => done.map_err(|_| silent),
-            }
-        });
-        match done {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.fail(error.into())),
-            Err(Some((_, after))) => Err(self.fail(GitError::Silent { what, after })),
-            Err(None) => Err(self.fail(self.bounds.timed_out())),
-        }
+    pub const fn new(client: Client, authorization: Option<HeaderValue>, wire: Wire) -> Self {
+        Self { client, authorization, wire }
     }
 
     fn send(&self, mut request: Request) -> io::Result<Response> {
         if let Some(value) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, value.clone());
         }
-        let response = self.wait(self.client.execute(request))?;
+        let response = self.wire.wait(self.client.execute(request))?;
         if let Some(error) = status_error(&response, self.authorization.is_some()) {
-            return Err(self.fail(error));
+            return Err(self.wire.fail(error));
         }
-        if response.content_length().is_some_and(|bytes| bytes > self.answer_bytes) {
-            return Err(self.fail(self.too_large.clone()));
-        }
+        self.wire.check_bytes(response.content_length().unwrap_or_default())?;
         Ok(response)
     }
 }
@@ -271,7 +162,7 @@ pub(super) struct Question(Arc<Mutex<Exchange>>);
 impl Write for Question {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut exchange = locked(&self.0);
-        if exchange.question.len() + bytes.len() > MAX_REQUEST_BODY_BYTES {
+        if exchange.question.len() + bytes.len() > MAX_REQUEST_BYTES {
             return Err(io::Error::other("the question to the server is too long"));
         }
         exchange.question.extend_from_slice(bytes);
@@ -399,15 +290,14 @@ impl Stream {
     fn fill(&mut self) -> io::Result<&[u8]> {
         while self.used >= self.chunk.len() && !self.ended {
             let chunk = self.response.chunk();
-            match self.session.wait(async { Ok(chunk.await?) })? {
+            let next = async { Ok::<_, NetError>(chunk.await?) };
+            match self.session.wire.wait(next)? {
                 Some(bytes) => {
                     if self.received == 0 {
-                        self.session.note_error_line(&bytes);
+                        self.session.wire.note_error_line(&bytes);
                     }
                     self.received += bytes.len() as u64;
-                    if self.received > self.session.answer_bytes {
-                        return Err(self.session.fail(self.session.too_large.clone()));
-                    }
+                    self.session.wire.check_bytes(self.received)?;
                     self.chunk.clear();
                     self.chunk.extend_from_slice(&bytes);
                     self.used = 0;

@@ -1,8 +1,8 @@
 //! Everything that knows Git: finds the commit of a ref, fetches it, and reads its tree without a checkout.
 //!
 //! ```text
-//! Remote::resolve ─► ls-refs: lists one ref                     (protocol, http)
-//! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, store)
+//! Remote::resolve ─► ls-refs: lists one ref                     (protocol, http, ssh)
+//! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, ssh, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
 //! Credentials ─────► what a Secret has for the server            (credentials)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
@@ -26,8 +26,10 @@ mod local;
 mod objects;
 mod protocol;
 mod snapshot;
+mod ssh;
 mod store;
 mod table;
+mod wire;
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -48,11 +50,12 @@ pub use self::snapshot::Snapshot;
 pub use convoke_core::git::{CommitInfo, Revision};
 
 use self::attempt::{Control, Turn};
-use self::check::{Schemes, Target};
+use self::check::{Location, Schemes, Target};
 use self::http::Session;
-use self::protocol::RefKind;
+use self::protocol::{Link, RefKind};
 use self::snapshot::TreeRequest;
 use self::store::{Generation, Store};
+use self::wire::Wire;
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
 
@@ -81,7 +84,7 @@ impl Default for Limits {
 /// What [`Remote::new`] needs.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// `https://…` (or `http://…` where the dialler allows it).
+    /// `https://…` or `ssh://…` (or `http://…` where the dialler allows it).
     pub url: String,
     /// What to follow. Nothing means branch `main`.
     pub reference: GitRef,
@@ -117,14 +120,22 @@ struct Inner {
     timeout: Duration,
     silence: Duration,
     limits: Limits,
-    client: Client,
-    /// The value of the header `Authorization`.
-    authorization: Option<HeaderValue>,
+    server: Server,
     store: Store,
     /// Shared with every remote of the same store folder.
     turn: Arc<Turn>,
     /// The last snapshot, so that it need not be read again.
     last: Mutex<Option<Cached>>,
+}
+
+/// How the server is asked.
+enum Server {
+    Http {
+        client: Client,
+        /// The value of the header `Authorization`.
+        authorization: Option<HeaderValue>,
+    },
+    Ssh(ssh::Server),
 }
 
 struct Cached {
@@ -138,27 +149,35 @@ impl Remote {
     ///
     /// # Errors
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
-    /// [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
+    /// [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`], [`GitError::CredentialsNeeded`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
         let RemoteOptions { url, reference, timeout, silence, dialler, credentials, store, limits } =
             options;
         let schemes =
             if dialler.allows_plain_http() { Schemes::HttpToo } else { Schemes::HttpsOnly };
-        let url = check::url(&url, schemes)?;
         let target = check::target(&reference)?;
-        let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
-        let Credentials { authorization, roots, identity } = credentials;
-        let (roots, identity) = (roots.as_deref(), identity.as_deref());
-        let client = dialler.client(&url, ClientOptions { user_agent, roots, identity })?;
+        let server = match check::url(&url, schemes)? {
+            Location::Http(url) => {
+                let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
+                let Credentials { authorization, roots, identity, .. } = credentials;
+                let (roots, identity) = (roots.as_deref(), identity.as_deref());
+                let client = dialler.client(&url, ClientOptions { user_agent, roots, identity })?;
+                Server::Http { client, authorization }
+            }
+            Location::Ssh(url) => {
+                let credentials = credentials.ssh.ok_or(GitError::CredentialsNeeded)?;
+                dialler.check_host(&url.server)?;
+                Server::Ssh(ssh::Server { url, credentials, dialler })
+            }
+        };
         Ok(Self {
             inner: Arc::new(Inner {
-                url: url.into(),
+                url,
                 target,
                 timeout,
                 silence,
                 limits,
-                client,
-                authorization,
+                server,
                 turn: Turn::of(&store),
                 store: Store::new(store, object_bytes(&limits)),
                 last: Mutex::new(None),
@@ -183,10 +202,8 @@ impl Remote {
             }
         };
         self.attempt("asking the server for the ref", move |inner, control| {
-            let limit = protocol::MAX_LISTING_BYTES;
-            let too_large = GitError::AnswerTooLarge { limit };
-            let session = inner.session(control, None, limit, too_large);
-            let commit = protocol::resolve(session, &inner.url, kind, &name)?.to_string();
+            let (link, wire) = inner.listing(control);
+            let commit = protocol::resolve(link, wire, kind, &name)?.to_string();
             Ok(Revision { commit, name })
         })
         .await
@@ -198,9 +215,8 @@ impl Remote {
         text: String,
     ) -> Result<Revision, GitError> {
         self.attempt("asking the server for its tags", move |inner, control| {
-            let limit = protocol::MAX_LISTING_BYTES;
-            let session = inner.session(control, None, limit, GitError::AnswerTooLarge { limit });
-            let (commit, name) = protocol::resolve_versions(session, &inner.url, &range, &text)?;
+            let (link, wire) = inner.listing(control);
+            let (commit, name) = protocol::resolve_versions(link, wire, &range, &text)?;
             Ok(Revision { commit: commit.to_string(), name })
         })
         .await
@@ -258,16 +274,22 @@ fn object_bytes(limits: &Limits) -> usize {
 }
 
 impl Inner {
-    fn session(
-        &self,
-        control: &Control,
-        silence: Option<Duration>,
-        answer_bytes: u64,
-        too_large: GitError,
-    ) -> Session {
-        let bounds = control.bounds.clone();
-        let authorization = self.authorization.clone();
-        Session::new(self.client.clone(), authorization, bounds, silence, answer_bytes, too_large)
+    /// The way to the server, for a list of refs.
+    fn listing(&self, control: &Control) -> (Link, Wire) {
+        let limit = protocol::MAX_LISTING_BYTES;
+        let too_large = GitError::AnswerTooLarge { limit };
+        self.link(Wire::new(control.bounds.clone(), None, limit, too_large))
+    }
+
+    fn link(&self, wire: Wire) -> (Link, Wire) {
+        let link = match &self.server {
+            Server::Http { client, authorization } => {
+                let session = Session::new(client.clone(), authorization.clone(), wire.clone());
+                Link::Http(self.url.clone(), Box::new(session))
+            }
+            Server::Ssh(server) => Link::Ssh(server.clone()),
+        };
+        (link, wire)
     }
 
     /// Fetches a commit: on top of the one before if that works, otherwise into a fresh store.
@@ -344,7 +366,9 @@ impl Inner {
             detail: format!("its pack is larger than {pack_bytes} bytes"),
         };
         let answer_bytes = pack_bytes.saturating_add(MAX_FRAMING_BYTES);
-        let session = self.session(control, Some(self.silence), answer_bytes, too_large);
+        let silence = Some(self.silence);
+        let wire = Wire::new(control.bounds.clone(), silence, answer_bytes, too_large);
+        let (link, wire) = self.link(wire);
         let order = protocol::Fetch {
             want,
             have,
@@ -355,7 +379,7 @@ impl Inner {
             bounds: &control.bounds,
             interrupt: &control.interrupt,
         };
-        protocol::fetch(session, &self.url, order)
+        protocol::fetch(link, wire, order)
     }
 
     fn snapshot(

@@ -15,7 +15,7 @@ use gix::progress::Discard;
 use gix::protocol::fetch::{self, Arguments, Response, Shallow, Tags, negotiate};
 use gix::protocol::handshake::Ref;
 use gix::protocol::ls_refs::RefPrefixes;
-use gix::protocol::transport::client::blocking_io::http::Transport;
+use gix::protocol::transport::client::blocking_io::{Transport, http};
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
 use semver::VersionReq;
@@ -23,7 +23,9 @@ use semver::VersionReq;
 use super::GitError;
 use super::check::highest;
 use super::error::{nearest, printable};
-use super::http::{Bounds, Session};
+use super::http::Session;
+use super::ssh;
+use super::wire::{Bounds, Wire};
 
 /// Bytes of the largest listing of refs. A ref takes about 100 bytes.
 pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
@@ -61,18 +63,30 @@ fn agent() -> (&'static str, Option<String>) {
     ("agent", Some(concat!("git/convoke-", env!("CARGO_PKG_VERSION")).to_owned()))
 }
 
+/// The way to a server.
+pub(super) enum Link {
+    /// The URL, and how it is asked.
+    Http(String, Box<Session>),
+    Ssh(ssh::Server),
+}
+
 /// An open conversation with a server, after the handshake.
 struct Conversation {
-    transport: Transport<Session>,
-    session: Session,
+    transport: Box<dyn Transport>,
+    wire: Wire,
     handshake: Handshake,
 }
 
 impl Conversation {
-    fn open(session: Session, url: &str) -> Result<Self, GitError> {
-        let parsed = gix::url::parse(url)
-            .map_err(|_| GitError::InvalidUrl { reason: "it cannot be parsed".into() })?;
-        let mut transport = Transport::new_http(session.clone(), parsed, Protocol::V2, false);
+    fn open(link: Link, wire: Wire) -> Result<Self, GitError> {
+        let mut transport: Box<dyn Transport> = match link {
+            Link::Http(url, session) => {
+                let parsed = gix::url::parse(url.as_str())
+                    .map_err(|_| GitError::InvalidUrl { reason: "it cannot be parsed".into() })?;
+                Box::new(http::Transport::new_http(*session, parsed, Protocol::V2, false))
+            }
+            Link::Ssh(server) => server.open(wire.clone())?,
+        };
         let handshake = gix::protocol::handshake(
             &mut transport,
             Service::UploadPack,
@@ -80,10 +94,12 @@ impl Conversation {
             Vec::new(),
             &mut Discard,
         )
-        .map_err(|error| {
-            session.fault().unwrap_or_else(|| GitError::NotAGitServer { detail: cause(&error) })
+        .map_err(|error| match (wire.fault(), wire.complaint()) {
+            (Some(fault), _) => fault,
+            (None, Some(said)) => GitError::RepositoryRefused { said },
+            (None, None) => GitError::NotAGitServer { detail: cause(&error) },
         })?;
-        Ok(Self { transport, session, handshake })
+        Ok(Self { transport, wire, handshake })
     }
 
     /// The id to ask for to get a commit. Servers of version 0 and 1 hand out only objects that they list. For an annotated tag
@@ -111,7 +127,7 @@ impl Conversation {
         LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
             .invoke_blocking(&mut self.transport, &mut Discard, false)
             .map_err(|error| {
-                self.session
+                self.wire
                     .fault()
                     .unwrap_or_else(|| GitError::NotAGitServer { detail: cause(&error) })
             })
@@ -120,12 +136,12 @@ impl Conversation {
 
 /// Asks for the commit of the tag with the highest version in a range, and gives the tag's name, too. All tags are listed.
 pub(super) fn resolve_versions(
-    session: Session,
-    url: &str,
+    link: Link,
+    wire: Wire,
     range: &VersionReq,
     text: &str,
 ) -> Result<(ObjectId, String), GitError> {
-    let mut conversation = Conversation::open(session, url)?;
+    let mut conversation = Conversation::open(link, wire)?;
     let folder = RefKind::Tag.folder();
     let listed = conversation.list(folder)?;
     let tags: BTreeMap<String, ObjectId> = listed
@@ -149,14 +165,14 @@ pub(super) fn resolve_versions(
 
 /// Asks for the commit of a branch, a tag or another ref. An annotated tag leads to its commit. A ref that exists costs one `ls-refs`.
 pub(super) fn resolve(
-    session: Session,
-    url: &str,
+    link: Link,
+    wire: Wire,
     kind: RefKind,
     name: &str,
 ) -> Result<ObjectId, GitError> {
     let folder = kind.folder();
     let full = format!("{folder}{name}");
-    let mut conversation = Conversation::open(session, url)?;
+    let mut conversation = Conversation::open(link, wire)?;
     for one in conversation.list(&full)? {
         let (found, target, peeled) = one.unpack();
         if *found == full
@@ -205,12 +221,12 @@ pub(super) struct Fetch<'a, Base> {
 
 /// Fetches one commit with its tree and no history into `staging`.
 pub(super) fn fetch(
-    session: Session,
-    url: &str,
+    link: Link,
+    wire: Wire,
     order: Fetch<'_, impl gix::objs::Find>,
 ) -> Result<Pack, GitError> {
     let Fetch { want, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } = order;
-    let mut conversation = Conversation::open(session, url)?;
+    let mut conversation = Conversation::open(link, wire)?;
     let shallow_file = staging.join("shallow");
     if let Some(have) = have {
         std::fs::write(&shallow_file, format!("{have}\n"))
@@ -253,7 +269,7 @@ pub(super) fn fetch(
         },
     );
     if let Err(error) = outcome {
-        return Err(explain(&error, &conversation.session, [&want, &asked], pack_bytes, bounds));
+        return Err(explain(&error, &conversation.wire, [&want, &asked], pack_bytes, bounds));
     }
     match written {
         Some(pack::bundle::write::Outcome {
@@ -303,18 +319,18 @@ impl fetch::Negotiate for Single {
 /// The error of a failed fetch.
 fn explain(
     error: &gix::Error,
-    session: &Session,
+    wire: &Wire,
     [want, asked]: [&ObjectId; 2],
     pack_bytes: u64,
     bounds: &Bounds,
 ) -> GitError {
-    if let Some(fault) = session.fault() {
+    if let Some(fault) = wire.fault() {
         return fault;
     }
     if *bounds.stop.borrow() || error.is_cancelled() {
         return bounds.timed_out();
     }
-    let complaint = session.complaint();
+    let complaint = wire.complaint();
     let text = complaint.clone().unwrap_or_else(|| all_causes(error)).to_ascii_lowercase();
     if is_refusal(&text, asked) {
         return GitError::CommitGone { commit: want.to_string() };

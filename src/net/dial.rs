@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Request, Response, Url};
 use rustls::CertificateError;
+use tokio::net::TcpStream;
 
 use super::address::canonical;
 use super::error::{NetError, NotAllowed, shown};
@@ -145,6 +146,47 @@ impl Dialler {
             shared.insert(origin, Arc::downgrade(&http));
         }
         Ok(Client { http, origin: url.clone() })
+    }
+
+    /// Checks a host without resolving it.
+    ///
+    /// # Errors
+    /// [`NotAllowed`] when the host is an address that may not be dialled.
+    pub fn check_host(&self, to: &Endpoint) -> Result<(), NotAllowed> {
+        self.0.policy.host(to)
+    }
+
+    /// Connects, for protocols other than HTTP. The addresses of a name are tried one after the other.
+    ///
+    /// # Errors
+    /// The reason why there is no connection.
+    pub async fn connect(&self, to: &Endpoint) -> Result<TcpStream, NetError> {
+        self.check_host(to)?;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, async {
+            let addresses = match to.address() {
+                Some(address) => vec![address],
+                None => self.resolve(to).await?,
+            };
+            let each = CONNECT_TIMEOUT / u32::try_from(addresses.len()).unwrap_or(1).max(1);
+            let mut last = NetError::failed("cannot connect");
+            for address in addresses {
+                match tokio::time::timeout(each, TcpStream::connect(address)).await {
+                    Ok(Ok(stream)) => {
+                        // What is sent is small, and each part is waited for.
+                        let _ = stream.set_nodelay(true);
+                        return Ok(stream);
+                    }
+                    Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        let detail = shown(&format!("cannot connect: {error}"));
+                        last = NetError::ConnectionRefused { detail };
+                    }
+                    Ok(Err(error)) => last = NetError::failed(&format!("cannot connect: {error}")),
+                    Err(_) => last = NetError::failed("cannot connect: nobody answers"),
+                }
+            }
+            Err(last)
+        });
+        connected.await.unwrap_or_else(|_| Err(NetError::failed("cannot connect: nobody answers")))
     }
 
     fn shared(&self) -> MutexGuard<'_, HashMap<Origin, Weak<reqwest::Client>>> {

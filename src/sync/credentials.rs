@@ -129,7 +129,9 @@ impl Place<'_> {
             };
             return Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)));
         }
-        Credentials::of(&data).map_err(|NoCredentials { problem, hint }| {
+        // A key with a passphrase takes long enough to leave the async threads alone.
+        let read = tokio::task::block_in_place(|| Credentials::of(&data, url));
+        read.map_err(|NoCredentials { problem, hint }| {
             let message = format!("the Secret {name} of spec.secretRef cannot be used: {problem}");
             input(SourceReason::CredentialsInvalid, message, hint)
         })
@@ -144,8 +146,13 @@ impl Place<'_> {
         let Self { namespace, name, .. } = self;
         let (key, server) = (keys::GIT_ORIGINS, self.server());
         let message = format!("the Secret {name} of spec.secretRef does not exist");
+        let values = if self.url.starts_with("ssh://") {
+            "--from-file=identity=id_ed25519 --from-file=known_hosts=known_hosts"
+        } else {
+            "--from-literal=token=..."
+        };
         let hint = format!(
-            "kubectl -n {namespace} create secret generic {name} --from-literal=token=...; \
+            "kubectl -n {namespace} create secret generic {name} {values}; \
              kubectl -n {namespace} annotate secret {name} {key}={server}"
         );
         input(SourceReason::CredentialsMissing, message, Some(hint))

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::support::sshd::{self, Settings, Sshd, make_key};
 use crate::support::team::{SOON, Team, model, ready, shared_operator};
 use crate::support::{cluster, eventually};
 
@@ -14,9 +15,13 @@ const TWO: &str = "Basic dTpjYW5hcnktdHdv";
 
 impl Team<'_> {
     async fn put_credentials(&self, password: &str, annotations: Value) {
+        self.put(json!({"username": "u", "password": password}), annotations).await;
+    }
+
+    /// The Secret `git` with these values.
+    async fn put(&self, values: Value, annotations: Value) {
         let object = json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "git", "annotations": annotations},
-            "stringData": {"username": "u", "password": password}});
+            "metadata": {"name": "git", "annotations": annotations}, "stringData": values});
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let params = PatchParams::apply("tester").force();
         secrets.patch("git", &params, &Patch::Apply(&object)).await.expect("Secret");
@@ -93,5 +98,55 @@ async fn g2_a_private_repository_is_read_with_a_secret_once_everything_that_is_t
     all += &operator.log();
     for canary in ["canary-one", "canary-two", ONE, TWO] {
         assert!(!all.contains(canary), "{canary}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_a_repository_is_read_over_ssh_once_the_server_is_known() {
+    if !sshd::is_there() {
+        return;
+    }
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = Team::new(cluster, "ssh", &[("m.yaml", &model("a"))]).await;
+    let lines = &["AcceptEnv GIT_PROTOCOL"];
+    let server = Sshd::start_on(cluster.here, &Settings { host_keys: &["ed25519"], lines });
+    let dir = tempfile::tempdir().expect("a folder");
+    let (key, public) = make_key(dir.path(), "key", &["-t", "ed25519"]);
+    let key = std::fs::read_to_string(key).expect("the key");
+    let url = server.url(&team.bare());
+    team.create_sync(json!({"url": url})).await;
+    let told = ready(&team.reason("CredentialsMissing").await).message;
+    assert!(told.contains("a Secret with identity and known_hosts in spec.secretRef"), "{told}");
+
+    team.create_sync(json!({"url": url, "secretRef": {"name": "git"}})).await;
+    let sync = team.reason("CredentialsForbidden").await;
+    team.do_as_told(&sync);
+    team.request().await;
+    let told = ready(&team.reason("CredentialsMissing").await).message;
+    assert!(told.contains("--from-file=known_hosts"), "{told}");
+    let annotations = json!({"convoke.dev/git-origins": server.origin()});
+    // A server that nobody knows gets nothing, and neither does one that has another key than before.
+    let other = format!("github.com {}", server.known_hosts().split_once(' ').expect("a line").1);
+    team.put(json!({"identity": key, "known_hosts": other}), annotations.clone()).await;
+    team.request().await;
+    let told = ready(&team.reason("HostKeyNotTrusted").await).message;
+    assert!(told.contains("it shows ssh-ed25519 SHA256:"), "{told}");
+    let known = json!({"identity": key, "known_hosts": server.known_hosts()});
+    team.put(known, annotations).await;
+    team.request().await;
+    let told = ready(&team.reason("AuthenticationFailed").await).message;
+    assert!(told.contains("the server refused the ssh key of"), "{told}");
+    server.authorize(&public);
+    team.wait_ready("True").await;
+    assert_eq!(team.models().await, ["a"]);
+    team.push(&[("n.yaml", Some(&model("b")))]).await;
+    assert_eq!(team.models().await, ["a", "b"]);
+
+    let kinds = "gitsyncs,agents,modelapis,configmaps,deployments,events";
+    let mut all = cluster.kubectl(&["-n", &team.namespace, "get", kinds, "-o", "yaml"]);
+    all += &operator.log();
+    for line in key.lines().filter(|line| !line.starts_with("-----")) {
+        assert!(!all.contains(line), "a line of the key");
     }
 }

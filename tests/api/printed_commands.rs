@@ -14,7 +14,13 @@ use support::Cluster;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Why a command is printed and not run here, and which.
-const LEFT_OUT: [(&str, &[&str]); 2] = [
+const LEFT_OUT: [(&str, &[&str]); 3] = [
+    (
+        "needs files",
+        &[
+            "kubectl create secret generic newsroom-git --from-file=identity=newsroom --from-file=known_hosts",
+        ],
+    ),
     (
         "needs a node",
         &[

@@ -13,6 +13,7 @@ pub mod operator;
 pub mod pod;
 pub mod portrait;
 pub mod proxy;
+pub mod sshd;
 pub mod stage;
 pub mod story;
 pub mod team;

@@ -61,6 +61,11 @@ impl<'a> Team<'a> {
         self.server.url("team.git")
     }
 
+    /// The folder of the bare repository.
+    pub fn bare(&self) -> std::path::PathBuf {
+        self.dir.path().join("team.git")
+    }
+
     /// From now on the server of the repository wants this header `Authorization`.
     pub fn want_authorization(&self, value: &str) {
         let wanted = self.dir.path().join("team.git.authorization");

@@ -26,11 +26,14 @@ use super::common::{Condition, NameRef};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncSpec {
-    /// `https://…`; `http://` only when the operator runs with `--allow-insecure-git`. No user or password inside.
-    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^\s@\x00-\x20]+$"))]
+    /// `https://…` without a user, or `ssh://git@…`; `http://` only when the operator runs with `--allow-insecure-git`.
+    #[schemars(
+        length(min = 8, max = 2048),
+        regex(pattern = r"^(https?://|ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?)[^\s@\x00-\x20]+$")
+    )]
     pub url: String,
-    /// Secret of this namespace with the credentials for the server: `username` and `password`, `bearerToken`, or `token`; `ca.crt`;
-    /// `tls.crt` and `tls.key`. It is used only for the origins in its annotation `convoke.dev/git-origins`.
+    /// Secret of this namespace with the credentials for the server. For https: `username` and `password`, `bearerToken`, or `token`;
+    /// `ca.crt`; `tls.crt` and `tls.key`. For ssh: `identity`, `known_hosts`, and `password` for its passphrase. It is used only for the origins in its annotation `convoke.dev/git-origins`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
     /// What to follow: exactly one of branch, tag, semver, commit, name. Default: branch main.

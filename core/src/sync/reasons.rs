@@ -167,6 +167,8 @@ words! {
         ServerFailed,
         /// The certificate of the server is not trusted.
         CertificateNotTrusted,
+        /// The ssh server's key is not in `known_hosts`.
+        HostKeyNotTrusted,
         /// No connection was made, or it broke.
         ConnectionFailed,
         /// The deadline of one attempt has passed.

@@ -21,7 +21,6 @@ fn v01_v04_v05_v06_v07_urls_of_other_kinds_are_refused() {
         "fd::17",
         "foo::bar",
         "git://h/r",
-        "ssh://h/r",
         "git@example.com:team/repo.git",
         "example.com:repo",
         "repo",
@@ -51,6 +50,55 @@ fn v02_v03_dashes_in_host_and_user_are_refused() {
         "ssh://-oProxyCommand=x@h/r",
     ] {
         assert_eq!(refused(text).reason(), "InvalidURL", "{text}");
+    }
+}
+
+#[test]
+fn v25_ssh_urls_hold_nothing_that_a_shell_could_misread() {
+    let of = |text: &str| match url(text, Schemes::HttpsOnly) {
+        Ok(Location::Ssh(SshUrl { user, server, path })) => {
+            Some(format!("{user} {}:{} {path}", server.host, server.port))
+        }
+        _ => None,
+    };
+    for (good, parts) in [
+        ("ssh://git@git.example.com/team/a.git", "git git.example.com:22 /team/a.git"),
+        ("ssh://git.example.com/a", "git git.example.com:22 /a"),
+        ("ssh://Deploy_1@GIT.example.com:2222/a", "Deploy_1 git.example.com:2222 /a"),
+        ("ssh://git@h:443/a", "git h:443 /a"),
+        ("ssh://git@h/~me/a%20b.git", "git h:22 ~me/a b.git"),
+        ("ssh://git@[::1]:22/a", "git ::1:22 /a"),
+        ("ssh://git@0x7f000001/a", "git 127.0.0.1:22 /a"),
+    ] {
+        assert_eq!(of(good).as_deref(), Some(parts), "{good}");
+    }
+    for bad in [
+        "ssh://git:secret@h/r",
+        "ssh://-x@h/r",
+        "ssh://.x@h/r",
+        "ssh://a%40b@h/r",
+        "ssh://a;b@h/r",
+        "ssh://a@b@h/r",
+        "ssh://git@-h/r",
+        "ssh://git@h",
+        "ssh://git@h/",
+        "ssh:///r",
+        "ssh://git@/r",
+        "ssh://git@h/a'b",
+        "ssh://git@h/a%27b",
+        "ssh://git@h/a%22b",
+        "ssh://git@h/a`b",
+        "ssh://git@h/a$(id)",
+        "ssh://git@h/a!b",
+        "ssh://git@h/a%5cb",
+        "ssh://git@h/a%E2%80%AEb",
+        "ssh://git@h/a%ffb",
+        "ssh://git@h/a%4",
+        "ssh://git@h;id/r",
+        "ssh://git@h%20x/r",
+    ] {
+        assert_eq!(of(bad), None, "{bad}");
+        assert_eq!(refused(bad).reason(), "InvalidURL", "{bad}");
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 fn of(data: &[(&str, &str)]) -> Result<Credentials, NoCredentials> {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
-    Credentials::of(&data.collect())
+    Credentials::of(&data.collect(), "https://git.example.com/a.git")
 }
 
 /// The header that these data make.
@@ -37,7 +37,7 @@ fn g2_what_is_no_credential_is_told_and_not_quoted() {
         (&[("token", "canary"), ("bearerToken", "canary")], "more than one of"),
         (&[("tls.crt", "canary")], "it has tls.crt and no tls.key"),
         (&[("tls.key", "canary")], "it has tls.key and no tls.crt"),
-        (&[("identity", "canary"), ("known_hosts", "h")], "not supported yet: ssh keys"),
+        (&[("identity", "canary"), ("known_hosts", "h")], "for ssh, and the URL is https://"),
         (&[("githubAppID", "canary")], "not supported yet"),
         (&[("Password", "canary")], "it has no credentials"),
         (&[], "it has no credentials"),
@@ -47,8 +47,28 @@ fn g2_what_is_no_credential_is_told_and_not_quoted() {
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
     }
     let bytes = BTreeMap::from([("token".to_owned(), vec![0xff])]);
-    assert_eq!(Credentials::of(&bytes).expect_err("no text").problem, "token is no text");
+    let error = Credentials::of(&bytes, "https://h/a.git").expect_err("no text");
+    assert_eq!(error.problem, "token is no text");
     assert_eq!(format!("{:?}", of(&[("token", "canary")])), "Ok(Credentials(not shown))");
+}
+
+#[test]
+fn g2_what_is_no_credential_for_ssh_is_told_and_not_quoted() {
+    let host = "h ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+    for (data, problem) in [
+        (&[("identity", "canary")][..], "it has identity and no known_hosts"),
+        (&[("known_hosts", "canary")], "it has known_hosts and no identity"),
+        (&[("identity", "canary"), ("known_hosts", "canary")], "line 1 of known_hosts"),
+        (&[("identity", "canary"), ("known_hosts", host)], "identity is no private key"),
+        (&[("token", "canary")], "for https, and the URL is ssh://"),
+        (&[("githubAppID", "canary")], "not supported yet"),
+        (&[], "it has no credentials"),
+    ] {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+        let error = Credentials::of(&data.collect(), "ssh://git@h/a.git").expect_err(problem);
+        assert!(error.problem.contains(problem), "{error}: {problem}");
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+    }
 }
 
 #[test]
@@ -82,6 +102,15 @@ fn g2_v12_credentials_are_for_the_origins_that_are_named() {
     for odd in ["", "nothing", "file:///etc/passwd", "data:x"] {
         assert!(!are_for(odd, odd), "{odd}");
     }
+    let ssh = "ssh://git@git.example.com:22/team/a.git";
+    assert!(are_for("ssh://git.example.com", ssh) && are_for("ssh://GIT.example.com:22", ssh));
+    for bad in
+        ["https://git.example.com", "ssh://git.example.com:2222", "ssh://git@git.example.com"]
+    {
+        assert!(!are_for(bad, ssh), "{bad}");
+    }
+    assert!(!are_for("ssh://git.example.com", url));
+    assert_eq!(origin("ssh://git@H:2222/a").as_deref(), Some("ssh://h:2222"));
     assert_eq!(origin(url).as_deref(), Some("https://git.example.com"));
     assert_eq!(origin("https://h:8443/x").as_deref(), Some("https://h:8443"));
 }

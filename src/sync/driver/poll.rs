@@ -140,7 +140,14 @@ impl Driver {
             Err(error) => (None, Err(error)),
         };
         if let Err(error) = &result {
-            if error.reason() == SourceReason::AuthenticationFailed {
+            if matches!(
+                error.reason(),
+                SourceReason::AuthenticationFailed
+                    | SourceReason::HostKeyNotTrusted
+                    | SourceReason::CertificateNotTrusted
+                    // What many servers say to somebody who may not read it.
+                    | SourceReason::RepositoryNotFound
+            ) {
                 // They may have been changed: the next try reads them again.
                 source.known_credentials.doubt();
             }

@@ -6,7 +6,7 @@ use super::*;
 
 fn credentials(data: &[(&str, &str)]) -> Credentials {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
-    Credentials::of(&data.collect::<BTreeMap<_, _>>()).unwrap()
+    Credentials::of(&data.collect::<BTreeMap<_, _>>(), "https://h/a").unwrap()
 }
 
 #[tokio::test]

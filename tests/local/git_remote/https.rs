@@ -188,7 +188,7 @@ async fn g2_a_client_certificate_logs_in_and_another_one_does_not() {
         }
         let remote = world.remote_with(|options| {
             options.url = format!("https://localhost:{}/team.git", front.port);
-            options.credentials = Credentials::of(&data).unwrap();
+            options.credentials = Credentials::of(&data, "https://h/a").unwrap();
         });
         async move { remote.resolve().await }
     };

@@ -4,6 +4,8 @@
 
 #[path = "../../support/git_faults.rs"]
 mod git_faults;
+#[path = "../../support/sshd.rs"]
+mod sshd;
 
 mod after;
 mod credentials;
@@ -12,6 +14,7 @@ mod faults;
 mod https;
 mod refs;
 mod source;
+mod ssh;
 mod tree;
 
 use std::path::{Path, PathBuf};
