@@ -11,7 +11,9 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 use std::sync::Arc;
 
+use super::github_app::{AppToken, GitHubApp};
 use super::ssh::{self, KnownHosts, SshCredentials};
+use crate::net::ProxyServer;
 
 /// The user name that forges take with a token as its password.
 const TOKEN_USER: &str = "x-access-token";
@@ -19,6 +21,9 @@ const TOKEN_USER: &str = "x-access-token";
 const HTTP_KEYS: [&str; 7] =
     ["username", "password", "bearerToken", "token", "ca.crt", "tls.crt", "tls.key"];
 const SSH_KEYS: [&str; 2] = ["identity", "known_hosts"];
+/// The keys of a GitHub App. The fourth one may be missing.
+const APP_KEYS: [&str; 4] =
+    ["githubAppID", "githubAppInstallationID", "githubAppPrivateKey", "githubAppBaseURL"];
 /// The scheme of ssh, as it begins a URL.
 const SSH: &str = "ssh://";
 
@@ -33,6 +38,10 @@ pub struct Credentials {
     pub(super) identity: Option<Vec<u8>>,
     /// Those for ssh.
     pub(super) ssh: Option<SshCredentials>,
+    /// What gives the token for `authorization`.
+    pub(super) app: Option<GitHubApp>,
+    /// What makes the connections.
+    pub(super) proxy: Option<ProxyServer>,
 }
 
 impl fmt::Debug for Credentials {
@@ -56,6 +65,56 @@ impl Credentials {
     #[must_use]
     pub fn trusting(roots: Vec<u8>) -> Self {
         Self { roots: Some(roots), ..Self::default() }
+    }
+
+    /// The GitHub App that these are of, if they need a token.
+    #[must_use]
+    pub const fn app(&self) -> Option<&GitHubApp> {
+        self.app.as_ref()
+    }
+
+    /// The proxy, if any.
+    #[must_use]
+    pub const fn proxy(&self) -> Option<&ProxyServer> {
+        self.proxy.as_ref()
+    }
+
+    /// The same with the token of the GitHub App.
+    #[must_use]
+    pub fn with_token(self, token: &AppToken) -> Self {
+        // It has only characters that a header can hold.
+        Self { authorization: basic(TOKEN_USER, &token.token).ok(), ..self }
+    }
+
+    /// The same through a proxy.
+    ///
+    /// # Errors
+    /// Over ssh there are no proxies.
+    pub fn with_proxy(self, proxy: ProxyServer, url: &str) -> Result<Self, NoCredentials> {
+        if url.starts_with(SSH) {
+            let problem = "proxies are for https, and the URL is ssh://";
+            return Err(NoCredentials::new(
+                problem,
+                "many servers give the repository over https, too",
+            ));
+        }
+        Ok(Self { proxy: Some(proxy), ..self })
+    }
+
+    /// Reads the data of a Secret with an HTTP proxy: `address`, and `username` with `password`.
+    ///
+    /// # Errors
+    /// When a key is missing, or its value cannot be used.
+    pub fn proxy_of(data: &BTreeMap<String, Vec<u8>>) -> Result<ProxyServer, NoCredentials> {
+        let form = "address is http://HOST:PORT; username and password are keys of their own";
+        if !data.contains_key("address") {
+            return Err(NoCredentials::new("it has no address", form));
+        }
+        let address = text(data, "address")?;
+        let has_user = data.contains_key("username") || data.contains_key("password");
+        let user = has_user.then(|| Ok((text(data, "username")?, text(data, "password")?)));
+        ProxyServer::new(&address, user.transpose()?)
+            .map_err(|why| NoCredentials::new(format!("address cannot be used: {why}"), form))
     }
 
     /// Reads the data of a Secret that is for this URL. It takes a second at most, for a key with a passphrase.
@@ -93,12 +152,13 @@ impl Credentials {
 
     fn of_http(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
         let has = |key: &str| data.contains_key(key);
-        let ways = [has("username") || has("password"), has("bearerToken"), has("token")];
+        let app = APP_KEYS.iter().any(|key| has(key));
+        let ways = [has("username") || has("password"), has("bearerToken"), has("token"), app];
         if ways.iter().filter(|way| **way).count() > 1 {
-            let problem = "it has more than one of username with password, bearerToken, and token";
+            let problem = "it has more than one of username with password, bearerToken, token, and a GitHub App";
             return Err(NoCredentials::new(problem, "leave one of them"));
         }
-        if !HTTP_KEYS.iter().any(|key| has(key)) {
+        if !app && !HTTP_KEYS.iter().any(|key| has(key)) {
             return Err(nothing(data, false));
         }
         let text = |key: &str| text(data, key);
@@ -122,7 +182,8 @@ impl Credentials {
             (Some(_), None) => return Err(missing("tls.key", "tls.crt")),
             (None, Some(_)) => return Err(missing("tls.crt", "tls.key")),
         };
-        Ok(Self { authorization, roots, identity, ssh: None })
+        let app = app.then(|| github_app(data)).transpose()?;
+        Ok(Self { authorization, roots, identity, ssh: None, app, proxy: None })
     }
 }
 
@@ -139,9 +200,7 @@ fn missing(key: &str, beside: &str) -> NoCredentials {
 /// The error for a Secret without any key that is understood.
 fn nothing(data: &BTreeMap<String, Vec<u8>>, over_ssh: bool) -> NoCredentials {
     let has = |keys: &[&str]| keys.iter().any(|key| data.contains_key(*key));
-    let problem = if has(&["githubAppID"]) {
-        "it has credentials of a kind that is not supported yet: GitHub Apps"
-    } else if over_ssh && has(&HTTP_KEYS) {
+    let problem = if over_ssh && (has(&HTTP_KEYS) || has(&APP_KEYS)) {
         "it has credentials for https, and the URL is ssh://"
     } else if !over_ssh && has(&SSH_KEYS) {
         "it has credentials for ssh, and the URL is https://"
@@ -151,9 +210,26 @@ fn nothing(data: &BTreeMap<String, Vec<u8>>, over_ssh: bool) -> NoCredentials {
     let keys = if over_ssh {
         "the keys are identity and known_hosts; password for the passphrase of identity"
     } else {
-        "the keys are username and password, or token, or bearerToken; ca.crt; tls.crt and tls.key"
+        "the keys are username and password, or token, or bearerToken, or those of a GitHub App; ca.crt; tls.crt and tls.key"
     };
     NoCredentials::new(problem, keys)
+}
+
+/// The GitHub App of a Secret.
+fn github_app(data: &BTreeMap<String, Vec<u8>>) -> Result<GitHubApp, NoCredentials> {
+    for key in &APP_KEYS[..3] {
+        if !data.contains_key(*key) {
+            let problem = format!("it has a GitHub App without {key}");
+            return Err(NoCredentials::new(
+                problem,
+                "needed are githubAppID, githubAppInstallationID and githubAppPrivateKey",
+            ));
+        }
+    }
+    let base = data.contains_key(APP_KEYS[3]).then(|| text(data, APP_KEYS[3])).transpose()?;
+    let (id, installation) = (text(data, APP_KEYS[0])?, text(data, APP_KEYS[1])?);
+    let key = data.get(APP_KEYS[2]).map_or(&[][..], Vec::as_slice);
+    GitHubApp::new(&id, &installation, key, base.as_deref())
 }
 
 /// A value of the Secret as text that a header can hold.

@@ -4,7 +4,7 @@
 //! Remote::resolve ─► ls-refs: lists one ref                     (protocol, http, ssh)
 //! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, ssh, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
-//! Credentials ─────► what a Secret has for the server            (credentials)
+//! Credentials ─────► what a Secret has for the server            (credentials; github_app: tokens that are asked for)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
 //! ```
 //! No `git` binary is run, no configuration of the machine is read, and nothing from a repository is executed. Links and submodules are
@@ -20,6 +20,7 @@ mod attempt;
 mod check;
 mod credentials;
 mod error;
+mod github_app;
 mod http;
 mod listing;
 mod local;
@@ -45,6 +46,7 @@ use semver::VersionReq;
 pub use self::check::path as check_path;
 pub use self::credentials::{Credentials, NoCredentials, are_for, origin};
 pub use self::error::GitError;
+pub use self::github_app::{AppToken, GitHubApp, NoToken};
 pub use self::local::{Folder, open_local, repository_root};
 pub use self::snapshot::Snapshot;
 pub use convoke_core::git::{CommitInfo, Revision};
@@ -159,9 +161,10 @@ impl Remote {
         let server = match check::url(&url, schemes)? {
             Location::Http(url) => {
                 let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
-                let Credentials { authorization, roots, identity, .. } = credentials;
+                let Credentials { authorization, roots, identity, proxy, .. } = credentials;
                 let (roots, identity) = (roots.as_deref(), identity.as_deref());
-                let client = dialler.client(&url, ClientOptions { user_agent, roots, identity })?;
+                let options = ClientOptions { user_agent, roots, identity, proxy: proxy.as_ref() };
+                let client = dialler.client(&url, options)?;
                 Server::Http { client, authorization }
             }
             Location::Ssh(url) => {

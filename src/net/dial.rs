@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use super::address::canonical;
 use super::error::{NetError, NotAllowed, shown};
 use super::policy::{Endpoint, Policy};
+use super::proxy::ProxyServer;
 
 /// How long it may take to make a connection, with the resolution of the name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,6 +74,8 @@ pub struct ClientOptions<'a> {
     pub roots: Option<&'a [u8]>,
     /// A client certificate and its key, in PEM.
     pub identity: Option<&'a [u8]>,
+    /// A proxy that makes the connections.
+    pub proxy: Option<&'a ProxyServer>,
 }
 
 impl Dialler {
@@ -107,12 +110,21 @@ impl Dialler {
         let roots = options.roots.map_or(Ok(Vec::new()), authorities)?;
         let identity = options.identity.map(identity).transpose()?;
         let has_identity = identity.is_some();
-        let own = !roots.is_empty() || has_identity;
+        let own = !roots.is_empty() || has_identity || options.proxy.is_some();
         let origin = (url.scheme().to_owned(), to, options.user_agent.to_owned());
         if let Some(http) = self.shared().get(&origin).and_then(Weak::upgrade).filter(|_| !own) {
             return Ok(Client { http, origin: url.clone() });
         }
-        let mut builder = reqwest::Client::builder();
+        // The addresses of a host behind a proxy are the proxy's business. Here the proxy is dialled.
+        let mut dialled = port;
+        let mut builder = reqwest::Client::builder().no_proxy();
+        if let Some(proxy) = options.proxy {
+            let endpoint = proxy.endpoint();
+            self.0.policy.host(&endpoint)?;
+            dialled = endpoint.port;
+            let for_client = proxy.for_client();
+            builder = builder.proxy(for_client.map_err(|_| NetError::failed("the proxy is none"))?);
+        }
         if let Some(identity) = identity {
             builder = builder.identity(identity);
         }
@@ -120,13 +132,12 @@ impl Dialler {
             .tls_certs_merge(roots)
             .user_agent(options.user_agent)
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
             .referer(false)
             .https_only(url.scheme() == "https")
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(MAX_IDLE_TIME)
             .pool_max_idle_per_host(1)
-            .dns_resolver(Arc::new(CheckedResolver { dialler: self.clone(), port }))
+            .dns_resolver(Arc::new(CheckedResolver { dialler: self.clone(), port: dialled }))
             .build()
             .map_err(|error| match innermost(&error).to_string() {
                 // Roots were read before. A key and a certificate that are no pair show only now.
@@ -321,7 +332,14 @@ impl From<reqwest::Error> for NetError {
         } else {
             "no usable answer"
         };
-        let detail = shown(&format!("{kind}: {}", innermost(&error)));
+        let inner = innermost(&error).to_string();
+        // The client's words for a proxy that does not answer CONNECT with 200.
+        let inner = if inner.starts_with("tunnel error") {
+            "the proxy refuses: it wants other credentials, or does not allow this host"
+        } else {
+            &inner
+        };
+        let detail = shown(&format!("{kind}: {inner}"));
         if is_refused { Self::ConnectionRefused { detail } } else { Self::Failed { detail } }
     }
 }

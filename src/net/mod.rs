@@ -6,6 +6,7 @@
 //! ```text
 //! address (pure) the class of each address
 //! policy  (pure) the classes that may be dialled
+//! proxy   (pure) an HTTP proxy
 //! dial    URLs: resolves names, checks each address, and connects only to addresses that were checked
 //! pod     pods: connects to the address that Kubernetes reports
 //! error   the errors; their texts reveal nothing about addresses that may not be dialled
@@ -17,9 +18,11 @@ pub mod dial;
 pub mod error;
 pub mod pod;
 pub mod policy;
+pub mod proxy;
 
 pub use self::address::AddressClass;
 pub use self::dial::{Client, ClientOptions, Dialler};
 pub use self::error::{NetError, NotAllowed};
 pub use self::pod::PodClient;
 pub use self::policy::{AddressRange, Endpoint, Policy};
+pub use self::proxy::ProxyServer;

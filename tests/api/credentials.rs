@@ -1,10 +1,13 @@
 //! The credentials of a GitSync, with the shipped rights of the operator.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use convoke::api::GitSync;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::support::github::{self, GitHub};
 use crate::support::sshd::{self, Settings, Sshd, make_key};
 use crate::support::team::{SOON, Team, model, ready, shared_operator};
 use crate::support::{cluster, eventually};
@@ -149,4 +152,49 @@ async fn g2_a_repository_is_read_over_ssh_once_the_server_is_known() {
     for line in key.lines().filter(|line| !line.starts_with("-----")) {
         assert!(!all.contains(line), "a line of the key");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_a_github_app_gets_one_token_until_it_is_refused() {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = Team::new(cluster, "app", &[("m.yaml", &model("a"))]).await;
+    let (key, pem) = github::key();
+    let github = GitHub::start_on(cluster.here, &key, 3600).await;
+    let header = |token: &str| {
+        let user = STANDARD.encode(format!("x-access-token:{token}"));
+        format!("Basic {user}")
+    };
+    team.want_authorization(&header("ghs_canary1"));
+    team.create_sync(json!({"secretRef": {"name": "git"}})).await;
+    let sync = team.reason("CredentialsForbidden").await;
+    team.do_as_told(&sync);
+    let origin = team.url().rsplit_once('/').map(|(origin, _)| origin.to_owned());
+    let annotations = json!({"convoke.dev/git-origins": origin});
+    let values = |installation: &str| {
+        json!({"githubAppID": "1234", "githubAppInstallationID": installation, "githubAppPrivateKey": pem,
+            "githubAppBaseURL": github.url})
+    };
+    team.put(values("78"), annotations.clone()).await;
+    team.request().await;
+    let told = ready(&team.reason("AuthenticationFailed").await).message;
+    assert!(told.contains("gives the GitHub App no token (HTTP 404)"), "{told}");
+    team.put(values("77"), annotations).await;
+    team.request().await;
+    team.wait_ready("True").await;
+    // Many polls, one token.
+    for _ in 0..3 {
+        team.request().await;
+    }
+    assert_eq!(*github.given.lock().expect("lock"), 1);
+    // It was revoked: another one is asked for.
+    team.want_authorization(&header("ghs_canary2"));
+    team.request().await;
+    team.reason("AuthenticationFailed").await;
+    team.wait_ready("True").await;
+    assert_eq!(*github.given.lock().expect("lock"), 2);
+    let kinds = "gitsyncs,agents,modelapis,configmaps,deployments,events";
+    let mut all = cluster.kubectl(&["-n", &team.namespace, "get", kinds, "-o", "yaml"]);
+    all += &operator.log();
+    assert!(!all.contains("ghs_canary") && !all.contains(&pem[40..80]));
 }

@@ -9,6 +9,7 @@ pub mod engine;
 mod exclusive;
 pub mod gate;
 pub mod git_http;
+pub mod github;
 pub mod operator;
 pub mod pod;
 pub mod portrait;

@@ -36,6 +36,10 @@ pub struct GitSyncSpec {
     /// `ca.crt`; `tls.crt` and `tls.key`. For ssh: `identity`, `known_hosts`, and `password` for its passphrase. It is used only for the origins in its annotation `convoke.dev/git-origins`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
+    /// Secret of this namespace with an HTTP proxy for an https URL: `address`, and `username` with `password`. It is used only for the
+    /// origins in its annotation `convoke.dev/git-origins`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<SecretRef>,
     /// What to follow: exactly one of branch, tag, semver, commit, name. Default: branch main.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitRef>,

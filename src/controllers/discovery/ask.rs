@@ -142,7 +142,12 @@ impl Asker {
         let sent = match to {
             Destination::Pod(pods, pod, _) => pods.ask(pod, request).await,
             Destination::External(url) => {
-                let options = ClientOptions { user_agent: USER_AGENT, roots: None, identity: None };
+                let options = ClientOptions {
+                    user_agent: USER_AGENT,
+                    roots: None,
+                    identity: None,
+                    proxy: None,
+                };
                 let client = self.dialler.client(url, options).map_err(failure)?;
                 client.execute(request).await
             }

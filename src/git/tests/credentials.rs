@@ -38,7 +38,8 @@ fn g2_what_is_no_credential_is_told_and_not_quoted() {
         (&[("tls.crt", "canary")], "it has tls.crt and no tls.key"),
         (&[("tls.key", "canary")], "it has tls.key and no tls.crt"),
         (&[("identity", "canary"), ("known_hosts", "h")], "for ssh, and the URL is https://"),
-        (&[("githubAppID", "canary")], "not supported yet"),
+        (&[("githubAppID", "canary")], "a GitHub App without githubAppInstallationID"),
+        (&[("token", "canary"), ("githubAppID", "1")], "more than one of"),
         (&[("Password", "canary")], "it has no credentials"),
         (&[], "it has no credentials"),
     ] {
@@ -61,7 +62,7 @@ fn g2_what_is_no_credential_for_ssh_is_told_and_not_quoted() {
         (&[("identity", "canary"), ("known_hosts", "canary")], "line 1 of known_hosts"),
         (&[("identity", "canary"), ("known_hosts", host)], "identity is no private key"),
         (&[("token", "canary")], "for https, and the URL is ssh://"),
-        (&[("githubAppID", "canary")], "not supported yet"),
+        (&[("githubAppID", "canary")], "for https, and the URL is ssh://"),
         (&[], "it has no credentials"),
     ] {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));

@@ -96,7 +96,7 @@ fn get(url: &Url) -> Request {
 }
 
 fn options() -> ClientOptions<'static> {
-    ClientOptions { user_agent: "test/1", roots: None, identity: None }
+    ClientOptions { user_agent: "test/1", roots: None, identity: None, proxy: None }
 }
 
 fn insecure() -> Policy {
@@ -129,6 +129,21 @@ async fn v12_a_name_that_changes_its_meaning_is_dialled_where_it_was_judged() {
     let refused = || Some(NetError::from(NotAllowed::name("git.test")));
     assert_eq!(seen, [None, refused(), refused(), None]);
     assert_eq!(names.asked().len(), 4, "nothing is resolved again behind the judgement");
+}
+
+#[tokio::test]
+async fn v12_behind_a_proxy_only_the_proxy_is_resolved_and_judged() {
+    let (door, names) = (Door::new(), Names::new(&[("proxy.test", &[&["127.0.0.1"]])]));
+    let port = door.url("proxy.test").port().unwrap();
+    let proxy = ProxyServer::new(&format!("http://proxy.test:{port}"), None).unwrap();
+    let url = Url::parse("http://git.test/a").unwrap();
+    let with = || ClientOptions { proxy: Some(&proxy), ..options() };
+    let client = dialler(insecure(), &names).client(&url, with()).unwrap();
+    assert_eq!(door.outcome(client.execute(get(&url))).await, None);
+    assert_eq!(names.asked(), ["proxy.test"]);
+    let client = dialler(Policy::default(), &names).client(&url, with()).unwrap();
+    let refused = Some(NotAllowed::name("proxy.test").into());
+    assert_eq!(door.outcome(client.execute(get(&url))).await, refused);
 }
 
 #[tokio::test]
@@ -295,7 +310,8 @@ fn o11_nobody_else_makes_connections() {
 async fn p14_clients_of_one_origin_are_one_while_it_is_in_use() {
     let dialler = Dialler::new(Policy { insecure: true, ..Policy::default() });
     let client = |url: &str| {
-        let options = ClientOptions { user_agent: "convoke", roots: None, identity: None };
+        let options =
+            ClientOptions { user_agent: "convoke", roots: None, identity: None, proxy: None };
         dialler.client(&Url::parse(url).unwrap(), options).unwrap().http
     };
     let one = client("https://git.example/team/a.git");

@@ -127,7 +127,8 @@ impl Driver {
         } else {
             let operator = &self.settings.rules.operator;
             let known = &mut source.known_credentials;
-            known.refresh(&self.client, &key.namespace, spec, operator).await
+            let dialler = &self.settings.dialler;
+            known.refresh(&self.client, &key.namespace, spec, operator, dialler).await
         };
         source.ask_as_known();
         let values = match credentials {
@@ -149,7 +150,7 @@ impl Driver {
                     | SourceReason::RepositoryNotFound
             ) {
                 // They may have been changed: the next try reads them again.
-                source.known_credentials.doubt();
+                source.known_credentials.distrust();
             }
             tracing::warn!(object = %key, reason = error.reason().as_str(), %error, "cannot read the repository");
             if *error == SourceError::Panicked {

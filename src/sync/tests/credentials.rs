@@ -1,7 +1,11 @@
 use super::*;
 
-const PLACE: Place<'_> =
-    Place { namespace: "team", name: "git", url: "https://git.example.com/team/a.git" };
+const PLACE: Place<'_> = Place {
+    namespace: "team",
+    name: "git",
+    field: Field::Secret,
+    url: "https://git.example.com/team/a.git",
+};
 
 /// The reason, the message and the hint of an error.
 fn told(error: SourceError) -> (SourceReason, String, String) {
@@ -17,7 +21,7 @@ fn data(token: &str) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn g2_v12_a_secret_is_used_only_where_its_annotation_says_so() {
     let ours = Some("https://git.example.com");
-    PLACE.credentials(ours, data("t")).expect("allowed");
+    PLACE.credentials(ours, &data("t")).expect("allowed");
     let message = "the Secret git of spec.secretRef is not for https://git.example.com";
     for (annotation, hint) in [
         (
@@ -29,11 +33,11 @@ fn g2_v12_a_secret_is_used_only_where_its_annotation_says_so() {
             "if the server may get it, add https://git.example.com to its annotation convoke.dev/git-origins, after a comma",
         ),
     ] {
-        let error = PLACE.credentials(annotation, data("canary")).expect_err("not allowed");
+        let error = PLACE.credentials(annotation, &data("canary")).expect_err("not allowed");
         let expected = (SourceReason::CredentialsNotAllowed, message.to_owned(), hint.to_owned());
         assert_eq!(told(error), expected);
     }
-    let error = PLACE.credentials(ours, data("canary\n")).expect_err("no header");
+    let error = PLACE.credentials(ours, &data("canary\n")).expect_err("no header");
     let (reason, message, hint) = told(error);
     assert_eq!(reason, SourceReason::CredentialsInvalid);
     assert_eq!(message, "the Secret git of spec.secretRef cannot be used: token has a line break");

@@ -14,20 +14,25 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 
 /// Signs certificates that no machine trusts by itself.
-struct Authority {
+pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
     der: CertificateDer<'static>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
         let (pem, der) = (certificate.pem(), certificate.der().clone());
         Self { issuer: Issuer::new(params, key), pem, der }
+    }
+
+    /// Its certificate, in PEM.
+    pub(super) fn pem(&self) -> &str {
+        &self.pem
     }
 
     /// A certificate for a client, and its key, in PEM.
@@ -37,7 +42,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    fn sign(
+    pub(super) fn sign(
         &self,
         host: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -52,13 +57,13 @@ impl Authority {
 }
 
 /// Takes TLS off in front of a plain server. Ends when dropped.
-struct Front {
+pub(super) struct Front {
     port: u16,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Front {
-    async fn start(
+    pub(super) async fn start(
         world: &World,
         certificate: (CertificateDer<'static>, PrivateKeyDer<'static>),
         protocol: &str,
@@ -100,9 +105,14 @@ impl Front {
         Self { port, task }
     }
 
+    /// The URL of the repository.
+    pub(super) fn url(&self, host: &str) -> String {
+        format!("https://{host}:{}/team.git", self.port)
+    }
+
     fn remote(&self, world: &World, host: &str, roots: Option<&str>) -> Remote {
         world.remote_with(|options| {
-            options.url = format!("https://{host}:{}/team.git", self.port);
+            options.url = self.url(host);
             options.credentials =
                 roots.map(|pem| Credentials::trusting(pem.as_bytes().to_vec())).unwrap_or_default();
         })

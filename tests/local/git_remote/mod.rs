@@ -4,6 +4,8 @@
 
 #[path = "../../support/git_faults.rs"]
 mod git_faults;
+#[path = "../../support/github.rs"]
+mod github;
 #[path = "../../support/sshd.rs"]
 mod sshd;
 
@@ -11,7 +13,9 @@ mod after;
 mod credentials;
 mod damage;
 mod faults;
+mod github_app;
 mod https;
+mod proxy;
 mod refs;
 mod source;
 mod ssh;

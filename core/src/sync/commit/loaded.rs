@@ -165,8 +165,8 @@ pub struct Coordinates {
     pub ignore: Vec<String>,
     /// `spec.variables`.
     pub variables: Option<VariablesSpec>,
-    /// The name of the Secret of `spec.secretRef`.
-    pub secret: Option<String>,
+    /// The names of the Secrets of `spec.secretRef` and `spec.proxySecretRef`.
+    pub secrets: [Option<String>; 2],
     /// How long one resolve, fetch or snapshot may take.
     pub timeout: Duration,
 }
@@ -181,15 +181,16 @@ impl Coordinates {
         let timeout = timeout.min(MAX_SPEC_TIMEOUT);
         let GitSyncSpec { url, path, ignore, variables, .. } = spec;
         let (url, path, ignore) = (url.clone(), path.clone(), ignore.clone());
-        let (variables, secret) =
-            (variables.clone(), spec.secret_ref.as_ref().map(|s| s.name.clone()));
-        Self { url, reference, path, ignore, variables, secret, timeout }
+        let variables = variables.clone();
+        let secrets = [&spec.secret_ref, &spec.proxy_secret_ref]
+            .map(|secret| secret.as_ref().map(|secret| secret.name.clone()));
+        Self { url, reference, path, ignore, variables, secrets, timeout }
     }
 
     /// Whether both name the same files. The timeout and the credentials do not matter.
     #[must_use]
     pub fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, ignore, variables, secret: _, timeout: _ } = self;
+        let Self { url, reference, path, ignore, variables, secrets: _, timeout: _ } = self;
         (url, reference, path) == (&other.url, &other.reference, &other.path)
             && (ignore, variables) == (&other.ignore, &other.variables)
     }

@@ -1,0 +1,94 @@
+//! (pure) An HTTP proxy, and who we are to it.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::fmt;
+
+use reqwest::Url;
+
+use super::policy::Endpoint;
+
+/// An HTTP proxy. Nothing prints its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProxyServer {
+    url: Url,
+    user: Option<(String, String)>,
+}
+
+impl fmt::Debug for ProxyServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProxyServer(not shown)")
+    }
+}
+
+impl ProxyServer {
+    /// A proxy from its address, `http://HOST:PORT` or `https://HOST:PORT`, and a user with a password.
+    ///
+    /// # Errors
+    /// What is wrong with the address. Nothing of it is quoted: it may hold a password.
+    pub fn new(address: &str, user: Option<(String, String)>) -> Result<Self, &'static str> {
+        let url = Url::parse(address).map_err(|_| "it is no URL")?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err("only http:// and https:// proxies are supported");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("it holds a user or a password: they have keys of their own");
+        }
+        let is_bare = matches!(url.path(), "" | "/")
+            && (url.query(), url.fragment()) == (None, None)
+            && url.host_str().is_some_and(|host| !host.is_empty());
+        if is_bare {
+            Ok(Self { url, user })
+        } else {
+            Err("it is more than a scheme, a host and a port")
+        }
+    }
+
+    /// What is dialled.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        let host = self.url.host_str().unwrap_or_default();
+        Endpoint::new(host, self.url.port_or_known_default().unwrap_or_default())
+    }
+
+    /// Whether it is asked without TLS.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.url.scheme() == "http"
+    }
+
+    /// The same for the HTTP client.
+    pub(super) fn for_client(&self) -> reqwest::Result<reqwest::Proxy> {
+        let proxy = reqwest::Proxy::all(self.url.clone())?;
+        Ok(match &self.user {
+            Some((user, password)) => proxy.basic_auth(user, password),
+            None => proxy,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g2_addresses_of_proxies_are_bare_and_not_quoted() {
+        for good in ["http://proxy:3128", "https://proxy.example.com", "http://10.0.0.1:8080/"] {
+            assert!(ProxyServer::new(good, None).is_ok(), "{good}");
+        }
+        for bad in [
+            "proxy:3128",
+            "socks5://proxy:1080",
+            "http://u:canary@proxy:3128",
+            "http://proxy:3128/path",
+            "http://proxy:3128?canary",
+            "",
+        ] {
+            let why = ProxyServer::new(bad, None).expect_err(bad);
+            assert!(!why.contains("canary"), "{why}");
+        }
+        let user = Some(("u".to_owned(), "canary".to_owned()));
+        let proxy = ProxyServer::new("http://Proxy:3128", user).expect("a proxy");
+        assert!(!format!("{proxy:?}").contains("canary"));
+        assert_eq!(proxy.endpoint(), Endpoint::new("proxy", 3128));
+    }
+}
