@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use convoke_core::cluster::account::OperatorAccount;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use tokio::time::Instant;
 
 use crate::api::git_sync::GitSyncSpec;
 use crate::api::keys;
-use crate::cluster::client::call;
 use crate::git::{Credentials, NoCredentials, are_for, origin};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
+use crate::sync::secrets::{Named, input};
 
 /// How long credentials are used without a look at the Secret.
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
@@ -83,31 +82,13 @@ async fn read(
     place: Place<'_>,
     operator: &OperatorAccount,
 ) -> Result<Credentials, SourceError> {
-    let Place { namespace, name, .. } = place;
-    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
-    match call(secrets.get_opt(name)).await {
-        Ok(Some(secret)) => {
-            let annotation = secret.annotations().get(keys::GIT_ORIGINS).cloned();
-            let data = secret.data.unwrap_or_default().into_iter();
-            place.credentials(
-                annotation.as_deref(),
-                data.map(|(key, value)| (key, value.0)).collect(),
-            )
-        }
-        Ok(None) => Err(place.missing()),
-        Err(error) if error.is_missing_right() => Err(place.forbidden(operator)),
-        Err(error) => {
-            let message = format!("cannot read the Secret {name} of spec.secretRef: {error}");
-            Err(input(SourceReason::CredentialsUnreadable, message, None))
-        }
-    }
+    let secret = place.secret().read(client, operator, || place.missing()).await?;
+    let annotation = secret.annotations().get(keys::GIT_ORIGINS).cloned();
+    let data = secret.data.unwrap_or_default().into_iter();
+    place.credentials(annotation.as_deref(), data.map(|(key, value)| (key, value.0)).collect())
 }
 
-fn input(reason: SourceReason, message: String, hint: Option<String>) -> SourceError {
-    SourceError::Input { reason, message, hint }
-}
-
-impl Place<'_> {
+impl<'a> Place<'a> {
     /// The credentials in the data of the Secret, if its annotation allows them for this repository.
     fn credentials(
         self,
@@ -129,10 +110,8 @@ impl Place<'_> {
             };
             return Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)));
         }
-        Credentials::of(&data).map_err(|NoCredentials { problem, hint }| {
-            let message = format!("the Secret {name} of spec.secretRef cannot be used: {problem}");
-            input(SourceReason::CredentialsInvalid, message, hint)
-        })
+        Credentials::of(&data)
+            .map_err(|NoCredentials { problem, hint }| self.secret().invalid(&problem, hint))
     }
 
     /// The origin of the repository.
@@ -143,24 +122,13 @@ impl Place<'_> {
     fn missing(self) -> SourceError {
         let Self { namespace, name, .. } = self;
         let (key, server) = (keys::GIT_ORIGINS, self.server());
-        let message = format!("the Secret {name} of spec.secretRef does not exist");
-        let hint = format!(
-            "kubectl -n {namespace} create secret generic {name} --from-literal=token=...; \
-             kubectl -n {namespace} annotate secret {name} {key}={server}"
-        );
-        input(SourceReason::CredentialsMissing, message, Some(hint))
+        self.secret()
+            .missing(&format!("; kubectl -n {namespace} annotate secret {name} {key}={server}"))
     }
 
-    fn forbidden(self, operator: &OperatorAccount) -> SourceError {
-        let Self { namespace, name, .. } = self;
-        let message = format!("the operator may not read the Secret {name} of spec.secretRef");
-        let role = format!("convoke-git-{name}");
-        let hint = format!(
-            "kubectl -n {namespace} create role {role} --verb=get --resource=secrets --resource-name={name}; \
-             kubectl -n {namespace} create rolebinding {role} --role={role} {}",
-            operator.flag()
-        );
-        input(SourceReason::CredentialsForbidden, message, Some(hint))
+    /// The Secret alone.
+    const fn secret(self) -> Named<'a> {
+        Named { namespace: self.namespace, name: self.name, field: "spec.secretRef" }
     }
 }
 

@@ -46,7 +46,7 @@ fn g2_what_is_missing_is_told_with_the_commands() {
     assert_eq!(reason, SourceReason::CredentialsMissing);
     assert_eq!(message, "the Secret git of spec.secretRef does not exist");
     assert!(hint.starts_with("kubectl -n team create secret generic git --from-literal=token=..."));
-    let (reason, message, hint) = told(PLACE.forbidden(&OperatorAccount::new("ops")));
+    let (reason, message, hint) = told(PLACE.secret().forbidden(&OperatorAccount::new("ops")));
     assert_eq!(reason, SourceReason::CredentialsForbidden);
     assert_eq!(message, "the operator may not read the Secret git of spec.secretRef");
     assert_eq!(
