@@ -31,7 +31,7 @@ use crate::sync::driver::{Driver, Parts, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::published::build_sources::BuildSources;
 use crate::sync::variables;
-use crate::sync::webhooks::Webhooks;
+use crate::sync::webhooks::{self, Webhooks};
 use convoke_core::cluster::account::OperatorAccount;
 use convoke_core::sync::apply::impersonation::Rules;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -161,7 +161,10 @@ impl Common {
     /// `served`: whether the operator listens for webhooks.
     fn webhooks(&self, served: bool) -> Arc<Webhooks> {
         let (client, operator) = (self.client.clone(), self.operator.clone());
-        Webhooks::new(client, operator, self.queue.clone(), &self.stores.git_syncs, served)
+        // There is one replica only, see `warn_about_unbuilt`.
+        let (queue, leads) = (self.queue.clone(), Arc::new(|| true));
+        let parts = webhooks::Parts { client, operator, queue, leads, served };
+        Webhooks::new(parts, &self.stores.git_syncs)
     }
 
     fn driver(&self, settings: Settings, webhooks: Arc<Webhooks>) -> Arc<Driver> {

@@ -3,6 +3,8 @@
 //! A token is read at a poll, unless it was read minutes ago. Outside of polls it is read when a delivery gives a reason to: its signature
 //! did not match, or the token is old. The delivery never waits for that. If the token turns out to be another one, the remote is polled,
 //! so a push that came before the new token was known is not lost.
+//!
+//! A replica that does not lead polls nothing. It sets the annotation `convoke.dev/requestedAt` instead, which the leader sees.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,14 +12,19 @@ use std::time::Duration;
 
 use convoke_core::cluster::account::OperatorAccount;
 use futures::StreamExt;
+use jiff::Timestamp;
 use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::api::GitSync;
 use crate::api::git_sync::GitSyncSpec;
+use crate::api::keys;
 use crate::api::webhook::path;
+use crate::cluster::client::call;
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Change, Entry, Key, Store};
 use crate::http::webhook::delivery::{Follows, NoToken, Token};
@@ -41,6 +48,13 @@ const DOUBT_GAP: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Secrets that are read at the same time, outside of polls.
 const READS_AT_ONCE: usize = 8;
+
+/// How often a replica that does not lead tries to tell the leader of a push, and how long after a failure.
+const TRIES_TO_TELL: u32 = 5;
+const PAUSE_BETWEEN_TRIES: Duration = Duration::from_secs(2);
+
+/// Whether this replica leads now, and so is the one that polls.
+pub type Leads = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The last look at the Secret of a webhook.
 struct Look {
@@ -83,6 +97,7 @@ pub struct Webhooks {
     client: Client,
     operator: OperatorAccount,
     queue: Arc<Queue>,
+    leads: Leads,
     /// The server's part; `None` when there is no server.
     hooks: OnceLock<Arc<Hooks>>,
     known: Mutex<HashMap<Key, Known>>,
@@ -91,20 +106,30 @@ pub struct Webhooks {
     changed: Notify,
 }
 
+/// What a [`Webhooks`] is made of.
+pub struct Parts {
+    /// Reads Secrets, and sets annotations while this replica does not lead.
+    pub client: Client,
+    /// The operator's own account, for commands that give it rights.
+    pub operator: OperatorAccount,
+    /// Gets the key of each GitSync that is woken.
+    pub queue: Arc<Queue>,
+    /// Whether this replica leads.
+    pub leads: Leads,
+    /// Whether the operator listens for webhooks.
+    pub served: bool,
+}
+
 impl Webhooks {
-    /// The webhooks of the GitSyncs of a store. A GitSync that a delivery wakes is put on the queue.
+    /// The webhooks of the GitSyncs of a store.
     #[must_use]
-    pub fn new(
-        client: Client,
-        operator: OperatorAccount,
-        queue: Arc<Queue>,
-        syncs: &Store<Managed<GitSync>>,
-        served: bool,
-    ) -> Arc<Self> {
+    pub fn new(parts: Parts, syncs: &Store<Managed<GitSync>>) -> Arc<Self> {
+        let Parts { client, operator, queue, leads, served } = parts;
         let webhooks = Arc::new(Self {
             client,
             operator,
             queue,
+            leads,
             hooks: OnceLock::new(),
             known: Mutex::default(),
             paces: Mutex::default(),
@@ -182,7 +207,7 @@ impl Webhooks {
     }
 
     /// A delivery has come. This waits for nothing.
-    fn heard(&self, key: &Key, signal: Signal) {
+    fn heard(self: &Arc<Self>, key: &Key, signal: Signal) {
         if signal == Signal::Wake {
             self.wake(key);
         }
@@ -195,25 +220,52 @@ impl Webhooks {
     }
 
     /// Polls the remote of a GitSync as soon as its pace allows.
-    fn wake(&self, key: &Key) {
-        let first = self.paces.lock().entry(key.clone()).or_default().delivered();
-        // The others find it on the queue.
-        if first {
-            self.queue.add(key.clone());
+    fn wake(self: &Arc<Self>, key: &Key) {
+        // The others share the poll of the first.
+        if !self.paces.lock().entry(key.clone()).or_default().delivered() {
+            return;
         }
+        if (self.leads)() {
+            self.queue.add(key.clone());
+        } else {
+            let (webhooks, key) = (self.clone(), key.clone());
+            tokio::spawn(async move { webhooks.tell_leader(&key).await });
+        }
+    }
+
+    fn pace(&self, key: &Key) -> Option<Duration> {
+        self.paces.lock().get_mut(key)?.take(Instant::now().into_std())
     }
 
     /// Whether the remote of a GitSync is to be polled now because of what was delivered. If it has to wait, it is put on the queue.
     pub fn take(&self, key: &Key) -> bool {
-        let wait =
-            self.paces.lock().get_mut(key).and_then(|pace| pace.take(Instant::now().into_std()));
-        match wait {
+        match self.pace(key) {
             None => false,
             Some(Duration::ZERO) => true,
             Some(wait) => {
                 self.queue.add_after(key.clone(), wait);
                 false
             }
+        }
+    }
+
+    /// Asks the leader for a sync, as soon as the pace of the GitSync allows.
+    async fn tell_leader(&self, key: &Key) {
+        while let Some(wait) = self.pace(key).filter(|wait| !wait.is_zero()) {
+            tokio::time::sleep(wait).await;
+        }
+        let syncs = Api::<GitSync>::namespaced(self.client.clone(), &key.namespace);
+        let now = Timestamp::now().to_string();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {keys::REQUESTED_AT: now}}}));
+        for _ in 0..TRIES_TO_TELL {
+            match call(syncs.patch_metadata(&key.name, &PatchParams::default(), &patch)).await {
+                Ok(_) => return,
+                Err(error) if error.is_gone() => return,
+                Err(error) => {
+                    tracing::warn!(object = %key, %error, "cannot tell the leader of a push");
+                }
+            }
+            tokio::time::sleep(PAUSE_BETWEEN_TRIES).await;
         }
     }
 
@@ -236,8 +288,12 @@ impl Webhooks {
         Some(self.read(key, name).await.0)
     }
 
-    /// Reads the Secret, and takes over its token. Returns the state, and whether the state or the token is another one than before.
+    /// Reads the Secret, and takes over its token. Returns the state, and whether there is a reason to poll: the state or the
+    /// token is another one than before.
     async fn read(&self, key: &Key, name: &str) -> (WebhookState, bool) {
+        // A doubt that arises while the Secret is read needs another look: this one may be too early.
+        let doubted =
+            self.known.lock().get_mut(key).is_some_and(|known| std::mem::take(&mut known.doubted));
         let place = Named { namespace: &key.namespace, name, field: FIELD };
         let found = place.read(&self.client, &self.operator, || place.missing("")).await;
         let found = found.and_then(|mut secret| {
@@ -258,9 +314,12 @@ impl Webhooks {
         let other =
             !passes && self.hooks().is_some_and(|hooks| hooks.set_token(&known.path, token));
         let before = known.look.replace(Look { at: Instant::now(), state: state.clone() });
-        known.doubted = false;
         self.changed.notify_one();
-        let news = other || before.is_none_or(|before| before.state != state);
+        // The first look is no news, unless a delivery was refused before it.
+        let news = match before {
+            Some(before) => other || before.state != state,
+            None => other && doubted,
+        };
         (state, news)
     }
 

@@ -9,11 +9,18 @@ mod git_faults;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 use convoke::api::Kind;
 use convoke::api::git_sync::GitSyncStatus;
+use convoke::cluster::live::{Managed, Stores};
+use convoke::cluster::reflector;
+use convoke::http::webhook::hooks::Outcome;
+use convoke::runtime::queue::Queue;
+use convoke::sync::webhooks::{self, Webhooks};
+use convoke_core::cluster::account::OperatorAccount;
 use git_faults::{GitServer, Step};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
@@ -24,6 +31,7 @@ use support::{Cluster, Operator, eventually, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 
 const PROVIDERS: [&str; 4] = ["GitHub", "GitLab", "Gitea", "GenericHMAC"];
 const PUSH: &str = r#"{"ref": "refs/heads/main", "after": "0000", "commits": []}"#;
@@ -46,7 +54,7 @@ async fn served() -> (&'static Cluster, &'static Operator, u16) {
 
 fn hex(token: &str, body: &str) -> String {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), body.as_bytes());
-    tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    tag.as_ref().iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// The headers of a delivery of a provider.
@@ -221,6 +229,8 @@ async fn g5_what_is_missing_is_told_with_the_commands_and_a_new_token_is_taken_o
 
     // Another token: the first delivery with it is refused, and its push is seen all the same.
     team.put_token("canary-two").await;
+    // The poll that the delivery before has started is over.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let commit = team.repo.commit("second", &[("n.yaml", &model("b"))]);
     assert_eq!(sent("canary-two", "4").await, 401);
     team.applied(&commit).await;
@@ -412,4 +422,41 @@ async fn v61_an_operator_with_three_hundred_idle_connections_answers_others() {
         assert!(end.is_ok(), "a connection stays open");
     }
     assert!(operator.is_alive());
+}
+
+/// A replica that does not lead, with the shipped rights: what it is told, the leader hears.
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_a_replica_that_does_not_lead_tells_the_leader() {
+    let (cluster, operator, _) = served().await;
+    let team = Team::new(cluster, "replica", &[("m.yaml", &model("a"))]).await;
+    let path = team.with_webhook(operator, "GitHub", json!({})).await;
+    let kubeconfig = cluster.user_kubeconfig(&operator.namespace, "convoke").await;
+    let client = cluster.client_of(&kubeconfig).await;
+    let stores = Stores::silent_after(SOON);
+    let parts = webhooks::Parts {
+        client: client.clone(),
+        operator: OperatorAccount::new("convoke-system"),
+        queue: Queue::new(),
+        leads: Arc::new(|| false),
+        served: true,
+    };
+    let replica = Webhooks::new(parts, &stores.git_syncs);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(reflector::run::<Managed<_>>(Api::all(client), stores.git_syncs.clone(), None));
+    tasks.spawn(replica.clone().follow_secrets());
+    let commit = team.repo.commit("second", &[("n.yaml", &model("b"))]);
+    let signature = format!("sha256={}", hex("canary-one", PUSH));
+    let headers = [("x-hub-signature-256", signature)];
+    let headers =
+        headers.map(|(name, value)| (name.parse().expect("name"), value.parse().expect("value")));
+    let headers = headers.into_iter().collect();
+    // It reads the token by itself: it polls nothing.
+    eventually(SOON, "a delivery is taken", || async {
+        let outcome = replica.hooks().expect("hooks").receive(&path, &headers, PUSH.as_bytes());
+        if outcome == Outcome::Woken { Ok(()) } else { Err(outcome) }
+    })
+    .await;
+    let status = team.applied(&commit).await;
+    assert_eq!(status.history[0].trigger, "Request");
+    assert!(status.last_handled_reconcile_at.is_some());
 }

@@ -19,7 +19,7 @@ use convoke::sync::driver::{Driver, Parts, Settings};
 use convoke::sync::local::LocalFolders;
 use convoke::sync::published::build_sources::BuildSources;
 use convoke::sync::published::wanted_agents::WantedAgents;
-use convoke::sync::webhooks::Webhooks;
+use convoke::sync::webhooks::{self, Webhooks};
 use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
 use kube::client::Body;
@@ -42,9 +42,14 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         data_dir: data.to_owned(),
         budgets: Budgets::default(),
     };
-    let operator = OperatorAccount::new("convoke-system");
-    let syncs = &stores.git_syncs;
-    let webhooks = Webhooks::new(client.clone(), operator, queue.clone(), syncs, false);
+    let webhooks = webhooks::Parts {
+        client: client.clone(),
+        operator: OperatorAccount::new("convoke-system"),
+        queue: queue.clone(),
+        leads: Arc::new(|| true),
+        served: false,
+    };
+    let webhooks = Webhooks::new(webhooks, &stores.git_syncs);
     let engine = Driver::new(Parts {
         client: client.clone(),
         writes: Writes::new(),
