@@ -18,7 +18,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 use super::body::{self, Memory};
@@ -99,6 +100,8 @@ async fn serve_on(listener: TcpListener, hooks: Arc<Hooks>) {
                 continue;
             }
         };
+        // Answers are short: none waits for more of it.
+        let _ = stream.set_nodelay(true);
         connections.make_room();
         number += 1;
         let busy = Arc::new(AtomicBool::new(false));
@@ -115,9 +118,12 @@ async fn serve_on(listener: TcpListener, hooks: Arc<Hooks>) {
 }
 
 /// Serves one connection to its end.
-async fn connection(stream: TcpStream, hooks: Arc<Hooks>, memory: Memory, busy: Arc<AtomicBool>) {
-    // Answers are short: none waits for more of it.
-    let _ = stream.set_nodelay(true);
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    hooks: Arc<Hooks>,
+    memory: Memory,
+    busy: Arc<AtomicBool>,
+) {
     let service = service_fn(move |request| {
         let (hooks, memory, busy) = (hooks.clone(), memory.clone(), busy.clone());
         async move {

@@ -2,6 +2,7 @@ use std::time::Instant;
 
 use convoke_core::cluster::store::Key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::super::delivery::tests::hex;
 use super::super::delivery::{Follows, Provider, Token};
