@@ -21,7 +21,7 @@ use crate::cluster::reflector;
 use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
 use crate::controllers::{self, ControllerSet};
-use crate::http::admin;
+use crate::http::{admin, webhook};
 use crate::net::{AddressRange, Dialler, Endpoint, Policy};
 use crate::runtime::queue::Queue;
 use crate::runtime::worker;
@@ -31,6 +31,7 @@ use crate::sync::driver::{Driver, Parts, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::published::build_sources::BuildSources;
 use crate::sync::variables;
+use crate::sync::webhooks::{self, Webhooks};
 use convoke_core::cluster::account::OperatorAccount;
 use convoke_core::sync::apply::impersonation::Rules;
 use convoke_core::sync::published::wanted_agents::WantedAgents;
@@ -67,7 +68,7 @@ pub struct Args {
     /// Address of /metrics
     #[arg(long, default_value = "0.0.0.0:8080")]
     metrics_addr: SocketAddr,
-    /// Address of the Git webhooks (not built yet)
+    /// Address of the webhooks of GitSyncs, 0.0.0.0:9292 for example [default: none]
     #[arg(long)]
     webhook_addr: Option<SocketAddr>,
     /// Sync this folder in place of the GitSync's repository, as it is saved (for development; may be repeated)
@@ -157,7 +158,16 @@ impl Common {
         }
     }
 
-    fn driver(&self, settings: Settings) -> Arc<Driver> {
+    /// `served`: whether the operator listens for webhooks.
+    fn webhooks(&self, served: bool) -> Arc<Webhooks> {
+        let (client, operator) = (self.client.clone(), self.operator.clone());
+        // There is one replica only, see `warn_about_unbuilt`.
+        let (queue, leads) = (self.queue.clone(), Arc::new(|| true));
+        let parts = webhooks::Parts { client, operator, queue, leads, served };
+        Webhooks::new(parts, &self.stores.git_syncs)
+    }
+
+    fn driver(&self, settings: Settings, webhooks: Arc<Webhooks>) -> Arc<Driver> {
         Driver::new(Parts {
             client: self.client.clone(),
             writes: self.writes.clone(),
@@ -167,6 +177,7 @@ impl Common {
             wanted: self.wanted.clone(),
             write_priority: self.write_priority.clone(),
             queue: self.queue.clone(),
+            webhooks,
         })
     }
 }
@@ -190,12 +201,15 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let operator = common.operator.clone();
     let dialler = Dialler::new(policy(&args, api_servers));
     let settings = sync_settings(&args, dialler.clone(), data_dir, local.clone(), operator);
-    let engine = common.driver(settings);
+    let webhooks = common.webhooks(args.webhook_addr.is_some());
+    let engine = common.driver(settings, webhooks.clone());
     let (health, metrics) = (args.health_addr, args.metrics_addr);
+    let registry = serve_webhooks(&mut tasks, webhooks, args.webhook_addr);
     let watched = start_controllers(&mut tasks, &common, args, set, dialler);
     start_engine(&mut tasks, &common, engine, local);
     watch_own_kinds(&mut tasks, &common);
-    serve(&mut tasks, readiness(common.stores.clone(), watched), health, metrics);
+    let readiness = readiness(common.stores.clone(), watched);
+    serve(&mut tasks, readiness, health, (metrics, registry));
 
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "operator started");
     run_until_stopped(tasks).await
@@ -204,9 +218,6 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
 fn warn_about_unbuilt(args: &Args) {
     if args.leader_elect {
         tracing::warn!("--leader-elect is not built yet: run one replica only");
-    }
-    if args.webhook_addr.is_some() {
-        tracing::warn!("--webhook-addr is not built yet: repositories are polled");
     }
 }
 
@@ -317,18 +328,38 @@ fn readiness(stores: Stores, watched: Option<controllers::Watched>) -> admin::Re
     })
 }
 
+fn cannot_serve(what: &'static str, address: SocketAddr) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure::new(USAGE, format!("cannot serve {what} on {address}: {error}"))
+}
+
 /// Serves health, readiness and metrics.
-fn serve(tasks: &mut Tasks, readiness: admin::Readiness, health: SocketAddr, metrics: SocketAddr) {
-    let cannot_serve = |what: &'static str, address: SocketAddr| {
-        move |error: std::io::Error| {
-            Failure::new(USAGE, format!("cannot serve {what} on {address}: {error}"))
-        }
-    };
+fn serve(
+    tasks: &mut Tasks,
+    readiness: admin::Readiness,
+    health: SocketAddr,
+    (metrics, registry): (SocketAddr, Registry),
+) {
     let failed = cannot_serve("health", health);
     tasks.spawn(async move { admin::serve_health(health, readiness).await.map_err(failed) });
-    let registry = Arc::new(Registry::with_prefix("convoke"));
     let failed = cannot_serve("metrics", metrics);
+    let registry = Arc::new(registry);
     tasks.spawn(async move { admin::serve_metrics(metrics, registry).await.map_err(failed) });
+}
+
+/// Serves the webhooks of GitSyncs, if there is an address for them. Returns the metrics.
+fn serve_webhooks(
+    tasks: &mut Tasks,
+    webhooks: Arc<Webhooks>,
+    address: Option<SocketAddr>,
+) -> Registry {
+    let mut registry = Registry::with_prefix("convoke");
+    if let (Some(address), Some(hooks)) = (address, webhooks.hooks().cloned()) {
+        hooks.register(&mut registry);
+        let failed = cannot_serve("webhooks", address);
+        tasks.spawn(async move { webhook::server::serve(address, hooks).await.map_err(failed) });
+        spawn(tasks, webhooks.follow_secrets());
+    }
+    registry
 }
 
 /// Runs until a signal arrives, or until a part of the operator ends, which is a failure.

@@ -1,3 +1,4 @@
 //! The HTTP servers of the operator.
 
 pub mod admin;
+pub mod webhook;

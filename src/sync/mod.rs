@@ -12,5 +12,7 @@ pub mod credentials;
 pub mod driver;
 pub mod local;
 pub mod published;
+pub mod secrets;
 pub mod source;
 pub mod variables;
+pub mod webhooks;

@@ -40,3 +40,4 @@ mod sync;
 mod sync_safety;
 mod told;
 mod users_pain;
+mod webhook;

@@ -19,6 +19,7 @@ use convoke::sync::driver::{Driver, Parts, Settings};
 use convoke::sync::local::LocalFolders;
 use convoke::sync::published::build_sources::BuildSources;
 use convoke::sync::published::wanted_agents::WantedAgents;
+use convoke::sync::webhooks::{self, Webhooks};
 use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
 use kube::client::Body;
@@ -41,6 +42,14 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         data_dir: data.to_owned(),
         budgets: Budgets::default(),
     };
+    let webhooks = webhooks::Parts {
+        client: client.clone(),
+        operator: OperatorAccount::new("convoke-system"),
+        queue: queue.clone(),
+        leads: Arc::new(|| true),
+        served: false,
+    };
+    let webhooks = Webhooks::new(webhooks, &stores.git_syncs);
     let engine = Driver::new(Parts {
         client: client.clone(),
         writes: Writes::new(),
@@ -50,6 +59,7 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
         wanted: WantedAgents::new(),
         write_priority: WritePriority::new(),
         queue: queue.clone(),
+        webhooks,
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(worker::run(engine, queue, 8));

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::common::{Condition, NameRef};
+use super::webhook::WebhookSpec;
 
 /// Syncs the agent definitions of one folder of one Git repository into this namespace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -102,6 +103,9 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub depends_on: Vec<NameRef>,
+    /// Tells the operator of a push, so that it polls at once. It polls at each `interval` all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<WebhookSpec>,
 }
 
 /// What a broken file means for the rest of its commit.
@@ -250,7 +254,8 @@ pub struct GitSyncStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, and `Reconciling`, `Stalled`, `Suspended`, `PruneHeld`, `Drifted` only while they are true.
+    /// `Ready`; `Reconciling`, `Stalled`, `Suspended`, `PruneHeld`, `Drifted` only while they are true; and `WebhookReady` only with
+    /// `spec.webhook`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Newest commit that was tried: `main@sha1:<hex>`.
@@ -268,6 +273,9 @@ pub struct GitSyncStatus {
     /// The digest of held deletes that was shown last. The next one is made of it, so that none is ever used twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_prune_digest: Option<String>,
+    /// Where deliveries of the webhook arrive: the path behind the address of the operator. Only with `spec.webhook`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_path: Option<String>,
     /// The live objects of this sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCounts>,
@@ -462,7 +470,8 @@ pub struct HistoryEntry {
     pub pruned: i64,
     /// From the first look at the remote to the last write, in milliseconds.
     pub duration_ms: i64,
-    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling`, `Approval`, `Variables` or `Folder`.
+    /// What started it: `Interval`, `Request`, `Spec`, `Start`, `Retry`, `Cluster`, `Sibling`, `Approval`, `Variables`, `Folder` or
+    /// `Webhook`.
     pub trigger: String,
     /// When it ended.
     pub time: Time,

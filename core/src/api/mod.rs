@@ -12,6 +12,7 @@ pub mod kinds;
 pub mod mark;
 pub mod mcp_server;
 pub mod model_api;
+pub mod webhook;
 
 pub use agent::Agent;
 pub use agent_build::AgentBuild;

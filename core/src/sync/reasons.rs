@@ -57,6 +57,8 @@ words! {
         Variables,
         /// The local folder that is used instead of the repository has changed.
         Folder,
+        /// A webhook has told of a push.
+        Webhook,
         /// An object of the cluster has changed.
         Cluster,
     }
@@ -193,15 +195,15 @@ words! {
         VariablesUnreadable,
         /// A ConfigMap of `spec.variables` lacks the label that allows its use.
         VariablesNotAllowed,
-        /// The Secret of `spec.secretRef` does not exist.
+        /// The Secret of `spec.secretRef`, or of `spec.webhook`, does not exist.
         CredentialsMissing,
-        /// The operator may not read the Secret of `spec.secretRef`.
+        /// The operator may not read the Secret of `spec.secretRef`, or of `spec.webhook`.
         CredentialsForbidden,
         /// The Secret of `spec.secretRef` is not for this server.
         CredentialsNotAllowed,
-        /// The Secret of `spec.secretRef` has no credentials that can be used.
+        /// The Secret of `spec.secretRef`, or of `spec.webhook`, has nothing that can be used.
         CredentialsInvalid,
-        /// The Secret of `spec.secretRef` cannot be read.
+        /// The Secret of `spec.secretRef`, or of `spec.webhook`, cannot be read.
         CredentialsUnreadable,
         /// Reading the commit failed because of a bug of Convoke.
         InternalError,

@@ -24,6 +24,7 @@ use super::local::LocalFolders;
 use super::published::build_sources::{Absence, BuildSources, CommitBuilds};
 use super::source::Source;
 use super::variables::Changed;
+use super::webhooks::Webhooks;
 use crate::cluster::events::Events;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
@@ -86,6 +87,8 @@ pub struct Parts {
     pub write_priority: Arc<WritePriority>,
     /// Gets the key of each GitSync that has something to do.
     pub queue: Arc<Queue>,
+    /// Tells of pushes.
+    pub webhooks: Arc<Webhooks>,
 }
 
 /// The reader of a GitSync's repository, and the poll that runs.
@@ -105,6 +108,7 @@ pub struct Driver {
     wanted: Arc<WantedAgents>,
     write_priority: Arc<WritePriority>,
     queue: Arc<Queue>,
+    webhooks: Arc<Webhooks>,
     events: Events,
     dirty: Arc<Dirty>,
     last_written: Arc<LastWritten>,
@@ -133,8 +137,8 @@ impl Driver {
     /// Makes a driver, and connects it to the stores: every change that concerns a GitSync puts its key on the queue.
     #[must_use]
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { client, writes, stores, settings, builds, wanted, write_priority, queue } =
-            parts;
+        let Parts { client, writes, stores, settings, .. } = parts;
+        let Parts { builds, wanted, write_priority, queue, webhooks, .. } = parts;
         let (dirty, last_written) = (Arc::new(Dirty::default()), Arc::new(LastWritten::default()));
         let sink = queue.clone();
         let sink: Sink = Arc::new(move |key, after| sink.add_after(key, after));
@@ -149,6 +153,7 @@ impl Driver {
             wanted,
             write_priority,
             queue,
+            webhooks,
             events,
             dirty,
             last_written,
@@ -267,6 +272,9 @@ impl Driver {
         }
         if self.settings.local.take_changed(key) {
             lock(&machine).changed(&key.name, Moved::Folder);
+        }
+        if self.webhooks.take(key) {
+            lock(&machine).changed(&key.name, Moved::Webhook);
         }
         let reconcile = lock(&machine).begin(&key.name, now());
         let _end = EndOnDrop { machine: &machine, name: &key.name };

@@ -77,7 +77,11 @@ impl Driver {
         if anew {
             source.start_anew(self.settings.budgets);
         }
-        let (values, result) = self.refresh(key, &mut source, &sync.spec).await;
+        // Neither waits for the other: the API server and the remote may be slow.
+        // In a box: most GitSyncs have none.
+        let webhook = Box::pin(self.webhooks.look(key, &sync.spec));
+        let ((values, result), webhook) =
+            futures::join!(self.refresh(key, &mut source, &sync.spec), webhook);
         let (mut changed, failure) = match result {
             Ok(changed) => (changed, None),
             Err(error) => (false, Some(error)),
@@ -111,7 +115,7 @@ impl Driver {
         };
         let (loaded, failure) = (source.loaded.clone(), failure.map(Into::into));
         let Attempt { revision: attempted, stages } = std::mem::take(&mut source.attempt);
-        Answer { question, attempted, stages, changed, failure, loaded, recalled }
+        Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook }
     }
 
     /// Reads the variables of a GitSync, and then its newest commit. Returns the variables, and whether something new was read.

@@ -1,11 +1,12 @@
 use super::*;
 
-const PLACE: Place<'_> = Place {
-    namespace: "team",
-    name: "git",
-    field: Field::Secret,
-    url: "https://git.example.com/team/a.git",
-};
+use std::collections::BTreeMap;
+
+const URL: &str = "https://git.example.com/team/a.git";
+
+fn git() -> Bound<'static> {
+    place("team", "git", URL)
+}
 
 /// The reason, the message and the hint of an error.
 fn told(error: SourceError) -> (SourceReason, String, String) {
@@ -18,10 +19,10 @@ fn data(token: &str) -> BTreeMap<String, Vec<u8>> {
     BTreeMap::from([("token".to_owned(), token.as_bytes().to_vec())])
 }
 
-#[test]
-fn g2_v12_a_secret_is_used_only_where_its_annotation_says_so() {
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_v12_a_secret_is_used_only_where_its_annotation_says_so() {
     let ours = Some("https://git.example.com");
-    PLACE.credentials(ours, &data("t")).expect("allowed");
+    git().allow(ours).expect("allowed");
     let message = "the Secret git of spec.secretRef is not for https://git.example.com";
     for (annotation, hint) in [
         (
@@ -33,11 +34,11 @@ fn g2_v12_a_secret_is_used_only_where_its_annotation_says_so() {
             "if the server may get it, add https://git.example.com to its annotation convoke.dev/git-origins, after a comma",
         ),
     ] {
-        let error = PLACE.credentials(annotation, &data("canary")).expect_err("not allowed");
+        let error = git().allow(annotation).expect_err("not allowed");
         let expected = (SourceReason::CredentialsNotAllowed, message.to_owned(), hint.to_owned());
         assert_eq!(told(error), expected);
     }
-    let error = PLACE.credentials(ours, &data("canary\n")).expect_err("no header");
+    let error = of(git(), &data("canary\n")).expect_err("no header");
     let (reason, message, hint) = told(error);
     assert_eq!(reason, SourceReason::CredentialsInvalid);
     assert_eq!(message, "the Secret git of spec.secretRef cannot be used: token has a line break");
@@ -46,11 +47,11 @@ fn g2_v12_a_secret_is_used_only_where_its_annotation_says_so() {
 
 #[test]
 fn g2_what_is_missing_is_told_with_the_commands() {
-    let (reason, message, hint) = told(PLACE.missing());
+    let (reason, message, hint) = told(git().missing());
     assert_eq!(reason, SourceReason::CredentialsMissing);
     assert_eq!(message, "the Secret git of spec.secretRef does not exist");
     assert!(hint.starts_with("kubectl -n team create secret generic git --from-literal=token=..."));
-    let (reason, message, hint) = told(PLACE.forbidden(&OperatorAccount::new("ops")));
+    let (reason, message, hint) = told(git().secret.forbidden(&OperatorAccount::new("ops")));
     assert_eq!(reason, SourceReason::CredentialsForbidden);
     assert_eq!(message, "the operator may not read the Secret git of spec.secretRef");
     assert_eq!(

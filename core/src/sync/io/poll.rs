@@ -36,6 +36,17 @@ impl From<SourceError> for SourceFailure {
     }
 }
 
+/// Whether deliveries of the webhook of a GitSync can be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WebhookState {
+    /// They can.
+    Ready,
+    /// The operator listens at no address for webhooks.
+    NotServed,
+    /// The Secret cannot be used.
+    Unreadable(SourceFailure),
+}
+
 /// Why a remote is polled, and for which spec.
 #[derive(Debug, Clone)]
 pub struct Question {
@@ -67,6 +78,8 @@ pub struct Answer {
     pub loaded: Option<Arc<Loaded>>,
     /// The commit that was applied last, if it was read besides the newest one.
     pub recalled: Option<Arc<Loaded>>,
+    /// What was found of the Secret of `spec.webhook`; `None` without one, or if it was not looked for.
+    pub webhook: Option<WebhookState>,
 }
 
 impl Answer {
@@ -81,6 +94,7 @@ impl Answer {
             failure: Some(failure),
             loaded,
             recalled: None,
+            webhook: None,
         }
     }
 }

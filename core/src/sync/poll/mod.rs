@@ -1,5 +1,6 @@
 //! When a remote is polled, and what its answer changes. The poll itself runs concurrently with the reconciles.
 
+pub mod pace;
 pub mod remote;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -27,6 +28,8 @@ pub enum Moved {
     Variables,
     /// The folder that takes the place of the repository.
     Folder,
+    /// A ref of the repository, as a webhook tells. It is trusted in nothing else.
+    Webhook,
 }
 
 /// How long a poll may take beyond `spec.timeout`, which is the time for one answer of the remote: hundreds of other
@@ -40,6 +43,8 @@ struct PollState {
     variables: Option<Seq>,
     /// The same for the folder.
     folder: Option<Seq>,
+    /// The same for the repository, as far as webhooks tell.
+    pushed: Option<Seq>,
     /// The poll that is under way.
     open: Option<OpenPoll>,
 }
@@ -70,6 +75,8 @@ impl Polls {
         match what {
             Moved::Variables => polling.variables = Some(Seq::next()),
             Moved::Folder => polling.folder = Some(Seq::next()),
+            // A poll that is under way may have asked before the push: only a later one answers this.
+            Moved::Webhook => polling.pushed = Some(Seq::next()),
         }
     }
 
@@ -78,7 +85,8 @@ impl Polls {
         let all = self.lock();
         let polling = all.get(name)?;
         let folder = polling.folder.map(|_| Trigger::Folder);
-        polling.variables.map(|_| Trigger::Variables).or(folder)
+        let pushed = polling.pushed.map(|_| Trigger::Webhook);
+        polling.variables.map(|_| Trigger::Variables).or(folder).or(pushed)
     }
 
     fn began(&self, name: &str, poll: OpenPoll) {
@@ -91,7 +99,9 @@ impl Polls {
         let Some(polling) = all.get_mut(name) else { return };
         polling.variables.take_if(|since| *since < at);
         polling.folder.take_if(|since| *since < at);
-        if polling.variables.is_none() && polling.folder.is_none() && polling.open.is_none() {
+        polling.pushed.take_if(|since| *since < at);
+        let moved = [polling.variables, polling.folder, polling.pushed];
+        if moved.iter().all(Option::is_none) && polling.open.is_none() {
             all.remove(name);
         }
     }
@@ -255,7 +265,8 @@ impl Poller<'_> {
     ) -> PollResult {
         let Subject { io, key, entry, sync, .. } = subject;
         self.polls.ended(&key.name, answer.question.at);
-        let Answer { question, attempted, stages, changed, failure, loaded, recalled } = answer;
+        let Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook } =
+            answer;
         remote.generation = question.generation;
         // The next plan decides whether an approval needs another poll.
         (remote.last_polled, remote.owes_approval_poll) = (question.at, false);
@@ -269,6 +280,9 @@ impl Poller<'_> {
             if failure.is_some() { &sync.spec.retry_interval } else { &sync.spec.interval };
         let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
         remote.next_poll = Some(io.now() + io.jitter(interval));
+        if webhook.is_some() {
+            remote.webhook = webhook;
+        }
         remote.request = question.request;
         remote.loaded = loaded;
         remote.source_error = failure;

@@ -7,7 +7,7 @@ use crate::api::git_sync::Stages;
 use crate::git::Revision;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure};
+use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure, WebhookState};
 use crate::sync::order::Seq;
 use crate::sync::reasons::Trigger;
 
@@ -39,6 +39,8 @@ pub struct Remote {
     pub attempted: Option<Revision>,
     /// Timings of the last commit that was read.
     pub stages: Stages,
+    /// What the last poll found of the Secret of `spec.webhook`.
+    pub webhook: Option<WebhookState>,
 }
 
 impl Remote {

@@ -19,6 +19,7 @@ use crate::sync::status::history::{Synced, event, newest, with_unreported, witho
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::report::{Report, SyncRecord};
 use crate::sync::status::verdict::{unreadable_remote, unwatched, verdict};
+use crate::sync::status::webhook::WebhookReport;
 use crate::sync::subject::Subject;
 
 impl Engine {
@@ -145,6 +146,7 @@ fn report_of<'a>(state: &SyncState, synced: &Synced<'a>, done: &[SyncRecord]) ->
         suspended: false,
         blind: false,
         silent: None,
+        webhook: Some(WebhookReport::of(subject, &state.remote)),
         now: subject.io.time(),
     }
 }

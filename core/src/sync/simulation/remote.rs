@@ -134,6 +134,7 @@ impl Sim {
         let lost = loaded.as_ref().is_some_and(|loaded| loaded.lost);
         let attempted = (!fails).then(|| Revision { commit: commit(head), name: "main".into() });
         let stages = Stages::default();
-        (Answer { question, attempted, stages, changed, failure, loaded, recalled }, lost)
+        let webhook = None;
+        (Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook }, lost)
     }
 }

@@ -18,6 +18,7 @@ use crate::sync::status::limits::{
 };
 use crate::sync::status::report::Report;
 use crate::sync::status::verdict::unwatched_message;
+use crate::sync::status::webhook::WEBHOOK_READY;
 
 /// The new status. What a report does not know, because no commit could be read, is kept from `previous`.
 #[must_use]
@@ -25,6 +26,7 @@ pub fn status(previous: Option<&GitSyncStatus>, mut report: Report<'_>) -> GitSy
     let mut status = previous.cloned().unwrap_or_default();
     set_revisions(&mut status, &mut report);
     set_conditions(&mut status, &report);
+    set_webhook(&mut status, &report);
     drop_findings_of_other_spec(&mut status, previous, &report);
     set_problems(&mut status, &report);
     set_plan(&mut status, previous, &mut report);
@@ -109,6 +111,18 @@ fn set_conditions(status: &mut GitSyncStatus, report: &Report<'_>) {
     }
     if !report.suspended {
         all.set("Ready", ready_value(verdict), reason, &message);
+    }
+}
+
+/// Writes the path of the webhook and the condition `WebhookReady`, or removes both.
+fn set_webhook(status: &mut GitSyncStatus, report: &Report<'_>) {
+    let Some(webhook) = &report.webhook else { return };
+    status.webhook_path.clone_from(&webhook.path);
+    let mut all = Conditions { status, generation: report.generation, now: report.now };
+    if webhook.path.is_none() {
+        all.remove(WEBHOOK_READY);
+    } else if let Some((value, reason, message)) = webhook.condition() {
+        all.set(WEBHOOK_READY, value, reason, &shorten(&message, MOST_MESSAGE_CHARS));
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`last_written`] | what was written last, so that a status that another writer overwrote is rewritten |
 //! | [`events`] | events about the GitSync and about single objects |
 //! | [`memory`] | what is kept between two reports |
+//! | [`webhook`] | what a status says about `spec.webhook` |
 
 pub mod build;
 pub mod events;
@@ -24,4 +25,5 @@ pub mod memory;
 pub mod plan_result;
 pub mod report;
 pub mod verdict;
+pub mod webhook;
 pub mod writer;

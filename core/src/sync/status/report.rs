@@ -10,6 +10,7 @@ use crate::sync::plan::Plan;
 use crate::sync::plan::work_index::Count;
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::{SyncOutcome, Trigger, Verdict};
+use crate::sync::status::webhook::WebhookReport;
 use crate::sync::subject::Subject;
 
 /// What a sync did, for the history.
@@ -81,6 +82,8 @@ pub struct Report<'a> {
     pub blind: bool,
     /// The kinds that the API server has not shown for long, if any: changes by hand of their objects are not seen.
     pub silent: Option<String>,
+    /// What is known of the webhook; `None`: the status stays as it is in that.
+    pub webhook: Option<WebhookReport>,
     /// The time of the report.
     pub now: Timestamp,
 }
@@ -109,6 +112,7 @@ impl Report<'_> {
             suspended: false,
             blind: false,
             silent: None,
+            webhook: None,
             now,
         }
     }
@@ -120,6 +124,7 @@ impl Report<'static> {
         Self {
             attempted: remote.attempted.as_ref().map(ToString::to_string),
             handled: remote.request.clone(),
+            webhook: Some(WebhookReport::of(subject, remote)),
             ..Report::of(subject.generation, verdict, subject.io.time())
         }
     }

@@ -5,6 +5,7 @@ mod dependencies;
 mod events;
 pub(in crate::sync) mod script;
 mod terminating;
+mod webhooks;
 mod withdrawals;
 
 use std::collections::BTreeSet;

@@ -225,6 +225,7 @@ impl Script {
             failure,
             loaded: loaded.clone(),
             recalled: None,
+            webhook: None,
         };
         self.read.extend(loaded.map(|loaded| (name.to_owned(), loaded)));
         self.operator.polled(name, Ok(answer));

@@ -1,0 +1,156 @@
+//! Reads one Secret that a GitSync names, with a right on it alone, and tells with the commands what is missing.
+
+use std::collections::BTreeMap;
+
+use convoke_core::cluster::account::OperatorAccount;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt};
+
+use crate::api::keys;
+use crate::cluster::client::call;
+use crate::git::{are_for, origin};
+use crate::sync::commit::source_error::SourceError;
+use crate::sync::reasons::SourceReason;
+
+/// A Secret, and the field of the spec that names it.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// Its namespace, that of the GitSync.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The field: `spec.secretRef`.
+    pub field: &'static str,
+}
+
+/// An error of a Secret.
+#[must_use]
+pub fn input(reason: SourceReason, message: String, hint: Option<String>) -> SourceError {
+    SourceError::Input { reason, message, hint }
+}
+
+impl Named<'_> {
+    /// Reads the Secret. No other is read, listed or watched.
+    ///
+    /// # Errors
+    /// [`SourceError::Input`] when it does not exist, may not be read, or the API server does not answer.
+    pub async fn read(
+        self,
+        client: &Client,
+        operator: &OperatorAccount,
+        missing: impl FnOnce() -> SourceError,
+    ) -> Result<Secret, SourceError> {
+        let Self { namespace, name, field } = self;
+        match call(Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name)).await {
+            Ok(Some(secret)) => Ok(secret),
+            Ok(None) => Err(missing()),
+            Err(error) if error.is_missing_right() => Err(self.forbidden(operator)),
+            Err(error) => {
+                let message = format!("cannot read the Secret {name} of {field}: {error}");
+                Err(input(SourceReason::CredentialsUnreadable, message, None))
+            }
+        }
+    }
+
+    /// The error for a Secret that does not exist. `values` are the arguments of the command that makes it, `commands` come after it.
+    #[must_use]
+    pub fn missing(self, values: &str, commands: &str) -> SourceError {
+        let Self { namespace, name, field } = self;
+        let message = format!("the Secret {name} of {field} does not exist");
+        let hint =
+            format!("kubectl -n {namespace} create secret generic {name} {values}{commands}");
+        input(SourceReason::CredentialsMissing, message, Some(hint))
+    }
+
+    /// The error for a Secret that the operator may not read.
+    #[must_use]
+    pub fn forbidden(self, operator: &OperatorAccount) -> SourceError {
+        let Self { namespace, name, field } = self;
+        let message = format!("the operator may not read the Secret {name} of {field}");
+        let role = format!("convoke-git-{name}");
+        let hint = format!(
+            "kubectl -n {namespace} create role {role} --verb=get --resource=secrets --resource-name={name}; \
+             kubectl -n {namespace} create rolebinding {role} --role={role} {}",
+            operator.flag()
+        );
+        input(SourceReason::CredentialsForbidden, message, Some(hint))
+    }
+
+    /// The error for a Secret that has nothing that can be used.
+    #[must_use]
+    pub fn invalid(self, problem: &str, hint: Option<String>) -> SourceError {
+        let Self { name, field, .. } = self;
+        let message = format!("the Secret {name} of {field} cannot be used: {problem}");
+        input(SourceReason::CredentialsInvalid, message, hint)
+    }
+}
+
+/// The data of a Secret.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// A Secret for one server. Its annotation must name the origin of the URL.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound<'a> {
+    /// The Secret.
+    pub secret: Named<'a>,
+    /// The URL of the repository.
+    pub url: &'a str,
+    /// The arguments of the command that makes the Secret, for messages.
+    pub values: &'static str,
+}
+
+impl Bound<'_> {
+    /// Reads the Secret.
+    ///
+    /// # Errors
+    /// As [`Named::read`], and when it is not for this server.
+    pub async fn read(
+        self,
+        client: &Client,
+        operator: &OperatorAccount,
+    ) -> Result<Data, SourceError> {
+        let secret = self.secret.read(client, operator, || self.missing()).await?;
+        self.allow(secret.annotations().get(keys::GIT_ORIGINS).map(String::as_str))?;
+        let data = secret.data.unwrap_or_default().into_iter();
+        Ok(data.map(|(key, value)| (key, value.0)).collect())
+    }
+
+    /// Checks whether the annotation allows that the Secret is used for this server.
+    ///
+    /// # Errors
+    /// [`SourceError::Input`] with the command that allows it.
+    pub fn allow(self, annotation: Option<&str>) -> Result<(), SourceError> {
+        if annotation.is_some_and(|annotation| are_for(annotation, self.url)) {
+            return Ok(());
+        }
+        let Named { name, field, .. } = self.secret;
+        let server = self.server();
+        let message = format!("the Secret {name} of {field} is not for {server}");
+        let key = keys::GIT_ORIGINS;
+        // What it is for already stays, and is not quoted.
+        let hint = if annotation.is_none() {
+            self.annotate()
+        } else {
+            format!("if the server may get it, add {server} to its annotation {key}, after a comma")
+        };
+        Err(input(SourceReason::CredentialsNotAllowed, message, Some(hint)))
+    }
+
+    /// The error for a Secret that does not exist.
+    #[must_use]
+    pub fn missing(self) -> SourceError {
+        self.secret.missing(self.values, &format!("; {}", self.annotate()))
+    }
+
+    /// The command that allows the use for this server.
+    fn annotate(self) -> String {
+        let Named { namespace, name, .. } = self.secret;
+        let (key, server) = (keys::GIT_ORIGINS, self.server());
+        format!("kubectl -n {namespace} annotate secret {name} {key}={server}")
+    }
+
+    /// The origin of the repository.
+    fn server(self) -> String {
+        origin(self.url).unwrap_or_else(|| "that URL".into())
+    }
+}
