@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`api`], [`definition`], [`packed`], [`shared_map`] | modules of the core |
 //! | [`git`] | all code that knows Git: finds and fetches commits, reads trees without a checkout |
+//! | [`forge`] | commit statuses on GitHub, GitLab and Gitea |
 //! | [`net`] | which addresses may be dialled, and the dialler (its policy is pure) |
 //! | [`sync`] | the core's sync engine, and [`sync::driver`], which does its I/O |
 //! | [`cluster`] | the only code that talks to the API server; the stores are the core's |
@@ -38,6 +39,7 @@ pub mod cli;
 pub mod cluster;
 pub mod controllers;
 pub mod fair;
+pub mod forge;
 pub mod git;
 pub mod http;
 pub mod net;

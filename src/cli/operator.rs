@@ -27,6 +27,7 @@ use crate::runtime::queue::Queue;
 use crate::runtime::worker;
 use crate::runtime::write_priority::WritePriority;
 use crate::sync::abandoned;
+use crate::sync::commit_status::{self, CommitStatuses};
 use crate::sync::driver::{Driver, Parts, Settings};
 use crate::sync::local::{LocalArg, LocalFolders};
 use crate::sync::published::build_sources::BuildSources;
@@ -205,6 +206,7 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     let engine = common.driver(settings, webhooks.clone());
     let (health, metrics) = (args.health_addr, args.metrics_addr);
     let registry = serve_webhooks(&mut tasks, webhooks, args.webhook_addr);
+    tell_forges(&mut tasks, &common, dialler.clone());
     let watched = start_controllers(&mut tasks, &common, args, set, dialler);
     start_engine(&mut tasks, &common, engine, local);
     watch_own_kinds(&mut tasks, &common);
@@ -301,6 +303,14 @@ fn start_engine(tasks: &mut Tasks, common: &Common, engine: Arc<Driver>, local: 
         })
     });
     spawn(tasks, worker::run(engine, queue.clone(), MAX_CONCURRENT_SYNCS));
+}
+
+/// Tells forges what became of commits.
+fn tell_forges(tasks: &mut Tasks, common: &Common, dialler: Dialler) {
+    let Common { client, stores, operator, .. } = common;
+    let (queue, syncs) = (Queue::new(), stores.git_syncs.clone());
+    let teller = CommitStatuses::new(client.clone(), dialler, operator.clone(), syncs, &queue);
+    spawn(tasks, worker::run(teller, queue, commit_status::MAX_AT_ONCE));
 }
 
 /// Watches our own kinds into their stores.

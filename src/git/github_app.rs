@@ -75,6 +75,12 @@ impl fmt::Debug for AppToken {
 }
 
 impl AppToken {
+    /// The token itself.
+    #[must_use]
+    pub(crate) fn into_text(self) -> String {
+        self.token
+    }
+
     /// Whether it can be used for some minutes.
     #[must_use]
     pub fn is_fresh(&self) -> bool {

@@ -7,6 +7,7 @@ pub use convoke_core::sync::*;
 
 pub mod abandoned;
 pub mod budgets;
+pub mod commit_status;
 pub mod concurrency;
 pub mod credentials;
 pub mod driver;

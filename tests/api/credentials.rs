@@ -38,9 +38,13 @@ impl Team<'_> {
         .await
     }
 
-    /// Runs the commands of the hint of `Ready`, and asks for a sync.
+    /// Runs the commands of the hint of `Ready`.
     fn do_as_told(&self, sync: &GitSync) {
-        let message = ready(sync).message;
+        self.run_commands(&ready(sync).message);
+    }
+
+    /// Runs the commands of the hint of a message.
+    pub fn run_commands(&self, message: &str) {
         let (_, commands) =
             message.split_once("; hint: kubectl ").unwrap_or_else(|| panic!("{message}"));
         for command in commands.split("; kubectl ") {

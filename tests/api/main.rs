@@ -12,6 +12,7 @@ mod agent_build;
 mod built_image;
 mod cli_cluster;
 mod cluster_smoke;
+mod commit_status;
 mod controllers;
 mod crash;
 mod crash_points;

@@ -176,6 +176,8 @@ fn prepare(cluster: &Cluster) -> PathBuf {
         json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "openai-key", "namespace": "agents"}}),
         json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "newsroom-forge", "namespace": "agents"}}),
+        json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "newsroom-proxy", "namespace": "agents"}}),
         json!({"apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": "newsroom-git", "namespace": "agents"}}),

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod cluster;
 pub mod engine;
 mod exclusive;
+pub mod forge;
 pub mod gate;
 pub mod git_http;
 pub mod github;

@@ -61,6 +61,11 @@ impl<'a> Team<'a> {
         self.server.url("team.git")
     }
 
+    /// Where its Git server listens.
+    pub const fn git_address(&self) -> std::net::SocketAddr {
+        self.server.address()
+    }
+
     /// The folder of the bare repository.
     pub fn bare(&self) -> std::path::PathBuf {
         self.dir.path().join("team.git")

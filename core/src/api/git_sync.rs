@@ -99,6 +99,9 @@ pub struct GitSyncSpec {
     /// A suspended one always leaves them. Default Orphan.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
+    /// Tells the forge what became of each commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_status: Option<CommitStatusSpec>,
     /// GitSyncs of this namespace that must be Ready, each with its newest commit, before a new commit is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -106,6 +109,28 @@ pub struct GitSyncSpec {
     /// Tells the operator of a push, so that it polls at once. It polls at each `interval` all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookSpec>,
+}
+
+/// Where commits get a status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommitStatusSpec {
+    /// The kind of the forge that has the repository.
+    pub provider: Forge,
+    /// Secret of this namespace with a `token` that may set commit statuses, or with the keys of a GitHub App. It is used only for the
+    /// origins in its annotation `convoke.dev/git-origins`.
+    pub secret_ref: SecretRef,
+}
+
+/// A kind of forge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Forge {
+    /// github.com, or a GitHub Enterprise Server.
+    GitHub,
+    /// gitlab.com, or a GitLab of one's own.
+    GitLab,
+    /// Gitea or Forgejo.
+    Gitea,
 }
 
 /// What a broken file means for the rest of its commit.

@@ -9,7 +9,7 @@ fn told(error: SourceError) -> (SourceReason, String, String) {
 
 #[test]
 fn g5_what_is_missing_is_told_with_the_commands() {
-    let (reason, message, hint) = told(PLACE.missing(""));
+    let (reason, message, hint) = told(PLACE.missing(NEW_TOKEN, ""));
     assert_eq!(reason, SourceReason::CredentialsMissing);
     assert_eq!(message, "the Secret hook of spec.webhook does not exist");
     assert_eq!(hint, "kubectl -n team create secret generic hook --from-literal=token=...");
@@ -43,7 +43,7 @@ async fn g5_a_secret_is_looked_at_again_when_a_delivery_gives_a_reason_and_not_t
         let look = state.map(|state| Look { at: now, state });
         Known { path, secret, suspended, look, since: now, doubted }.due()
     };
-    let failed = SourceFailure::from(PLACE.missing(""));
+    let failed = SourceFailure::from(PLACE.missing(NEW_TOKEN, ""));
     let failed = Some(WebhookState::Unreadable(failed));
     assert_eq!(known(Some(WebhookState::Ready), false, false), None);
     assert_eq!(known(Some(WebhookState::Ready), true, false), Some(now + DOUBT_GAP));
