@@ -113,7 +113,7 @@ impl Dialler {
         let own = !roots.is_empty() || has_identity || options.proxy.is_some();
         let origin = (url.scheme().to_owned(), to, options.user_agent.to_owned());
         if let Some(http) = self.shared().get(&origin).and_then(Weak::upgrade).filter(|_| !own) {
-            return Ok(Client { http, origin: url.clone() });
+            return Ok(Client { http, origin: url.clone(), proxied: false });
         }
         // The addresses of a host behind a proxy are the proxy's business. Here the proxy is dialled.
         let mut dialled = port;
@@ -156,7 +156,7 @@ impl Dialler {
             shared.retain(|_, client| client.strong_count() > 0);
             shared.insert(origin, Arc::downgrade(&http));
         }
-        Ok(Client { http, origin: url.clone() })
+        Ok(Client { http, origin: url.clone(), proxied: options.proxy.is_some() })
     }
 
     /// Checks a host without resolving it.
@@ -256,6 +256,8 @@ impl Dialler {
 pub struct Client {
     http: Arc<reqwest::Client>,
     origin: Url,
+    /// Whether a proxy makes the connections.
+    proxied: bool,
 }
 
 impl Client {
@@ -267,7 +269,17 @@ impl Client {
         if request.url().origin() != self.origin.origin() {
             return Err(NetError::failed("the request is for another server"));
         }
-        self.http.execute(request).await.map_err(NetError::from)
+        self.http.execute(request).await.map_err(|error| {
+            let is_connect = error.is_connect();
+            match NetError::from(error) {
+                NetError::ConnectionRefused { detail } | NetError::Failed { detail }
+                    if self.proxied && is_connect =>
+                {
+                    NetError::Failed { detail: format!("through the proxy: {detail}") }
+                }
+                other => other,
+            }
+        })
     }
 }
 

@@ -18,6 +18,7 @@ mod crash;
 mod crash_points;
 mod credentials;
 mod depends_on;
+mod describe;
 mod drift;
 mod end_of_sync;
 mod fairness;

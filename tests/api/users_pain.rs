@@ -370,7 +370,8 @@ fn sources(folder: &std::path::Path) -> String {
 #[test]
 fn the_tests_that_the_guide_names_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let guide = std::fs::read_to_string(root.join("docs/from-flux.md")).expect("the guide");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect("a page");
+    let guide = read("docs/from-flux.md") + &read("docs/git.md");
     let all = ["tests", "src", "core/src"].map(|folder| sources(&root.join(folder))).concat();
     let is_name = |text: &str| {
         text.matches('_').count() > 2

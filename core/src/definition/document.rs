@@ -134,11 +134,10 @@ pub fn parse(text: &str, budget: Budget) -> Parsed {
                 let place = place_at(error.marker().line(), error.marker().col());
                 let message = error.to_string();
                 let message = message.split(" at char").next().unwrap_or_default();
-                parsed.faults.push(fault(
-                    place,
-                    code::SYNTAX,
-                    format!("this is no YAML: {}", quote(message).trim_matches('"')),
-                ));
+                let hint =
+                    message.contains("tab").then(|| "indent with spaces, not tabs".to_owned());
+                let message = format!("this is no YAML: {}", quote(message).trim_matches('"'));
+                parsed.faults.push(Fault { place, code: code::SYNTAX, message, hint });
                 if !matches!(parser.proceed_next_document(), Ok(true)) {
                     return parsed;
                 }

@@ -105,7 +105,7 @@ async fn g2_a_proxy_that_refuses_or_is_away_is_told() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     for (address, password, said) in [
         (server.address(), "canary2", "the proxy refuses: it wants other credentials"),
-        (format!("http://{nobody}"), "canary", "cannot connect"),
+        (format!("http://{nobody}"), "canary", "through the proxy: cannot connect"),
     ] {
         let remote = world.remote_with(|options| {
             options.url = front.url("localhost");
