@@ -14,6 +14,7 @@ mod credentials;
 mod damage;
 mod faults;
 mod github_app;
+mod hostile;
 mod https;
 mod proxy;
 mod refs;
