@@ -40,6 +40,8 @@ pub mod cluster;
 pub mod controllers;
 pub mod fair;
 pub mod forge;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod git;
 pub mod http;
 pub mod net;

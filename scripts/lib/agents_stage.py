@@ -318,6 +318,15 @@ class Stage:
             raise AssertionError(f"{url}: {said['error']}")
         return said["status"], said["body"]
 
+    def reach(self, url, body):
+        """The same; None while the Service of a pod that has just become ready does not lead to it yet."""
+        try:
+            return self.probe(url, body)
+        except AssertionError as error:
+            if "Connection refused" not in str(error):
+                raise
+            return None
+
     def ask(self, endpoint, question, seconds=60):
         """The task that an agent at an address answers with, over A2A."""
         message = {"messageId": uuid.uuid4().hex, "role": "ROLE_USER", "parts": [{"text": question}]}

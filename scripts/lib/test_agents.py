@@ -90,7 +90,8 @@ class AgentsAnswer(unittest.TestCase):
         stage.push(files)
         stage.ready("agents", "guest")
         body = {"model": "agent", "messages": [{"role": "user", "content": "Who is there?"}]}
-        status, reply = stage.probe(f"{endpoint('guest')}/v1/chat/completions", body)
+        url = f"{endpoint('guest')}/v1/chat/completions"
+        status, reply = stage.eventually("its Service leads to it", lambda: stage.reach(url, body))
         self.assertEqual(status, 200, reply)
         told = json.dumps(reply)
         self.assertIn(f"tool: {self.nonce('notes')}", told)

@@ -120,7 +120,14 @@ pub(super) fn url(text: &str, schemes: Schemes) -> Result<Location, GitError> {
     if matches!(url.path(), "" | "/") {
         return refuse("it names no repository");
     }
-    if scheme == "ssh" { ssh_url(&url).map(Location::Ssh) } else { Ok(Location::Http(url)) }
+    if scheme == "ssh" {
+        return ssh_url(&url).map(Location::Ssh);
+    }
+    // Not what the parser lets through besides, such as a comma.
+    if !url.host_str().is_some_and(is_host) {
+        return refuse("its host is none");
+    }
+    Ok(Location::Http(url))
 }
 
 /// Checks the parts of a URL that begins with `ssh://`.
@@ -131,14 +138,7 @@ fn ssh_url(url: &Url) -> Result<SshUrl, GitError> {
     if !user.chars().all(is_plain) || user.starts_with(['-', '.']) {
         return refuse("its user has other characters than letters, digits and - . _");
     }
-    // Hosts of other schemes than https are not normalized, and an address can be written in many ways.
-    let host = url.host_str().unwrap_or_default();
-    let Some(host) = Url::parse(&format!("https://{host}/")).ok().and_then(|url| {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-        url.host_str().filter(|host| host.chars().all(is_name)).map(str::to_owned)
-    }) else {
-        return refuse("its host is none");
-    };
+    let Some(host) = ssh_host(url) else { return refuse("its host is none") };
     let Some(path) = decoded(url.path()) else {
         return refuse("its path has characters that are not allowed over ssh");
     };
@@ -146,6 +146,19 @@ fn ssh_url(url: &Url) -> Result<SshUrl, GitError> {
     let path = if path.starts_with("/~") { path[1..].to_owned() } else { path };
     let server = Endpoint::new(&host, url.port().unwrap_or(ssh::PORT));
     Ok(SshUrl { user: user.to_owned(), server, path })
+}
+
+/// The host of an ssh URL as one of https would have it: in lower case, and an address in its usual form. Hosts of other schemes are not
+/// normalized, and an address can be written in many ways.
+pub(super) fn ssh_host(url: &Url) -> Option<String> {
+    let alike = Url::parse(&format!("https://{}/", url.host_str()?)).ok()?;
+    alike.host_str().filter(|host| is_host(host)).map(str::to_owned)
+}
+
+/// Whether a text can be the name or the address of a host. A name may end with one dot.
+fn is_host(host: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    host.chars().all(is_plain) && !host.starts_with(['.', '-']) && !host.contains("..")
 }
 
 /// A path without its percent signs. `None` when a shell or a terminal could misread it.

@@ -11,6 +11,7 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 use std::sync::Arc;
 
+use super::check::ssh_host;
 use super::github_app::{AppToken, GitHubApp};
 use super::ssh::{self, KnownHosts, SshCredentials};
 use crate::net::ProxyServer;
@@ -268,7 +269,7 @@ pub fn origin(url: &str) -> Option<String> {
     if url.scheme() != "ssh" {
         return Some(url.origin().ascii_serialization()).filter(|origin| origin != "null");
     }
-    let host = url.host_str()?.to_ascii_lowercase();
+    let host = ssh_host(&url)?;
     let port = url.port().filter(|port| *port != ssh::PORT);
     Some(port.map_or_else(|| format!("{SSH}{host}"), |port| format!("{SSH}{host}:{port}")))
 }

@@ -61,6 +61,56 @@ use self::wire::Wire;
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
 
+/// Private parts that a fuzzer calls.
+#[doc(hidden)]
+pub(crate) mod fuzzing {
+    use super::check::{self, Location, Schemes};
+    use super::{Credentials, GitRef};
+    use crate::net::Endpoint;
+
+    /// The server and the path of a URL that is accepted.
+    pub(crate) fn url(text: &str) -> Option<(Endpoint, String)> {
+        match check::url(text, Schemes::HttpToo).ok()? {
+            Location::Http(url) => {
+                let port = url.port_or_known_default()?;
+                let open = url.username().is_empty() && url.password().is_none();
+                assert!(open && url.query().is_none() && url.fragment().is_none(), "{text:?}");
+                Some((Endpoint::new(url.host_str()?, port), url.path().to_owned()))
+            }
+            Location::Ssh(url) => {
+                let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+                assert!(url.user.chars().all(is_plain) && !url.user.starts_with('-'), "{text:?}");
+                Some((url.server, url.path))
+            }
+        }
+    }
+
+    /// Whether a ref is accepted.
+    pub(crate) fn reference(reference: &GitRef) -> bool {
+        match check::target(reference) {
+            Ok(check::Target::Versions(range, _)) => {
+                let tags = ["v1.0.0", "2.0.0-rc.1", "x", "v", "1.2", "99999999999999999999.0.0"];
+                let _ = check::highest(&range, tags.into_iter());
+                true
+            }
+            other => other.is_ok(),
+        }
+    }
+
+    /// Whether the name of an entry of a tree is accepted.
+    pub(crate) fn is_plain_name(name: &[u8]) -> bool {
+        check::name_problem(name).is_none()
+    }
+
+    /// Looks for the keys of a host.
+    pub(crate) fn check_host_key(credentials: &Credentials, host: &str) {
+        if let Some(ssh) = &credentials.ssh {
+            let keys = ssh.known_hosts.of(&Endpoint::new(host, 22));
+            assert!(keys.check(ssh.key.public_key()).is_err() || !keys.algorithms().is_empty());
+        }
+    }
+}
+
 /// Bytes that the sideband's framing and progress messages may add to a pack.
 const MAX_FRAMING_BYTES: u64 = 1024 * 1024;
 

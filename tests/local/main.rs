@@ -3,6 +3,7 @@
 mod behaviours;
 mod bench_parts;
 mod cli;
+mod fuzz;
 mod git_remote;
 mod hostile_folder;
 mod layers;

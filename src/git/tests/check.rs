@@ -103,6 +103,21 @@ fn v25_ssh_urls_hold_nothing_that_a_shell_could_misread() {
 }
 
 #[test]
+fn v08_hosts_are_names_or_addresses() {
+    for bad in [
+        "https://.../r",
+        "https://.h/r",
+        "https://h..x/r",
+        "https://,h/r",
+        "https://h;x/r",
+        "ssh://git@.../r",
+    ] {
+        assert_eq!(refused(bad).reason(), "InvalidURL", "{bad}");
+    }
+    assert!(url("https://h./r", Schemes::HttpsOnly).is_ok());
+}
+
+#[test]
 fn v08_control_characters_and_empty_hosts_are_refused() {
     for text in [
         "https://h/r\r\nx",

@@ -112,6 +112,9 @@ fn g2_v12_credentials_are_for_the_origins_that_are_named() {
     }
     assert!(!are_for("ssh://git.example.com", url));
     assert_eq!(origin("ssh://git@H:2222/a").as_deref(), Some("ssh://h:2222"));
+    // What is dialled, however it is written.
+    assert_eq!(origin("ssh://git@0x7f000001/a").as_deref(), Some("ssh://127.0.0.1"));
+    assert!(are_for("ssh://127.0.0.1", "ssh://git@0x7f000001/a"));
     assert_eq!(origin(url).as_deref(), Some("https://git.example.com"));
     assert_eq!(origin("https://h:8443/x").as_deref(), Some("https://h:8443"));
 }

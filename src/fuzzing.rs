@@ -1,0 +1,188 @@
+//! What a fuzzer calls: each function takes any bytes, and panics if a rule does not hold. `tests/local/fuzz.rs` and `fuzz/` use them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::api::git_sync::GitRef;
+use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
+use crate::definition::{Context, Limits, Loader};
+use crate::git::fuzzing as git;
+use crate::git::{Credentials, are_for, origin};
+use crate::http::webhook::delivery::{Follows, Provider, Token, Told, id, is_genuine, read};
+
+/// The text before the first NUL byte, and what comes after it.
+fn two(data: &[u8]) -> Option<(&str, &[u8])> {
+    let at = data.iter().position(|byte| *byte == 0)?;
+    Some((std::str::from_utf8(&data[..at]).ok()?, &data[at + 1..]))
+}
+
+/// URLs of repositories: what is accepted holds nothing that a URL, a shell or a log line could misread, and is dialled where its origin
+/// says.
+pub fn url(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Some((server, path)) = git::url(text) else { return };
+    assert!(text.is_ascii() && !text.starts_with('-') && text.len() <= 2048, "{text:?}");
+    assert!(!server.host.is_empty() && !server.host.starts_with('-'), "{text:?}");
+    assert!(!path.contains(['\n', '\r', '\0', '\u{1b}']), "{text:?}: {path:?}");
+    assert!(!text.starts_with("ssh://") || !path.contains('\''), "{text:?}: {path:?}");
+    let origin = origin(text).unwrap_or_default();
+    assert!(origin.contains(&server.host) || server.host.contains(':'), "{text:?}: {origin}");
+    assert!(are_for(&origin, text), "{text:?}: {origin}");
+    assert!(!are_for("https://other.example", text) || server.host == "other.example", "{text:?}");
+}
+
+/// Annotations with origins: they allow only what they name whole.
+pub fn origins(data: &[u8]) {
+    let Some((url, annotation)) = two(data) else { return };
+    let Ok(annotation) = std::str::from_utf8(annotation) else { return };
+    if !are_for(annotation, url) {
+        return;
+    }
+    let wanted = origin(url);
+    assert!(wanted.is_some(), "{url:?}");
+    let mut named = annotation.split([',', ' ', '\n']);
+    assert!(named.any(|one| origin(one) == wanted), "{annotation:?} for {url:?}");
+}
+
+/// Names of refs, ranges of versions and ids of commits.
+pub fn reference(data: &[u8]) {
+    let Some((kind, name)) = data.split_first() else { return };
+    let Ok(name) = std::str::from_utf8(name) else { return };
+    let field = Some(name.to_owned());
+    let reference = match kind % 5 {
+        0 => GitRef { branch: field, ..GitRef::default() },
+        1 => GitRef { tag: field, ..GitRef::default() },
+        2 => GitRef { semver: field, ..GitRef::default() },
+        3 => GitRef { name: field, ..GitRef::default() },
+        _ => GitRef { commit: field, ..GitRef::default() },
+    };
+    let accepted = git::reference(&reference);
+    if accepted && kind % 5 != 2 {
+        assert!(name.len() <= 260 && !name.contains("..") && !name.starts_with(['-', '.', '/']));
+        assert!(name.chars().all(|c| c.is_ascii_graphic() && !"~^:?*[\\".contains(c)), "{name:?}");
+    }
+    let follows = Follows::of(Some(&reference));
+    let _ = follows.is_elsewhere(name);
+}
+
+/// Paths of a spec, and names in trees.
+pub fn path(data: &[u8]) {
+    let is_good = git::is_plain_name(data);
+    let Ok(text) = std::str::from_utf8(data) else {
+        assert!(!is_good, "{data:?}");
+        return;
+    };
+    if is_good {
+        assert!(!matches!(text, "" | "." | "..") && !text.contains(['/', '\\', '\0', '\n']));
+        assert!(!text.eq_ignore_ascii_case(".git"), "{text:?}");
+    }
+    let Ok(normal) = crate::git::check_path(text) else { return };
+    assert!(!normal.starts_with('/') && !normal.split('/').any(|part| part == ".."), "{text:?}");
+    assert_eq!(crate::git::check_path(&normal).as_deref(), Ok(normal.as_str()), "{text:?}");
+}
+
+/// Values of Secrets: lines of `KEY=VALUE`, where a NUL byte stands for a line break.
+pub fn credentials(data: &[u8]) {
+    let mut values = BTreeMap::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        let Some(at) = line.iter().position(|byte| *byte == b'=') else { continue };
+        let Ok(key) = std::str::from_utf8(&line[..at]) else { continue };
+        let value: Vec<u8> =
+            line[at + 1..].iter().map(|byte| if *byte == 0 { b'\n' } else { *byte }).collect();
+        values.insert(key.to_owned(), value);
+    }
+    // A passphrase costs time, as it should.
+    values.remove("password");
+    for url in ["https://git.example.com/a", "ssh://git@git.example.com/a"] {
+        let shown = match Credentials::of(&values, url) {
+            Ok(credentials) => {
+                git::check_host_key(&credentials, "git.example.com");
+                format!("{credentials:?}")
+            }
+            Err(error) => format!("{error:?} {error}"),
+        };
+        let is_told = |value: &Vec<u8>| {
+            let text = std::str::from_utf8(value).unwrap_or_default();
+            text.len() > 24 && shown.contains(text)
+        };
+        assert!(!values.values().any(is_told), "{shown}");
+    }
+    let _ = Credentials::proxy_of(&values);
+}
+
+/// A delivery: a byte for the provider, headers as lines, an empty line, and the body.
+pub fn webhook(data: &[u8]) {
+    let Some((kind, rest)) = data.split_first() else { return };
+    let provider = match kind % 4 {
+        0 => Provider::GitHub,
+        1 => Provider::GitLab,
+        2 => Provider::Gitea,
+        _ => Provider::GenericHMAC,
+    };
+    let at = rest.windows(2).position(|two| two == b"\n\n").unwrap_or(rest.len());
+    let mut headers = HeaderMap::new();
+    for line in rest[..at].split(|byte| *byte == b'\n') {
+        let mut parts = line.splitn(2, |byte| *byte == b':');
+        let name = parts.next().and_then(|name| HeaderName::from_bytes(name).ok());
+        let value = parts.next().and_then(|value| HeaderValue::from_bytes(value).ok());
+        if let (Some(name), Some(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    let body = rest.get(at + 2..).unwrap_or_default();
+    let Ok(token) = Token::new(b"a token that nobody guesses: 5f0c8c1e") else { return };
+    assert!(!is_genuine(Some((provider, &token)), &headers, body), "a forged delivery");
+    assert!(!is_genuine(None, &headers, body), "a delivery for nobody");
+    assert!(id(provider, &headers).is_none_or(|id| !id.is_empty() && id.len() <= 256));
+    if let Ok(Told::Pushed(reference)) = read(provider, &headers, body) {
+        assert!(body.len() >= reference.len() / 6, "made of nothing");
+    }
+}
+
+/// A tree with one file.
+struct One {
+    entries: [TreeEntry; 1],
+    content: Arc<[u8]>,
+}
+
+impl RepositoryTree for One {
+    fn entries(&self) -> &[TreeEntry] {
+        &self.entries
+    }
+    fn problems(&self) -> &[TreeProblem] {
+        &[]
+    }
+    fn lookup(&self, path: &str) -> Result<Option<TreeEntry>, TreeError> {
+        Ok(self.entries.iter().find(|entry| entry.path == path).cloned())
+    }
+    fn read(&self, entry: &TreeEntry, max_bytes: u64) -> Result<Arc<[u8]>, TreeError> {
+        if self.content.len() as u64 > max_bytes {
+            return Err(TreeError::TooLarge { path: entry.path.clone(), limit: max_bytes });
+        }
+        Ok(Arc::clone(&self.content))
+    }
+}
+
+/// A file of a repository: all that is found has a place in it, and the same file says the same again.
+pub fn definition(data: &[u8]) {
+    let Some((kind, content)) = data.split_first() else { return };
+    let name = ["a.yaml", "a.json", "x/agent.md"][usize::from(kind % 3)];
+    let entry = TreeEntry { path: name.into(), id: "1".into(), kind: EntryKind::File };
+    let tree = One { entries: [entry], content: content.into() };
+    let context = Context { namespace: Some("team".into()), ..Context::default() };
+    let limits = Limits::default();
+    let mut loader = Loader::new(limits);
+    let found = loader.load(&tree, &context);
+    let lines = i64::try_from(content.split(|byte| matches!(byte, b'\n' | b'\r')).count());
+    let lines = lines.unwrap_or(i64::MAX);
+    for problem in &found.problems {
+        assert!(problem.code.starts_with("CVK"), "{problem:?}");
+        assert!(problem.line.is_none_or(|line| (1..=lines + 1).contains(&line)), "{problem:?}");
+        assert!(!problem.message.chars().any(|c| c.is_control() && c != '\n'), "{problem:?}");
+    }
+    let again = Loader::new(Limits::default()).load(&tree, &context);
+    assert_eq!(again.problems, found.problems);
+    assert_eq!(again.definitions.len(), found.definitions.len());
+}
