@@ -6,8 +6,9 @@ use russh::keys::{Algorithm, PrivateKey, decode_secret_key};
 
 use crate::git::NoCredentials;
 
-/// Rounds of the function that makes a key from a passphrase. 16 is what `ssh-keygen` takes; each needs some milliseconds.
-const MAX_ROUNDS: u32 = 500;
+/// Rounds of the function that makes a key from a passphrase. `ssh-keygen` takes 16 by itself, and people 100. Each needs some milliseconds,
+/// each time that the Secret is read.
+const MAX_ROUNDS: u32 = 128;
 
 /// Reads a private key: OpenSSH's format, also with a passphrase, or PEM without one.
 ///
@@ -56,7 +57,7 @@ fn decrypted(key: &PrivateKey, passphrase: &str) -> Result<PrivateKey, NoCredent
         && *rounds > MAX_ROUNDS
     {
         let problem = format!("the passphrase of identity takes {rounds} rounds");
-        let hint = "500 are allowed: ssh-keygen -p -a 100 -f KEY";
+        let hint = "128 are allowed: ssh-keygen -p -a 100 -f KEY";
         return Err(NoCredentials::new(problem, hint));
     }
     key.decrypt(passphrase).map_err(|_| {
