@@ -104,6 +104,8 @@ async fn show(team: &Team<'_>, operator: &Operator, cases: &[Case], replace: &[(
         .await;
         shown.push((*name, normal(&text, &team.namespace, replace)));
     }
+    // They would be tried again each second, as long as other tests run.
+    team.cluster.kubectl(&["-n", &team.namespace, "delete", "gitsyncs", "--all", "--wait=false"]);
     for (name, text) in shown {
         insta::assert_snapshot!(name, text);
     }

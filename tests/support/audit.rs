@@ -125,9 +125,15 @@ pub(super) fn read(log: &Path, since: AuditMark) -> Vec<AuditRecord> {
 /// The requests that are done, in the order in which they were, and those that are not, by their ids.
 fn records(log: &Path, since: AuditMark) -> (Vec<AuditRecord>, BTreeSet<String>) {
     let Ok(mut file) = std::fs::File::open(log) else { return Default::default() };
-    let mut text = String::new();
-    file.seek(SeekFrom::Start(since.at)).expect("seek in the audit log");
-    file.read_to_string(&mut text).expect("read the audit log");
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(since.at.saturating_sub(1))).expect("seek in the audit log");
+    file.read_to_end(&mut bytes).expect("read the audit log");
+    if since.at > 0 {
+        // Half of a record may have been written by then. Its request is an earlier one.
+        let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        bytes.drain(..whole);
+    }
+    let text = String::from_utf8_lossy(&bytes);
     let (mut done, mut pending) = (Vec::new(), BTreeSet::new());
     for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
         let (id, stage, record) =
