@@ -115,18 +115,18 @@ def index(image):
 
 
 def program():
-    """A program `convoke` without symbols, in a temporary folder."""
+    """A program `convoke` without symbols, and the temporary folder that it is in; None for one that others use, too."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     if "CONVOKE_BINARY" in os.environ:
         # As it is: the quick start makes the same image of it then.
-        return Path(os.environ["CONVOKE_BINARY"])
+        return Path(os.environ["CONVOKE_BINARY"]), None
     found = [path for kind in ("release", "debug") if (path := target / kind / "convoke").exists()]
     if not found:
         raise AssertionError(f"no program in {target}: cargo build")
     stripped = Path(tempfile.mkdtemp(prefix="convoke-images-")) / "convoke"
     newest = max(found, key=lambda path: path.stat().st_mtime)
     subprocess.run(["strip", "-o", stripped, newest], check=True)
-    return stripped
+    return stripped, stripped.parent
 
 
 def images(state, *arguments):
@@ -147,8 +147,9 @@ class ImagesRun(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.program = program()
-        cls.addClassCleanup(shutil.rmtree, cls.program.parent)
+        cls.program, folder = program()
+        if folder:
+            cls.addClassCleanup(shutil.rmtree, folder)
         cls.cluster = cluster = Cluster()
         cls.addClassCleanup(cluster.remove)
         cluster.up()
