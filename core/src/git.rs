@@ -46,6 +46,8 @@ pub struct CommitInfo {
     pub subject: String,
     /// When it was committed: seconds since 1970.
     pub time_seconds: i64,
+    /// The key that signed it, if that was verified.
+    pub signer: Option<String>,
 }
 
 #[cfg(test)]

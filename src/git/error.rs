@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::ssh::HostKeyProblem;
+use super::verify::Unverified;
 use crate::net::{NetError, NotAllowed};
 use convoke_core::sync::commit::source_error::SourceError;
 use convoke_core::sync::reasons::SourceReason;
@@ -138,6 +139,14 @@ pub enum GitError {
     /// An ssh URL without credentials.
     #[error("an ssh:// URL needs credentials")]
     CredentialsNeeded,
+    /// The commit, or its tag, does not count as signed. Nothing of it was read.
+    #[error("{what} is not trusted: {why}")]
+    NotVerified {
+        /// The commit or the tag.
+        what: String,
+        /// Why.
+        why: Unverified,
+    },
     /// The server knows no such repository.
     #[error("the server has no such repository (HTTP {status})")]
     RepositoryNotFound {
@@ -249,6 +258,16 @@ impl GitError {
             }
             Self::HostKeyNotTrusted { .. } => SourceReason::HostKeyNotTrusted,
             Self::CredentialsNeeded => SourceReason::CredentialsMissing,
+            Self::NotVerified { why, .. } => match why {
+                Unverified::Unsigned => SourceReason::SignatureMissing,
+                Unverified::UnknownKey { .. } => SourceReason::SignatureKeyUnknown,
+                Unverified::Expired { .. } => SourceReason::SignatureKeyExpired,
+                Unverified::Revoked { .. } => SourceReason::SignatureKeyRevoked,
+                Unverified::Wrong { .. } => SourceReason::SignatureWrong,
+                Unverified::Unsupported(_) => SourceReason::SignatureUnsupported,
+                Unverified::Malformed(_) => SourceReason::SignatureMalformed,
+                Unverified::OtherTag(_) => SourceReason::SignedTagMismatch,
+            },
             Self::RepositoryNotFound { .. } | Self::RepositoryRefused { .. } => {
                 SourceReason::RepositoryNotFound
             }
@@ -344,6 +363,7 @@ impl GitError {
             Self::RepositoryRefused { .. } => {
                 "check the path in the URL, and that the key may read the repository"
             }
+            Self::NotVerified { why, .. } => why.hint(),
             Self::InvalidIdentity { .. } => {
                 "tls.crt and tls.key are PEM: a certificate, and its key without a password"
             }

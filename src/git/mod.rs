@@ -5,6 +5,7 @@
 //! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, ssh, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
 //! Credentials ─────► what a Secret has for the server            (credentials; github_app: tokens that are asked for)
+//! Keys ────────────► who may sign what is read                   (verify, trust)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
 //! ```
 //! No `git` binary is run, no configuration of the machine is read, and nothing from a repository is executed. Links and submodules are
@@ -30,6 +31,8 @@ mod snapshot;
 mod ssh;
 mod store;
 mod table;
+mod trust;
+mod verify;
 mod wire;
 
 use parking_lot::Mutex;
@@ -49,6 +52,7 @@ pub use self::error::GitError;
 pub use self::github_app::{AppToken, GitHubApp, NoToken};
 pub use self::local::{Folder, open_local, repository_root};
 pub use self::snapshot::Snapshot;
+pub use self::verify::{Keys, NoKeys, SignedPart, Unverified, Verification};
 pub use convoke_core::git::{CommitInfo, Revision};
 
 use self::attempt::{Control, Turn};
@@ -57,6 +61,7 @@ use self::http::Session;
 use self::protocol::{Link, RefKind};
 use self::snapshot::TreeRequest;
 use self::store::{Generation, Store};
+use self::trust::Trust;
 use self::wire::Wire;
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
@@ -148,6 +153,8 @@ pub struct RemoteOptions {
     pub dialler: Dialler,
     /// What the server gets to know who asks, and which authorities are trusted.
     pub credentials: Credentials,
+    /// What must be signed, and by whom, before anything of a commit is read. Nothing, if there is none.
+    pub verification: Option<Verification>,
     /// A folder for fetched objects that belongs to this remote only. It is created when needed, and survives restarts.
     pub store: PathBuf,
     /// Budgets.
@@ -173,6 +180,7 @@ struct Inner {
     silence: Duration,
     limits: Limits,
     server: Server,
+    trust: Trust,
     store: Store,
     /// Shared with every remote of the same store folder.
     turn: Arc<Turn>,
@@ -203,11 +211,21 @@ impl Remote {
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
     /// [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`], [`GitError::CredentialsNeeded`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions { url, reference, timeout, silence, dialler, credentials, store, limits } =
-            options;
+        let RemoteOptions {
+            url,
+            reference,
+            timeout,
+            silence,
+            dialler,
+            credentials,
+            verification,
+            store,
+            limits,
+        } = options;
         let schemes =
             if dialler.allows_plain_http() { Schemes::HttpToo } else { Schemes::HttpsOnly };
         let target = check::target(&reference)?;
+        let trust = Trust::new(verification, &target)?;
         let server = match check::url(&url, schemes)? {
             Location::Http(url) => {
                 let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
@@ -231,6 +249,7 @@ impl Remote {
                 silence,
                 limits,
                 server,
+                trust,
                 turn: Turn::of(&store),
                 store: Store::new(store, object_bytes(&limits)),
                 last: Mutex::new(None),
@@ -256,8 +275,9 @@ impl Remote {
         };
         self.attempt("asking the server for the ref", move |inner, control| {
             let (link, wire) = inner.listing(control);
-            let commit = protocol::resolve(link, wire, kind, &name)?.to_string();
-            Ok(Revision { commit, name })
+            let found = protocol::resolve(link, wire, kind, &name)?;
+            inner.trust.note(found, &name);
+            Ok(Revision { commit: found.commit.to_string(), name })
         })
         .await
     }
@@ -269,8 +289,9 @@ impl Remote {
     ) -> Result<Revision, GitError> {
         self.attempt("asking the server for its tags", move |inner, control| {
             let (link, wire) = inner.listing(control);
-            let (commit, name) = protocol::resolve_versions(link, wire, &range, &text)?;
-            Ok(Revision { commit: commit.to_string(), name })
+            let (found, name) = protocol::resolve_versions(link, wire, &range, &text)?;
+            inner.trust.note(found, &name);
+            Ok(Revision { commit: found.commit.to_string(), name })
         })
         .await
     }
@@ -293,9 +314,10 @@ impl Remote {
             })
     }
 
-    /// Lists the tree of a fetched commit below `path`.
+    /// Verifies a fetched commit, and lists its tree below `path`.
     ///
     /// # Errors
+    /// [`GitError::NotVerified`]: then nothing of its tree was read.
     /// [`GitError::InvalidPath`], [`GitError::PathMissing`], [`GitError::PathNotAFolder`], [`GitError::CommitGone`]
     /// (not fetched), [`GitError::CorruptData`] (fetch again: the store heals), [`GitError::Timeout`].
     pub async fn snapshot(&self, commit: &str, path: &str) -> Result<Arc<Snapshot>, GitError> {
@@ -303,6 +325,19 @@ impl Remote {
         let path = check::path(path)?;
         self.attempt("reading the tree", move |inner, control| {
             inner.snapshot(commit, path, control)
+        })
+        .await
+    }
+
+    /// Verifies a fetched commit. Returns the key that signed it; `None` if nothing is to be verified.
+    ///
+    /// # Errors
+    /// [`GitError::NotVerified`], [`GitError::CommitGone`] (not fetched), [`GitError::CorruptData`], [`GitError::Timeout`].
+    pub async fn verify(&self, commit: &str) -> Result<Option<String>, GitError> {
+        let commit = check::commit_id(commit)?;
+        self.attempt("verifying the commit", move |inner, control| {
+            let now = inner.store_of(&commit, control)?;
+            inner.verify(&now, &commit)
         })
         .await
     }
@@ -354,8 +389,9 @@ impl Inner {
             open => open?,
         };
         if let (Some(now), Some(_open)) = (&current, &open) {
-            if now.holds(&want) {
-                return Ok(());
+            let tag = self.trust.tag_of(&want);
+            if now.holds(&want) && tag.as_ref().is_none_or(|tag| now.has(&tag.id)) {
+                return tag.map_or(Ok(()), |tag| now.note_tag(&tag));
             }
             if let Some(have) = now.usable_tip() {
                 match self.fetch_into(now, want, have, control) {
@@ -386,7 +422,7 @@ impl Inner {
         let staging = self.store.incoming()?.join("pack");
         let pack = self.receive(want, Some(have), now.objects()?, &staging, control)?;
         now.add(&pack, &want)?;
-        if now.holds(&want) {
+        if self.is_complete(now, &want)? {
             return Ok(());
         }
         Err(GitError::corrupt("the server left out objects of the commit"))
@@ -399,11 +435,20 @@ impl Inner {
         self.receive(want, None, nothing, &incoming.join("pack"), control)?;
         let new = self.store.replace(&incoming, &want)?;
         snapshot::expect_commit(&new.objects()?, &want)?;
-        if new.holds(&want) {
+        if self.is_complete(&new, &want)? {
             return Ok(());
         }
         new.mark_damaged();
         Err(GitError::corrupt("the server left out objects of the commit"))
+    }
+
+    /// Whether all was fetched. Notes the tag that was fetched with the commit.
+    fn is_complete(&self, now: &Generation, want: &ObjectId) -> Result<bool, GitError> {
+        let tag = self.trust.tag_of(want);
+        if !now.holds(want) || tag.as_ref().is_some_and(|tag| !now.has(&tag.id)) {
+            return Ok(false);
+        }
+        tag.map_or(Ok(()), |tag| now.note_tag(&tag)).map(|()| true)
     }
 
     fn receive(
@@ -424,6 +469,7 @@ impl Inner {
         let (link, wire) = self.link(wire);
         let order = protocol::Fetch {
             want,
+            tag: self.trust.tag_of(&want).map(|tag| tag.id),
             have,
             base,
             staging,
@@ -441,10 +487,7 @@ impl Inner {
         path: String,
         control: &Control,
     ) -> Result<Arc<Snapshot>, GitError> {
-        let current = self.store.current(&control.interrupt)?;
-        let Some(now) = current.filter(|now| now.kind() == commit.kind()) else {
-            return Err(GitError::CommitGone { commit: commit.to_string() });
-        };
+        let now = self.store_of(&commit, control)?;
         if let Some(cached) = self.last().as_ref()
             && cached.commit == commit
             && cached.path == path
@@ -453,6 +496,7 @@ impl Inner {
         {
             return Ok(Arc::clone(&cached.snapshot));
         }
+        let signer = self.verify(&now, &commit)?;
         let before = self.last().as_ref().map(|cached| Arc::clone(&cached.snapshot));
         let request = TreeRequest {
             commit,
@@ -464,9 +508,25 @@ impl Inner {
         let snapshot = Snapshot::take(now, request).map_err(|error| {
             if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
         })?;
-        let snapshot = Arc::new(snapshot);
+        let snapshot = Arc::new(snapshot.signed_by(signer));
         *self.last() = Some(Cached { commit, path, snapshot: Arc::clone(&snapshot) });
         Ok(snapshot)
+    }
+
+    /// The generation of the store that may have this commit.
+    fn store_of(&self, commit: &ObjectId, control: &Control) -> Result<Arc<Generation>, GitError> {
+        let current = self.store.current(&control.interrupt)?;
+        let current = current.filter(|now| now.kind() == commit.kind());
+        current.ok_or_else(|| GitError::CommitGone { commit: commit.to_string() })
+    }
+
+    /// Verifies a commit of the store. Damage is noted, so that the next fetch starts anew.
+    fn verify(&self, now: &Generation, commit: &ObjectId) -> Result<Option<String>, GitError> {
+        self.trust.verify(now, &self.target, commit).inspect_err(|error| {
+            if matches!(error, GitError::CorruptData { .. }) {
+                now.mark_damaged();
+            }
+        })
     }
 
     fn last(&self) -> parking_lot::MutexGuard<'_, Option<Cached>> {

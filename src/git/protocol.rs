@@ -134,22 +134,38 @@ impl Conversation {
     }
 }
 
-/// Asks for the commit of the tag with the highest version in a range, and gives the tag's name, too. All tags are listed.
+/// What a ref is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    pub commit: ObjectId,
+    /// The annotated tag that the ref names, if it is one.
+    pub tag: Option<ObjectId>,
+}
+
+impl Found {
+    /// What a line of a list of refs says.
+    fn of(target: Option<&gix::oid>, peeled: Option<&gix::oid>) -> Option<Self> {
+        let commit = peeled.or(target)?.to_owned();
+        Some(Self { commit, tag: peeled.and(target).map(ToOwned::to_owned) })
+    }
+}
+
+/// Asks for the tag with the highest version in a range, and gives its name, too. All tags are listed.
 pub(super) fn resolve_versions(
     link: Link,
     wire: Wire,
     range: &VersionReq,
     text: &str,
-) -> Result<(ObjectId, String), GitError> {
+) -> Result<(Found, String), GitError> {
     let mut conversation = Conversation::open(link, wire)?;
     let folder = RefKind::Tag.folder();
     let listed = conversation.list(folder)?;
-    let tags: BTreeMap<String, ObjectId> = listed
+    let tags: BTreeMap<String, Found> = listed
         .iter()
         .filter_map(|one| {
             let (full, target, peeled) = one.unpack();
             let name = full.strip_prefix(folder.as_bytes())?;
-            Some((String::from_utf8(name.to_vec()).ok()?, peeled.or(target)?.to_owned()))
+            Some((String::from_utf8(name.to_vec()).ok()?, Found::of(target, peeled)?))
         })
         .collect();
     if let Some(tag) = highest(range, tags.keys().map(String::as_str)) {
@@ -169,16 +185,16 @@ pub(super) fn resolve(
     wire: Wire,
     kind: RefKind,
     name: &str,
-) -> Result<ObjectId, GitError> {
+) -> Result<Found, GitError> {
     let folder = kind.folder();
     let full = format!("{folder}{name}");
     let mut conversation = Conversation::open(link, wire)?;
     for one in conversation.list(&full)? {
         let (found, target, peeled) = one.unpack();
         if *found == full
-            && let Some(id) = peeled.or(target)
+            && let Some(found) = Found::of(target, peeled)
         {
-            return Ok(id.to_owned());
+            return Ok(found);
         }
     }
     // The ref does not exist. All refs are listed for the hint; a failure of that is not reported.
@@ -205,6 +221,8 @@ pub(super) struct Pack {
 pub(super) struct Fetch<'a, Base> {
     /// The commit to fetch.
     pub want: ObjectId,
+    /// The annotated tag of it to fetch, too. Its commit comes with it.
+    pub tag: Option<ObjectId>,
     /// A commit whose tree is complete in `base`. The server leaves out objects that it has, too.
     pub have: Option<ObjectId>,
     /// Objects that a thin pack may refer to.
@@ -225,7 +243,8 @@ pub(super) fn fetch(
     wire: Wire,
     order: Fetch<'_, impl gix::objs::Find>,
 ) -> Result<Pack, GitError> {
-    let Fetch { want, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } = order;
+    let Fetch { want, tag, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } =
+        order;
     let mut conversation = Conversation::open(link, wire)?;
     let shallow_file = staging.join("shallow");
     if let Some(have) = have {
@@ -238,7 +257,7 @@ pub(super) fn fetch(
         ..Default::default()
     };
     let mut written = None;
-    let asked = conversation.listed(want);
+    let asked = tag.unwrap_or_else(|| conversation.listed(want));
     let outcome = gix::protocol::fetch(
         &mut Single { want: asked, have },
         |reader, progress, interrupt| {

@@ -26,7 +26,7 @@ use crate::definition::tree::{
 };
 
 /// Bytes of the largest commit object. Of its message only the first line is used.
-const MAX_COMMIT_BYTES: u64 = 4 << 20;
+pub(super) const MAX_COMMIT_BYTES: u64 = 4 << 20;
 /// Bytes of decoded delta bases that are kept while objects are read.
 const CACHE_BYTES: usize = 8 << 20;
 /// Characters of a subject or an author that are kept.
@@ -140,6 +140,12 @@ impl Snapshot {
     #[must_use]
     pub fn commit(&self) -> &CommitInfo {
         &self.commit
+    }
+
+    /// Notes the key that signed the commit.
+    pub(super) fn signed_by(mut self, signer: Option<String>) -> Self {
+        self.commit.signer = signer;
+        self
     }
 
     /// Closes the files of the store, and drops its caches. A later read opens the files again.
@@ -291,6 +297,7 @@ fn read_commit(objects: &HandleArc, id: &ObjectId) -> Result<(CommitInfo, Object
         author: short(&author),
         subject: short(subject),
         time_seconds,
+        signer: None,
     };
     Ok((info, commit.tree()))
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/sha1-7/pack/pack-*.{pack,idx}   one generation: an object database that only gains packs
 //! <root>/sha1-7/tip                      the commit that was fetched last, on which the next fetch builds
+//! <root>/sha1-7/tags                     the tags that were fetched last: the commit, the tag, and its name
 //! <root>/incoming/                       a running fetch; after a crash it is deleted
 //! ```
 //! Every change is one rename, so a kill at any moment leaves either the old or the new state. A generation is replaced by a fresh one
@@ -27,6 +28,8 @@ use super::protocol::Pack;
 
 /// Packs of a generation. With more of them the store starts anew.
 pub(super) const MAX_PACKS: usize = 20;
+/// How many tags are remembered.
+const MAX_NOTED_TAGS: usize = 8;
 /// The number of packs that gix prepares for. It is above [`MAX_PACKS`], with room for a pack that is being added.
 const PACK_SLOTS: u16 = 64;
 
@@ -83,6 +86,11 @@ impl Generation {
         self.damaged.load(Ordering::Relaxed)
     }
 
+    /// Whether it has this object.
+    pub fn has(&self, id: &ObjectId) -> bool {
+        self.objects().is_ok_and(|objects| gix::objs::Exists::exists(&objects, id))
+    }
+
     /// Whether it has the commit and its root tree. A pack is added as a whole, so then it has all of the commit.
     pub fn holds(&self, commit: &ObjectId) -> bool {
         let Ok(objects) = self.objects() else { return false };
@@ -108,6 +116,35 @@ impl Generation {
         (tip.kind() == self.kind && self.holds(&tip)).then_some(tip)
     }
 
+    /// Notes the annotated tag of a commit that was fetched with it.
+    pub fn note_tag(&self, tag: &NotedTag) -> Result<(), GitError> {
+        let of = tag.commit.to_string();
+        let known = self.noted_tags();
+        let mut lines: Vec<_> = known.lines().filter(|line| !line.starts_with(&of)).collect();
+        lines.drain(..lines.len().saturating_sub(MAX_NOTED_TAGS - 1));
+        let new = format!("{of} {} {}", tag.id, tag.name);
+        lines.push(&new);
+        let text = lines.join("\n") + "\n";
+        if text == known {
+            return Ok(());
+        }
+        write(&self.dir, "tags", &text).map_err(|error| GitError::storage("note a tag", &error))
+    }
+
+    /// The annotated tag that was noted for this commit. Nothing about it is verified.
+    pub fn tag_of(&self, commit: &ObjectId) -> Option<NotedTag> {
+        let (of, known) = (commit.to_string(), self.noted_tags());
+        let line = known.lines().find_map(|line| line.strip_prefix(&of)?.strip_prefix(' '))?;
+        let (id, name) = line.split_once(' ')?;
+        let id = ObjectId::from_hex(id.as_bytes()).ok()?;
+        Some(NotedTag { commit: *commit, id, name: name.to_owned() })
+    }
+
+    /// A line for each tag, the newest last. Without the file there are none.
+    fn noted_tags(&self) -> String {
+        fs::read_to_string(self.dir.join("tags")).unwrap_or_default()
+    }
+
     /// Adds a pack. The index is moved last, because a pack without an index is ignored.
     pub fn add(&self, pack: &Pack, tip: &ObjectId) -> Result<(), GitError> {
         let doing = "add a pack to the store";
@@ -118,6 +155,14 @@ impl Generation {
         }
         write_tip(&self.dir, tip).map_err(|error| GitError::storage(doing, &error))
     }
+}
+
+/// An annotated tag, the commit that it names, and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotedTag {
+    pub commit: ObjectId,
+    pub id: ObjectId,
+    pub name: String,
 }
 
 impl Drop for Generation {
@@ -282,11 +327,11 @@ fn packs(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Deletes the leftovers of a fetch that was killed: everything but packs, their indexes and the tip.
+/// Deletes the leftovers of a fetch that was killed: everything but packs, their indexes, the tip and the tags.
 fn tidy(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        if !matches!(entry.file_name().to_str(), Some("pack" | "tip")) {
+        if !matches!(entry.file_name().to_str(), Some("pack" | "tip" | "tags")) {
             remove(&entry.path())?;
         }
     }
@@ -319,9 +364,14 @@ fn intact(dir: &Path, kind: Kind, interrupt: &AtomicBool) -> bool {
 }
 
 fn write_tip(dir: &Path, tip: &ObjectId) -> io::Result<()> {
-    let draft = dir.join("tip.new");
-    fs::write(&draft, format!("{tip}\n"))?;
-    fs::rename(draft, dir.join("tip"))
+    write(dir, "tip", &format!("{tip}\n"))
+}
+
+/// Writes a small file by one rename.
+fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    let draft = dir.join(format!("{name}.new"));
+    fs::write(&draft, text)?;
+    fs::rename(draft, dir.join(name))
 }
 
 /// Deletes a file or folder. A link is deleted, not followed. It is no error if nothing is there.

@@ -3,27 +3,21 @@
 //! No Secret is listed or watched: the operator needs `get` on these only. It is read again after some minutes, and at once when the
 //! server refuses what it says.
 
-use std::time::Duration;
-
 use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
-use tokio::time::Instant;
 
 use crate::api::git_sync::{GitSyncSpec, SecretRef};
 use crate::git::{AppToken, Credentials, GitError, GitHubApp, NoCredentials, NoToken};
 use crate::net::Dialler;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
-use crate::sync::secrets::{Bound, Data, Named, input};
-
-/// How long credentials are used without a look at the Secret.
-const MAX_AGE: Duration = Duration::from_secs(5 * 60);
+use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Named, input};
 
 /// The credentials of a GitSync, as they were read last.
 #[derive(Default)]
 pub struct Cached {
-    /// For which Secrets and URL, and when they were read.
-    known: Option<(Wanted, Instant)>,
+    /// For which Secrets and URL.
+    known: Freshness<Wanted>,
     credentials: Credentials,
     /// The token of a GitHub App, with what it was asked for.
     token: Option<(GitHubApp, AppToken)>,
@@ -45,7 +39,7 @@ impl Cached {
 
     /// Looks at the Secrets the next time.
     pub fn doubt(&mut self) {
-        self.known = None;
+        self.known = Freshness::default();
     }
 
     /// The same after the server has refused the credentials: the token of a GitHub App is asked for anew, too.
@@ -70,11 +64,10 @@ impl Cached {
         let name = |secret: &Option<SecretRef>| secret.as_ref().map(|secret| secret.name.clone());
         let (secret, proxy) = (name(&spec.secret_ref), name(&spec.proxy_secret_ref));
         let wanted = Wanted { secret, proxy, url: spec.url.clone() };
-        let is_known = |(known, at): &(Wanted, Instant)| *known == wanted && at.elapsed() < MAX_AGE;
-        if !self.known.as_ref().is_some_and(is_known) {
-            (self.known, self.credentials) = (None, Credentials::default());
+        if !self.known.is_of(&wanted) {
+            (self.known, self.credentials) = (Freshness::default(), Credentials::default());
             let read = wanted.read(client, namespace, operator).await?;
-            self.known = Some((wanted, Instant::now()));
+            self.known = Freshness::now(wanted);
             self.credentials = read;
         }
         let Some(app) = self.credentials.app().cloned() else {
@@ -87,7 +80,7 @@ impl Cached {
             None => match app.token(dialler, &self.credentials).await {
                 Ok(token) => token,
                 Err(error) => {
-                    (self.known, self.credentials) = (None, Credentials::default());
+                    (self.known, self.credentials) = (Freshness::default(), Credentials::default());
                     return Err(no_token(&error));
                 }
             },
@@ -123,7 +116,8 @@ impl Wanted {
             credentials = of(place, &data)?;
         }
         if let Some(name) = &self.proxy {
-            let secret = Named { namespace, name, field: "spec.proxySecretRef" };
+            let secret =
+                Named { namespace, name, field: "spec.proxySecretRef", purpose: CREDENTIALS };
             let place = Bound { secret, url, values: "--from-literal=address=http://HOST:PORT" };
             let data = place.read(client, operator).await?;
             let proxy = Credentials::proxy_of(&data);
@@ -141,7 +135,11 @@ fn place<'a>(namespace: &'a str, name: &'a str, url: &'a str) -> Bound<'a> {
     } else {
         "--from-literal=token=..."
     };
-    Bound { secret: Named { namespace, name, field: "spec.secretRef" }, url, values }
+    Bound {
+        secret: Named { namespace, name, field: "spec.secretRef", purpose: CREDENTIALS },
+        url,
+        values,
+    }
 }
 
 /// The credentials in the data of a Secret.

@@ -16,4 +16,5 @@ pub mod published;
 pub mod secrets;
 pub mod source;
 pub mod variables;
+pub mod verification;
 pub mod webhooks;

@@ -1,16 +1,71 @@
 //! Reads one Secret that a GitSync names, with a right on it alone, and tells with the commands what is missing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use convoke_core::cluster::account::OperatorAccount;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
+use tokio::time::Instant;
 
 use crate::api::keys;
 use crate::cluster::client::call;
 use crate::git::{are_for, origin};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::reasons::SourceReason;
+
+/// How long the content of a Secret is used without a look at it.
+const MAX_AGE: Duration = Duration::from_secs(5 * 60);
+
+/// When Secrets were read, and what for. The default was never read.
+pub struct Freshness<K>(Option<(K, Instant)>);
+
+impl<K> Default for Freshness<K> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<K: PartialEq> Freshness<K> {
+    /// They were read just now.
+    pub fn now(wanted: K) -> Self {
+        Self(Some((wanted, Instant::now())))
+    }
+
+    /// Whether they were read for this a moment ago.
+    pub fn is_of(&self, wanted: &K) -> bool {
+        self.0.as_ref().is_some_and(|(known, at)| known == wanted && at.elapsed() < MAX_AGE)
+    }
+}
+
+/// What a Secret is for: how its problems and the right on it are named.
+#[derive(Debug)]
+pub struct Purpose {
+    /// What the names of the Role and the RoleBinding begin with that let the operator read it.
+    role: &'static str,
+    missing: SourceReason,
+    forbidden: SourceReason,
+    invalid: SourceReason,
+    unreadable: SourceReason,
+}
+
+/// Credentials for a server.
+pub const CREDENTIALS: &Purpose = &Purpose {
+    role: "convoke-git",
+    missing: SourceReason::CredentialsMissing,
+    forbidden: SourceReason::CredentialsForbidden,
+    invalid: SourceReason::CredentialsInvalid,
+    unreadable: SourceReason::CredentialsUnreadable,
+};
+
+/// Public keys that may sign.
+pub const VERIFICATION_KEYS: &Purpose = &Purpose {
+    role: "convoke-verify",
+    missing: SourceReason::VerificationKeysMissing,
+    forbidden: SourceReason::VerificationKeysForbidden,
+    invalid: SourceReason::VerificationKeysInvalid,
+    unreadable: SourceReason::VerificationKeysUnreadable,
+};
 
 /// A Secret, and the field of the spec that names it.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +76,8 @@ pub struct Named<'a> {
     pub name: &'a str,
     /// The field: `spec.secretRef`.
     pub field: &'static str,
+    /// What it is for.
+    pub purpose: &'static Purpose,
 }
 
 /// An error of a Secret.
@@ -40,14 +97,14 @@ impl Named<'_> {
         operator: &OperatorAccount,
         missing: impl FnOnce() -> SourceError,
     ) -> Result<Secret, SourceError> {
-        let Self { namespace, name, field } = self;
+        let Self { namespace, name, field, purpose } = self;
         match call(Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name)).await {
             Ok(Some(secret)) => Ok(secret),
             Ok(None) => Err(missing()),
             Err(error) if error.is_missing_right() => Err(self.forbidden(operator)),
             Err(error) => {
                 let message = format!("cannot read the Secret {name} of {field}: {error}");
-                Err(input(SourceReason::CredentialsUnreadable, message, None))
+                Err(input(purpose.unreadable, message, None))
             }
         }
     }
@@ -55,33 +112,33 @@ impl Named<'_> {
     /// The error for a Secret that does not exist. `values` are the arguments of the command that makes it, `commands` come after it.
     #[must_use]
     pub fn missing(self, values: &str, commands: &str) -> SourceError {
-        let Self { namespace, name, field } = self;
+        let Self { namespace, name, field, purpose } = self;
         let message = format!("the Secret {name} of {field} does not exist");
         let hint =
             format!("kubectl -n {namespace} create secret generic {name} {values}{commands}");
-        input(SourceReason::CredentialsMissing, message, Some(hint))
+        input(purpose.missing, message, Some(hint))
     }
 
     /// The error for a Secret that the operator may not read.
     #[must_use]
     pub fn forbidden(self, operator: &OperatorAccount) -> SourceError {
-        let Self { namespace, name, field } = self;
+        let Self { namespace, name, field, purpose } = self;
         let message = format!("the operator may not read the Secret {name} of {field}");
-        let role = format!("convoke-git-{name}");
+        let role = format!("{}-{name}", purpose.role);
         let hint = format!(
             "kubectl -n {namespace} create role {role} --verb=get --resource=secrets --resource-name={name}; \
              kubectl -n {namespace} create rolebinding {role} --role={role} {}",
             operator.flag()
         );
-        input(SourceReason::CredentialsForbidden, message, Some(hint))
+        input(purpose.forbidden, message, Some(hint))
     }
 
     /// The error for a Secret that has nothing that can be used.
     #[must_use]
     pub fn invalid(self, problem: &str, hint: Option<String>) -> SourceError {
-        let Self { name, field, .. } = self;
+        let Self { name, field, purpose, .. } = self;
         let message = format!("the Secret {name} of {field} cannot be used: {problem}");
-        input(SourceReason::CredentialsInvalid, message, hint)
+        input(purpose.invalid, message, hint)
     }
 }
 

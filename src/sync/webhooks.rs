@@ -34,7 +34,7 @@ use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::poll::{SourceFailure, WebhookState};
 use crate::sync::poll::pace::Pace;
 use crate::sync::reasons::SourceReason;
-use crate::sync::secrets::Named;
+use crate::sync::secrets::{CREDENTIALS, Named};
 
 /// The field that names the Secret, for messages.
 const FIELD: &str = "spec.webhook";
@@ -296,7 +296,7 @@ impl Webhooks {
         // A doubt that arises while the Secret is read needs another look: this one may be too early.
         let doubted =
             self.known.lock().get_mut(key).is_some_and(|known| std::mem::take(&mut known.doubted));
-        let place = Named { namespace: &key.namespace, name, field: FIELD };
+        let place = Named { namespace: &key.namespace, name, field: FIELD, purpose: CREDENTIALS };
         let found = place.read(&self.client, &self.operator, || place.missing(NEW_TOKEN, "")).await;
         let found = found.and_then(|mut secret| {
             let value = secret.data.as_mut().and_then(|data| data.remove(TOKEN));

@@ -30,7 +30,7 @@ impl Team<'_> {
         secrets.patch("git", &params, &Patch::Apply(&object)).await.expect("Secret");
     }
 
-    async fn reason(&self, reason: &str) -> GitSync {
+    pub async fn reason(&self, reason: &str) -> GitSync {
         eventually(SOON, reason, || async {
             let sync = self.get().await;
             if ready(&sync).reason == reason { Ok(sync) } else { Err(sync.status) }
@@ -39,7 +39,7 @@ impl Team<'_> {
     }
 
     /// Runs the commands of the hint of `Ready`.
-    fn do_as_told(&self, sync: &GitSync) {
+    pub fn do_as_told(&self, sync: &GitSync) {
         self.run_commands(&ready(sync).message);
     }
 

@@ -42,4 +42,5 @@ mod sync;
 mod sync_safety;
 mod told;
 mod users_pain;
+mod verify;
 mod webhook;

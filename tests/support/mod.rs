@@ -15,6 +15,7 @@ pub mod operator;
 pub mod pod;
 pub mod portrait;
 pub mod proxy;
+pub mod signing;
 pub mod sshd;
 pub mod stage;
 pub mod story;

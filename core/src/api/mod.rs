@@ -8,6 +8,7 @@ pub mod agent_build;
 mod agent_status;
 pub mod common;
 pub mod git_sync;
+mod git_sync_status;
 pub mod kinds;
 pub mod mark;
 pub mod mcp_server;

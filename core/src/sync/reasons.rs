@@ -205,6 +205,30 @@ words! {
         CredentialsInvalid,
         /// The Secret of `spec.secretRef`, or of `spec.webhook`, cannot be read.
         CredentialsUnreadable,
+        /// The Secret of `spec.verify` does not exist.
+        VerificationKeysMissing,
+        /// The operator may not read the Secret of `spec.verify`.
+        VerificationKeysForbidden,
+        /// The Secret of `spec.verify` has no keys that can be used.
+        VerificationKeysInvalid,
+        /// The Secret of `spec.verify` cannot be read.
+        VerificationKeysUnreadable,
+        /// The commit or the tag has no signature.
+        SignatureMissing,
+        /// The commit or the tag is signed by a key that is not known.
+        SignatureKeyUnknown,
+        /// The key that signed the commit or the tag, or the signature, has expired.
+        SignatureKeyExpired,
+        /// The key that signed the commit or the tag is revoked.
+        SignatureKeyRevoked,
+        /// The signature does not fit the commit or the tag.
+        SignatureWrong,
+        /// The signature, or its key, is of a kind that is not supported or too weak.
+        SignatureUnsupported,
+        /// The signature does not parse.
+        SignatureMalformed,
+        /// The signed tag is not the one that the spec names, or not of the commit.
+        SignedTagMismatch,
         /// Reading the commit failed because of a bug of Convoke.
         InternalError,
     }
@@ -233,6 +257,36 @@ words! {
         Released,
         /// `spec.suspend` was removed.
         Resumed,
+    }
+}
+
+impl SourceReason {
+    /// Whether it says that the signature of the newest commit was not verified.
+    #[must_use]
+    pub const fn is_of_verification(self) -> bool {
+        matches!(
+            self,
+            Self::VerificationKeysMissing
+                | Self::VerificationKeysForbidden
+                | Self::VerificationKeysInvalid
+                | Self::VerificationKeysUnreadable
+        ) || self.is_of_signature()
+    }
+
+    /// Whether it says that a signature was looked at, and does not count.
+    #[must_use]
+    pub const fn is_of_signature(self) -> bool {
+        matches!(
+            self,
+            Self::SignatureMissing
+                | Self::SignatureKeyUnknown
+                | Self::SignatureKeyExpired
+                | Self::SignatureKeyRevoked
+                | Self::SignatureWrong
+                | Self::SignatureUnsupported
+                | Self::SignatureMalformed
+                | Self::SignedTagMismatch
+        )
     }
 }
 

@@ -28,7 +28,7 @@ use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker::{Next, Reconciler};
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::secrets::{Bound, Named};
+use crate::sync::secrets::{Bound, CREDENTIALS, Named};
 
 /// Statuses that are told at the same time.
 pub const MAX_AT_ONCE: usize = 4;
@@ -112,7 +112,12 @@ impl CommitStatuses {
         let refused = |_| Failure::Forge(Refused::NotARepository);
         let repository = Url::parse(url).map_err(refused)?;
         let name = &spec.secret_ref.name;
-        let secret = Named { namespace: &key.namespace, name, field: "spec.commitStatus" };
+        let secret = Named {
+            namespace: &key.namespace,
+            name,
+            field: "spec.commitStatus",
+            purpose: CREDENTIALS,
+        };
         let place = Bound { secret, url, values: "--from-literal=token=..." };
         let token = self.token(place).await.map_err(Failure::Secret)?;
         forge::post(&self.dialler, spec.provider, &repository, &token, status)

@@ -71,6 +71,7 @@ impl Driver {
         let mut source = source.lock().await;
         if question.trigger == Trigger::Request {
             source.known_credentials.doubt();
+            source.known_keys.doubt();
         }
         source.needless = needless;
         source.attempt = Attempt::default();
@@ -118,7 +119,8 @@ impl Driver {
         Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook }
     }
 
-    /// Reads the variables of a GitSync, and then its newest commit. Returns the variables, and whether something new was read.
+    /// Reads the credentials, the keys and the variables of a GitSync, and then its newest commit. Returns the variables, and whether
+    /// something new was read.
     async fn refresh(
         &self,
         key: &Key,
@@ -130,9 +132,11 @@ impl Driver {
             Ok(())
         } else {
             let operator = &self.settings.rules.operator;
+            let (client, namespace) = (&self.client, &key.namespace);
+            let keys = source.known_keys.refresh(client, namespace, spec, operator).await;
             let known = &mut source.known_credentials;
             let dialler = &self.settings.dialler;
-            known.refresh(&self.client, &key.namespace, spec, operator, dialler).await
+            known.refresh(client, namespace, spec, operator, dialler).await.and(keys)
         };
         source.ask_as_known();
         let values = match credentials {
@@ -155,6 +159,9 @@ impl Driver {
             ) {
                 // They may have been changed: the next try reads them again.
                 source.known_credentials.distrust();
+            }
+            if error.reason().is_of_signature() {
+                source.known_keys.doubt();
             }
             tracing::warn!(object = %key, reason = error.reason().as_str(), %error, "cannot read the repository");
             if *error == SourceError::Panicked {

@@ -13,19 +13,23 @@ use super::concurrency::{ConcurrencyLimits, Permit};
 use super::credentials::Cached;
 use super::local::{Local, state_id};
 use super::published::builds::build_sources;
+use super::verification::KnownKeys;
 use crate::api::ObjectId;
-use crate::api::git_sync::{GitSyncSpec, Stages};
+use crate::api::git_sync::{GitSyncSpec, Stages, VerifyMode};
 use crate::cluster::store::Key;
 use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{
-    CommitInfo, Credentials, Folder, GitError, Remote, RemoteOptions, Revision, Snapshot,
+    CommitInfo, Credentials, Folder, GitError, Keys, Remote, RemoteOptions, Revision, SignedPart,
+    Snapshot, Verification,
 };
 use crate::net::Dialler;
 use crate::sync::commit::loaded::{Coordinates, Loaded, Reading};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::order::Seq;
+use crate::sync::reasons::SourceReason;
+use crate::sync::secrets::input;
 
 /// How long a server may send nothing while a commit is fetched from it. Git's servers send a sign of life every five seconds
 /// (`uploadpack.keepAlive`).
@@ -54,6 +58,12 @@ pub struct Source {
     credentials: Credentials,
     /// Those of the Secret, as they were read last.
     pub known_credentials: Cached,
+    /// The keys of `spec.verify` that the remote verifies with.
+    keys: Option<Arc<Keys>>,
+    /// Those of the Secret, as they were read last.
+    pub known_keys: KnownKeys,
+    /// The keys that `loaded` was verified with.
+    keys_of_loaded: Option<Arc<Keys>>,
     remote: Option<Remote>,
     loader: Loader,
     /// The folder that takes the place of the repository, if any.
@@ -103,6 +113,9 @@ impl Source {
             coordinates: None,
             credentials: Credentials::default(),
             known_credentials: Cached::default(),
+            keys: None,
+            known_keys: KnownKeys::default(),
+            keys_of_loaded: None,
             remote: None,
             loader: Loader::new(definition),
             local: None,
@@ -135,12 +148,16 @@ impl Source {
         self.local.is_some()
     }
 
-    /// Asks with the credentials that are known now.
+    /// Asks with the credentials, and verifies with the keys, that are known now.
     pub fn ask_as_known(&mut self) {
         let known = self.known_credentials.credentials();
         if self.credentials != *known {
             self.credentials = known.clone();
             // Two remotes must not work in one store folder.
+            self.remote = None;
+        }
+        if self.keys.as_ref() != self.known_keys.keys() {
+            self.keys = self.known_keys.keys().cloned();
             self.remote = None;
         }
     }
@@ -209,6 +226,7 @@ impl Source {
         context: Context,
     ) -> Result<bool, SourceError> {
         let remote = self.remote(&coordinates)?;
+        self.verify_loaded(&remote, key).await;
         let variables = context.variables.as_ref();
         let Some((revision, found, _permit)) = self.fetch_newest(&remote, key, variables).await?
         else {
@@ -228,6 +246,24 @@ impl Source {
         self.take_in(incoming, &snapshot, key)?;
         self.attempt.stages.load_ms = millis(start);
         Ok(true)
+    }
+
+    /// Verifies the commit that was read last once more, if the keys have changed since. If it does not count any more, it is forgotten.
+    async fn verify_loaded(&mut self, remote: &Remote, key: &Key) {
+        let Some(loaded) = self.loaded.clone().filter(|_| self.keys_of_loaded != self.keys) else {
+            return;
+        };
+        match remote.verify(&loaded.revision.commit).await {
+            Ok(signer) => {
+                let info = CommitInfo { signer, ..loaded.info.clone() };
+                self.loaded = Some(Arc::new(Loaded { info, ..(*loaded).clone() }));
+                self.keys_of_loaded.clone_from(&self.keys);
+            }
+            Err(error) => {
+                tracing::warn!(object = %key, %error, "what was read before is not trusted any more");
+                (self.loaded, self.reached) = (None, None);
+            }
+        }
     }
 
     /// Asks the remote for its newest commit, and fetches it. The permit to read must be kept until the commit is loaded. `None`
@@ -278,7 +314,22 @@ impl Source {
 }
 
 impl Source {
-    fn remote(&mut self, wanted: &Coordinates) -> Result<Remote, GitError> {
+    /// The remote. Without the keys of `spec.verify` there is none, so nothing is read unverified.
+    fn remote(&mut self, wanted: &Coordinates) -> Result<Remote, SourceError> {
+        let verification = match (&wanted.verify, &self.keys) {
+            (None, _) => None,
+            (Some(verify), Some(keys)) => {
+                let part = match verify.mode {
+                    VerifyMode::Head => SignedPart::Commit,
+                    VerifyMode::Tag => SignedPart::Tag,
+                };
+                Some(Verification { part, keys: keys.clone() })
+            }
+            (Some(_), None) => {
+                let message = "the keys of spec.verify are not known".to_owned();
+                return Err(input(SourceReason::VerificationKeysUnreadable, message, None));
+            }
+        };
         if let Some(remote) = &self.remote {
             return Ok(remote.clone());
         }
@@ -289,6 +340,7 @@ impl Source {
             silence: MAX_SERVER_SILENCE,
             dialler: self.dialler.clone(),
             credentials: self.credentials.clone(),
+            verification,
             store: self.store.clone(),
             limits: self.limits,
         })?;
@@ -325,6 +377,7 @@ impl Source {
         let reading =
             Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
         self.loaded = Some(Arc::new(Loaded::new(before, &self.needless, desired, reading)));
+        self.keys_of_loaded.clone_from(&self.keys);
         Ok(())
     }
 
@@ -365,6 +418,7 @@ impl Source {
             author: String::new(),
             subject: "a folder on disk".into(),
             time_seconds: 0,
+            signer: None,
         };
         // Tekton cannot clone a folder, so nothing is built from it.
         let (builds, variables) = (Vec::new(), context.variables);

@@ -1,6 +1,7 @@
 use super::*;
 
-const PLACE: Named<'_> = Named { namespace: "team", name: "hook", field: FIELD };
+const PLACE: Named<'_> =
+    Named { namespace: "team", name: "hook", field: FIELD, purpose: CREDENTIALS };
 
 fn told(error: SourceError) -> (SourceReason, String, String) {
     let (reason, hint) = (error.reason(), error.hint().unwrap_or_default());

@@ -6,6 +6,8 @@
 mod git_faults;
 #[path = "../../support/github.rs"]
 mod github;
+#[path = "../../support/signing.rs"]
+mod signing;
 #[path = "../../support/sshd.rs"]
 mod sshd;
 
@@ -21,6 +23,7 @@ mod refs;
 mod source;
 mod ssh;
 mod tree;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -66,6 +69,7 @@ impl World {
             silence: Duration::from_secs(20),
             dialler: loopback(),
             credentials: Credentials::default(),
+            verification: None,
             store: self.store(),
             limits: Limits::default(),
         }

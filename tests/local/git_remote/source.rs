@@ -5,6 +5,7 @@ use convoke::cluster::store::Key;
 use convoke::sync::budgets::Budgets;
 use convoke::sync::commit::source_error::SourceError;
 use convoke::sync::source::Source;
+use convoke::sync::verification::KnownKeys;
 
 use super::*;
 
@@ -26,6 +27,34 @@ impl Reader {
     pub async fn refresh(&mut self) -> Result<bool, SourceError> {
         let key = Key::new("team", "main");
         self.source.refresh(&self.spec, &key, None).await
+    }
+
+    /// Verifies with these keys from now on.
+    pub fn verify_with(&mut self, keys: Option<&std::sync::Arc<convoke::git::Keys>>) {
+        self.source.known_keys = keys.cloned().map_or_else(KnownKeys::default, KnownKeys::of);
+        self.source.ask_as_known();
+    }
+
+    /// Reads a commit that was applied before.
+    pub async fn recall(&mut self, commit: &str) -> Result<(), SourceError> {
+        let (key, applied) = (Key::new("team", "main"), revision(commit));
+        self.source.recall(&self.spec, &key, applied).await
+    }
+
+    /// Learns what was wanted before from a commit that was applied.
+    pub async fn reach_back(&mut self, commit: &str) -> Result<bool, SourceError> {
+        let (key, applied) = (Key::new("team", "main"), revision(commit));
+        self.source.reach_back(&self.spec, &key, (Some(applied), true), None).await
+    }
+
+    /// Whether nothing is known that may be applied.
+    pub fn is_blind(&self) -> bool {
+        self.source.loaded.is_none()
+    }
+
+    /// Whether it is not known what was wanted before.
+    pub fn is_lost(&self) -> bool {
+        self.source.loaded.as_ref().is_some_and(|loaded| loaded.lost)
     }
 
     /// Names that the commit wants.

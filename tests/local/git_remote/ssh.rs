@@ -6,7 +6,7 @@ use super::sshd::{self, Settings, Sshd, make_key};
 use super::*;
 
 /// Both versions of the protocol: a server that lets the client choose, as forges do, and one with OpenSSH's defaults.
-const VERSIONS: [(&str, &[&str]); 2] = [("2", &["AcceptEnv GIT_PROTOCOL"]), ("0", &[])];
+pub const VERSIONS: [(&str, &[&str]); 2] = [("2", &["AcceptEnv GIT_PROTOCOL"]), ("0", &[])];
 
 fn credentials(key: &str, known_hosts: &str, passphrase: Option<&str>) -> Credentials {
     let mut data = BTreeMap::from([
@@ -18,14 +18,14 @@ fn credentials(key: &str, known_hosts: &str, passphrase: Option<&str>) -> Creden
 }
 
 /// A server, and a key that it takes.
-struct Ssh {
-    world: World,
+pub struct Ssh {
+    pub world: World,
     sshd: Sshd,
     key: String,
 }
 
 impl Ssh {
-    async fn new(settings: &Settings<'_>) -> Self {
+    pub async fn new(settings: &Settings<'_>) -> Self {
         let (world, sshd) = (World::new().await, Sshd::start(settings));
         let (path, public) = make_key(world.dir.path(), "key", &["-t", "ed25519"]);
         sshd.authorize(&public);
@@ -40,7 +40,7 @@ impl Ssh {
         self.world.dir.path().join("server/team.git")
     }
 
-    fn remote_with(&self, change: impl FnOnce(&mut RemoteOptions)) -> Remote {
+    pub fn remote_with(&self, change: impl FnOnce(&mut RemoteOptions)) -> Remote {
         self.world.remote_with(|options| {
             options.url = self.sshd.url(&self.repo());
             options.credentials = credentials(&self.key, &self.sshd.known_hosts(), None);

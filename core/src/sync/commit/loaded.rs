@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::api::ObjectId;
-use crate::api::git_sync::{GitRef, GitSyncSpec, VariablesSpec};
+use crate::api::git_sync::{GitRef, GitSyncSpec, VariablesSpec, VerifySpec};
 use crate::definition::Catalog;
 use crate::definition::variables::Variables;
 use crate::git::{CommitInfo, Revision};
@@ -167,6 +167,8 @@ pub struct Coordinates {
     pub variables: Option<VariablesSpec>,
     /// The names of the Secrets of `spec.secretRef` and `spec.proxySecretRef`.
     pub secrets: [Option<String>; 2],
+    /// `spec.verify`.
+    pub verify: Option<VerifySpec>,
     /// How long one resolve, fetch or snapshot may take.
     pub timeout: Duration,
 }
@@ -181,18 +183,18 @@ impl Coordinates {
         let timeout = timeout.min(MAX_SPEC_TIMEOUT);
         let GitSyncSpec { url, path, ignore, variables, .. } = spec;
         let (url, path, ignore) = (url.clone(), path.clone(), ignore.clone());
-        let variables = variables.clone();
+        let (variables, verify) = (variables.clone(), spec.verify.clone());
         let secrets = [&spec.secret_ref, &spec.proxy_secret_ref]
             .map(|secret| secret.as_ref().map(|secret| secret.name.clone()));
-        Self { url, reference, path, ignore, variables, secrets, timeout }
+        Self { url, reference, path, ignore, variables, secrets, verify, timeout }
     }
 
-    /// Whether both name the same files. The timeout and the credentials do not matter.
+    /// Whether both name the same files, and want the same signatures. The timeout and the credentials do not matter.
     #[must_use]
     pub fn same_place(&self, other: &Self) -> bool {
-        let Self { url, reference, path, ignore, variables, secrets: _, timeout: _ } = self;
+        let Self { url, reference, path, ignore, variables, verify, secrets: _, timeout: _ } = self;
         (url, reference, path) == (&other.url, &other.reference, &other.path)
-            && (ignore, variables) == (&other.ignore, &other.variables)
+            && (ignore, variables, verify) == (&other.ignore, &other.variables, &other.verify)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::events::announce_objects;
 use crate::sync::status::history::{Synced, event, newest, with_unreported, without_arrived};
 use crate::sync::status::plan_result::PlanResult;
-use crate::sync::status::report::{Report, SyncRecord};
+use crate::sync::status::report::{Report, SyncRecord, Verified};
 use crate::sync::status::verdict::{unreadable_remote, unwatched, verdict};
 use crate::sync::status::webhook::WebhookReport;
 use crate::sync::subject::Subject;
@@ -146,6 +146,7 @@ fn report_of<'a>(state: &SyncState, synced: &Synced<'a>, done: &[SyncRecord]) ->
         suspended: false,
         blind: false,
         silent: None,
+        verified: Verified::of(subject, &state.remote),
         webhook: Some(WebhookReport::of(subject, &state.remote)),
         now: subject.io.time(),
     }

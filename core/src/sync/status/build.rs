@@ -16,9 +16,12 @@ use crate::sync::status::limits::{
     MOST_LISTED_OBJECTS, MOST_MESSAGE_CHARS, MOST_PATH_CHARS, MOST_PROBLEMS, fit, names, shorten,
     shorten_problem,
 };
-use crate::sync::status::report::Report;
+use crate::sync::status::report::{Report, Verified};
 use crate::sync::status::verdict::unwatched_message;
 use crate::sync::status::webhook::WEBHOOK_READY;
+
+/// The condition, and its reason while it is true, of a commit whose signature was verified.
+const VERIFIED: &str = "Verified";
 
 /// The new status. What a report does not know, because no commit could be read, is kept from `previous`.
 #[must_use]
@@ -84,8 +87,8 @@ impl Conditions<'_> {
     }
 }
 
-/// Writes the conditions that follow from the verdict: `Stalled`, `Reconciling`, `Suspended`, `DriftWatch`, `Drifted` and
-/// `Ready`.
+/// Writes the conditions that follow from the verdict: `Stalled`, `Reconciling`, `Suspended`, `DriftWatch`, `Drifted`,
+/// `Verified` and `Ready`.
 fn set_conditions(status: &mut GitSyncStatus, report: &Report<'_>) {
     let Report { generation, verdict, now, .. } = report;
     let message = shorten(&verdict.message, MOST_MESSAGE_CHARS);
@@ -108,6 +111,17 @@ fn set_conditions(status: &mut GitSyncStatus, report: &Report<'_>) {
         let drifted = drifted_message(plan);
         let shown = drifted.as_ref().map(|message| ("ChangedByHand", &**message));
         all.set_or_remove("Drifted", shown);
+    }
+    match &report.verified {
+        Verified::NotWanted => all.remove(VERIFIED),
+        Verified::Unknown => {}
+        Verified::Yes(message) => {
+            all.set(VERIFIED, "True", VERIFIED, &shorten(message, MOST_MESSAGE_CHARS));
+        }
+        Verified::No(reason, message) => {
+            let message = shorten(message, MOST_MESSAGE_CHARS);
+            all.set(VERIFIED, "False", reason.as_str(), &message);
+        }
     }
     if !report.suspended {
         all.set("Ready", ready_value(verdict), reason, &message);
@@ -265,3 +279,7 @@ fn set_history(status: &mut GitSyncStatus, report: Report<'_>) {
         remember(&mut status.history, entry(done, report.now));
     }
 }
+
+#[cfg(test)]
+#[path = "tests/verified.rs"]
+mod tests;

@@ -9,7 +9,7 @@ use crate::api::git_sync::{ApprovedPrune, PendingPrune, Problem, Stages};
 use crate::sync::plan::Plan;
 use crate::sync::plan::work_index::Count;
 use crate::sync::poll::remote::Remote;
-use crate::sync::reasons::{SyncOutcome, Trigger, Verdict};
+use crate::sync::reasons::{SourceReason, SyncOutcome, Trigger, Verdict};
 use crate::sync::status::webhook::WebhookReport;
 use crate::sync::subject::Subject;
 
@@ -30,6 +30,41 @@ pub struct SyncRecord {
     pub duration_ms: i64,
     /// What started the sync.
     pub trigger: Trigger,
+}
+
+/// What is known of the signature of the newest commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Verified {
+    /// The spec wants no verification.
+    NotWanted,
+    /// Nothing new: what the status says stays.
+    #[default]
+    Unknown,
+    /// The commit, and the key that signed it.
+    Yes(String),
+    /// Why it does not count as signed: reason and message.
+    No(SourceReason, String),
+}
+
+impl Verified {
+    /// What the last poll has found.
+    pub(crate) fn of(subject: &Subject<'_>, remote: &Remote) -> Self {
+        if subject.sync.spec.verify.is_none() {
+            return Self::NotWanted;
+        }
+        if remote.generation != subject.generation {
+            return Self::Unknown;
+        }
+        match (&remote.source_error, &remote.loaded) {
+            (Some(failure), _) if failure.reason.is_of_verification() => {
+                Self::No(failure.reason, failure.message.clone())
+            }
+            (None, Some(loaded)) => loaded.info.signer.as_ref().map_or(Self::Unknown, |signer| {
+                Self::Yes(format!("{} is signed by {signer}", loaded.revision))
+            }),
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// Deletes that are approved.
@@ -82,6 +117,8 @@ pub struct Report<'a> {
     pub blind: bool,
     /// The kinds that the API server has not shown for long, if any: changes by hand of their objects are not seen.
     pub silent: Option<String>,
+    /// What is known of the signature of the newest commit.
+    pub verified: Verified,
     /// What is known of the webhook; `None`: the status stays as it is in that.
     pub webhook: Option<WebhookReport>,
     /// The time of the report.
@@ -112,6 +149,7 @@ impl Report<'_> {
             suspended: false,
             blind: false,
             silent: None,
+            verified: Verified::Unknown,
             webhook: None,
             now,
         }
@@ -124,6 +162,7 @@ impl Report<'static> {
         Self {
             attempted: remote.attempted.as_ref().map(ToString::to_string),
             handled: remote.request.clone(),
+            verified: Verified::of(subject, remote),
             webhook: Some(WebhookReport::of(subject, remote)),
             ..Report::of(subject.generation, verdict, subject.io.time())
         }

@@ -37,6 +37,7 @@ impl Loaded {
             author: String::new(),
             subject: String::new(),
             time_seconds: 0,
+            signer: None,
         };
         let reading = Reading {
             revision: Revision { commit: commit.to_owned(), name: "main".into() },

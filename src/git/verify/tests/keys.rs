@@ -1,0 +1,158 @@
+//! Which keys may sign, and when.
+
+use super::*;
+
+/// Whether a commit that a key signed is verified with this certificate at a time.
+fn at(bytes: &[u8], certificate: &str, now: u64) -> Result<String, Unverified> {
+    let ours = keys(&[("a.asc", certificate)]);
+    commit(bytes, Rules { now, ..rules(&ours) })
+}
+
+#[test]
+fn g4_an_expired_or_revoked_key_does_not_count_even_for_what_it_signed_before() {
+    let world = World::new();
+    let key = world.signing.key("a", "ed25519", "sign", "10d");
+    let bytes = world.commit(&world.signing.openpgp(&key), "hello");
+    let before = world.signing.export(&key);
+    let shown = format!("OpenPGP key {key}");
+    assert_eq!(at(&bytes, &before, now() + 9 * DAY), Ok(shown.clone()));
+    let expired = Err(Unverified::Expired { what: shown.clone() });
+    assert_eq!(at(&bytes, &before, now() + 11 * DAY), expired);
+    // A new export with more time; of both, the newer one counts.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    world.signing.gpg(&["--batch", "--quick-set-expire", &key, "20d"]);
+    let after = world.signing.export(&key);
+    for certificates in [after.clone(), format!("{after}{before}"), format!("{before}{after}")] {
+        assert!(at(&bytes, &certificates, now() + 11 * DAY).is_ok());
+    }
+    // Nothing that is said later counts before.
+    assert!(matches!(at(&bytes, &after, now() - DAY), Err(Unverified::Unsupported(_))));
+    world.signing.revoke(&key);
+    let revoked = world.signing.export(&key);
+    for certificates in
+        [revoked.clone(), format!("{revoked}{before}"), format!("{before}{revoked}")]
+    {
+        let refused = Err(Unverified::Revoked { key: shown.clone() });
+        assert_eq!(at(&bytes, &certificates, now()), refused);
+    }
+}
+
+#[test]
+fn g4_a_signing_subkey_counts_while_it_is_bound_and_valid() {
+    let world = World::new();
+    let primary = world.signing.key("a", "ed25519", "cert", "never");
+    world.signing.gpg(&["--batch", "--quick-add-key", &primary, "ed25519", "sign", "10d"]);
+    let subkey = world.signing.fingerprints("a")[1].clone();
+    let bytes = world.commit(&world.signing.openpgp(&subkey), "hello");
+    let certificate = world.signing.export(&primary);
+    assert_eq!(at(&bytes, &certificate, now()), Ok(format!("OpenPGP key {primary}")));
+    let what = format!("OpenPGP key {subkey}");
+    let expired = at(&bytes, &certificate, now() + 11 * DAY);
+    assert_eq!(expired, Err(Unverified::Expired { what: what.clone() }));
+    world.signing.edit(&primary, "key 1\nrevkey\ny\n0\n\ny\nsave\n");
+    let revoked = world.signing.export(&primary);
+    assert_eq!(at(&bytes, &revoked, now()), Err(Unverified::Revoked { key: what }));
+}
+
+#[test]
+fn v23_a_certificate_cannot_adopt_the_subkey_of_another() {
+    let world = World::new();
+    let victim = world.signing.key("a", "ed25519", "cert", "never");
+    world.signing.gpg(&["--batch", "--quick-add-key", &victim, "ed25519", "sign", "never"]);
+    let subkey = world.signing.fingerprints("a")[1].clone();
+    let bytes = world.commit(&world.signing.openpgp(&subkey), "hello");
+    let other = world.signing.key("b", "ed25519", "sign", "never");
+    let binary = |key: &str| {
+        let text = world.signing.export(key);
+        armor::decode(text.trim(), "PGP PUBLIC KEY BLOCK", armor::Style::OpenPgp).unwrap()
+    };
+    // The subkey with its binding, behind another primary key: the end of the packets of the victim.
+    let (of_victim, of_other) = (binary(&victim), binary(&other));
+    let start = of_victim.windows(2).rposition(|two| two[0] == 0xb8 && two[1] == 0x33).unwrap();
+    let grafted = [&of_other[..], &of_victim[start..]].concat();
+    let armored = {
+        use base64::Engine;
+        let text = base64::engine::general_purpose::STANDARD.encode(&grafted);
+        format!(
+            "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{text}\n-----END PGP PUBLIC KEY BLOCK-----\n"
+        )
+    };
+    let refused = at(&bytes, &armored, now()).unwrap_err();
+    assert!(
+        matches!(&refused, Unverified::Unsupported(why) if why.contains("is not bound")),
+        "{refused}"
+    );
+    assert!(at(&bytes, &world.signing.export(&victim), now()).is_ok());
+}
+
+#[test]
+fn g4_keys_that_are_weak_or_not_for_signing_do_not_count() {
+    let world = World::new();
+    let weak = world.signing.key("weak", "rsa1024", "sign", "never");
+    let bytes = world.commit(&world.signing.openpgp(&weak), "x");
+    let refused = at(&bytes, &world.signing.export(&weak), now()).unwrap_err();
+    assert!(refused.to_string().contains("less than 2048 bits"), "{refused}");
+    // gpg signs with a key only for what it is for, so the certificate says later that it only certifies.
+    let key = world.signing.key("a", "ed25519", "sign", "never");
+    let bytes = world.commit(&world.signing.openpgp(&key), "x");
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    world.signing.edit(&key, "change-usage\nS\nQ\nsave\n");
+    let refused = at(&bytes, &world.signing.export(&key), now()).unwrap_err();
+    assert!(refused.to_string().contains("is not for signing"), "{refused}");
+}
+
+#[test]
+fn g4_the_values_of_a_secret_are_keys_or_an_error_that_names_the_value() {
+    let world = World::new();
+    let (one, two) = (
+        world.signing.key("a", "ed25519", "sign", "never"),
+        world.signing.key("b", "ed25519", "sign", "never"),
+    );
+    let (ssh, _) = world.signing.ssh("k", &["-t", "ed25519"]);
+    let (a, b) = (world.signing.export(&one), world.signing.export(&two));
+    let of = |values: &[(&str, &[u8])]| {
+        let data = values.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
+        Keys::of(&data.collect())
+    };
+    let many = world.signing.gpg(&["--armor", "--export"]);
+    let all = [
+        ("a.asc", many.as_bytes()),
+        ("b.asc", b.as_bytes()),
+        ("k.sshpub", ssh.as_bytes()),
+        ("note", &b"\xff"[..]),
+    ];
+    let found = of(&all).unwrap();
+    assert_eq!((found.certificates.len(), found.ssh.len()), (2, 1), "no certificate twice");
+    assert_eq!(found, of(&all[..3]).unwrap(), "other values do not count");
+    assert_ne!(found, of(&all[1..]).unwrap());
+    let bytes = world.commit(&world.signing.openpgp(&two), "x");
+    assert_eq!(commit(&bytes, rules(&found)), Ok(format!("OpenPGP key {two}")));
+    let alone = of(&[("a.asc", a.as_bytes())]).unwrap();
+    let needed = format!("OpenPGP key {two}");
+    assert_eq!(commit(&bytes, rules(&alone)), Err(Unverified::UnknownKey { needed }));
+
+    let private = world.signing.gpg(&["--armor", "--export-secret-keys", &one]);
+    let (ssh_private, cut) =
+        (std::fs::read(world.signing.dir().join("k")).unwrap(), &a[..a.len() / 2]);
+    let many = ssh.repeat(101);
+    let large = format!("{}\n", "# x".repeat(100_000));
+    for (name, value, said) in [
+        ("a.asc", &b""[..], "a.asc: it has no OpenPGP key"),
+        ("a.asc", b"\xff", "a.asc: it is no text"),
+        ("a.asc", b"canary", "a.asc: it does not begin with"),
+        ("a.asc", cut.as_bytes(), "a.asc: it has no line END"),
+        ("a.asc", private.as_bytes(), "a.asc: it has a private key"),
+        ("k.sshpub", b"", "k.sshpub: it has no key"),
+        ("k.sshpub", b"ssh-ed25519 canary", "k.sshpub: line 1 is no public ssh key"),
+        ("k.sshpub", &ssh_private, "k.sshpub: it is a private key"),
+        ("k.sshpub", many.as_bytes(), "more than 100 keys"),
+        ("k.sshpub", large.as_bytes(), "more than 262144 bytes"),
+        ("note", b"x", "no value whose name ends with .asc or .sshpub"),
+    ] {
+        let why = of(&[(name, value)]).expect_err(said);
+        assert!(why.to_string().contains(said), "{why}");
+        assert!(!format!("{why:?}").contains("canary"), "{why:?}");
+    }
+    assert!(of(&[]).is_err());
+    assert_eq!(format!("{found:?}"), "Keys(3)");
+}
