@@ -18,7 +18,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`api`], [`definition`], [`packed`], [`shared_map`] | modules of the core |
+//! | [`api`], [`definition`], [`order`], [`packed`], [`shared_map`] | modules of the core |
 //! | [`git`] | all code that knows Git: finds and fetches commits, reads trees without a checkout |
 //! | [`forge`] | commit statuses on GitHub, GitLab and Gitea |
 //! | [`net`] | which addresses may be dialled, and the dialler (its policy is pure) |
@@ -33,7 +33,7 @@
 //! Pure modules of this package start with `#![deny(clippy::disallowed_types, clippy::disallowed_methods)]`, and
 //! `clippy.toml` lists what these lints forbid.
 
-pub use convoke_core::{api, definition, packed, shared_map};
+pub use convoke_core::{api, definition, order, packed, shared_map};
 
 pub mod cli;
 pub mod cluster;

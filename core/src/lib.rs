@@ -8,6 +8,7 @@
 //! | [`git`] | names of commits |
 //! | [`sync`] | the sync engine: a state machine that takes events and gives the next actions |
 //! | [`next`] | when to reconcile an object again |
+//! | [`order`] | the order in which events become known |
 //! | [`packed`] | compact forms of objects |
 //! | [`shared_map`] | sorted maps whose copies share memory |
 //! | [`text`] | texts from outside, made fit to be shown |
@@ -23,6 +24,7 @@ pub mod cluster;
 pub mod definition;
 pub mod git;
 pub mod next;
+pub mod order;
 pub mod packed;
 pub mod shared_map;
 pub mod sync;

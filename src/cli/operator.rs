@@ -21,6 +21,7 @@ use crate::cluster::reflector;
 use crate::cluster::writes::Writes;
 use crate::controllers::agent_build;
 use crate::controllers::{self, ControllerSet};
+use crate::git::Repositories;
 use crate::http::{admin, webhook};
 use crate::net::{AddressRange, Dialler, Endpoint, Policy};
 use crate::runtime::queue::Queue;
@@ -40,6 +41,9 @@ use convoke_core::sync::published::wanted_agents::WantedAgents;
 /// GitSyncs that are reconciled at the same time; of one namespace half as many. Most of the time they wait for the network,
 /// behind a slow admission webhook even for minutes. Fetching and reading commits costs memory, and has a limit of its own.
 const MAX_CONCURRENT_SYNCS: usize = 64;
+
+/// The folder below `--data-dir` for the stores of fetched objects.
+const STORES: &str = "repositories";
 
 /// Run the operator.
 #[derive(Debug, ClapArgs)]
@@ -194,14 +198,17 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
 
     let mut tasks = Tasks::new();
     let common = Common::new(client, &args.operator_namespace);
-    // Not among the tasks, because it ends by itself.
-    let syncs = common.stores.git_syncs.clone();
-    let _cleaning = tokio::spawn(abandoned::remove(data_dir.clone(), syncs));
+    let repositories = Repositories::new(data_dir.join(STORES)).map_err(|error| {
+        let (dir, hint) =
+            (data_dir.display(), "--data-dir is a folder that the operator may write");
+        Failure::new(CLUSTER, format!("cannot keep fetched objects in {dir}: {error}")).hint(hint)
+    })?;
+    tokio::spawn(abandoned::remove(data_dir, repositories.clone()));
     let local = LocalFolders::new(std::mem::take(&mut args.local));
     own_user::learn(common.client.clone(), common.operator.clone()).await;
     let operator = common.operator.clone();
     let dialler = Dialler::new(policy(&args, api_servers));
-    let settings = sync_settings(&args, dialler.clone(), data_dir, local.clone(), operator);
+    let settings = sync_settings(&args, dialler.clone(), repositories, local.clone(), operator);
     let webhooks = common.webhooks(args.webhook_addr.is_some());
     let engine = common.driver(settings, webhooks.clone());
     let (health, metrics) = (args.health_addr, args.metrics_addr);
@@ -247,7 +254,7 @@ fn policy(args: &Args, api_servers: Vec<Endpoint>) -> Policy {
 fn sync_settings(
     args: &Args,
     dialler: Dialler,
-    data_dir: PathBuf,
+    repositories: Repositories,
     local: LocalFolders,
     operator: OperatorAccount,
 ) -> Settings {
@@ -256,7 +263,7 @@ fn sync_settings(
         default_service_account: args.default_service_account.clone(),
         operator,
     };
-    Settings { dialler, rules, local, data_dir, budgets: args.budgets.clone().resolve() }
+    Settings { dialler, rules, local, repositories, budgets: args.budgets.clone().resolve() }
 }
 
 /// Starts the controllers. Returns what they watch besides our own kinds.

@@ -1,11 +1,10 @@
-//! Runs blocking work for a remote with a deadline, one attempt at a time for each store folder.
+//! Runs blocking work for a remote with a deadline, one attempt at a time for each owner.
 //!
-//! The turn belongs to the folder, not to the [`Remote`](super::Remote). When a spec changes, a new remote opens the folder of
-//! the old one, whose last attempt may not have ended yet.
+//! The turn belongs to the owner, not to the [`Remote`](super::Remote). When a spec changes, a new remote takes the place of the old one,
+//! whose last attempt may not have ended yet.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::wire::Bounds;
 /// How long an attempt may take to end after its deadline. After that its thread is left behind.
 const MAX_TIME_TO_STOP: Duration = Duration::from_secs(1);
 
-/// Serializes the attempts that work in one folder.
+/// Serializes the attempts of one owner.
 #[derive(Default)]
 pub(super) struct Turn {
     /// Held by the running attempt, on its blocking thread.
@@ -29,21 +28,21 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// The turn of a folder. The same path gives the same turn, as long as it is in use.
-    pub fn of(folder: &Path) -> Arc<Self> {
-        static TURNS: Mutex<Option<HashMap<PathBuf, Weak<Turn>>>> = Mutex::new(None);
+    /// The turn of an owner. The same name gives the same turn, as long as it is in use.
+    pub fn of(owner: &str) -> Arc<Self> {
+        static TURNS: Mutex<Option<HashMap<String, Weak<Turn>>>> = Mutex::new(None);
         let mut turns = TURNS.lock();
         let turns = turns.get_or_insert_default();
-        if let Some(turn) = turns.get(folder).and_then(Weak::upgrade) {
+        if let Some(turn) = turns.get(owner).and_then(Weak::upgrade) {
             return turn;
         }
         turns.retain(|_, turn| turn.strong_count() > 0);
         let turn = Arc::new(Self::default());
-        turns.insert(folder.to_owned(), Arc::downgrade(&turn));
+        turns.insert(owner.to_owned(), Arc::downgrade(&turn));
         turn
     }
 
-    /// Waits for its turn and runs blocking work, for at most `after` in all. `what` names the work in messages.
+    /// Waits for its turn and runs blocking work, for at most `time` in all. Messages name the work, and say that it took `after`.
     ///
     /// # Errors
     /// The error of the work; [`GitError::Timeout`]; [`GitError::Busy`] when the turn does not come in time;
@@ -51,11 +50,11 @@ impl Turn {
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         what: &'static str,
-        after: Duration,
+        (time, after): (Duration, Duration),
         work: impl FnOnce(&Control) -> Result<T, GitError> + Send + 'static,
         panicked: impl Fn(),
     ) -> Result<T, GitError> {
-        let deadline = Instant::now() + after;
+        let deadline = Instant::now() + time;
         let held = match Arc::clone(&self.lock).try_lock_owned() {
             Ok(held) => held,
             Err(_) if self.abandoned.load(Ordering::Acquire) => return Err(GitError::Busy),

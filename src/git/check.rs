@@ -21,7 +21,7 @@ const MAX_REF: usize = 255;
 const MAX_PATH: usize = 1024;
 
 /// The ref to follow, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     Branch(String),
     Tag(String),

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 use super::check::ssh_host;
@@ -43,12 +44,24 @@ pub struct Credentials {
     pub(super) app: Option<GitHubApp>,
     /// What makes the connections.
     pub(super) proxy: Option<ProxyServer>,
+    /// Digest of all that they were made from, but for tokens that were asked for. Other credentials have another one.
+    pub(super) digest: [u8; 32],
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(not shown)")
     }
+}
+
+/// Digest of some parts.
+fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut all = Sha256::new();
+    for part in parts {
+        all.update((part.len() as u64).to_be_bytes());
+        all.update(part);
+    }
+    all.finalize().into()
 }
 
 /// Why the data of a Secret are no credentials. The text is for people, and quotes no value.
@@ -65,7 +78,8 @@ impl Credentials {
     /// Credentials that only trust these authorities, in PEM.
     #[must_use]
     pub fn trusting(roots: Vec<u8>) -> Self {
-        Self { roots: Some(roots), ..Self::default() }
+        let digest = digest([&b"ca.crt"[..], &roots]);
+        Self { roots: Some(roots), digest, ..Self::default() }
     }
 
     /// The GitHub App that these are of, if they need a token.
@@ -99,7 +113,8 @@ impl Credentials {
                 "many servers give the repository over https, too",
             ));
         }
-        Ok(Self { proxy: Some(proxy), ..self })
+        let digest = digest([&self.digest[..], &proxy.digest()]);
+        Ok(Self { proxy: Some(proxy), digest, ..self })
     }
 
     /// Reads the data of a Secret with an HTTP proxy: `address`, and `username` with `password`.
@@ -124,7 +139,9 @@ impl Credentials {
     /// When there is nothing that is understood, when one half of a pair is missing, when there is more than one way to log in, and when a
     /// value cannot be used.
     pub fn of(data: &BTreeMap<String, Vec<u8>>, url: &str) -> Result<Self, NoCredentials> {
-        if url.starts_with(SSH) { Self::of_ssh(data) } else { Self::of_http(data) }
+        let read = if url.starts_with(SSH) { Self::of_ssh(data) } else { Self::of_http(data) }?;
+        let parts = data.iter().flat_map(|(key, value)| [key.as_bytes(), value]);
+        Ok(Self { digest: digest(parts), ..read })
     }
 
     fn of_ssh(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
@@ -184,7 +201,7 @@ impl Credentials {
             (None, Some(_)) => return Err(missing("tls.crt", "tls.key")),
         };
         let app = app.then(|| github_app(data)).transpose()?;
-        Ok(Self { authorization, roots, identity, ssh: None, app, proxy: None })
+        Ok(Self { authorization, roots, identity, app, ..Self::default() })
     }
 }
 

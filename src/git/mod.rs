@@ -1,16 +1,17 @@
 //! Everything that knows Git: finds the commit of a ref, fetches it, and reads its tree without a checkout.
 //!
 //! ```text
-//! Remote::resolve ─► ls-refs: lists one ref                     (protocol, http, ssh)
-//! Remote::fetch ───► that commit, depth 1, into a store         (protocol, http, ssh, store)
+//! Remote::resolve ─► ls-refs: what the ref is now                (protocol, http, ssh)
+//! Remote::fetch ───► that commit, depth 1, into a store         (fetching, protocol, http, ssh, store)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
+//! Repositories ────► what remotes of one repository share       (repository, looks, flights)
 //! Credentials ─────► what a Secret has for the server            (credentials; github_app: tokens that are asked for)
 //! Keys ────────────► who may sign what is read                   (verify, trust)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
 //! ```
 //! No `git` binary is run, no configuration of the machine is read, and nothing from a repository is executed. Links and submodules are
 //! never followed. gix blocks, so it runs on blocking threads. Each attempt has a deadline, which ends its waits for the network and sets
-//! gix's interrupt flag. At most one attempt runs for each store folder (attempt).
+//! gix's interrupt flag. At most one attempt runs for each GitSync (attempt).
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -21,12 +22,16 @@ mod attempt;
 mod check;
 mod credentials;
 mod error;
+mod fetching;
+mod flights;
 mod github_app;
 mod http;
 mod listing;
 mod local;
+mod looks;
 mod objects;
 mod protocol;
+mod repository;
 mod snapshot;
 mod ssh;
 mod store;
@@ -37,34 +42,34 @@ mod wire;
 
 use parking_lot::Mutex;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gix::ObjectId;
 use reqwest::header::HeaderValue;
-use semver::VersionReq;
+use tokio::time::Instant;
 
 pub use self::check::path as check_path;
 pub use self::credentials::{Credentials, NoCredentials, are_for, origin};
 pub use self::error::GitError;
 pub use self::github_app::{AppToken, GitHubApp, NoToken};
 pub use self::local::{Folder, open_local, repository_root};
+pub use self::repository::{Repositories, Wake};
 pub use self::snapshot::Snapshot;
 pub use self::verify::{Keys, NoKeys, SignedPart, Unverified, Verification};
 pub use convoke_core::git::{CommitInfo, Revision};
 
 use self::attempt::{Control, Turn};
 use self::check::{Location, Schemes, Target};
-use self::http::Session;
-use self::protocol::{Link, RefKind};
-use self::snapshot::TreeRequest;
-use self::store::{Generation, Store};
+use self::fetching::Fetched;
+use self::looks::{Look, Wish};
+use self::protocol::Listed;
+use self::repository::{Follower, Repository};
+use self::store::Generation;
 use self::trust::Trust;
-use self::wire::Wire;
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
+use crate::order::Seq;
 
 /// Private parts that a fuzzer calls.
 #[doc(hidden)]
@@ -116,8 +121,8 @@ pub(crate) mod fuzzing {
     }
 }
 
-/// Bytes that the sideband's framing and progress messages may add to a pack.
-const MAX_FRAMING_BYTES: u64 = 1024 * 1024;
+/// How long the server's word that we may read a repository counts for a commit that was fetched for somebody else.
+const MAX_AGE_OF_LEAVE: Duration = Duration::from_secs(10);
 
 /// How large a repository may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,13 +160,18 @@ pub struct RemoteOptions {
     pub credentials: Credentials,
     /// What must be signed, and by whom, before anything of a commit is read. Nothing, if there is none.
     pub verification: Option<Verification>,
-    /// A folder for fetched objects that belongs to this remote only. It is created when needed, and survives restarts.
-    pub store: PathBuf,
+    /// Whose remote it is: the UID of a GitSync. At most one attempt of each owner runs.
+    pub owner: String,
+    /// Where fetched objects are kept, and what remotes of the same repository share.
+    pub repositories: Repositories,
+    /// Is called when a look for another remote shows that the ref has moved.
+    pub wake: Option<Wake>,
     /// Budgets.
     pub limits: Limits,
 }
 
-/// One repository and ref, with its connection and its store. It is kept between polls. A clone shares everything.
+/// One repository and ref. It is kept between polls. A clone shares everything; remotes of the same repository share its lists of refs, its
+/// fetches and its store.
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
@@ -175,15 +185,17 @@ impl fmt::Debug for Remote {
 
 struct Inner {
     url: String,
-    target: Target,
+    follower: Arc<Follower>,
     timeout: Duration,
     silence: Duration,
     limits: Limits,
     server: Server,
     trust: Trust,
-    store: Store,
-    /// Shared with every remote of the same store folder.
+    repository: Arc<Repository>,
+    /// Shared with every remote of the same owner.
     turn: Arc<Turn>,
+    /// The commit that was fetched last, and the generation of the store that has it, until it is read.
+    fetched: Mutex<Option<(ObjectId, Arc<Generation>)>>,
     /// The last snapshot, so that it need not be read again.
     last: Mutex<Option<Cached>>,
 }
@@ -204,6 +216,17 @@ struct Cached {
     snapshot: Arc<Snapshot>,
 }
 
+/// What the server said of the ref, and when, in the order of events.
+#[derive(Debug)]
+pub struct Answered {
+    /// When it was asked: what was pushed before is in the answer.
+    pub asked: Seq,
+    /// When the answer was there.
+    pub told: Seq,
+    /// The commit of the ref.
+    pub revision: Result<Revision, GitError>,
+}
+
 impl Remote {
     /// Checks the URL and the ref. It opens no connection, and does not use the disk.
     ///
@@ -211,89 +234,104 @@ impl Remote {
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
     /// [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`], [`GitError::CredentialsNeeded`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
-        let RemoteOptions {
-            url,
-            reference,
-            timeout,
-            silence,
-            dialler,
-            credentials,
-            verification,
-            store,
-            limits,
-        } = options;
+        let RemoteOptions { url, reference, timeout, silence, dialler, credentials, .. } = options;
+        let RemoteOptions { verification, owner, repositories, wake, limits, .. } = options;
         let schemes =
             if dialler.allows_plain_http() { Schemes::HttpToo } else { Schemes::HttpsOnly };
         let target = check::target(&reference)?;
         let trust = Trust::new(verification, &target)?;
-        let server = match check::url(&url, schemes)? {
-            Location::Http(url) => {
-                let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
-                let Credentials { authorization, roots, identity, proxy, .. } = credentials;
-                let (roots, identity) = (roots.as_deref(), identity.as_deref());
-                let options = ClientOptions { user_agent, roots, identity, proxy: proxy.as_ref() };
-                let client = dialler.client(&url, options)?;
-                Server::Http { client, authorization }
-            }
-            Location::Ssh(url) => {
-                let credentials = credentials.ssh.ok_or(GitError::CredentialsNeeded)?;
+        let location = check::url(&url, schemes)?;
+        let Credentials { authorization, roots, identity, ssh, app: _, proxy, digest } =
+            credentials;
+        let repository = repositories.open((&url, &digest), &limits, || {
+            let Location::Http(url) = &location else { return Ok(None) };
+            let user_agent = concat!("git/convoke-", env!("CARGO_PKG_VERSION"));
+            let (roots, identity) = (roots.as_deref(), identity.as_deref());
+            let options = ClientOptions { user_agent, roots, identity, proxy: proxy.as_ref() };
+            dialler.client(url, options).map(Some).map_err(GitError::from)
+        })?;
+        let server = match (location, repository.client.clone()) {
+            (Location::Http(_), Some(client)) => Server::Http { client, authorization },
+            (Location::Http(_), None) => return Err(GitError::Busy),
+            (Location::Ssh(url), _) => {
+                let credentials = ssh.ok_or(GitError::CredentialsNeeded)?;
                 dialler.check_host(&url.server)?;
                 Server::Ssh(ssh::Server { url, credentials, dialler })
             }
         };
+        let follower = Arc::new(Follower::new(target, wake));
+        repository.follow(&follower);
         Ok(Self {
             inner: Arc::new(Inner {
                 url,
-                target,
+                follower,
                 timeout,
                 silence,
                 limits,
                 server,
                 trust,
-                turn: Turn::of(&store),
-                store: Store::new(store, object_bytes(&limits)),
+                repository,
+                turn: Turn::of(&owner),
+                fetched: Mutex::new(None),
                 last: Mutex::new(None),
             }),
         })
     }
 
-    /// Asks the server for the current commit of the ref, by one `ls-refs` for this ref. A pinned commit needs no request.
+    /// The name of the store among the [`Repositories`].
+    #[must_use]
+    pub fn repository(&self) -> &str {
+        &self.inner.repository.id
+    }
+
+    /// Asks the server for the current commit of the ref, by one `ls-refs`. A pinned commit needs no request.
     ///
     /// # Errors
     /// [`GitError::RefNotFound`], [`GitError::EmptyRepository`], [`GitError::Timeout`] and what a connection can meet.
     pub async fn resolve(&self) -> Result<Revision, GitError> {
-        let (kind, name) = match &self.inner.target {
-            Target::Commit(id) => {
-                return Ok(Revision { commit: id.to_string(), name: String::new() });
-            }
-            Target::Branch(name) => (RefKind::Branch, name.clone()),
-            Target::Tag(name) => (RefKind::Tag, name.clone()),
-            Target::Ref(name) => (RefKind::Full, name.clone()),
-            Target::Versions(range, text) => {
-                return self.resolve_versions(range.clone(), text.clone()).await;
-            }
-        };
-        self.attempt("asking the server for the ref", move |inner, control| {
-            let (link, wire) = inner.listing(control);
-            let found = protocol::resolve(link, wire, kind, &name)?;
-            inner.trust.note(found, &name);
-            Ok(Revision { commit: found.commit.to_string(), name })
-        })
-        .await
+        self.resolve_within(None).await.revision
     }
 
-    async fn resolve_versions(
-        &self,
-        range: VersionReq,
-        text: String,
-    ) -> Result<Revision, GitError> {
-        self.attempt("asking the server for its tags", move |inner, control| {
-            let (link, wire) = inner.listing(control);
-            let (found, name) = protocol::resolve_versions(link, wire, &range, &text)?;
+    /// The same. With a `max_age`, an answer counts that the server has given to anybody else at most so long ago.
+    pub async fn resolve_within(&self, max_age: Option<Duration>) -> Answered {
+        let (inner, now) = (&self.inner, Seq::next());
+        if let Target::Commit(id) = &inner.follower.target {
+            let revision = Revision { commit: id.to_string(), name: String::new() };
+            return Answered { asked: now, told: now, revision: Ok(revision) };
+        }
+        let look = match self.look(max_age).await {
+            Ok(look) => look,
+            Err(error) => return Answered { asked: now, told: Seq::next(), revision: Err(error) },
+        };
+        let target = &inner.follower.target;
+        let listed = look.of(target).unwrap_or(Err(GitError::Busy));
+        let known = listed.as_ref().ok().map(|listed| (listed.found.commit, listed.name.clone()));
+        inner.follower.tell(known);
+        let revision = listed.map(|Listed { found, name }| {
             inner.trust.note(found, &name);
-            Ok(Revision { commit: found.commit.to_string(), name })
-        })
-        .await
+            Revision { commit: found.commit.to_string(), name }
+        });
+        Answered { asked: look.began, told: look.ended, revision }
+    }
+
+    /// A list of refs that has the target: one that somebody has made, or a new one.
+    async fn look(&self, max_age: Option<Duration>) -> Result<Arc<Look>, GitError> {
+        let inner = &self.inner;
+        let Inner { repository, follower, timeout, .. } = &**inner;
+        let _asking = follower.asks();
+        let wish = Wish { target: &follower.target, max_age, timeout: *timeout };
+        let ask = |time| {
+            let targets = repository.targets(&follower.target);
+            self.attempt("asking the server for the ref", time, move |inner, control| {
+                let (link, wire) = inner.listing(control);
+                protocol::look(link, wire, &targets)
+            })
+        };
+        let (look, is_mine) = repository.looks.get(wish, ask).await?;
+        if is_mine {
+            repository.wake_others(&look);
+        }
+        Ok(look)
     }
 
     /// Fetches the commit into the store, with its tree and without history. Does nothing if it is there already.
@@ -303,15 +341,30 @@ impl Remote {
     /// commit that the server does not hand out. [`GitError::PackTooLarge`], [`GitError::CorruptData`],
     /// [`GitError::StorageFailed`], [`GitError::Timeout`], [`GitError::Silent`] and what a connection can meet.
     pub async fn fetch(&self, revision: &Revision) -> Result<(), GitError> {
+        let inner = &self.inner;
         let want = check::commit_id(&revision.commit)?;
-        self.attempt("fetching the commit", move |inner, control| inner.fetch(want, control))
-            .await
-            .map_err(|error| match (error, &self.inner.target) {
-                (GitError::CommitGone { commit }, Target::Commit(_)) => {
-                    GitError::CommitRefused { commit }
-                }
-                (error, _) => error,
-            })
+        let is_pinned = matches!(inner.follower.target, Target::Commit(_));
+        let tag = inner.trust.tag_of(&want);
+        let deadline = Instant::now() + inner.timeout;
+        let key = (want, tag.as_ref().map(|tag| tag.id));
+        let fetched = inner.repository.fetches.join(&key, deadline, || async {
+            let time = deadline.saturating_duration_since(Instant::now());
+            let work = move |inner: &Inner, control: &Control| inner.fetch(key, control);
+            self.attempt("fetching the commit", time, work).await
+        });
+        let Fetched { generation, is_new } = fetched.await.map_err(|error| match error {
+            GitError::CommitGone { commit } if is_pinned => GitError::CommitRefused { commit },
+            error => error,
+        })?;
+        if is_pinned && !is_new {
+            // Somebody else has fetched it. The server has to say first that we may still read the repository.
+            self.look(Some(MAX_AGE_OF_LEAVE)).await?.of(&inner.follower.target).transpose()?;
+        }
+        if let Some(tag) = tag {
+            generation.note_tag(&tag)?;
+        }
+        *inner.fetched.lock() = Some((want, generation));
+        Ok(())
     }
 
     /// Verifies a fetched commit, and lists its tree below `path`.
@@ -323,7 +376,8 @@ impl Remote {
     pub async fn snapshot(&self, commit: &str, path: &str) -> Result<Arc<Snapshot>, GitError> {
         let commit = check::commit_id(commit)?;
         let path = check::path(path)?;
-        self.attempt("reading the tree", move |inner, control| {
+        let time = self.inner.timeout;
+        self.attempt("reading the tree", time, move |inner, control| {
             inner.snapshot(commit, path, control)
         })
         .await
@@ -335,209 +389,32 @@ impl Remote {
     /// [`GitError::NotVerified`], [`GitError::CommitGone`] (not fetched), [`GitError::CorruptData`], [`GitError::Timeout`].
     pub async fn verify(&self, commit: &str) -> Result<Option<String>, GitError> {
         let commit = check::commit_id(commit)?;
-        self.attempt("verifying the commit", move |inner, control| {
+        let time = self.inner.timeout;
+        self.attempt("verifying the commit", time, move |inner, control| {
             let now = inner.store_of(&commit, control)?;
             inner.verify(&now, &commit)
         })
         .await
     }
 
-    /// Runs blocking work with a deadline. One attempt at a time runs for the store folder.
+    /// Runs blocking work for at most a time. One attempt at a time runs for the owner.
     async fn attempt<T: Send + 'static>(
         &self,
         what: &'static str,
+        time: Duration,
         work: impl FnOnce(&Inner, &Control) -> Result<T, GitError> + Send + 'static,
     ) -> Result<T, GitError> {
         let inner = Arc::clone(&self.inner);
         let work = move |control: &Control| work(&inner, control);
         // gix trusts offsets in files on disk, so a damaged file can make it panic.
         let panicked = || self.inner.distrust_store();
-        self.inner.turn.run(what, self.inner.timeout, work, panicked).await
+        self.inner.turn.run(what, (time, self.inner.timeout), work, panicked).await
     }
 }
 
 /// Bytes of memory that one decoded object may take.
 fn object_bytes(limits: &Limits) -> usize {
     usize::try_from(limits.pack_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
-}
-
-impl Inner {
-    /// The way to the server, for a list of refs.
-    fn listing(&self, control: &Control) -> (Link, Wire) {
-        let limit = protocol::MAX_LISTING_BYTES;
-        let too_large = GitError::AnswerTooLarge { limit };
-        self.link(Wire::new(control.bounds.clone(), None, limit, too_large))
-    }
-
-    fn link(&self, wire: Wire) -> (Link, Wire) {
-        let link = match &self.server {
-            Server::Http { client, authorization } => {
-                let session = Session::new(client.clone(), authorization.clone(), wire.clone());
-                Link::Http(self.url.clone(), Box::new(session))
-            }
-            Server::Ssh(server) => Link::Ssh(server.clone()),
-        };
-        (link, wire)
-    }
-
-    /// Fetches a commit: on top of the one before if that works, otherwise into a fresh store.
-    fn fetch(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
-        let current = self.store.current(&control.interrupt)?;
-        let current = current.filter(|now| now.kind() == want.kind() && !now.is_damaged());
-        let open = match current.as_ref().map(|now| now.objects()).transpose() {
-            Err(GitError::CorruptData { .. }) => None,
-            open => open?,
-        };
-        if let (Some(now), Some(_open)) = (&current, &open) {
-            let tag = self.trust.tag_of(&want);
-            if now.holds(&want) && tag.as_ref().is_none_or(|tag| now.has(&tag.id)) {
-                return tag.map_or(Ok(()), |tag| now.note_tag(&tag));
-            }
-            if let Some(have) = now.usable_tip() {
-                match self.fetch_into(now, want, have, control) {
-                    Ok(()) => return Ok(()),
-                    // A fresh store does not have the damage.
-                    Err(GitError::CorruptData { detail }) => {
-                        tracing::warn!(
-                            url = self.url,
-                            detail,
-                            "incremental fetch failed, starting anew"
-                        );
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        self.fetch_anew(want, control)
-    }
-
-    /// Fetches the objects of the commit that `have` lacks.
-    fn fetch_into(
-        &self,
-        now: &Generation,
-        want: ObjectId,
-        have: ObjectId,
-        control: &Control,
-    ) -> Result<(), GitError> {
-        let staging = self.store.incoming()?.join("pack");
-        let pack = self.receive(want, Some(have), now.objects()?, &staging, control)?;
-        now.add(&pack, &want)?;
-        if self.is_complete(now, &want)? {
-            return Ok(());
-        }
-        Err(GitError::corrupt("the server left out objects of the commit"))
-    }
-
-    /// Fetches the commit into a fresh store.
-    fn fetch_anew(&self, want: ObjectId, control: &Control) -> Result<(), GitError> {
-        let incoming = self.store.incoming()?;
-        let nothing = gix::objs::find::Never;
-        self.receive(want, None, nothing, &incoming.join("pack"), control)?;
-        let new = self.store.replace(&incoming, &want)?;
-        snapshot::expect_commit(&new.objects()?, &want)?;
-        if self.is_complete(&new, &want)? {
-            return Ok(());
-        }
-        new.mark_damaged();
-        Err(GitError::corrupt("the server left out objects of the commit"))
-    }
-
-    /// Whether all was fetched. Notes the tag that was fetched with the commit.
-    fn is_complete(&self, now: &Generation, want: &ObjectId) -> Result<bool, GitError> {
-        let tag = self.trust.tag_of(want);
-        if !now.holds(want) || tag.as_ref().is_some_and(|tag| !now.has(&tag.id)) {
-            return Ok(false);
-        }
-        tag.map_or(Ok(()), |tag| now.note_tag(&tag)).map(|()| true)
-    }
-
-    fn receive(
-        &self,
-        want: ObjectId,
-        have: Option<ObjectId>,
-        base: impl gix::objs::Find,
-        staging: &std::path::Path,
-        control: &Control,
-    ) -> Result<protocol::Pack, GitError> {
-        let pack_bytes = self.limits.pack_bytes;
-        let too_large = GitError::PackTooLarge {
-            detail: format!("its pack is larger than {pack_bytes} bytes"),
-        };
-        let answer_bytes = pack_bytes.saturating_add(MAX_FRAMING_BYTES);
-        let silence = Some(self.silence);
-        let wire = Wire::new(control.bounds.clone(), silence, answer_bytes, too_large);
-        let (link, wire) = self.link(wire);
-        let order = protocol::Fetch {
-            want,
-            tag: self.trust.tag_of(&want).map(|tag| tag.id),
-            have,
-            base,
-            staging,
-            object_bytes: object_bytes(&self.limits),
-            pack_bytes,
-            bounds: &control.bounds,
-            interrupt: &control.interrupt,
-        };
-        protocol::fetch(link, wire, order)
-    }
-
-    fn snapshot(
-        &self,
-        commit: ObjectId,
-        path: String,
-        control: &Control,
-    ) -> Result<Arc<Snapshot>, GitError> {
-        let now = self.store_of(&commit, control)?;
-        if let Some(cached) = self.last().as_ref()
-            && cached.commit == commit
-            && cached.path == path
-            && cached.snapshot.is_of(&now)
-            && !now.is_damaged()
-        {
-            return Ok(Arc::clone(&cached.snapshot));
-        }
-        let signer = self.verify(&now, &commit)?;
-        let before = self.last().as_ref().map(|cached| Arc::clone(&cached.snapshot));
-        let request = TreeRequest {
-            commit,
-            path: &path,
-            limits: self.limits,
-            interrupt: &control.interrupt,
-            before: before.as_deref(),
-        };
-        let snapshot = Snapshot::take(now, request).map_err(|error| {
-            if *control.bounds.stop.borrow() { control.bounds.timed_out() } else { error }
-        })?;
-        let snapshot = Arc::new(snapshot.signed_by(signer));
-        *self.last() = Some(Cached { commit, path, snapshot: Arc::clone(&snapshot) });
-        Ok(snapshot)
-    }
-
-    /// The generation of the store that may have this commit.
-    fn store_of(&self, commit: &ObjectId, control: &Control) -> Result<Arc<Generation>, GitError> {
-        let current = self.store.current(&control.interrupt)?;
-        let current = current.filter(|now| now.kind() == commit.kind());
-        current.ok_or_else(|| GitError::CommitGone { commit: commit.to_string() })
-    }
-
-    /// Verifies a commit of the store. Damage is noted, so that the next fetch starts anew.
-    fn verify(&self, now: &Generation, commit: &ObjectId) -> Result<Option<String>, GitError> {
-        self.trust.verify(now, &self.target, commit).inspect_err(|error| {
-            if matches!(error, GitError::CorruptData { .. }) {
-                now.mark_damaged();
-            }
-        })
-    }
-
-    fn last(&self) -> parking_lot::MutexGuard<'_, Option<Cached>> {
-        self.last.lock()
-    }
-
-    fn distrust_store(&self) {
-        if let Ok(Some(now)) = self.store.current(&AtomicBool::new(true)) {
-            now.mark_damaged();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The two requests to a Git server: which commit a ref is (`ls-refs`), and the objects of that commit (`fetch`).
+//! The two requests to a Git server: which commits refs are (`ls-refs`), and the objects of that commit (`fetch`).
 //!
 //! A fetch asks for exactly the commit that was resolved before, at depth 1. So a ref that moves in between cannot mix two
 //! states, and no refs are listed a second time. The protocol is version 2. A server that knows only version 0 or 1 lists its
 //! refs unasked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use gix::ObjectId;
@@ -21,7 +21,7 @@ use gix::protocol::{Handshake, LsRefsCommand};
 use semver::VersionReq;
 
 use super::GitError;
-use super::check::highest;
+use super::check::{Target, highest};
 use super::error::{nearest, printable};
 use super::http::Session;
 use super::ssh;
@@ -30,34 +30,9 @@ use super::wire::{Bounds, Wire};
 /// Bytes of the largest listing of refs. A ref takes about 100 bytes.
 pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What a ref is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RefKind {
-    Branch,
-    Tag,
-    /// Any other, by its full name.
-    Full,
-}
-
-impl RefKind {
-    /// The folder of such refs.
-    const fn folder(self) -> &'static str {
-        match self {
-            Self::Branch => "refs/heads/",
-            Self::Tag => "refs/tags/",
-            Self::Full => "",
-        }
-    }
-
-    /// The word in messages.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Branch => "branch",
-            Self::Tag => "tag",
-            Self::Full => "ref",
-        }
-    }
-}
+/// The folders of refs.
+const BRANCHES: &str = "refs/heads/";
+const TAGS: &str = "refs/tags/";
 
 fn agent() -> (&'static str, Option<String>) {
     ("agent", Some(concat!("git/convoke-", env!("CARGO_PKG_VERSION")).to_owned()))
@@ -116,14 +91,16 @@ impl Conversation {
         tag.unwrap_or(commit)
     }
 
-    /// Refs whose names start with `prefix`.
-    fn list(&mut self, prefix: &str) -> Result<Vec<Ref>, GitError> {
+    /// Refs whose names start with one of the prefixes.
+    fn list(&mut self, wanted: &BTreeSet<String>) -> Result<Vec<Ref>, GitError> {
         if let Some(refs) = &self.handshake.refs {
-            let wanted = |one: &&Ref| one.unpack().0.starts_with(prefix.as_bytes());
-            return Ok(refs.iter().filter(wanted).cloned().collect());
+            let is_wanted = |one: &&Ref| {
+                wanted.iter().any(|prefix| one.unpack().0.starts_with(prefix.as_bytes()))
+            };
+            return Ok(refs.iter().filter(is_wanted).cloned().collect());
         }
         let mut prefixes = RefPrefixes::new();
-        prefixes.extend([prefix.into()]);
+        prefixes.extend(wanted.iter().map(|prefix| prefix.as_str().into()));
         LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
             .invoke_blocking(&mut self.transport, &mut Discard, false)
             .map_err(|error| {
@@ -150,71 +127,100 @@ impl Found {
     }
 }
 
-/// Asks for the tag with the highest version in a range, and gives its name, too. All tags are listed.
-pub(super) fn resolve_versions(
-    link: Link,
-    wire: Wire,
-    range: &VersionReq,
-    text: &str,
-) -> Result<(Found, String), GitError> {
-    let mut conversation = Conversation::open(link, wire)?;
-    let folder = RefKind::Tag.folder();
-    let listed = conversation.list(folder)?;
-    let tags: BTreeMap<String, Found> = listed
-        .iter()
-        .filter_map(|one| {
-            let (full, target, peeled) = one.unpack();
-            let name = full.strip_prefix(folder.as_bytes())?;
-            Some((String::from_utf8(name.to_vec()).ok()?, Found::of(target, peeled)?))
-        })
-        .collect();
-    if let Some(tag) = highest(range, tags.keys().map(String::as_str)) {
-        return Ok((tags[tag], tag.to_owned()));
-    }
-    if tags.is_empty() && conversation.list("refs/").unwrap_or_default().is_empty() {
-        return Err(GitError::EmptyRepository);
-    }
-    let nearest = highest(&VersionReq::STAR, tags.keys().map(String::as_str));
-    let nearest = nearest.into_iter().map(str::to_owned).collect();
-    Err(GitError::RefNotFound { kind: "tag with a version in", name: text.to_owned(), nearest })
+/// What a target is on the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub found: Found,
+    /// The name of the ref without its folder. Empty for a commit.
+    pub name: String,
 }
 
-/// Asks for the commit of a branch, a tag or another ref. An annotated tag leads to its commit. A ref that exists costs one `ls-refs`.
-pub(super) fn resolve(
-    link: Link,
-    wire: Wire,
-    kind: RefKind,
-    name: &str,
-) -> Result<Found, GitError> {
-    let folder = kind.folder();
-    let full = format!("{folder}{name}");
-    let mut conversation = Conversation::open(link, wire)?;
-    for one in conversation.list(&full)? {
-        let (found, target, peeled) = one.unpack();
-        if *found == full
-            && let Some(found) = Found::of(target, peeled)
-        {
-            return Ok(found);
+/// The refs that a target needs: the beginning of their names.
+fn prefix(target: &Target) -> String {
+    match target {
+        Target::Branch(name) => format!("{BRANCHES}{name}"),
+        Target::Tag(name) => format!("{TAGS}{name}"),
+        Target::Versions(..) => TAGS.to_owned(),
+        Target::Ref(name) => name.clone(),
+        // Nothing of it is needed. It shows that we may read the repository.
+        Target::Commit(_) => "HEAD".to_owned(),
+    }
+}
+
+/// Refs by their full names.
+type Refs = BTreeMap<String, Found>;
+
+fn by_name(refs: &[Ref]) -> Refs {
+    let named = refs.iter().filter_map(|one| {
+        let (full, target, peeled) = one.unpack();
+        Some((String::from_utf8(full.to_vec()).ok()?, Found::of(target, peeled)?))
+    });
+    named.collect()
+}
+
+/// The names below a folder, without it.
+fn below<'a>(refs: &'a Refs, folder: &'a str) -> impl Iterator<Item = &'a str> {
+    refs.keys().filter_map(move |full| full.strip_prefix(folder))
+}
+
+/// What a target is among these refs, if it is there. (pure)
+fn listed(target: &Target, refs: &Refs) -> Option<Listed> {
+    let name = match target {
+        Target::Commit(id) => {
+            let found = Found { commit: *id, tag: None };
+            return Some(Listed { found, name: String::new() });
         }
-    }
-    // The ref does not exist. All refs are listed for the hint; a failure of that is not reported.
-    let all = conversation.list("refs/").unwrap_or_default();
-    if all.is_empty() {
-        return Err(GitError::EmptyRepository);
-    }
-    let names: Vec<String> = all
-        .iter()
-        .filter_map(|one| one.unpack().0.strip_prefix(folder.as_bytes()))
-        .map(|found| String::from_utf8_lossy(found).into_owned())
-        .collect();
-    let nearest = nearest(name, names.iter().map(String::as_str));
-    Err(GitError::RefNotFound { kind: kind.as_str(), name: name.to_owned(), nearest })
+        Target::Branch(name) | Target::Tag(name) | Target::Ref(name) => name.as_str(),
+        Target::Versions(range, _) => highest(range, below(refs, TAGS))?,
+    };
+    let full = match target {
+        Target::Versions(..) => format!("{TAGS}{name}"),
+        _ => prefix(target),
+    };
+    Some(Listed { found: *refs.get(&full)?, name: name.to_owned() })
 }
 
-/// A received pack and its index, still in the staging folder.
-pub(super) struct Pack {
-    pub data: PathBuf,
-    pub index: PathBuf,
+/// The error for a target that is not there, with what is near among all refs. (pure)
+fn missing(target: &Target, all: &Refs) -> GitError {
+    if all.is_empty() {
+        return GitError::EmptyRepository;
+    }
+    let (kind, name, folder) = match target {
+        Target::Versions(_, text) => {
+            let nearest = highest(&VersionReq::STAR, below(all, TAGS));
+            let nearest = nearest.into_iter().map(str::to_owned).collect();
+            let kind = "tag with a version in";
+            return GitError::RefNotFound { kind, name: text.clone(), nearest };
+        }
+        Target::Branch(name) => ("branch", name.clone(), BRANCHES),
+        Target::Tag(name) => ("tag", name.clone(), TAGS),
+        Target::Ref(name) => ("ref", name.clone(), ""),
+        Target::Commit(id) => ("commit", id.to_string(), ""),
+    };
+    let nearest = nearest(&name, below(all, folder));
+    GitError::RefNotFound { kind, name, nearest }
+}
+
+/// Asks what these targets are. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
+pub(super) fn look(
+    link: Link,
+    wire: Wire,
+    targets: &[Target],
+) -> Result<HashMap<Target, Result<Listed, GitError>>, GitError> {
+    let mut conversation = Conversation::open(link, wire)?;
+    let refs = by_name(&conversation.list(&targets.iter().map(prefix).collect())?);
+    let mut all = None;
+    let answers = targets.iter().map(|target| {
+        let answer = listed(target, &refs).ok_or_else(|| {
+            // It does not exist. All refs are listed for the hint; a failure of that is not reported.
+            let all = all.get_or_insert_with(|| {
+                by_name(&conversation.list(&BTreeSet::from(["refs/".into()])).unwrap_or_default())
+            });
+            missing(target, all)
+        });
+        (target.clone(), answer)
+    });
+    Ok(answers.collect())
 }
 
 /// What is fetched, on top of what, and within which limits.
@@ -237,12 +243,12 @@ pub(super) struct Fetch<'a, Base> {
     pub interrupt: &'a AtomicBool,
 }
 
-/// Fetches one commit with its tree and no history into `staging`.
+/// Fetches one commit with its tree and no history: one pack and its index, in `staging`.
 pub(super) fn fetch(
     link: Link,
     wire: Wire,
     order: Fetch<'_, impl gix::objs::Find>,
-) -> Result<Pack, GitError> {
+) -> Result<(), GitError> {
     let Fetch { want, tag, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } =
         order;
     let mut conversation = Conversation::open(link, wire)?;
@@ -291,11 +297,9 @@ pub(super) fn fetch(
         return Err(explain(&error, &conversation.wire, [&want, &asked], pack_bytes, bounds));
     }
     match written {
-        Some(pack::bundle::write::Outcome {
-            data_path: Some(data),
-            index_path: Some(index),
-            ..
-        }) => Ok(Pack { data, index }),
+        Some(pack::bundle::write::Outcome { data_path: Some(_), index_path: Some(_), .. }) => {
+            Ok(())
+        }
         _ => Err(GitError::corrupt("the server sent an empty pack")),
     }
 }

@@ -1,20 +1,22 @@
-//! The store of fetched objects: a folder that belongs to one remote, without checkout, refs or configuration.
+//! The store of fetched objects: a folder that belongs to one repository, without checkout, refs or configuration.
 //!
 //! ```text
 //! <root>/sha1-7/pack/pack-*.{pack,idx}   one generation: an object database that only gains packs
 //! <root>/sha1-7/tip                      the commit that was fetched last, on which the next fetch builds
 //! <root>/sha1-7/tags                     the tags that were fetched last: the commit, the tag, and its name
-//! <root>/incoming/                       a running fetch; after a crash it is deleted
+//! <root>/incoming-3/                     a running fetch; after a crash it is deleted
 //! ```
+//! Several fetches may run at the same time, each in a folder of its own.
+//!
 //! Every change is one rename, so a kill at any moment leaves either the old or the new state. A generation is replaced by a fresh one
 //! when a checksum is wrong, or when it has too many packs or bytes (gix cannot repack). The old one is deleted when its last snapshot is
-//! dropped. Files are mapped only while they are read, because mapped files count as memory of the process, and each GitSync has a store.
+//! dropped. Files are mapped only while they are read, because mapped files count as memory of the process.
 
 use parking_lot::Mutex;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use gix::ObjectId;
@@ -24,12 +26,13 @@ use gix::odb::pack;
 use gix::progress::Discard;
 
 use super::GitError;
-use super::protocol::Pack;
 
 /// Packs of a generation. With more of them the store starts anew.
 pub(super) const MAX_PACKS: usize = 20;
+/// How the folders of running fetches begin.
+const INCOMING: &str = "incoming";
 /// How many tags are remembered.
-const MAX_NOTED_TAGS: usize = 8;
+const MAX_NOTED_TAGS: usize = 64;
 /// The number of packs that gix prepares for. It is above [`MAX_PACKS`], with room for a pack that is being added.
 const PACK_SLOTS: u16 = 64;
 
@@ -42,6 +45,8 @@ pub(super) struct Generation {
     objects: Mutex<Weak<gix::odb::Store>>,
     damaged: AtomicBool,
     retired: AtomicBool,
+    /// Held while the file with the tags is written.
+    tags: Mutex<()>,
     /// Bytes that one decoded object may take. With more bytes of packs than this, the next fetch starts anew.
     object_bytes: usize,
 }
@@ -49,7 +54,8 @@ pub(super) struct Generation {
 impl Generation {
     fn new(dir: PathBuf, number: u64, kind: Kind, object_bytes: usize) -> Self {
         let (damaged, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { dir, number, kind, objects: Mutex::default(), damaged, retired, object_bytes }
+        let (objects, tags) = Default::default();
+        Self { dir, number, kind, objects, damaged, retired, tags, object_bytes }
     }
 
     /// A handle for one thread. Dropping the last handle closes the files, so a caller that reads several times keeps one.
@@ -118,11 +124,13 @@ impl Generation {
 
     /// Notes the annotated tag of a commit that was fetched with it.
     pub fn note_tag(&self, tag: &NotedTag) -> Result<(), GitError> {
-        let of = tag.commit.to_string();
+        let _one_at_a_time = self.tags.lock();
         let known = self.noted_tags();
-        let mut lines: Vec<_> = known.lines().filter(|line| !line.starts_with(&of)).collect();
+        let (of, name) = (tag.commit.to_string(), format!(" {}", tag.name));
+        let is_other = |line: &&str| !(line.starts_with(&of) && line.ends_with(&name));
+        let mut lines: Vec<_> = known.lines().filter(is_other).collect();
         lines.drain(..lines.len().saturating_sub(MAX_NOTED_TAGS - 1));
-        let new = format!("{of} {} {}", tag.id, tag.name);
+        let new = format!("{of} {}{name}", tag.id);
         lines.push(&new);
         let text = lines.join("\n") + "\n";
         if text == known {
@@ -131,13 +139,15 @@ impl Generation {
         write(&self.dir, "tags", &text).map_err(|error| GitError::storage("note a tag", &error))
     }
 
-    /// The annotated tag that was noted for this commit. Nothing about it is verified.
-    pub fn tag_of(&self, commit: &ObjectId) -> Option<NotedTag> {
+    /// The annotated tags that were noted for this commit, the newest first. Nothing about them is verified.
+    pub fn tags_of(&self, commit: &ObjectId) -> Vec<NotedTag> {
         let (of, known) = (commit.to_string(), self.noted_tags());
-        let line = known.lines().find_map(|line| line.strip_prefix(&of)?.strip_prefix(' '))?;
-        let (id, name) = line.split_once(' ')?;
-        let id = ObjectId::from_hex(id.as_bytes()).ok()?;
-        Some(NotedTag { commit: *commit, id, name: name.to_owned() })
+        let noted = known.lines().rev().filter_map(|line| {
+            let (id, name) = line.strip_prefix(&of)?.strip_prefix(' ')?.split_once(' ')?;
+            let id = ObjectId::from_hex(id.as_bytes()).ok()?;
+            Some(NotedTag { commit: *commit, id, name: name.to_owned() })
+        });
+        noted.collect()
     }
 
     /// A line for each tag, the newest last. Without the file there are none.
@@ -145,15 +155,17 @@ impl Generation {
         fs::read_to_string(self.dir.join("tags")).unwrap_or_default()
     }
 
-    /// Adds a pack. The index is moved last, because a pack without an index is ignored.
-    pub fn add(&self, pack: &Pack, tip: &ObjectId) -> Result<(), GitError> {
-        let doing = "add a pack to the store";
-        for file in [&pack.data, &pack.index] {
-            let name = file.file_name().ok_or_else(|| GitError::corrupt("a pack has no name"))?;
-            fs::rename(file, self.dir.join("pack").join(name))
-                .map_err(|error| GitError::storage(doing, &error))?;
+    /// Takes over the packs of a folder. Indexes are moved last, because a pack without an index is ignored.
+    fn take(&self, packs: &Path, tip: &ObjectId) -> io::Result<()> {
+        for extension in ["pack", "idx"] {
+            for entry in fs::read_dir(packs)? {
+                let entry = entry?;
+                if entry.path().extension().is_some_and(|own| own == extension) {
+                    fs::rename(entry.path(), self.dir.join("pack").join(entry.file_name()))?;
+                }
+            }
         }
-        write_tip(&self.dir, tip).map_err(|error| GitError::storage(doing, &error))
+        write_tip(&self.dir, tip)
     }
 }
 
@@ -194,11 +206,30 @@ pub(super) fn open_objects(
     gix::odb::Store::at_opts(dir.to_owned(), kind, none, options).map(Arc::new)
 }
 
-/// All generations of one remote.
+/// All generations of one repository.
 pub(super) struct Store {
     root: PathBuf,
     object_bytes: usize,
     current: Mutex<Current>,
+    /// Numbers the folders of fetches.
+    fetches: AtomicU64,
+}
+
+/// The folder of a running fetch, with the layout of a generation. It is deleted at the end.
+pub(super) struct Incoming(PathBuf);
+
+impl Incoming {
+    /// Where the pack is put.
+    pub fn packs(&self) -> PathBuf {
+        self.0.join("pack")
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // If this fails, the next start deletes it.
+        let _ = remove(&self.0);
+    }
 }
 
 /// The current generation, as far as it is known.
@@ -211,7 +242,8 @@ enum Current {
 impl Store {
     /// A store in this folder. The disk is not used yet.
     pub fn new(root: PathBuf, object_bytes: usize) -> Self {
-        Self { root, object_bytes, current: Mutex::new(Current::Unknown) }
+        let (current, fetches) = (Mutex::new(Current::Unknown), AtomicU64::new(0));
+        Self { root, object_bytes, current, fetches }
     }
 
     /// The newest generation. The first call verifies the generations in the folder, and deletes all but the newest intact one.
@@ -231,12 +263,14 @@ impl Store {
     /// Reads the folder. Gives the newest intact generation.
     fn adopt(&self, interrupt: &AtomicBool) -> io::Result<Option<Generation>> {
         fs::create_dir_all(&self.root)?;
-        self.clear_incoming()?;
         let mut found: Vec<(u64, Kind, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.root)? {
             let entry = entry?;
-            if let Some((kind, number)) = entry.file_name().to_str().and_then(generation_name) {
-                found.push((number, kind, entry.path()));
+            let name = entry.file_name();
+            match name.to_str().map(|name| (name.starts_with(INCOMING), generation_name(name))) {
+                Some((true, _)) => remove(&entry.path())?,
+                Some((_, Some((kind, number)))) => found.push((number, kind, entry.path())),
+                _ => {}
             }
         }
         found.sort_by_key(|(number, ..)| std::cmp::Reverse(*number));
@@ -255,53 +289,71 @@ impl Store {
         Ok(adopted)
     }
 
-    /// Makes an empty folder for a fetch, with the layout of a generation.
-    pub fn incoming(&self) -> Result<PathBuf, GitError> {
+    /// Makes an empty folder for a fetch.
+    pub fn incoming(&self) -> Result<Incoming, GitError> {
+        let number = self.fetches.fetch_add(1, Ordering::Relaxed);
+        let dir = self.root.join(format!("{INCOMING}{number}"));
         let make = || {
-            self.clear_incoming()?;
-            let dir = self.root.join("incoming");
-            fs::create_dir_all(dir.join("pack"))?;
-            Ok(dir)
+            remove(&dir)?;
+            fs::create_dir_all(dir.join("pack"))
         };
-        make().map_err(|error: io::Error| GitError::storage("make room for a fetch", &error))
+        make().map_err(|error| GitError::storage("make room for a fetch", &error))?;
+        Ok(Incoming(dir))
     }
 
-    fn clear_incoming(&self) -> io::Result<()> {
-        remove(&self.root.join("incoming"))
+    /// Adds what was fetched on top of a generation. `false` when there is a newer generation, which may lack what the pack builds on.
+    pub fn add(
+        &self,
+        to: &Arc<Generation>,
+        incoming: &Incoming,
+        tip: &ObjectId,
+    ) -> Result<bool, GitError> {
+        let slot = self.current.lock();
+        if !matches!(&*slot, Current::Known(Some(now)) if Arc::ptr_eq(now, to)) {
+            return Ok(false);
+        }
+        let taken = to.take(&incoming.packs(), tip);
+        taken.map(|()| true).map_err(|error| GitError::storage("add a pack to the store", &error))
     }
 
-    /// Makes the incoming folder the newest generation. It must hold one complete commit.
-    pub fn replace(&self, incoming: &Path, tip: &ObjectId) -> Result<Arc<Generation>, GitError> {
+    /// Makes what was fetched the newest generation, in place of `old`. It must have one complete commit. If somebody else has replaced
+    /// `old` meanwhile, it is added to the new generation.
+    pub fn replace(
+        &self,
+        old: Option<&Arc<Generation>>,
+        incoming: &Incoming,
+        tip: &ObjectId,
+    ) -> Result<Arc<Generation>, GitError> {
+        let failed = |error: io::Error| GitError::storage("replace the store", &error);
         let mut slot = self.current.lock();
-        let old = match std::mem::replace(&mut *slot, Current::Unknown) {
-            Current::Known(old) => old,
+        let now = match &*slot {
+            Current::Known(now) => now.clone(),
             Current::Unknown => None,
         };
-        let number = old.as_ref().map_or(1, |old| old.number + 1);
+        if let Some(now) = &now
+            && !old.is_some_and(|old| Arc::ptr_eq(old, now))
+            && now.kind == tip.kind()
+            && !now.is_damaged()
+        {
+            now.take(&incoming.packs(), tip).map_err(failed)?;
+            return Ok(Arc::clone(now));
+        }
+        let number = now.as_ref().map_or(1, |now| now.number + 1);
         let kind = tip.kind();
         let dir = self.root.join(format!("{kind}-{number}"));
         let swap = || {
-            tidy(incoming)?;
-            write_tip(incoming, tip)?;
+            tidy(&incoming.0)?;
+            write_tip(&incoming.0, tip)?;
             remove(&dir)?;
-            fs::rename(incoming, &dir)?;
-            Ok(())
+            fs::rename(&incoming.0, &dir)
         };
-        match swap() {
-            Ok(()) => {
-                let new = Generation::new(dir.clone(), number, kind, self.object_bytes);
-                if let Some(old) = old {
-                    old.retired.store(true, Ordering::Relaxed);
-                }
-                let new = Arc::new(new);
-                *slot = Current::Known(Some(Arc::clone(&new)));
-                Ok(new)
-            }
-            Err(error) => {
-                *slot = Current::Known(old);
-                Err(GitError::storage("replace the store", &error))
-            }
+        swap().map_err(failed)?;
+        if let Some(now) = now {
+            now.retired.store(true, Ordering::Relaxed);
         }
+        let new = Arc::new(Generation::new(dir, number, kind, self.object_bytes));
+        *slot = Current::Known(Some(Arc::clone(&new)));
+        Ok(new)
     }
 }
 

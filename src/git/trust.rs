@@ -83,15 +83,19 @@ impl Trust {
             let refused = |why| GitError::NotVerified { what: format!("commit {commit}"), why };
             return verify::commit(&bytes, rules).map(Some).map_err(refused);
         }
+        let fits = |name: &str| is_named(target, name);
         let listed = self.named.lock().as_ref().filter(|named| named.commit == *commit).map(
             |Named { commit, tag, name }| {
                 let noted = |id| NotedTag { commit: *commit, id, name: name.clone() };
                 (name.clone(), tag.map(noted))
             },
         );
-        let stored = || now.tag_of(commit).map(|tag| (tag.name.clone(), Some(tag)));
-        let fits = |(name, _): &(String, _)| is_named(target, name);
-        let Some((name, tag)) = listed.or_else(stored).filter(fits) else {
+        let listed = listed.filter(|(name, _)| fits(name));
+        let stored = || {
+            let mut noted = now.tags_of(commit).into_iter();
+            noted.find(|tag| fits(&tag.name)).map(|tag| (tag.name.clone(), Some(tag)))
+        };
+        let Some((name, tag)) = listed.or_else(stored) else {
             let (what, why) = (format!("commit {commit}"), "no signed tag of it is known");
             return Err(GitError::NotVerified { what, why: Unverified::OtherTag(why.into()) });
         };

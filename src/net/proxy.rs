@@ -4,6 +4,7 @@
 use std::fmt;
 
 use reqwest::Url;
+use sha2::{Digest, Sha256};
 
 use super::policy::Endpoint;
 
@@ -54,6 +55,17 @@ impl ProxyServer {
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.url.scheme() == "http"
+    }
+
+    /// A digest of the address, the user and the password.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let (user, password) = self.user.as_ref().map_or(("", ""), |(user, word)| (user, word));
+        let mut all = Sha256::new();
+        for part in [self.url.as_str(), user, password] {
+            all.update((part.len() as u64).to_be_bytes());
+            all.update(part);
+        }
+        all.finalize().into()
     }
 
     /// The same for the HTTP client.

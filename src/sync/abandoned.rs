@@ -1,40 +1,53 @@
-//! Removes the fetched objects of GitSyncs that were deleted while no operator ran. When a GitSync is deleted while the operator
-//! runs, the driver removes its objects.
+//! Removes fetched objects that no GitSync uses any more. When a GitSync is deleted while the operator runs, the driver removes them at once,
+//! if no other GitSync has the same repository.
 
-use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::api::GitSync;
-use crate::cluster::live::Managed;
-use crate::cluster::store::Store;
+use crate::git::Repositories;
 
-/// Removes the folders of GitSyncs that are gone: once, as soon as the first list of GitSyncs is complete.
-pub async fn remove(data_dir: PathBuf, syncs: Arc<Store<Managed<GitSync>>>) {
-    syncs.wait_ready().await;
-    let work = move || {
-        // The folders are listed before the GitSyncs are: so a folder that a new GitSync makes meanwhile is not removed.
-        let folders = folders(&data_dir);
-        let all = syncs.all();
-        let known: HashSet<_> = all.iter().map(|(_, entry)| entry.uid.as_str()).collect();
-        for uid in folders.iter().filter(|uid| !known.contains(uid.as_str())) {
-            let path = data_dir.join(uid);
-            match std::fs::remove_dir_all(&path) {
-                Ok(()) => tracing::info!(path = %path.display(), "its GitSync is gone: removed"),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "cannot remove fetched objects");
-                }
+/// How long what was fetched is kept without a GitSync that reads it: one may be about to change its spec, or be suspended, and after a start
+/// thousands are read one after the other.
+const KEPT: Duration = Duration::from_secs(30 * 60);
+/// How often this is looked at.
+const PERIOD: Duration = Duration::from_secs(5 * 60);
+
+/// Removes what is unused, for ever. First it removes the folders that earlier versions made for each GitSync.
+pub async fn remove(data_dir: PathBuf, repositories: Repositories) {
+    run(move || of_earlier_versions(&data_dir)).await;
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let repositories = repositories.clone();
+        let sweep = move || {
+            if let Err(error) = repositories.sweep(KEPT) {
+                tracing::warn!(%error, "cannot remove fetched objects");
             }
-        }
-    };
-    if let Err(error) = tokio::task::spawn_blocking(work).await {
-        tracing::warn!(%error, "what was fetched for GitSyncs that are gone may stay");
+        };
+        run(sweep).await;
     }
 }
 
-/// The folders that the driver may have made: the name of each is a UID. Links, files and other folders belong to somebody else.
+async fn run(work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = tokio::task::spawn_blocking(work).await {
+        tracing::warn!(%error, "what was fetched may stay");
+    }
+}
+
+fn of_earlier_versions(data_dir: &Path) {
+    for uid in folders(data_dir) {
+        let path = data_dir.join(uid);
+        match std::fs::remove_dir_all(&path) {
+            Ok(()) => tracing::info!(path = %path.display(), "of an earlier version: removed"),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot remove fetched objects");
+            }
+        }
+    }
+}
+
+/// The folders that earlier versions may have made: the name of each is a UID. Links, files and other folders belong to somebody else.
 fn folders(data_dir: &Path) -> Vec<String> {
     let entries = match std::fs::read_dir(data_dir) {
         Ok(entries) => entries,

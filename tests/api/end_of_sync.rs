@@ -4,10 +4,12 @@
 
 use crate::support;
 
+use std::path::{Path, PathBuf};
+
 use convoke::api::{Kind, keys};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use support::team::{AGENT, ARGS, SOON, TENANTS, Team, model, ready, tenants};
+use support::team::{AGENT, ARGS, SOON, TENANTS, Team, model, model_at, ready, tenants};
 use support::{AuditMark, Cluster, eventually};
 
 const ACCOUNT: &str = "convoke-sync";
@@ -296,39 +298,52 @@ async fn g15_an_end_that_was_killed_in_the_middle_is_finished() {
     println!("{left} objects were left when it was killed");
 }
 
+/// The stores of fetched objects in a data folder.
+fn stores(data: &Path) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(data.join("repositories")).into_iter().flatten();
+    all.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn g15_what_was_fetched_for_a_git_sync_that_went_while_no_operator_ran_is_removed() {
+async fn g15_what_was_fetched_is_removed_with_the_last_git_sync_that_uses_it() {
     let cluster = Cluster::exclusive().await;
     let data = tempfile::tempdir().expect("a folder");
     let argument = format!("--data-dir={}", data.path().display());
     let args: Vec<_> = ARGS.iter().copied().chain([argument.as_str()]).collect();
-    let mut operator = cluster.operator(&args).await;
+    // What earlier versions made for each GitSync goes. What else is in that folder is nobody's business.
+    let old = data.path().join("0a1b2c3d-0000-4000-8000-000000000000");
+    let strange = data.path().join("0a1b2c3d-0000-4000-8000-0123456789ab");
+    std::fs::create_dir_all(old.join("sha1-1/pack")).expect("a folder");
+    std::fs::create_dir(data.path().join("mine")).expect("a folder");
+    std::os::unix::fs::symlink(data.path().join("mine"), &strange).expect("link");
+    let operator = cluster.operator(&args).await;
     operator.ready(SOON).await;
     let (m, n) = (model("m"), model("n"));
     let files = [("a/m.yaml", m.as_str()), ("b/n.yaml", n.as_str())];
     let team = Team::new(&cluster, "stores", &files).await;
-    let mut stores = Vec::new();
-    for (name, path) in [("goes", "a"), ("stays", "b")] {
+    for (name, path) in [("one", "a"), ("other", "b")] {
         team.create_sync_named(name, json!({"path": path})).await;
-        let sync = team.wait_ready_of(name, "True").await;
-        stores.push(data.path().join(sync.metadata.uid.expect("a uid")));
+        team.wait_ready_of(name, "True").await;
     }
-    // What else is in that folder is nobody's business.
-    let strange = "0a1b2c3d-0000-4000-8000-0123456789ab";
-    std::fs::create_dir(data.path().join("mine")).expect("a folder");
-    std::os::unix::fs::symlink(data.path().join("mine"), data.path().join(strange)).expect("link");
-    assert!(stores.iter().all(|store| store.is_dir()));
+    let shared = stores(data.path());
+    assert_eq!(shared.len(), 1, "both read the same repository: {shared:?}");
+    assert!(!old.exists() && strange.is_symlink() && data.path().join("mine").is_dir());
 
-    operator.kill9();
-    delete(&team, "goes").await;
-    gone(&team, "goes").await;
-    operator.restart();
+    delete(&team, "one").await;
+    gone(&team, "one").await;
+    team.request_of("other").await;
+    team.repo.commit("another place", &[("b/n.yaml", &model_at("n", "https://other.example.com"))]);
+    team.request_of("other").await;
+    assert_eq!(stores(data.path()), shared, "the other one still uses it");
+
+    delete(&team, "other").await;
+    gone(&team, "other").await;
     eventually(SOON, "what was fetched is removed", || async {
-        if stores[0].exists() { Err(stores[0].clone()) } else { Ok(()) }
+        match stores(data.path()) {
+            left if left.is_empty() => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
     })
     .await;
-    team.request_of("stays").await;
-    assert!(stores[1].is_dir() && data.path().join("mine").is_dir());
-    assert!(data.path().join(strange).is_symlink());
-    assert_eq!(team.models().await, ["m", "n"], "its objects stay");
+    assert_eq!(team.models().await, ["m", "n"], "the objects stay");
 }

@@ -9,6 +9,7 @@ use axum::http::{Request, Response, StatusCode};
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
 use convoke::cluster::writes::Writes;
+use convoke::git::Repositories;
 use convoke::net::{Dialler, Policy};
 use convoke::runtime::queue::Queue;
 use convoke::runtime::worker;
@@ -39,7 +40,7 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
             operator: OperatorAccount::new("convoke-system"),
         },
         local: LocalFolders::new(Vec::new()),
-        data_dir: data.to_owned(),
+        repositories: Repositories::new(data.to_owned()).expect("a folder for fetched objects"),
         budgets: Budgets::default(),
     };
     let webhooks = webhooks::Parts {

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::next::Next;
+use crate::order::Seq;
 use crate::sync::io::effect::{Effect, Replied};
 use crate::sync::io::poll::Found;
 use crate::sync::io::{Coroutine, Ended, Io, Limit, Now, Step};
-use crate::sync::order::Seq;
 use crate::sync::poll::Moved;
 use crate::sync::reconcile::engine::Engine;
 

@@ -30,7 +30,6 @@ pub mod commit;
 pub mod io;
 pub mod live_namespace;
 pub mod machine;
-pub mod order;
 pub mod peers;
 pub mod plan;
 pub mod poll;

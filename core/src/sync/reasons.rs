@@ -59,6 +59,8 @@ words! {
         Folder,
         /// A webhook has told of a push.
         Webhook,
+        /// Another GitSync of the same repository has found that the ref has moved.
+        SharedRef,
         /// An object of the cluster has changed.
         Cluster,
     }

@@ -4,33 +4,33 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn c9_at_most_one_attempt_hangs() {
-    let dir = tempfile::tempdir().unwrap();
-    let turn = Turn::of(dir.path());
+    let owner = "owner-1";
+    let turn = Turn::of(owner);
     let (release, held) = std::sync::mpsc::channel::<()>();
     let hangs = move |_: &Control| held.recv().map_err(|_| GitError::Busy);
-    let hung = turn.run("hanging", Duration::from_millis(20), hangs, || ());
+    let hung = turn.run("hanging", (Duration::from_millis(20), LONG), hangs, || ());
     assert_eq!(hung.await.unwrap_err().reason(), "Timeout");
-    // Also for another remote of the same folder, but not for one of another folder.
-    for same in [Arc::clone(&turn), Turn::of(dir.path())] {
+    // Also for another remote of the same owner, but not for one of another owner.
+    for same in [Arc::clone(&turn), Turn::of(owner)] {
         let started = Instant::now();
-        assert_eq!(same.run("next", LONG, |_| Ok(()), || ()).await, Err(GitError::Busy));
+        assert_eq!(same.run("next", (LONG, LONG), |_| Ok(()), || ()).await, Err(GitError::Busy));
         assert!(started.elapsed() < MAX_TIME_TO_STOP, "it waited for the hanging one");
     }
-    let other = Turn::of(&dir.path().join("other"));
-    assert_eq!(other.run("elsewhere", LONG, |_| Ok(1), || ()).await, Ok(1));
+    let other = Turn::of("other");
+    assert_eq!(other.run("elsewhere", (LONG, LONG), |_| Ok(1), || ()).await, Ok(1));
     release.send(()).unwrap();
     while turn.abandoned.load(Ordering::Acquire) {
         tokio::task::yield_now().await;
     }
-    assert_eq!(turn.run("last", LONG, |_| Ok(7), || ()).await, Ok(7));
+    assert_eq!(turn.run("last", (LONG, LONG), |_| Ok(7), || ()).await, Ok(7));
 }
 
 #[tokio::test]
 async fn c9_an_attempt_that_was_given_up_is_waited_for() {
-    let dir = tempfile::tempdir().unwrap();
+    let owner = "owner-2";
     let ended = Arc::new(AtomicBool::new(false));
     let (began, beginning) = tokio::sync::oneshot::channel::<()>();
-    let (turn, flag) = (Turn::of(dir.path()), Arc::clone(&ended));
+    let (turn, flag) = (Turn::of(owner), Arc::clone(&ended));
     let given_up = tokio::spawn(async move {
         let work = move |control: &Control| {
             began.send(()).unwrap();
@@ -40,24 +40,24 @@ async fn c9_an_attempt_that_was_given_up_is_waited_for() {
             flag.store(true, Ordering::SeqCst);
             Ok(())
         };
-        turn.run("first", LONG, work, || ()).await
+        turn.run("first", (LONG, LONG), work, || ()).await
     });
     beginning.await.unwrap();
-    let (turn, flag) = (Turn::of(dir.path()), Arc::clone(&ended));
+    let (turn, flag) = (Turn::of(owner), Arc::clone(&ended));
     given_up.abort();
-    let after = turn.run("second", LONG, move |_| Ok(flag.load(Ordering::SeqCst)), || ());
+    let after = turn.run("second", (LONG, LONG), move |_| Ok(flag.load(Ordering::SeqCst)), || ());
     assert_eq!(after.await, Ok(true), "two worked in one folder");
 }
 
 #[tokio::test]
 async fn c9_a_panic_is_told_and_ends_the_turn() {
-    let dir = tempfile::tempdir().unwrap();
-    let turn = Turn::of(dir.path());
+    let owner = "owner-3";
+    let turn = Turn::of(owner);
     let told = AtomicBool::new(false);
     let worst = turn
         .run(
             "worst",
-            LONG,
+            (LONG, LONG),
             |_| -> Result<(), _> { panic!("on purpose") },
             || {
                 told.store(true, Ordering::SeqCst);
@@ -66,5 +66,5 @@ async fn c9_a_panic_is_told_and_ends_the_turn() {
         .await;
     assert_eq!(worst.unwrap_err().reason(), "CorruptData");
     assert!(told.load(Ordering::SeqCst));
-    assert_eq!(turn.run("after", LONG, |_| Ok(8), || ()).await, Ok(8));
+    assert_eq!(turn.run("after", (LONG, LONG), |_| Ok(8), || ()).await, Ok(8));
 }

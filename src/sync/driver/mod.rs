@@ -4,8 +4,7 @@ mod perform;
 mod poll;
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +28,7 @@ use crate::cluster::events::Events;
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
 use crate::cluster::writes::{Ticket, Writes};
+use crate::git::Repositories;
 use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker::{Next, Reconciler};
@@ -63,8 +63,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Folders on disk that take the place of repositories.
     pub local: LocalFolders,
-    /// Folder for fetched objects. Everything in it can be fetched again.
-    pub data_dir: PathBuf,
+    /// Where fetched objects are kept. Everything there can be fetched again.
+    pub repositories: Repositories,
     /// How large one repository may be.
     pub budgets: Budgets,
 }
@@ -116,6 +116,8 @@ pub struct Driver {
     started: tokio::time::Instant,
     /// GitSyncs whose variables have changed.
     pub variables: Arc<Changed>,
+    /// GitSyncs whose ref has moved, as others have seen.
+    moved_refs: Arc<Mutex<HashSet<Key>>>,
     /// One machine for each namespace that has GitSyncs.
     machines: Mutex<HashMap<String, Arc<Mutex<Machine>>>>,
     readers: Mutex<HashMap<Key, Reader>>,
@@ -160,6 +162,7 @@ impl Driver {
             concurrency: ConcurrencyLimits::default(),
             started: tokio::time::Instant::now(),
             variables: Arc::default(),
+            moved_refs: Arc::default(),
             machines: Mutex::default(),
             readers: Mutex::default(),
         })
@@ -202,21 +205,26 @@ impl Driver {
         publish_agents(&self.wanted, key, before, &loaded.desired);
     }
 
-    /// Drops everything that is kept for a GitSync that is gone, its fetched objects included.
+    /// Drops everything that is kept for a GitSync that is gone, and its fetched objects, unless another one uses them.
     fn forget(&self, key: &Key) {
         self.wanted.forget(key);
         self.builds.forget(key);
         self.variables.take(key);
+        lock(&self.moved_refs).remove(key);
         let Some(reader) = lock(&self.readers).remove(key) else { return };
         if let Some(poll) = reader.poll {
             poll.abort();
         }
-        let store = self.settings.data_dir.join(reader.uid);
-        tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&store) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(path = %store.display(), %error, "cannot remove fetched objects");
-            }
-            _ => {}
+        let repositories = self.settings.repositories.clone();
+        tokio::spawn(async move {
+            // The poll has just been aborted.
+            let Some(id) = reader.source.lock().await.close() else { return };
+            let remove = move || {
+                if let Err(error) = repositories.remove_unused(&id) {
+                    tracing::warn!(%error, "cannot remove fetched objects");
+                }
+            };
+            let _ = tokio::task::spawn_blocking(remove).await;
         });
     }
 
@@ -275,6 +283,9 @@ impl Driver {
         }
         if self.webhooks.take(key) {
             lock(&machine).changed(&key.name, Moved::Webhook);
+        }
+        if lock(&self.moved_refs).remove(key) {
+            lock(&machine).changed(&key.name, Moved::SharedRef);
         }
         let reconcile = lock(&machine).begin(&key.name, now());
         let _end = EndOnDrop { machine: &machine, name: &key.name };

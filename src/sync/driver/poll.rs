@@ -2,26 +2,40 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::{Driver, Reader, lock};
+use super::{Driver, Reader, Settings, lock};
 use crate::api::git_sync::GitSyncSpec;
 use crate::cluster::store::Key;
 use crate::definition::variables::Variables;
-use crate::git::Revision;
+use crate::git::{Revision, Wake};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::PollRequest;
 use crate::sync::io::poll::Answer;
 use crate::sync::reasons::{SourceReason, Trigger};
 use crate::sync::source::{Attempt, Source};
 use crate::sync::variables;
+use convoke_core::time::parse_duration;
 
 /// Turns a panic into an error. The caller must not use what the work has left half done.
 async fn unpanicked<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Err(SourceError::Panicked))
+}
+
+/// How old an answer of the remote may be that it has given to another GitSync before this poll. Half of the time between two polls: then
+/// the remote of all of them is asked as often as that of one.
+fn max_age(spec: &GitSyncSpec, trigger: Trigger) -> Option<Duration> {
+    let time = match trigger {
+        Trigger::Interval | Trigger::SharedRef => &spec.interval,
+        Trigger::Retry => &spec.retry_interval,
+        // Somebody has pushed, or waits for what is true now.
+        _ => return None,
+    };
+    parse_duration(time).map(|time| time / 2)
 }
 
 impl Driver {
@@ -31,14 +45,24 @@ impl Driver {
         if let Some(reader) = readers.get(key).filter(|reader| reader.uid == uid) {
             return reader.source.clone();
         }
-        let store = self.settings.data_dir.join(uid);
-        let source = Source::new(store, self.settings.dialler.clone(), self.settings.budgets)
+        let Settings { repositories, dialler, budgets, .. } = &self.settings;
+        let source = Source::new(uid.to_owned(), repositories.clone(), dialler.clone(), *budgets)
+            .woken_by(self.wake(key))
             .limited_by(self.concurrency.clone())
             .in_place_of(self.settings.local.of(key));
         let source = Arc::new(tokio::sync::Mutex::new(source));
         let reader = Reader { uid: uid.to_owned(), source: source.clone(), poll: None };
         readers.insert(key.clone(), reader);
         source
+    }
+
+    /// Makes a GitSync poll when somebody else has seen that its ref has moved.
+    fn wake(&self, key: &Key) -> Wake {
+        let (moved, queue, key) = (self.moved_refs.clone(), self.queue.clone(), key.clone());
+        Wake(Arc::new(move |after| {
+            lock(&moved).insert(key.clone());
+            queue.add_after(key.clone(), after);
+        }))
     }
 
     /// Starts a poll. At its end the machine gets the answer, and a reconcile begins.
@@ -75,6 +99,7 @@ impl Driver {
         }
         source.needless = needless;
         source.attempt = Attempt::default();
+        source.max_age = max_age(&sync.spec, question.trigger);
         if anew {
             source.start_anew(self.settings.budgets);
         }
@@ -115,8 +140,9 @@ impl Driver {
             None => None,
         };
         let (loaded, failure) = (source.loaded.clone(), failure.map(Into::into));
-        let Attempt { revision: attempted, stages } = std::mem::take(&mut source.attempt);
-        Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook }
+        let Attempt { revision: attempted, asked, stages } = std::mem::take(&mut source.attempt);
+        let asked = asked.map_or(question.at, |asked| asked.min(question.at));
+        Answer { question, asked, attempted, stages, changed, failure, loaded, recalled, webhook }
     }
 
     /// Reads the credentials, the keys and the variables of a GitSync, and then its newest commit. Returns the variables, and whether

@@ -9,8 +9,8 @@ use crate::definition::Context;
 use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::git::{GitError, Revision};
+use crate::order::Seq;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::order::Seq;
 
 impl Source {
     /// Reads a commit that was applied before into `loaded`, for the time after a start in which the newest commit cannot be

@@ -4,7 +4,6 @@
 mod before;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,13 +20,13 @@ use crate::definition::ignore::Patterns;
 use crate::definition::variables::Variables;
 use crate::definition::{Catalog, Context, Loader};
 use crate::git::{
-    CommitInfo, Credentials, Folder, GitError, Keys, Remote, RemoteOptions, Revision, SignedPart,
-    Snapshot, Verification,
+    Answered, CommitInfo, Credentials, Folder, GitError, Keys, Remote, RemoteOptions, Repositories,
+    Revision, SignedPart, Snapshot, Verification, Wake,
 };
 use crate::net::Dialler;
+use crate::order::Seq;
 use crate::sync::commit::loaded::{Coordinates, Loaded, Reading};
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::order::Seq;
 use crate::sync::reasons::SourceReason;
 use crate::sync::secrets::input;
 
@@ -44,13 +43,18 @@ const MAX_CHANGE_DELAY: Duration = Duration::from_millis(20);
 pub struct Attempt {
     /// The newest commit that the remote named.
     pub revision: Option<Revision>,
+    /// When the remote was asked, if that was not during this poll.
+    pub asked: Option<Seq>,
     /// How long the stages took.
     pub stages: Stages,
 }
 
 /// One GitSync's view of its repository.
 pub struct Source {
-    store: PathBuf,
+    /// The UID of its GitSync.
+    owner: String,
+    repositories: Repositories,
+    wake: Option<Wake>,
     dialler: Dialler,
     limits: crate::git::Limits,
     coordinates: Option<Coordinates>,
@@ -75,6 +79,8 @@ pub struct Source {
     reached: Option<Revision>,
     /// What the last poll tried. The caller resets it before each poll.
     pub attempt: Attempt,
+    /// How old an answer of the remote may be that it has given to another GitSync before this poll. `None`: the remote is asked.
+    pub max_age: Option<Duration>,
     /// Objects of earlier commits that the next commit does not have to remember.
     pub needless: BTreeSet<ObjectId>,
     /// The newest commit that was read completely, if any.
@@ -102,12 +108,19 @@ struct FolderRead {
 }
 
 impl Source {
-    /// A source that keeps fetched objects below `store`.
+    /// The source of the GitSync with this UID.
     #[must_use]
-    pub fn new(store: PathBuf, dialler: Dialler, budgets: Budgets) -> Self {
+    pub fn new(
+        owner: String,
+        repositories: Repositories,
+        dialler: Dialler,
+        budgets: Budgets,
+    ) -> Self {
         let Budgets { git: limits, definition } = budgets;
         Self {
-            store,
+            owner,
+            repositories,
+            wake: None,
             dialler,
             limits,
             coordinates: None,
@@ -123,9 +136,24 @@ impl Source {
             aside: None,
             reached: None,
             attempt: Attempt::default(),
+            max_age: None,
             needless: BTreeSet::new(),
             loaded: None,
         }
+    }
+
+    /// Calls this when somebody else finds that the ref has moved.
+    #[must_use]
+    pub fn woken_by(mut self, wake: Wake) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
+    /// Gives up the repository. Returns the name of its store.
+    pub fn close(&mut self) -> Option<String> {
+        self.loaded = None;
+        self.aside = None;
+        self.remote.take().map(|remote| remote.repository().to_owned())
     }
 
     /// Uses these limits, which other sources share.
@@ -153,7 +181,6 @@ impl Source {
         let known = self.known_credentials.credentials();
         if self.credentials != *known {
             self.credentials = known.clone();
-            // Two remotes must not work in one store folder.
             self.remote = None;
         }
         if self.keys.as_ref() != self.known_keys.keys() {
@@ -193,7 +220,6 @@ impl Source {
             if !self.coordinates.as_ref().is_some_and(|old| old.same_place(&wanted)) {
                 (self.loaded, self.reached) = (None, None);
             }
-            // Two remotes must not work in one store folder.
             self.remote = None;
             self.coordinates = Some(wanted.clone());
         }
@@ -274,14 +300,15 @@ impl Source {
         key: &Key,
         variables: Option<&Variables>,
     ) -> Result<Option<(Revision, Seq, Permit)>, SourceError> {
-        let mut retries = 0;
+        let (mut retries, mut max_age) = (0, self.max_age);
         loop {
             let permit = self.concurrency.poll(&key.namespace).await;
             let start = Instant::now();
-            let revision = remote.resolve().await?;
+            let Answered { asked, told: found, revision } = remote.resolve_within(max_age).await;
             drop(permit);
+            self.attempt.asked = Some(asked);
+            let revision = revision?;
             self.attempt.revision = Some(revision.clone());
-            let found = Seq::next();
             self.attempt.stages.resolve_ms = millis(start);
             if self.is_loaded(&revision, variables) {
                 return Ok(None);
@@ -294,7 +321,9 @@ impl Source {
                     return Ok(Some((revision, found, permit)));
                 }
                 // A forced push moved the ref between the two requests.
-                Err(GitError::CommitGone { .. }) if retries < MAX_RETRIES_OF_MOVED => retries += 1,
+                Err(GitError::CommitGone { .. }) if retries < MAX_RETRIES_OF_MOVED => {
+                    (retries, max_age) = (retries + 1, None);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -341,7 +370,9 @@ impl Source {
             dialler: self.dialler.clone(),
             credentials: self.credentials.clone(),
             verification,
-            store: self.store.clone(),
+            owner: self.owner.clone(),
+            repositories: self.repositories.clone(),
+            wake: self.wake.clone(),
             limits: self.limits,
         })?;
         Ok(self.remote.insert(remote).clone())

@@ -26,15 +26,8 @@ async fn g7_a_snapshot_after_another_one_is_what_a_new_one_would_be() {
     let world = World::new().await;
     let few = Limits { files: 12, depth: 3, ..Limits::default() };
     let cases = [("", Limits::default()), ("prod", Limits::default()), ("prod", few)];
-    let remotes: Vec<_> = (0..)
-        .zip(&cases)
-        .map(|(number, (_, limits))| {
-            world.remote_with(|options| {
-                options.limits = *limits;
-                options.store = world.dir.path().join(format!("store-{number}"));
-            })
-        })
-        .collect();
+    let with = |(_, limits): &(_, Limits)| world.remote_with(|options| options.limits = *limits);
+    let remotes: Vec<_> = cases.iter().map(with).collect();
     let mut before: Vec<Option<std::sync::Arc<Snapshot>>> = vec![None; cases.len()];
     let mut dice = Dice(0x1234_5678_9abc_def1);
     let (mut told, mut cut) = (0, 0);

@@ -20,6 +20,7 @@ mod hostile;
 mod https;
 mod proxy;
 mod refs;
+mod sharing;
 mod source;
 mod ssh;
 mod tree;
@@ -31,7 +32,8 @@ use std::time::{Duration, Instant};
 use convoke::api::git_sync::GitRef;
 use convoke::definition::tree::{EntryKind, RepositoryTree, TreeError};
 use convoke::git::{
-    Credentials, GitError, Limits, Remote, RemoteOptions, Revision, Snapshot, open_local,
+    Credentials, GitError, Limits, Remote, RemoteOptions, Repositories, Revision, Snapshot,
+    open_local,
 };
 use convoke::net::{Dialler, Policy};
 use git_faults::{Fault, GitServer, Repo, Step};
@@ -41,6 +43,7 @@ struct World {
     dir: tempfile::TempDir,
     repo: Repo,
     server: GitServer,
+    repositories: Repositories,
 }
 
 impl World {
@@ -54,11 +57,15 @@ impl World {
         std::fs::create_dir(&root).unwrap();
         let repo = Repo::init_with(&root, "team.git", hash);
         let server = GitServer::start(&root).await;
-        Self { dir, repo, server }
+        let repositories = Repositories::new(dir.path().join("stores")).unwrap();
+        Self { dir, repo, server, repositories }
     }
 
+    /// The store of the repository. Without credentials there is one.
     fn store(&self) -> PathBuf {
-        self.dir.path().join("store")
+        let stores = self.dir.path().join("stores");
+        let mut all = std::fs::read_dir(&stores).unwrap().map(|entry| entry.unwrap().path());
+        all.find(|path| path.is_dir()).unwrap_or_else(|| stores.join("none"))
     }
 
     fn options(&self, reference: GitRef) -> RemoteOptions {
@@ -70,7 +77,9 @@ impl World {
             dialler: loopback(),
             credentials: Credentials::default(),
             verification: None,
-            store: self.store(),
+            owner: self.dir.path().display().to_string(),
+            repositories: self.repositories.clone(),
+            wake: None,
             limits: Limits::default(),
         }
     }

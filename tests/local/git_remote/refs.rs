@@ -246,7 +246,7 @@ async fn g3_servers_of_protocol_version_0_hand_out_tagged_commits() {
     ] {
         let fresh = world.remote_with(|options| {
             options.reference = tag(name);
-            options.store = world.dir.path().join(name);
+            options.repositories = Repositories::new(world.dir.path().join(name)).unwrap();
         });
         // Alone, and on top of what another tag brought.
         for remote in [fresh, Remote::new(world.options(tag(name))).unwrap()] {

@@ -15,12 +15,17 @@ pub struct Reader {
     source: Source,
 }
 
+fn source(world: &World, budgets: Budgets) -> Source {
+    let owner = world.dir.path().display().to_string();
+    Source::new(owner, world.repositories.clone(), loopback(), budgets)
+}
+
 impl Reader {
     pub fn new(world: &World) -> Self {
         let spec = serde_json::json!({"url": world.server.url("team.git"), "timeout": "20s"});
         Self {
             spec: serde_json::from_value(spec).unwrap(),
-            source: Source::new(world.store(), loopback(), Budgets::default()),
+            source: source(world, Budgets::default()),
         }
     }
 
@@ -207,7 +212,7 @@ async fn g6_the_operators_budgets_hold() {
         let mut budgets = Budgets::default();
         change(&mut budgets);
         let mut reader = Reader::new(&world);
-        reader.source = Source::new(world.dir.path().join("budgets"), loopback(), budgets);
+        reader.source = source(&world, budgets);
         let read = reader.refresh().await;
         let problems = reader.source.loaded.map_or(Vec::new(), |loaded| {
             loaded.catalog.problems.iter().map(|problem| problem.code.clone()).collect()

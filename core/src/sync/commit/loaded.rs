@@ -8,10 +8,10 @@ use crate::api::git_sync::{GitRef, GitSyncSpec, VariablesSpec, VerifySpec};
 use crate::definition::Catalog;
 use crate::definition::variables::Variables;
 use crate::git::{CommitInfo, Revision};
+use crate::order::Seq;
 use crate::sync::commit::desired::{Desired, DesiredSet, desired_after, desired_set, input_key};
 use crate::sync::commit::last_good::{Memory, Past, needless};
 use crate::sync::commit::source_at::SourceAt;
-use crate::sync::order::Seq;
 use crate::time::parse_duration;
 
 /// A commit that was read completely.

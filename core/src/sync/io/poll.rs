@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 
 use crate::api::git_sync::Stages;
 use crate::git::Revision;
+use crate::order::Seq;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::order::Seq;
 use crate::sync::reasons::{SourceReason, Trigger};
 
 /// Why the newest commit could not be read.
@@ -66,6 +66,9 @@ pub struct Question {
 pub struct Answer {
     /// The question.
     pub question: Question,
+    /// When the remote was asked, in the order of events: what was pushed before is known. It may have been asked for another GitSync,
+    /// before the question.
+    pub asked: Seq,
     /// The newest commit of the remote that was tried.
     pub attempted: Option<Revision>,
     /// How long each stage took.
@@ -87,6 +90,7 @@ impl Answer {
     #[must_use]
     pub fn failed(question: Question, failure: SourceFailure, loaded: Option<Arc<Loaded>>) -> Self {
         Self {
+            asked: question.at,
             question,
             attempted: None,
             stages: Stages::default(),

@@ -2,8 +2,8 @@
 
 use crate::api::git_sync::PendingPrune;
 use crate::cluster::store::Key;
+use crate::order::Seq;
 use crate::sync::io::Io;
-use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::Peers;
 use crate::sync::peers::view::PeerView;
 use crate::sync::plan::{Plan, brake};

@@ -1,7 +1,7 @@
 //! After which point a poll of a peer counts for a delete.
 
+use crate::order::Seq;
 use crate::sync::commit::loaded::Loaded;
-use crate::sync::order::Seq;
 
 /// When the spec and the approval changed last. What a peer found before that counts for no delete.
 pub struct Freshness {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use crate::api::ObjectId;
 use crate::cluster::store::Key;
+use crate::order::Seq;
 use crate::sync::commit::desired::{Change, DesiredSet, changes};
 use crate::sync::commit::loaded::Loaded;
-use crate::sync::order::Seq;
 
 /// After this long without an answer, a GitSync that was asked to poll counts as unreadable.
 pub const POLL_ANSWER_DEADLINE: Duration = Duration::from_secs(60);

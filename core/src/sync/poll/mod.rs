@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::api::{ObjectId, keys};
 use crate::cluster::store::Key;
+use crate::order::Seq;
 use crate::sync::commit::loaded::{Loaded, MAX_SPEC_TIMEOUT};
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::effect::{Effect, PollRequest};
 use crate::sync::io::poll::{Answer, AnswerSlot, Found, Question, SourceFailure};
-use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::{Announced, Peers};
 use crate::sync::poll::remote::Remote;
 use crate::sync::reasons::Trigger;
@@ -30,6 +30,8 @@ pub enum Moved {
     Folder,
     /// A ref of the repository, as a webhook tells. It is trusted in nothing else.
     Webhook,
+    /// The ref, as a list of refs shows that was made for another GitSync of the repository.
+    SharedRef,
 }
 
 /// How long a poll may take beyond `spec.timeout`, which is the time for one answer of the remote: hundreds of other
@@ -45,6 +47,8 @@ struct PollState {
     folder: Option<Seq>,
     /// The same for the repository, as far as webhooks tell.
     pushed: Option<Seq>,
+    /// The same for the ref, as far as other GitSyncs know. The answer that they have got is good enough.
+    shared: bool,
     /// The poll that is under way.
     open: Option<OpenPoll>,
 }
@@ -77,6 +81,7 @@ impl Polls {
             Moved::Folder => polling.folder = Some(Seq::next()),
             // A poll that is under way may have asked before the push: only a later one answers this.
             Moved::Webhook => polling.pushed = Some(Seq::next()),
+            Moved::SharedRef => polling.shared = true,
         }
     }
 
@@ -86,11 +91,14 @@ impl Polls {
         let polling = all.get(name)?;
         let folder = polling.folder.map(|_| Trigger::Folder);
         let pushed = polling.pushed.map(|_| Trigger::Webhook);
-        polling.variables.map(|_| Trigger::Variables).or(folder).or(pushed)
+        let shared = polling.shared.then_some(Trigger::SharedRef);
+        polling.variables.map(|_| Trigger::Variables).or(folder).or(pushed).or(shared)
     }
 
     fn began(&self, name: &str, poll: OpenPoll) {
-        self.lock().entry(name.to_owned()).or_default().open = Some(poll);
+        let mut all = self.lock();
+        let polling = all.entry(name.to_owned()).or_default();
+        (polling.open, polling.shared) = (Some(poll), false);
     }
 
     /// A poll that began at `at` has ended: it has read all changes before that.
@@ -101,7 +109,7 @@ impl Polls {
         polling.folder.take_if(|since| *since < at);
         polling.pushed.take_if(|since| *since < at);
         let moved = [polling.variables, polling.folder, polling.pushed];
-        if moved.iter().all(Option::is_none) && polling.open.is_none() {
+        if moved.iter().all(Option::is_none) && !polling.shared && polling.open.is_none() {
             all.remove(name);
         }
     }
@@ -161,14 +169,14 @@ impl Poller<'_> {
         let open =
             all.get_mut(&key.name).and_then(|polling| polling.open.take_if(|open| open.at == at));
         let Some(OpenPoll { of: (uid, generation), slot, .. }) = open else { return };
-        let (loaded, failed) = if let Ok(answer) = &found {
-            (answer.loaded.clone(), answer.failure.is_some())
+        let (loaded, failed, polled) = if let Ok(answer) = &found {
+            (answer.loaded.clone(), answer.failure.is_some(), answer.asked)
         } else {
             let before = self.peers.announced(key).filter(|before| before.uid == uid);
-            (before.and_then(|before| before.loaded), true)
+            (before.and_then(|before| before.loaded), true, at)
         };
         self.peers
-            .announce_unreconciled(key, Announced { uid, generation, polled: at, loaded, failed });
+            .announce_unreconciled(key, Announced { uid, generation, polled, loaded, failed });
         *slot.lock() = Some(found);
     }
 
@@ -264,12 +272,12 @@ impl Poller<'_> {
         answer: Answer,
     ) -> PollResult {
         let Subject { io, key, entry, sync, .. } = subject;
-        self.polls.ended(&key.name, answer.question.at);
-        let Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook } =
-            answer;
+        self.polls.ended(&key.name, answer.asked);
+        let Answer { question, asked, attempted, stages, changed, failure, .. } = answer;
+        let (loaded, recalled, webhook) = (answer.loaded, answer.recalled, answer.webhook);
         remote.generation = question.generation;
         // The next plan decides whether an approval needs another poll.
-        (remote.last_polled, remote.owes_approval_poll) = (question.at, false);
+        (remote.last_polled, remote.owes_approval_poll) = (asked, false);
         if attempted.is_some() {
             remote.attempted = attempted;
         }
@@ -289,7 +297,7 @@ impl Poller<'_> {
         let announced = Announced {
             uid: entry.uid.clone(),
             generation: question.generation,
-            polled: question.at,
+            polled: asked,
             loaded: remote.loaded.clone(),
             failed: remote.source_error.is_some(),
         };

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::api::git_sync::Stages;
 use crate::git::Revision;
+use crate::order::Seq;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::commit::source_error::SourceError;
 use crate::sync::io::poll::{Answer, AnswerSlot, Question, SourceFailure, WebhookState};
-use crate::sync::order::Seq;
 use crate::sync::reasons::Trigger;
 
 /// A poll that is under way.

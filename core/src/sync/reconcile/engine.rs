@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::cluster::live::Stores;
 use crate::cluster::store::Key;
+use crate::order::Seq;
 use crate::sync::apply::impersonation::Rules;
 use crate::sync::io::Io;
 use crate::sync::io::effect::Effect;
 use crate::sync::io::poll::Found;
-use crate::sync::order::Seq;
 use crate::sync::peers::hand_over::Peers;
 use crate::sync::plan::dirty::Dirty;
 use crate::sync::poll::{Moved, Poller, Polls};

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use crate::api::git_sync::PendingPrune;
+use crate::order::Seq;
 use crate::sync::apply::memory::PlanMemory;
 use crate::sync::commit::loaded::Loaded;
-use crate::sync::order::Seq;
 use crate::sync::peers::dependencies::DependencyState;
 use crate::sync::peers::freshness::Freshness;
 use crate::sync::poll::PollResult;

@@ -135,6 +135,20 @@ impl Sim {
         let attempted = (!fails).then(|| Revision { commit: commit(head), name: "main".into() });
         let stages = Stages::default();
         let webhook = None;
-        (Answer { question, attempted, stages, changed, failure, loaded, recalled, webhook }, lost)
+        let asked = question.at;
+        (
+            Answer {
+                question,
+                asked,
+                attempted,
+                stages,
+                changed,
+                failure,
+                loaded,
+                recalled,
+                webhook,
+            },
+            lost,
+        )
     }
 }

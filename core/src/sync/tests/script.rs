@@ -219,6 +219,7 @@ impl Script {
         let loaded = found.ok().or_else(|| self.read.get(name).cloned());
         let answer = Answer {
             question: look.question.clone(),
+            asked: look.question.at,
             attempted: loaded.as_ref().map(|loaded| loaded.revision.clone()),
             stages: Stages { fetch_ms: 7, ..Stages::default() },
             changed,

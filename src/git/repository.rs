@@ -1,0 +1,339 @@
+//! What all GitSyncs of one repository share: the connections, the lists of refs, and the store of fetched objects.
+//!
+//! ```text
+//! <folder>/key                  a random key
+//! <folder>/<HMAC, 64 digits>/   the store of one repository
+//! ```
+//! Two GitSyncs share a repository if they have the same URL and the same credentials, authorities, host keys and proxy, whatever their
+//! namespaces are: the name of the store is an HMAC of all that. Whoever changes one of these starts anew, so nobody reads what was fetched
+//! with rights that they do not have.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use parking_lot::Mutex;
+
+use super::check::Target;
+use super::fetching::Fetched;
+use super::flights::Flights;
+use super::looks::{Look, Looks};
+use super::store::Store;
+use super::{GitError, Limits, object_bytes};
+use crate::net::Client;
+use gix::ObjectId;
+
+/// The file with the key of the HMAC.
+const KEY: &str = "key";
+/// Bytes of that key.
+const KEY_BYTES: usize = 32;
+/// How the folder of a store is named while it is deleted.
+const DELETED: &str = "deleted-";
+/// How long after a look the first of the others is woken, so that whoever looked comes first, and how much later each of them is.
+const FIRST_WAKE: Duration = Duration::from_millis(100);
+const NEXT_WAKE: Duration = Duration::from_millis(5);
+/// How many targets one look asks for.
+const MAX_TARGETS: usize = 1000;
+
+/// The repositories that are in use. A clone is the same.
+#[derive(Clone)]
+pub struct Repositories(Arc<Registry>);
+
+impl fmt::Debug for Repositories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Repositories").field(&self.0.folder).finish()
+    }
+}
+
+struct Registry {
+    folder: PathBuf,
+    key: hmac::Key,
+    open: Mutex<HashMap<String, Entry>>,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Entry {
+    repository: Weak<Repository>,
+    used: Option<Instant>,
+}
+
+impl Repositories {
+    /// Keeps the stores in this folder. Without a key in it, a new one is made.
+    ///
+    /// # Errors
+    /// When there are no random numbers, or the folder cannot be used.
+    pub fn new(folder: PathBuf) -> io::Result<Self> {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key_in(&folder)?);
+        let (open, since) = (Mutex::default(), Instant::now());
+        Ok(Self(Arc::new(Registry { folder, key, open, since })))
+    }
+
+    /// The repository of a URL and credentials, given by a digest. `client` makes the HTTP client of a new one, if it needs one.
+    pub(super) fn open(
+        &self,
+        (url, credentials): (&str, &[u8]),
+        limits: &Limits,
+        client: impl FnOnce() -> Result<Option<Client>, GitError>,
+    ) -> Result<Arc<Repository>, GitError> {
+        let mut all = hmac::Context::with_key(&self.0.key);
+        for part in [url.as_bytes(), credentials] {
+            all.update(&(part.len() as u64).to_be_bytes());
+            all.update(part);
+        }
+        let id = hex(all.sign().as_ref());
+        let mut open = self.0.open.lock();
+        let entry = open.entry(id.clone()).or_default();
+        entry.used = Some(Instant::now());
+        if let Some(repository) = entry.repository.upgrade() {
+            return Ok(repository);
+        }
+        let repository = Arc::new(Repository {
+            client: client()?,
+            store: Store::new(self.0.folder.join(&id), object_bytes(limits)),
+            looks: Looks::default(),
+            fetches: Flights::default(),
+            followers: Mutex::default(),
+            id,
+        });
+        entry.repository = Arc::downgrade(&repository);
+        Ok(repository)
+    }
+
+    /// Deletes the store of a repository, if nobody uses it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn remove_unused(&self, id: &str) -> io::Result<()> {
+        self.remove(id, None)
+    }
+
+    /// Deletes the stores that nobody has used for so long, and what was left behind by earlier ones that were deleted.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn sweep(&self, unused: Duration) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.0.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            // Links, files and other folders belong to somebody else.
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
+            if is_id(&name) {
+                self.remove(&name, Some(unused))?;
+            } else if name.strip_prefix(DELETED).is_some_and(is_id) {
+                delete(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: &str, unused: Option<Duration>) -> io::Result<()> {
+        let folder = self.0.folder.join(id);
+        let deleted = self.0.folder.join(format!("{DELETED}{id}"));
+        {
+            // While this is locked, nobody begins to use it.
+            let mut open = self.0.open.lock();
+            let entry = open.get(id);
+            let used = entry.and_then(|entry| entry.used).unwrap_or(self.0.since);
+            let is_used = entry.is_some_and(|entry| entry.repository.strong_count() > 0);
+            if is_used || unused.is_some_and(|unused| used.elapsed() < unused) {
+                return Ok(());
+            }
+            open.remove(id);
+            delete(&deleted)?;
+            match fs::rename(&folder, &deleted) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                renamed => renamed?,
+            }
+        }
+        tracing::info!(path = %folder.display(), "no GitSync uses what was fetched: removed");
+        delete(&deleted)
+    }
+}
+
+/// Deletes a folder. It is no error if it is not there.
+fn delete(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a name has the form of the ids of repositories. (pure)
+fn is_id(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Reads the key of the folder, or makes one.
+fn key_in(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
+    let path = folder.join(KEY);
+    match fs::read(&path) {
+        Ok(bytes) => {
+            if let Ok(key) = bytes.try_into() {
+                return Ok(key);
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut key = [0; KEY_BYTES];
+    aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("no random numbers"))?;
+    fs::create_dir_all(folder)?;
+    let draft = folder.join("key.new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(&draft)?.write_all(&key)?;
+    fs::rename(draft, path)?;
+    Ok(key)
+}
+
+/// Tells that a ref has moved, and when to look at it.
+#[derive(Clone)]
+pub struct Wake(pub Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wake")
+    }
+}
+
+/// The commit and the name of a ref.
+type Known = (ObjectId, String);
+
+/// What somebody was told of a ref.
+#[derive(Default, PartialEq, Eq)]
+enum Told {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// An error.
+    Error,
+    Commit(Known),
+}
+
+/// Somebody who follows a target in a repository.
+pub(super) struct Follower {
+    pub target: Target,
+    /// What it was told last.
+    told: Mutex<Told>,
+    /// For which commit it was woken last.
+    woken: Mutex<Option<Known>>,
+    /// How many questions of it are open.
+    asking: AtomicUsize,
+    wake: Option<Wake>,
+}
+
+impl Follower {
+    pub fn new(target: Target, wake: Option<Wake>) -> Self {
+        let (told, woken) = Default::default();
+        Self { target, told, woken, asking: AtomicUsize::new(0), wake }
+    }
+
+    /// Notes what it is told: a commit, or nothing because of an error.
+    pub fn tell(&self, known: Option<Known>) {
+        *self.told.lock() = known.map_or(Told::Error, Told::Commit);
+    }
+
+    /// It has a question until the guard is dropped.
+    pub fn asks(&self) -> Asking<'_> {
+        self.asking.fetch_add(1, Ordering::SeqCst);
+        Asking(self)
+    }
+
+    /// Whether it has to be woken, because a look shows something else than it was told.
+    fn is_behind(&self, look: &Look) -> bool {
+        if self.asking.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        let Some(Ok(listed)) = look.of(&self.target) else { return false };
+        let now = (listed.found.commit, listed.name);
+        match &*self.told.lock() {
+            // It asks by itself.
+            Told::Nothing => return false,
+            Told::Commit(told) if *told == now => return false,
+            Told::Commit(_) | Told::Error => {}
+        }
+        self.woken.lock().replace(now.clone()) != Some(now)
+    }
+}
+
+pub(super) struct Asking<'a>(&'a Follower);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One repository, as it is asked with some credentials.
+pub(super) struct Repository {
+    /// The name of its store.
+    pub id: String,
+    /// For http.
+    pub client: Option<Client>,
+    pub store: Store,
+    pub looks: Looks,
+    /// The fetches that run, by the commit and the annotated tag.
+    pub fetches: Flights<(ObjectId, Option<ObjectId>), Fetched>,
+    followers: Mutex<Vec<Weak<Follower>>>,
+}
+
+impl Repository {
+    /// From now on looks ask for the target of this one, too.
+    pub fn follow(&self, follower: &Arc<Follower>) {
+        let mut all = self.followers.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(follower));
+    }
+
+    fn followers(&self) -> Vec<Arc<Follower>> {
+        self.followers.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// What a look asks for: the target of whoever looks, and those of the others.
+    pub fn targets(&self, first: &Target) -> Vec<Target> {
+        let mut known = HashSet::from([first.clone()]);
+        for one in self.followers() {
+            if known.len() >= MAX_TARGETS {
+                break;
+            }
+            known.insert(one.target.clone());
+        }
+        known.into_iter().collect()
+    }
+
+    /// Wakes those whose ref has moved since they were told of it.
+    pub fn wake_others(&self, look: &Look) {
+        let mut after = FIRST_WAKE;
+        for follower in self.followers() {
+            if let Some(Wake(wake)) = &follower.wake
+                && follower.is_behind(look)
+            {
+                wake(after);
+                after += NEXT_WAKE;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+#[path = "tests/repository.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+use super::super::protocol::{Found, Listed};
+use super::*;
+
+const URL: &str = "https://git.example.com/team.git";
+
+fn all(folder: &Path) -> Repositories {
+    Repositories::new(folder.to_owned()).unwrap()
+}
+
+fn open(all: &Repositories, url: &str, credentials: &[u8]) -> Arc<Repository> {
+    all.open((url, credentials), &Limits::default(), || Ok(None)).unwrap()
+}
+
+#[test]
+fn g3_the_same_url_and_credentials_are_one_repository_also_after_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = all(dir.path());
+    let team = open(&one, URL, b"token");
+    assert!(Arc::ptr_eq(&team, &open(&one, URL, b"token")));
+    for (url, credentials) in
+        [(URL, &b"other"[..]), (URL, b""), ("https://git.example.com/team", b"token")]
+    {
+        assert_ne!(open(&one, url, credentials).id, team.id);
+    }
+    // Where one part ends and the next begins counts.
+    assert_ne!(open(&one, "ab", b"c").id, open(&one, "a", b"bc").id);
+    assert_eq!(open(&all(dir.path()), URL, b"token").id, team.id, "after a start");
+    let other = tempfile::tempdir().unwrap();
+    assert_ne!(open(&all(other.path()), URL, b"token").id, team.id, "nobody can compute the name");
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(dir.path().join(KEY)).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn g15_stores_are_removed_when_nobody_uses_them_and_nothing_else_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = all(dir.path());
+    let (used, unused) = (open(&one, URL, b"a"), open(&one, URL, b"b"));
+    let folders = [&used.id, &unused.id].map(|id| dir.path().join(id));
+    let left_behind = dir.path().join(format!("{DELETED}{}", used.id));
+    let mine = dir.path().join("mine");
+    for folder in folders.iter().chain([&left_behind, &mine]) {
+        fs::create_dir_all(folder.join("pack")).unwrap();
+    }
+    let link = dir.path().join("0".repeat(64));
+    std::os::unix::fs::symlink(&mine, &link).unwrap();
+    let id = unused.id.clone();
+    drop(unused);
+    one.sweep(Duration::from_secs(3600)).unwrap();
+    assert!(folders.iter().all(|folder| folder.is_dir()), "it was in use a moment ago");
+    assert!(!left_behind.exists());
+    one.sweep(Duration::ZERO).unwrap();
+    assert_eq!(folders.each_ref().map(|folder| folder.is_dir()), [true, false]);
+    assert!(mine.join("pack").is_dir() && link.is_symlink());
+    // At once, if it is known that it is not needed.
+    one.remove_unused(&used.id).unwrap();
+    assert!(folders[0].is_dir(), "it is in use");
+    let id_of_used = used.id.clone();
+    drop(used);
+    one.remove_unused(&id_of_used).unwrap();
+    one.remove_unused(&id).unwrap();
+    assert!(!folders[0].exists());
+    // Folders of an earlier run count as used at the start.
+    fs::create_dir_all(&folders[0]).unwrap();
+    all(dir.path()).sweep(Duration::from_secs(3600)).unwrap();
+    assert!(folders[0].is_dir());
+    all(dir.path()).sweep(Duration::ZERO).unwrap();
+    assert!(!folders[0].exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn g1_those_whose_ref_has_moved_are_woken_once_and_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = open(&all(dir.path()), URL, b"");
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let follow = |name: &str, told: Option<u8>| {
+        let (woken, name) = (Arc::clone(&woken), name.to_owned());
+        let target = Target::Branch(name.clone());
+        let wake = Wake(Arc::new(move |after| woken.lock().push((name.clone(), after))));
+        let follower = Arc::new(Follower::new(target, Some(wake)));
+        if let Some(told) = told {
+            follower.tell(Some((commit(told), String::new())));
+        }
+        repository.follow(&follower);
+        follower
+    };
+    let behind = [follow("a", Some(1)), follow("b", Some(1))];
+    let failed = follow("c", Some(1));
+    failed.tell(None);
+    let (_current, _new, asking) = (follow("d", Some(2)), follow("e", None), follow("f", Some(1)));
+    drop(follow("gone", Some(1)));
+    let _question = asking.asks();
+    let look = look(&repository, 2).await;
+    repository.wake_others(&look);
+    let first = std::mem::take(&mut *woken.lock());
+    let names: Vec<_> = first.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"], "those that were told something else and do not ask now");
+    assert!(first.is_sorted_by_key(|(_, after)| *after) && first[0].1 == FIRST_WAKE);
+    repository.wake_others(&look);
+    assert_eq!(*woken.lock(), [], "once");
+    behind[0].tell(Some((commit(2), String::new())));
+    let look = self::look(&repository, 3).await;
+    repository.wake_others(&look);
+    assert_eq!(woken.lock().len(), 4, "a, b and c again, and d");
+}
+
+fn commit(number: u8) -> ObjectId {
+    ObjectId::from_hex(format!("{number:040x}").as_bytes()).unwrap()
+}
+
+/// A look that shows this commit for all refs.
+async fn look(repository: &Repository, number: u8) -> Arc<Look> {
+    let mine = Target::Branch("mine".to_owned());
+    let wish =
+        super::super::looks::Wish { target: &mine, max_age: None, timeout: Duration::from_secs(1) };
+    let found = Found { commit: commit(number), tag: None };
+    let listed = || Ok(Listed { found, name: String::new() });
+    let targets = repository.targets(&mine);
+    let answers = || targets.iter().map(|target| (target.clone(), listed())).collect();
+    repository.looks.get(wish, |_| async { Ok(answers()) }).await.unwrap().0
+}
