@@ -38,6 +38,7 @@ mod quarantine;
 mod reading;
 mod readme;
 mod repository_format;
+mod shared_repository;
 mod sync;
 mod sync_safety;
 mod told;

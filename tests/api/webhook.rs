@@ -5,7 +5,7 @@ use crate::support;
 
 #[path = "../support/git_faults.rs"]
 #[allow(clippy::pedantic, clippy::unwrap_used)]
-mod git_faults;
+pub mod git_faults;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

@@ -1,0 +1,50 @@
+//! GitSyncs of several namespaces that read the same repository.
+#![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+use serde_json::json;
+
+use crate::support::team::{SOON, Team, model_at, shared_operator};
+use crate::support::{cluster, eventually};
+use crate::webhook::git_faults::{GitServer, Repo, Step};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_push_that_one_git_sync_is_told_of_reaches_all_with_one_fetch() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let root = tempfile::tempdir().expect("a folder");
+    let repo = Repo::init(root.path(), "all.git");
+    let folders = ["one", "two", "three"];
+    let write = |url: &str| {
+        let all = folders.iter().fold(repo.change("main"), |change, folder| {
+            change.file(&format!("{folder}/m.yaml"), model_at("m", url))
+        });
+        all.commit("all")
+    };
+    write("https://one.example.com");
+    let server = GitServer::start(root.path()).await;
+    let mut teams = Vec::new();
+    for folder in folders {
+        let team = Team::new(cluster, folder, &[]).await;
+        // Nothing but the push wakes them.
+        let spec = json!({"url": server.url("all.git"), "path": folder, "interval": "1h"});
+        team.create_sync(spec).await;
+        team.wait_ready("True").await;
+        teams.push(team);
+    }
+    let count = |step: Step| server.steps().iter().filter(|seen| **seen == step).count();
+    assert_eq!(count(Step::Fetch), 1, "{:?}", server.steps());
+
+    server.forget();
+    let second = write("https://two.example.com");
+    teams[0].request().await;
+    for other in &teams[1..] {
+        let status = eventually(SOON, "the other one has it, too", || async {
+            let status = other.status().await;
+            let applied = status.last_applied_revision.clone().unwrap_or_default();
+            if applied.ends_with(&second) { Ok(status) } else { Err(applied) }
+        })
+        .await;
+        assert_eq!(status.history[0].trigger, "SharedRef");
+    }
+    assert_eq!((count(Step::LsRefs), count(Step::Fetch)), (1, 1), "{:?}", server.steps());
+}
