@@ -31,7 +31,8 @@ pub(super) struct Look {
     pub began: Seq,
     /// When its answer was there.
     pub ended: Seq,
-    at: Instant,
+    /// The same as a time.
+    pub at: Instant,
     answers: Answers,
 }
 

@@ -221,6 +221,8 @@ struct Cached {
 pub struct Answered {
     /// When it was asked: what was pushed before is in the answer.
     pub asked: Seq,
+    /// How long before the question that was: zero if it was asked for this.
+    pub age: Duration,
     /// When the answer was there.
     pub told: Seq,
     /// The commit of the ref.
@@ -294,14 +296,17 @@ impl Remote {
 
     /// The same. With a `max_age`, an answer counts that the server has given to anybody else at most so long ago.
     pub async fn resolve_within(&self, max_age: Option<Duration>) -> Answered {
-        let (inner, now) = (&self.inner, Seq::next());
+        let (inner, now, age) = (&self.inner, Seq::next(), Duration::ZERO);
+        let began = Instant::now();
         if let Target::Commit(id) = &inner.follower.target {
             let revision = Revision { commit: id.to_string(), name: String::new() };
-            return Answered { asked: now, told: now, revision: Ok(revision) };
+            return Answered { asked: now, age, told: now, revision: Ok(revision) };
         }
         let look = match self.look(max_age).await {
             Ok(look) => look,
-            Err(error) => return Answered { asked: now, told: Seq::next(), revision: Err(error) },
+            Err(error) => {
+                return Answered { asked: now, age, told: Seq::next(), revision: Err(error) };
+            }
         };
         let target = &inner.follower.target;
         let listed = look.of(target).unwrap_or(Err(GitError::Busy));
@@ -311,7 +316,8 @@ impl Remote {
             inner.trust.note(found, &name);
             Revision { commit: found.commit.to_string(), name }
         });
-        Answered { asked: look.began, told: look.ended, revision }
+        let age = began.saturating_duration_since(look.at);
+        Answered { asked: look.began, age, told: look.ended, revision }
     }
 
     /// A list of refs that has the target: one that somebody has made, or a new one.

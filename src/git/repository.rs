@@ -16,10 +16,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::check::Target;
 use super::fetching::Fetched;
@@ -39,6 +40,8 @@ const DELETED: &str = "deleted-";
 /// How long after a look the first of the others is woken, so that whoever looked comes first, and how much later each of them is.
 const FIRST_WAKE: Duration = Duration::from_millis(100);
 const NEXT_WAKE: Duration = Duration::from_millis(5);
+/// How much time is between two wakes of the same one, so that a busy repository does not keep thousands busy.
+const MIN_TIME_BETWEEN_WAKES: Duration = Duration::from_secs(10);
 /// How many targets one look asks for.
 const MAX_TARGETS: usize = 1000;
 
@@ -124,6 +127,11 @@ impl Repositories {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
+        let is_known = |entry: &mut Entry| {
+            let recently = entry.used.is_some_and(|used| used.elapsed() < unused);
+            recently || entry.repository.strong_count() > 0
+        };
+        self.0.open.lock().retain(|_, entry| is_known(entry));
         for entry in entries {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
@@ -233,8 +241,8 @@ pub(super) struct Follower {
     pub target: Target,
     /// What it was told last.
     told: Mutex<Told>,
-    /// For which commit it was woken last.
-    woken: Mutex<Option<Known>>,
+    /// When it was woken last, or will be, and for which commit, unless it was told something since.
+    woken: Mutex<Option<(Instant, Option<Known>)>>,
     /// How many questions of it are open.
     asking: AtomicUsize,
     wake: Option<Wake>,
@@ -249,6 +257,9 @@ impl Follower {
     /// Notes what it is told: a commit, or nothing because of an error.
     pub fn tell(&self, known: Option<Known>) {
         *self.told.lock() = known.map_or(Told::Error, Told::Commit);
+        if let Some((_, of)) = &mut *self.woken.lock() {
+            *of = None;
+        }
     }
 
     /// It has a question until the guard is dropped.
@@ -257,20 +268,30 @@ impl Follower {
         Asking(self)
     }
 
-    /// Whether it has to be woken, because a look shows something else than it was told.
-    fn is_behind(&self, look: &Look) -> bool {
+    /// When it has to be woken because a look shows something else than it was told: after this time at the earliest.
+    fn is_behind(&self, look: &Look, after: Duration) -> Option<Duration> {
         if self.asking.load(Ordering::SeqCst) > 0 {
-            return false;
+            return None;
         }
-        let Some(Ok(listed)) = look.of(&self.target) else { return false };
-        let now = (listed.found.commit, listed.name);
+        let listed = look.of(&self.target)?.ok()?;
+        let known = (listed.found.commit, listed.name);
         match &*self.told.lock() {
             // It asks by itself.
-            Told::Nothing => return false,
-            Told::Commit(told) if *told == now => return false,
+            Told::Nothing => return None,
+            Told::Commit(told) if *told == known => return None,
             Told::Commit(_) | Told::Error => {}
         }
-        self.woken.lock().replace(now.clone()) != Some(now)
+        let (now, mut woken) = (Instant::now(), self.woken.lock());
+        let mut at = now + after;
+        if let Some((last, of)) = &*woken {
+            if of.as_ref() == Some(&known) {
+                return None;
+            }
+            let lies_ahead = *last > now;
+            at = if lies_ahead { *last } else { at.max(*last + MIN_TIME_BETWEEN_WAKES) };
+        }
+        *woken = Some((at, Some(known)));
+        Some(at.saturating_duration_since(now))
     }
 }
 
@@ -324,9 +345,9 @@ impl Repository {
         let mut after = FIRST_WAKE;
         for follower in self.followers() {
             if let Some(Wake(wake)) = &follower.wake
-                && follower.is_behind(look)
+                && let Some(at) = follower.is_behind(look, after)
             {
-                wake(after);
+                wake(at);
                 after += NEXT_WAKE;
             }
         }

@@ -98,10 +98,29 @@ async fn g1_those_whose_ref_has_moved_are_woken_once_and_one_after_the_other() {
     assert!(first.is_sorted_by_key(|(_, after)| *after) && first[0].1 == FIRST_WAKE);
     repository.wake_others(&look);
     assert_eq!(*woken.lock(), [], "once");
-    behind[0].tell(Some((commit(2), String::new())));
-    let look = self::look(&repository, 3).await;
-    repository.wake_others(&look);
-    assert_eq!(woken.lock().len(), 4, "a, b and c again, and d");
+    // What is new until then changes nothing about when they wake.
+    let next = self::look(&repository, 3).await;
+    repository.wake_others(&next);
+    let names = |woken: &[(String, Duration)]| -> Vec<_> {
+        woken.iter().map(|(name, _)| name.clone()).collect()
+    };
+    let second = std::mem::take(&mut *woken.lock());
+    assert_eq!(names(&second), ["a", "b", "c", "d"]);
+    assert_eq!(second[..3], first[..], "at the same times");
+    // In a busy repository each is woken every ten seconds.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    behind[0].tell(Some((commit(3), String::new())));
+    let newest = self::look(&repository, 4).await;
+    repository.wake_others(&newest);
+    let third = std::mem::take(&mut *woken.lock());
+    assert_eq!(names(&third), ["a", "b", "c", "d"]);
+    let late = Duration::from_secs(9);
+    assert!(third.iter().all(|(_, after)| (late..late + Duration::from_secs(2)).contains(after)));
+    // Back to what it was woken for before.
+    tokio::time::advance(Duration::from_secs(60)).await;
+    behind[0].tell(Some((commit(5), String::new())));
+    repository.wake_others(&newest);
+    assert_eq!(names(&woken.lock()), ["a"]);
 }
 
 fn commit(number: u8) -> ObjectId {

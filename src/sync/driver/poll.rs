@@ -141,8 +141,20 @@ impl Driver {
         };
         let (loaded, failure) = (source.loaded.clone(), failure.map(Into::into));
         let Attempt { revision: attempted, asked, stages } = std::mem::take(&mut source.attempt);
-        let asked = asked.map_or(question.at, |asked| asked.min(question.at));
-        Answer { question, asked, attempted, stages, changed, failure, loaded, recalled, webhook }
+        let (asked, age) = asked.unwrap_or((question.at, Duration::ZERO));
+        let asked = asked.min(question.at);
+        Answer {
+            question,
+            asked,
+            age,
+            attempted,
+            stages,
+            changed,
+            failure,
+            loaded,
+            recalled,
+            webhook,
+        }
     }
 
     /// Reads the credentials, the keys and the variables of a GitSync, and then its newest commit. Returns the variables, and whether

@@ -43,8 +43,8 @@ const MAX_CHANGE_DELAY: Duration = Duration::from_millis(20);
 pub struct Attempt {
     /// The newest commit that the remote named.
     pub revision: Option<Revision>,
-    /// When the remote was asked, if that was not during this poll.
-    pub asked: Option<Seq>,
+    /// When the remote was asked, and how long before this poll that was.
+    pub asked: Option<(Seq, Duration)>,
     /// How long the stages took.
     pub stages: Stages,
 }
@@ -304,9 +304,10 @@ impl Source {
         loop {
             let permit = self.concurrency.poll(&key.namespace).await;
             let start = Instant::now();
-            let Answered { asked, told: found, revision } = remote.resolve_within(max_age).await;
+            let Answered { asked, age, told: found, revision } =
+                remote.resolve_within(max_age).await;
             drop(permit);
-            self.attempt.asked = Some(asked);
+            self.attempt.asked = Some((asked, age));
             let revision = revision?;
             self.attempt.revision = Some(revision.clone());
             self.attempt.stages.resolve_ms = millis(start);

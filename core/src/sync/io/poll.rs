@@ -1,7 +1,7 @@
 //! The question and the answer of a poll of a remote.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -69,6 +69,8 @@ pub struct Answer {
     /// When the remote was asked, in the order of events: what was pushed before is known. It may have been asked for another GitSync,
     /// before the question.
     pub asked: Seq,
+    /// How long before the question that was.
+    pub age: Duration,
     /// The newest commit of the remote that was tried.
     pub attempted: Option<Revision>,
     /// How long each stage took.
@@ -91,6 +93,7 @@ impl Answer {
     pub fn failed(question: Question, failure: SourceFailure, loaded: Option<Arc<Loaded>>) -> Self {
         Self {
             asked: question.at,
+            age: Duration::ZERO,
             question,
             attempted: None,
             stages: Stages::default(),

@@ -273,7 +273,7 @@ impl Poller<'_> {
     ) -> PollResult {
         let Subject { io, key, entry, sync, .. } = subject;
         self.polls.ended(&key.name, answer.asked);
-        let Answer { question, asked, attempted, stages, changed, failure, .. } = answer;
+        let Answer { question, asked, age, attempted, stages, changed, failure, .. } = answer;
         let (loaded, recalled, webhook) = (answer.loaded, answer.recalled, answer.webhook);
         remote.generation = question.generation;
         // The next plan decides whether an approval needs another poll.
@@ -287,7 +287,8 @@ impl Poller<'_> {
         let interval =
             if failure.is_some() { &sync.spec.retry_interval } else { &sync.spec.interval };
         let interval = parse_duration(interval).unwrap_or(Duration::from_secs(60));
-        remote.next_poll = Some(io.now() + io.jitter(interval));
+        // The interval counts from when the remote was asked.
+        remote.next_poll = Some(io.now() + io.jitter(interval).saturating_sub(age));
         if webhook.is_some() {
             remote.webhook = webhook;
         }

@@ -135,11 +135,12 @@ impl Sim {
         let attempted = (!fails).then(|| Revision { commit: commit(head), name: "main".into() });
         let stages = Stages::default();
         let webhook = None;
-        let asked = question.at;
+        let (asked, age) = (question.at, std::time::Duration::ZERO);
         (
             Answer {
                 question,
                 asked,
+                age,
                 attempted,
                 stages,
                 changed,

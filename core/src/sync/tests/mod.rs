@@ -4,6 +4,7 @@ mod approvals;
 mod dependencies;
 mod events;
 pub(in crate::sync) mod script;
+mod shared_refs;
 mod terminating;
 mod webhooks;
 mod withdrawals;

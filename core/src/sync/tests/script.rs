@@ -13,6 +13,7 @@ use crate::api::{Kind, ObjectId, keys};
 use crate::cluster::call_error::CallError;
 use crate::definition::Catalog;
 use crate::git::Revision;
+use crate::order::Seq;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::effect::Call;
 use crate::sync::io::poll::Answer;
@@ -39,6 +40,8 @@ pub(crate) struct Script {
     pub meanwhile: Option<fn(&mut Server)>,
     /// What happens right after each write of an object, and is shown before the reply.
     pub right_after: Option<fn(&mut Server)>,
+    /// When the remote was asked for the answers that are given, and how long before the polls that was, if it was for others.
+    pub shared: Option<(Seq, Duration)>,
     /// What has happened, if it is to be written down.
     pub log: Option<Vec<String>>,
 }
@@ -71,8 +74,20 @@ impl Script {
         let operator = Operator::new(&server, now, 1, 48);
         let read = BTreeMap::new();
         let (loses, drops, log) = (None, None, None);
-        let (meanwhile, right_after) = (None, None);
-        Self { server, operator, now, read, commits: 0, loses, drops, meanwhile, right_after, log }
+        let (meanwhile, right_after, shared, commits) = (None, None, None, 0);
+        Self {
+            server,
+            operator,
+            now,
+            read,
+            commits,
+            loses,
+            drops,
+            meanwhile,
+            right_after,
+            shared,
+            log,
+        }
     }
 
     /// The GitSync `one`, which wants all of these, and others, which want nothing; all are Ready.
@@ -217,9 +232,11 @@ impl Script {
         let look = &self.operator.polls[name].look;
         let failure = found.as_ref().err().cloned();
         let loaded = found.ok().or_else(|| self.read.get(name).cloned());
+        let (asked, age) = self.shared.unwrap_or((look.question.at, Duration::ZERO));
         let answer = Answer {
             question: look.question.clone(),
-            asked: look.question.at,
+            asked,
+            age,
             attempted: loaded.as_ref().map(|loaded| loaded.revision.clone()),
             stages: Stages { fetch_ms: 7, ..Stages::default() },
             changed,
