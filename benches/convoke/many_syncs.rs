@@ -1,16 +1,19 @@
 //! P14: many GitSyncs of ten agents each, all of one repository, each with a folder of its own.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::hmac;
+use convoke::api::common::Condition;
 use convoke::api::{GitSync, keys};
 use futures::StreamExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -22,10 +25,14 @@ use crate::process::Operator;
 use crate::report::{Goal, Key, Report};
 use crate::repository::Fleet;
 use crate::stage::{Outcome, Stage, applied, millis};
+use crate::support::free_port;
 use crate::whole::{same_manifests, stages};
 
 /// Agents of one GitSync.
 const AGENTS: usize = 10;
+/// Deliveries of P12, and the token that signs them.
+const DELIVERIES: usize = 1000;
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// GitSyncs of one namespace.
 const IN_ONE: usize = 10;
 
@@ -55,6 +62,8 @@ pub async fn scenario(
     step("idle");
     crowd.idle(report).await?;
     crowd.sizes(report)?;
+    step("webhooks");
+    crowd.webhooks(report).await?;
     step("one file changed");
     crowd.changes(report).await
 }
@@ -82,6 +91,8 @@ struct Crowd<'a> {
     syncs: usize,
     namespaces: Vec<String>,
     store: PathBuf,
+    /// Where the operator listens for webhooks.
+    webhooks: SocketAddr,
     said: watch::Receiver<Said>,
     /// Ends the watch with the run.
     _watch: JoinSet<()>,
@@ -134,10 +145,12 @@ impl<'a> Crowd<'a> {
         };
         admin.run(namespaces.iter().map(model).collect(), WORKERS).await?;
         let store = stage.dir().join("store");
+        let webhooks = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let argument = format!("--data-dir={}", store.display());
-        let operator = stage.operator(&[&argument]).await?;
+        let listen = format!("--webhook-addr={webhooks}");
+        let operator = stage.operator(&[&argument, &listen]).await?;
         let (said, watch) = follow(Api::all(stage.client.clone()));
-        Ok(Self { stage, operator, syncs, namespaces, store, said, _watch: watch })
+        Ok(Self { stage, operator, syncs, namespaces, store, webhooks, said, _watch: watch })
     }
 
     fn key(&self, what: &str) -> Key {
@@ -216,6 +229,81 @@ impl<'a> Crowd<'a> {
         let mib = bytes as f64 / f64::from(1 << 20);
         report.add(self.key("disk"), "MiB", mib, None);
         Ok(())
+    }
+
+    /// P12: the first GitSync gets a webhook, and many deliveries one after the other over one connection.
+    async fn webhooks(&self, report: &mut Report) -> Outcome<()> {
+        let (name, namespace) = (Self::name(0), self.namespace(0));
+        let admin = Limit::new(&self.stage.cluster.admin_kubeconfig()).await?;
+        let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+        let group = "rbac.authorization.k8s.io";
+        let apply = |path: &str, object: Value| Call::apply_to(path, "bench", object, false);
+        let calls = vec![
+            apply(
+                &format!("/api/v1/namespaces/{namespace}/secrets"),
+                json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hook"}, "stringData": {"token": TOKEN}}),
+            ),
+            apply(
+                &format!("{rbac}/roles"),
+                json!({
+                "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": {"name": "hook"},
+                "rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["hook"], "verbs": ["get"]}]}),
+            ),
+            apply(
+                &format!("{rbac}/rolebindings"),
+                json!({
+                "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "hook"},
+                "roleRef": {"apiGroup": group, "kind": "Role", "name": "hook"},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": self.stage.user()}]}),
+            ),
+        ];
+        admin.run(calls, 1).await?;
+        let hook = json!({"spec": {"webhook": {"provider": "GenericHMAC", "secretRef": {"name": "hook"}}}});
+        let api = self.api(0);
+        let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&hook)).await;
+        patched.map_err(|error| format!("{name}: {error}"))?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let path = loop {
+            let status = api.get(&name).await.map_err(|e| format!("{name}: {e}"))?.status;
+            let is_ready = |condition: &Condition| {
+                (condition.type_.as_str(), condition.status.as_str()) == ("WebhookReady", "True")
+            };
+            let status = status.filter(|status| status.conditions.iter().any(is_ready));
+            if let Some(path) = status.and_then(|status| status.webhook_path) {
+                break path;
+            }
+            if Instant::now() > deadline {
+                return Err("the webhook is not ready".into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let (url, client) = (format!("http://{}{path}", self.webhooks), reqwest::Client::new());
+        let key = hmac::Key::new(hmac::HMAC_SHA256, TOKEN.as_bytes());
+        let body = r#"{"ref": "refs/heads/main", "after": "0000", "commits": []}"#;
+        let tag = hmac::sign(&key, body.as_bytes());
+        let signature =
+            tag.as_ref().iter().fold("sha256=".to_owned(), |all, b| all + &format!("{b:02x}"));
+        let mut row = None;
+        for number in 0..DELIVERIES {
+            let request = client
+                .post(&url)
+                .header("X-Signature", &signature)
+                .header("Idempotency-Key", number.to_string())
+                .body(body);
+            let began = Instant::now();
+            let answer = request.send().await.map_err(|error| format!("{url}: {error}"))?;
+            let taken = millis(began.elapsed());
+            if answer.status() != 202 {
+                return Err(format!("{url}: {}", answer.status()));
+            }
+            let key = self.stage.key("P12", &format!("{} GitSyncs: a webhook, p99", self.syncs));
+            row = Some(report.add(key, "ms", taken, None));
+        }
+        if let Some(row) = row {
+            (row.shown, row.goal) = (0.99, Goal::Value(10.0));
+        }
+        self.stage.api.quiet(None).await.map(|_| ())
     }
 
     /// One file changes, several times, each of another GitSync; that one is told, the others find the commit at their

@@ -17,6 +17,7 @@ pub const MEASUREMENTS: &[(&str, &str)] = &[
     ("P9", "edit by hand to reverted"),
     ("P10", "restart: ready, settled, writes"),
     ("P11", "idle: writes and CPU"),
+    ("P12", "acknowledgement of a webhook with many GitSyncs (runs with P14)"),
     ("P14", "many GitSyncs in one repository: first sync, idle, memory, disk, one change"),
 ];
 
@@ -154,7 +155,7 @@ impl Options {
                 }
             }
         }
-        if first && self.wants(&["P14"]) {
+        if first && self.wants(&["P12", "P14"]) {
             plan.extend(self.controllers.iter().map(|&c| Run::Syncs(self.syncs, c)));
         }
         plan
@@ -168,7 +169,7 @@ pub enum Run {
     Agents(usize, Controllers),
     /// P8: that many agents and their children.
     Children(usize),
-    /// P14: that many GitSyncs.
+    /// P12 and P14: that many GitSyncs.
     Syncs(usize, Controllers),
 }
 
