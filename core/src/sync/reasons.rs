@@ -259,6 +259,8 @@ words! {
         Released,
         /// `spec.suspend` was removed.
         Resumed,
+        /// The tag that is followed names another commit than before.
+        TagMoved,
     }
 }
 

@@ -15,7 +15,9 @@ use crate::sync::reconcile::engine::{Engine, RECHECK_INTERVAL};
 use crate::sync::reconcile::remote::POLL_REPORT_DELAY;
 use crate::sync::reconcile::state::SyncState;
 use crate::sync::status::events::announce_objects;
-use crate::sync::status::history::{Synced, event, newest, with_unreported, without_arrived};
+use crate::sync::status::history::{
+    self, Synced, event, moved_tag, with_unreported, without_arrived,
+};
 use crate::sync::status::plan_result::PlanResult;
 use crate::sync::status::report::{Report, SyncRecord, Verified};
 use crate::sync::status::verdict::{unreadable_remote, unwatched, verdict};
@@ -96,9 +98,11 @@ impl Engine {
         let unreported = std::mem::take(&mut state.reports.unreported);
         let done = with_unreported(without_arrived(unreported, last), record);
         let event = done.last().filter(|_| is_news).map(|done| event(subject, verdict, done));
+        let newest = done.last().filter(|_| is_news);
+        let moved = last.zip(newest).and_then(|(last, newest)| moved_tag(subject, last, newest));
         let report = report_of(state, synced, &done);
         // Kept until the status is written: this reconcile may be dropped while it waits for the reply.
-        state.reports.unreported = newest(&done);
+        state.reports.unreported = history::newest(&done);
         if result.outdated.is_some() {
             state.reports.outdated_approval.clone_from(&result.outdated);
         }
@@ -107,6 +111,9 @@ impl Engine {
         subject.io.emit(Effect::Writing(false));
         announce_objects(&self.stores, &mut state.reports, subject, result);
         written?;
+        if let Some(moved) = moved {
+            subject.io.emit(Effect::Event(Box::new(moved)));
+        }
         let outdated = state.reports.outdated_approval.take();
         if let Some(outdated) =
             outdated.filter(|it| subject.annotation(keys::APPROVE_PRUNE) == Some(it))

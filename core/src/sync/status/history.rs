@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::git_sync::HistoryEntry;
+use crate::git::Revision;
 use crate::sync::apply::Outcome;
 use crate::sync::commit::loaded::Loaded;
 use crate::sync::io::effect::{Event, EventType};
 use crate::sync::plan::Plan;
-use crate::sync::reasons::{EngineReason, SyncOutcome, Verdict};
+use crate::sync::reasons::{EngineReason, EventReason, SyncOutcome, Verdict};
 use crate::sync::status::events::is_good;
 use crate::sync::status::limits::{MOST_HISTORY_ENTRIES, shorten};
 use crate::sync::status::memory::ReportMemory;
@@ -103,6 +104,24 @@ pub(crate) fn event(subject: &Subject<'_>, verdict: &Verdict, done: &SyncRecord)
             verdict.message
         ),
     }
+}
+
+/// The event of a tag that names another commit than at the last sync. Tags are not meant to move. (pure)
+pub(crate) fn moved_tag(
+    subject: &Subject<'_>,
+    last: &HistoryEntry,
+    done: &SyncRecord,
+) -> Option<Event> {
+    let follows = subject.sync.spec.reference.as_ref()?;
+    let is_tag = follows.tag.is_some() || follows.semver.is_some();
+    let (before, now) = (Revision::parse(&last.revision)?, Revision::parse(&done.revision)?);
+    let moved = is_tag && before.name == now.name && before.commit != now.commit;
+    moved.then(|| Event {
+        about: subject.about(),
+        type_: EventType::Warning,
+        reason: EventReason::TagMoved.to_string(),
+        note: format!("the tag {} has moved from {} to {}", now.name, before.commit, now.commit),
+    })
 }
 
 /// The newest of these syncs: as many as are kept until they can be reported.

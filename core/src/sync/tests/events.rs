@@ -241,3 +241,29 @@ fn g14_whoever_deletes_an_object_as_soon_as_it_is_back_is_contention() {
     script.pass(Duration::from_secs(3600));
     assert_eq!(script.objects(), ["a", "b"]);
 }
+
+#[test]
+fn g3_a_tag_that_moves_is_told_once_and_a_branch_is_not() {
+    for (reference, moves) in [("tag", true), ("semver", true), ("branch", false)] {
+        let mut sync = git_sync("one", 9);
+        let name = if reference == "semver" { "*" } else { "main" };
+        sync["spec"]["ref"] = json!({reference: name});
+        let mut script = Script::start(vec![("one", sync)]);
+        script.run();
+        script.finds("one", &["a"], &[]);
+        script.operator.events.clear();
+        script.asks("one");
+        script.finds_the_same("one");
+        assert_eq!(told(&mut script), NOTHING);
+        script.asks("one");
+        script.finds("one", &["a", "b"], &[]);
+        let is_told = |script: &mut Script| {
+            let events = told(script);
+            events.iter().filter(|event| *event == "Warning TagMoved GitSync/one").count()
+        };
+        assert_eq!(is_told(&mut script), usize::from(moves), "{reference}");
+        script.asks("one");
+        script.finds_the_same("one");
+        assert_eq!(is_told(&mut script), 0, "{reference}");
+    }
+}
