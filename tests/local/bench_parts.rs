@@ -87,7 +87,7 @@ fn ids_select_and_unknown_ones_are_refused_with_the_list() {
     let options = parse("P2 P9").expect("options");
     assert!(options.wants(&["P9"]) && !options.wants(&["P1", "P1b"]));
     assert!(options.plan(true).contains(&Run::Agents(1000, Controllers::None)));
-    assert!(parse("P12").expect_err("refused").contains("P1, P1b, P2"));
+    assert!(parse("P99").expect_err("refused").contains("P1, P1b, P2"));
     assert!(parse("--sizes 0").is_err() && parse("--runs").is_err() && parse("--what").is_err());
 }
 
