@@ -132,13 +132,17 @@ impl Looks {
         }
     }
 
+    /// The newest answer.
+    pub fn newest(&self) -> Option<Arc<Look>> {
+        self.0.lock().last.clone()
+    }
+
     fn step(&self, wish: &Wish<'_>, asked: Seq) -> Step<'_> {
         let mut state = self.0.lock();
         let is_good = |look: &&Arc<Look>| {
             let is_new = look.began > asked;
             let is_recent = wish.max_age.is_some_and(|most| look.at.elapsed() < most);
-            // That somebody else waited too short a time says nothing to us.
-            (is_new || is_recent) && !look.is_over_time() && look.of(wish.target).is_some()
+            (is_new || is_recent) && look.of(wish.target).is_some()
         };
         if let Some(look) = state.last.as_ref().filter(is_good) {
             return Step::Take(Arc::clone(look));
@@ -160,7 +164,9 @@ impl Looks {
         let (began, at, ended) = (lead.began, lead.at, Seq::next());
         let look = Arc::new(Look { began, ended, at, answers });
         let mut state = self.0.lock();
-        if state.last.as_ref().is_none_or(|last| last.began < began) {
+        let is_newest = state.last.as_ref().is_none_or(|last| last.began < began);
+        // That somebody's time is over says nothing to those who want a recent answer.
+        if is_newest && !look.is_over_time() {
             state.last = Some(Arc::clone(&look));
         }
         look

@@ -302,6 +302,7 @@ impl Remote {
             let revision = Revision { commit: id.to_string(), name: String::new() };
             return Answered { asked: now, age, told: now, revision: Ok(revision) };
         }
+        let asking = inner.follower.asks();
         let look = match self.look(max_age).await {
             Ok(look) => look,
             Err(error) => {
@@ -312,6 +313,9 @@ impl Remote {
         let listed = look.of(target).unwrap_or(Err(GitError::Busy));
         let known = listed.as_ref().ok().map(|listed| (listed.found.commit, listed.name.clone()));
         inner.follower.tell(known);
+        drop(asking);
+        // Whoever looked meanwhile has not woken us, because we were asking.
+        inner.repository.wake_if_behind(&inner.follower, &look);
         let revision = listed.map(|Listed { found, name }| {
             inner.trust.note(found, &name);
             Revision { commit: found.commit.to_string(), name }
@@ -324,13 +328,12 @@ impl Remote {
     async fn look(&self, max_age: Option<Duration>) -> Result<Arc<Look>, GitError> {
         let inner = &self.inner;
         let Inner { repository, follower, timeout, .. } = &**inner;
-        let _asking = follower.asks();
         let wish = Wish { target: &follower.target, max_age, timeout: *timeout };
         let ask = |time| {
-            let targets = repository.targets(&follower.target);
+            let others = repository.targets();
             self.attempt("asking the server for the ref", time, move |inner, control| {
                 let (link, wire) = inner.listing(control);
-                protocol::look(link, wire, &targets)
+                protocol::look(link, wire, (&inner.follower.target, &others))
             })
         };
         let (look, is_mine) = repository.looks.get(wish, ask).await?;

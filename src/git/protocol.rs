@@ -201,26 +201,25 @@ fn missing(target: &Target, all: &Refs) -> GitError {
     GitError::RefNotFound { kind, name, nearest }
 }
 
-/// Asks what these targets are. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
+/// Asks what a target is, and some others besides. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
+/// Nothing is answered of others that do not exist: whoever follows them pays for the list of all refs, which may be long.
 pub(super) fn look(
     link: Link,
     wire: Wire,
-    targets: &[Target],
+    (target, others): (&Target, &[Target]),
 ) -> Result<HashMap<Target, Result<Listed, GitError>>, GitError> {
     let mut conversation = Conversation::open(link, wire)?;
-    let refs = by_name(&conversation.list(&targets.iter().map(prefix).collect())?);
-    let mut all = None;
-    let answers = targets.iter().map(|target| {
-        let answer = listed(target, &refs).ok_or_else(|| {
-            // It does not exist. All refs are listed for the hint; a failure of that is not reported.
-            let all = all.get_or_insert_with(|| {
-                by_name(&conversation.list(&BTreeSet::from(["refs/".into()])).unwrap_or_default())
-            });
-            missing(target, all)
-        });
-        (target.clone(), answer)
+    let prefixes = others.iter().chain([target]).map(prefix).collect();
+    let refs = by_name(&conversation.list(&prefixes)?);
+    let there = others.iter().filter_map(|other| Some((other.clone(), Ok(listed(other, &refs)?))));
+    let mut answers: HashMap<_, _> = there.collect();
+    let answer = listed(target, &refs).ok_or_else(|| {
+        // It does not exist. All refs are listed for the hint; a failure of that is not reported.
+        let all = conversation.list(&BTreeSet::from(["refs/".into()])).unwrap_or_default();
+        missing(target, &by_name(&all))
     });
-    Ok(answers.collect())
+    answers.insert(target.clone(), answer);
+    Ok(answers)
 }
 
 /// What is fetched, on top of what, and within which limits.

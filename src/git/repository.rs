@@ -328,9 +328,9 @@ impl Repository {
         self.followers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// What a look asks for: the target of whoever looks, and those of the others.
-    pub fn targets(&self, first: &Target) -> Vec<Target> {
-        let mut known = HashSet::from([first.clone()]);
+    /// What a look asks for besides the target of whoever looks.
+    pub fn targets(&self) -> Vec<Target> {
+        let mut known = HashSet::new();
         for one in self.followers() {
             if known.len() >= MAX_TARGETS {
                 break;
@@ -338,6 +338,16 @@ impl Repository {
             known.insert(one.target.clone());
         }
         known.into_iter().collect()
+    }
+
+    /// Wakes somebody who was told of a look, if there is a newer one that shows something else.
+    pub fn wake_if_behind(&self, follower: &Follower, told: &Look) {
+        let newest = self.looks.newest().filter(|newest| newest.began > told.began);
+        if let (Some(newest), Some(Wake(wake))) = (newest, &follower.wake)
+            && let Some(at) = follower.is_behind(&newest, FIRST_WAKE)
+        {
+            wake(at);
+        }
     }
 
     /// Wakes those whose ref has moved since they were told of it.

@@ -134,7 +134,8 @@ async fn look(repository: &Repository, number: u8) -> Arc<Look> {
         super::super::looks::Wish { target: &mine, max_age: None, timeout: Duration::from_secs(1) };
     let found = Found { commit: commit(number), tag: None };
     let listed = || Ok(Listed { found, name: String::new() });
-    let targets = repository.targets(&mine);
-    let answers = || targets.iter().map(|target| (target.clone(), listed())).collect();
+    let targets = repository.targets();
+    let answers =
+        || targets.iter().chain([&mine]).map(|target| (target.clone(), listed())).collect();
     repository.looks.get(wish, |_| async { Ok(answers()) }).await.unwrap().0
 }

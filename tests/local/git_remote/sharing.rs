@@ -197,3 +197,21 @@ async fn g1_who_sees_that_a_ref_has_moved_wakes_the_others() {
     still.resolve().await.unwrap();
     assert_eq!(woken.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g3_a_ref_that_is_missing_costs_only_those_who_follow_it() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let good = remote_of(&world, "good", |_| {});
+    let lost = remote_of(&world, "lost", |options| options.reference = branch("mian"));
+    good.resolve().await.unwrap();
+    assert_eq!(count(&world, Step::LsRefs), 1, "not all refs are listed for the other one");
+    world.server.forget();
+    let age = Some(Duration::from_secs(60));
+    let error = lost.resolve_within(age).await.revision.unwrap_err();
+    assert!(
+        error.to_string().contains("main") || format!("{error:?}").contains("main"),
+        "{error:?}"
+    );
+    assert_eq!(count(&world, Step::LsRefs), 2, "the ref, and then all for the hint");
+}
