@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
 
 use crate::api::git_sync::GitRef;
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 use crate::definition::{Context, Limits, Loader};
 use crate::git::fuzzing as git;
-use crate::git::{Credentials, are_for, origin};
+use crate::git::{Credentials, Keys, are_for, origin};
 use crate::http::webhook::delivery::{Follows, Provider, Token, Told, id, is_genuine, read};
 
 /// The text before the first NUL byte, and what comes after it.
@@ -185,4 +186,117 @@ pub fn definition(data: &[u8]) {
     let again = Loader::new(Limits::default()).load(&tree, &context);
     assert_eq!(again.problems, found.problems);
     assert_eq!(again.definitions.len(), found.definitions.len());
+}
+
+/// Keys whose private halves nobody has any more, and what they have signed: the digests of two commits and two tags without their
+/// signatures.
+const TEAM: [(&str, &str); 2] = [
+    ("team.asc", include_str!("fuzzing/team.asc")),
+    ("team.sshpub", include_str!("fuzzing/team.sshpub")),
+];
+const SIGNED: [&str; 4] = [
+    "8d3f600d35e327d669bdaaecf749d82322e7709cd857507d69353c4c90ed03e4",
+    "792947919ebe8c52272ab7567c016a0824affcfcd01daf3a27256d2bd633f98c",
+    "1a39327ccd1257f7bfeba4946f3203bc1e48d1d0ff91cef45a047edfbb25b878",
+    "d00d62b464abb0ca9a60d4ece0848c3e07d3201ce86c70a395f461ccd793c8dd",
+];
+/// A day after they were signed.
+const NOW: u64 = 1_795_900_000;
+/// The commit of the tags.
+const TAGGED: &str = "1daa61bd3d66f8b372b2c2af7fb7170456bd433f";
+
+/// An object without its signature, as Git's documentation says.
+fn unsigned(object: &[u8], is_tag: bool) -> Vec<u8> {
+    let (mut out, mut in_body, mut skipping) = (Vec::new(), false, false);
+    for line in object.split_inclusive(|byte| *byte == b'\n') {
+        let begins = line.starts_with(b"-----BEGIN PGP SIGNATURE-----")
+            || line.starts_with(b"-----BEGIN SSH SIGNATURE-----");
+        if is_tag && begins {
+            break;
+        }
+        if !in_body {
+            skipping = line.starts_with(b"gpgsig") || (skipping && line.starts_with(b" "));
+            in_body = line == b"\n";
+        }
+        if in_body || !skipping {
+            out.extend_from_slice(line);
+        }
+    }
+    out
+}
+
+/// A byte that says what it is, and a commit or a tag: only what was signed counts as signed.
+pub fn signature(data: &[u8]) {
+    let Some((kind, object)) = data.split_first() else { return };
+    let data = TEAM.map(|(name, key)| (name.to_owned(), key.as_bytes().to_vec()));
+    // With none, nothing is signed, which the test of the seeds finds.
+    let keys = Keys::of(&data.into()).unwrap_or_default();
+    let tag = match kind % 3 {
+        2 => Some(if object.windows(8).any(|part| part == b"\ntag v2\n") {
+            ("v2", TAGGED)
+        } else {
+            ("v1.0.0", TAGGED)
+        }),
+        _ => None,
+    };
+    if git::is_signed(object, tag, &keys, (kind % 3 == 1, NOW)) {
+        let payload = unsigned(object, tag.is_some());
+        let digest = Sha256::digest(&payload);
+        let digest = convoke_core::text::hex(&digest);
+        assert!(SIGNED.contains(&digest.as_str()), "forged: {payload:?}");
+    }
+}
+
+/// Whether the fuzzer's own objects are signed at all; otherwise nothing would be found.
+#[must_use]
+pub fn is_signed(data: &[u8]) -> bool {
+    let Some((kind, object)) = data.split_first() else { return false };
+    let data = TEAM.map(|(name, key)| (name.to_owned(), key.as_bytes().to_vec()));
+    let Ok(keys) = Keys::of(&data.into()) else { return false };
+    let tags = [("v1.0.0", TAGGED), ("v2", TAGGED)];
+    match kind % 3 {
+        2 => tags.into_iter().any(|tag| git::is_signed(object, Some(tag), &keys, (false, NOW))),
+        other => git::is_signed(object, None, &keys, (other == 1, NOW)),
+    }
+}
+
+/// A byte that says which, and a value of the Secret with keys.
+pub fn keys(data: &[u8]) {
+    let Some((kind, value)) = data.split_first() else { return };
+    let name = if kind % 2 == 0 { "a.asc" } else { "a.sshpub" };
+    let values = BTreeMap::from([(name.to_owned(), value.to_vec())]);
+    match Keys::of(&values) {
+        Ok(keys) => assert_ne!(format!("{keys:?}"), "Keys(0)"),
+        Err(error) => assert!(!error.problem.chars().any(char::is_control), "{error:?}"),
+    }
+}
+
+/// A tree object.
+pub fn tree(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    git::tree(bytes, kind % 2 == 1);
+}
+
+thread_local! {
+    /// What code that waits for the network needs.
+    static RUNTIME: Option<tokio::runtime::Runtime> =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().ok();
+}
+
+fn in_runtime(run: impl FnOnce()) {
+    RUNTIME.with(|runtime| {
+        let _entered = runtime.as_ref().map(tokio::runtime::Runtime::enter);
+        run();
+    });
+}
+
+/// What a server answers to the request for its refs.
+pub fn protocol(data: &[u8]) {
+    in_runtime(|| git::refs(data));
+}
+
+/// The id of a commit, and what a server answers to the request for it.
+pub fn pack(data: &[u8]) {
+    let Ok(staging) = tempfile::tempdir() else { return };
+    in_runtime(|| git::pack(data, staging.path()));
 }

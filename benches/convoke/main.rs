@@ -15,6 +15,7 @@ mod numbers;
 mod options;
 mod process;
 mod report;
+mod repositories;
 mod repository;
 mod stage;
 // The harness of the tests stops the benchmark as it stops a test.
@@ -216,6 +217,7 @@ fn about(options: &Options, plateau: &Plateau) -> Value {
         "measurements": options.ids,
         "sizes": options.sizes,
         "gitSyncs": options.syncs,
+        "repositories": options.repositories,
         "runs": options.runs,
         "filesPerFolder": options.files_per_folder,
         "instructionsBytes": options.bytes,

@@ -1,4 +1,4 @@
-//! P14: many GitSyncs of ten agents each, all of one repository, each with a folder of its own.
+//! P14: many GitSyncs of ten agents each, of one repository or of several, each with a folder of its own.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,6 +23,7 @@ use crate::numbers::most_mib_with_syncs;
 use crate::options::{Controllers, Options};
 use crate::process::Operator;
 use crate::report::{Goal, Key, Report};
+use crate::repositories::Repositories;
 use crate::repository::Fleet;
 use crate::stage::{Outcome, Stage, applied, millis};
 use crate::support::free_port;
@@ -90,6 +91,8 @@ struct Crowd<'a> {
     operator: Operator,
     syncs: usize,
     namespaces: Vec<String>,
+    /// Those that they follow, unless all follow that of the stage.
+    repositories: Option<Repositories>,
     store: PathBuf,
     /// Where the operator listens for webhooks.
     webhooks: SocketAddr,
@@ -150,11 +153,27 @@ impl<'a> Crowd<'a> {
         let listen = format!("--webhook-addr={webhooks}");
         let operator = stage.operator(&[&argument, &listen]).await?;
         let (said, watch) = follow(Api::all(stage.client.clone()));
-        Ok(Self { stage, operator, syncs, namespaces, store, webhooks, said, _watch: watch })
+        let repositories = match stage.options.repositories {
+            1 => None,
+            count => Some(Repositories::new(count, stage.dir())?),
+        };
+        Ok(Self {
+            stage,
+            operator,
+            syncs,
+            namespaces,
+            repositories,
+            store,
+            webhooks,
+            said,
+            _watch: watch,
+        })
     }
 
     fn key(&self, what: &str) -> Key {
-        self.stage.key("P14", &format!("{} GitSyncs: {what}", self.syncs))
+        let count = self.repositories.as_ref().map(Repositories::count);
+        let of = count.map_or_else(String::new, |count| format!(" of {count} repositories"));
+        self.stage.key("P14", &format!("{} GitSyncs{of}: {what}", self.syncs))
     }
 
     fn name(sync: usize) -> String {
@@ -168,15 +187,19 @@ impl<'a> Crowd<'a> {
     /// All GitSyncs are new, and what they want is there already.
     async fn first_sync(&mut self, limit: f64, report: &mut Report) -> Outcome<()> {
         let fleet = self.stage.fleet;
-        let files: Vec<_> =
-            (0..fleet.size).map(|i| (fleet.path(i), fleet.document(i, 1))).collect();
-        let commit = self.stage.commit("all agents", &files, &[]);
+        let commits = if let Some(repositories) = &mut self.repositories {
+            repositories.fill(fleet, self.syncs, AGENTS)
+        } else {
+            let files: Vec<_> =
+                (0..fleet.size).map(|i| (fleet.path(i), fleet.document(i, 1))).collect();
+            vec![self.stage.commit("all agents", &files, &[])]
+        };
         let admin = Limit::new(&self.stage.cluster.admin_kubeconfig()).await?;
         let create = |sync: usize| {
             let object = json!({
                 "apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync",
                 "metadata": {"name": Self::name(sync)},
-                "spec": {"url": self.stage.url, "path": Fleet::folder(sync), "interval": "1m"},
+                "spec": {"url": self.url(sync), "path": Fleet::folder(sync), "interval": "1m"},
             });
             let path = collection(self.namespace(sync), "gitsyncs");
             Call::apply_to(&path, "bench", object, true)
@@ -186,7 +209,10 @@ impl<'a> Crowd<'a> {
         let began = Instant::now();
         admin.run(creates, WORKERS).await?;
         let created = millis(began.elapsed());
-        let ended = self.all_have(&commit).await?;
+        let mut ended = began;
+        for (repository, commit) in commits.iter().enumerate() {
+            ended = ended.max(self.all_have(repository, commit).await?);
+        }
         let row = report.add(self.key("first sync"), "ms", millis(ended - began), Some(limit));
         row.goal = Goal::Ratio(3.0);
         row.parts.entry("creates of the GitSyncs").or_default().push(created);
@@ -318,12 +344,15 @@ impl<'a> Crowd<'a> {
             let fleet = self.stage.fleet;
             let file = (fleet.path(index), fleet.document(index, revision));
             let before = self.operator.cpu_total_ms()?;
-            let commit = self.stage.commit("one agent", &[file], &[]);
+            let commit = match &self.repositories {
+                Some(repositories) => repositories.change(sync, file),
+                None => self.stage.commit("one agent", &[file], &[]),
+            };
             let began = self.wake(sync, number).await?;
             let name = Self::name(sync);
             let ms = millis(self.wait(|said| said.one(&name, &commit)).await? - began);
             let told = self.api(sync).get(&name).await.map_err(|e| format!("{name}: {e}"))?;
-            let all = self.all_have(&commit).await?;
+            let all = self.all_have(self.repository(sync), &commit).await?;
             self.stage.api.quiet(None).await?;
             let cpu = self.operator.cpu_total_ms()? - before;
             let floor = floor.measure(&self.stage, index, revision).await?;
@@ -354,9 +383,19 @@ impl<'a> Crowd<'a> {
         Ok(began)
     }
 
-    /// Waits until all say that they have applied the commit; says when that was.
-    async fn all_have(&mut self, commit: &str) -> Outcome<Instant> {
-        let syncs = self.syncs;
+    /// The URL of the repository of a GitSync.
+    fn url(&self, sync: usize) -> String {
+        self.repositories.as_ref().map_or_else(|| self.stage.url.clone(), |all| all.url(sync))
+    }
+
+    /// The number of the repository of a GitSync.
+    fn repository(&self, sync: usize) -> usize {
+        self.repositories.as_ref().map_or(0, |all| all.of(sync))
+    }
+
+    /// Waits until all that follow a repository say that they have applied the commit; says when that was.
+    async fn all_have(&mut self, repository: usize, commit: &str) -> Outcome<Instant> {
+        let syncs = (0..self.syncs).filter(|sync| self.repository(*sync) == repository).count();
         self.wait(|said| said.all(syncs, commit)).await
     }
 

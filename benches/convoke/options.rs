@@ -18,7 +18,7 @@ pub const MEASUREMENTS: &[(&str, &str)] = &[
     ("P10", "restart: ready, settled, writes"),
     ("P11", "idle: writes and CPU"),
     ("P12", "acknowledgement of a webhook with many GitSyncs (runs with P14)"),
-    ("P14", "many GitSyncs in one repository: first sync, idle, memory, disk, one change"),
+    ("P14", "many GitSyncs: first sync, idle, memory, disk, one change"),
 ];
 
 /// Which controllers the operator runs.
@@ -63,6 +63,8 @@ pub struct Options {
     pub idle: Duration,
     /// Number of GitSyncs of P14.
     pub syncs: usize,
+    /// Number of repositories that they follow.
+    pub repositories: usize,
 }
 
 impl Default for Options {
@@ -78,6 +80,7 @@ impl Default for Options {
             quiet: Duration::from_secs(5),
             idle: Duration::from_secs(60),
             syncs: 1000,
+            repositories: 1,
         }
     }
 }
@@ -105,6 +108,7 @@ impl Options {
                 "--quiet" => options.quiet = seconds(&argument, &value()?)?,
                 "--idle" => options.idle = seconds(&argument, &value()?)?,
                 "--syncs" => options.syncs = number(&argument, &value()?)?,
+                "--repositories" => options.repositories = number(&argument, &value()?)?,
                 id if MEASUREMENTS.iter().any(|(known, _)| *known == id) => ids.push(id.to_owned()),
                 other if other.starts_with('-') => return Err(format!("unknown option {other}")),
                 other => {
@@ -115,6 +119,9 @@ impl Options {
                     ));
                 }
             }
+        }
+        if options.repositories > options.syncs {
+            return Err("--repositories: each is followed by a GitSync (--syncs)".to_owned());
         }
         if !ids.is_empty() {
             options.ids = ids;

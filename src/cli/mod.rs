@@ -9,6 +9,7 @@ mod completions;
 mod connection;
 mod context;
 mod crds;
+mod init;
 mod logs;
 mod operator;
 mod plan;
@@ -50,6 +51,8 @@ pub struct Cli {
 enum Command {
     /// Run the operator against the cluster of $KUBECONFIG or of the pod
     Operator(Box<operator::Args>),
+    /// Print what a namespace needs so that it is synced from a repository
+    Init(Box<init::Args>),
     /// Check the definitions of a folder, without a cluster
     Validate(validate::Args),
     /// Show what the definitions of a folder change against a Git ref, another folder, or the cluster
@@ -96,6 +99,7 @@ impl Failure {
 pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Operator(args) => operator::run(*args),
+        Command::Init(args) => init::run(*args),
         Command::Validate(args) => validate::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Approve(args) => approve::run(&args),

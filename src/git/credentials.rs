@@ -212,7 +212,8 @@ impl NoCredentials {
 }
 
 fn missing(key: &str, beside: &str) -> NoCredentials {
-    NoCredentials { problem: format!("it has {beside} and no {key}"), hint: None }
+    let hint = format!("add {key} to it, or leave {beside} out");
+    NoCredentials { problem: format!("it has {beside} and no {key}"), hint: Some(hint) }
 }
 
 /// The error for a Secret without any key that is understood.

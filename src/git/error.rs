@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::github_app::NoToken;
 use super::ssh::HostKeyProblem;
 use super::verify::Unverified;
 use crate::net::{NetError, NotAllowed};
@@ -228,6 +229,10 @@ pub enum GitError {
     },
 }
 
+/// What to do about a server's certificate that is wrong whoever signed it.
+pub(crate) const WRONG_CERTIFICATE: &str =
+    "whoever runs the server has to renew it; check the host in the URL, and the clock here";
+
 impl GitError {
     /// The reason in conditions and events. It is CamelCase, and never changes.
     #[must_use]
@@ -316,8 +321,15 @@ impl GitError {
             Self::InvalidRoots { .. } => {
                 "ca.crt of the Secret is PEM: blocks that begin with BEGIN CERTIFICATE"
             }
-            Self::CertificateNotTrusted { .. } => {
+            Self::CertificateNotTrusted { why } if why.contains("authority") => {
                 "the operator's machine must trust the authority that signed it, or ca.crt of the Secret of spec.secretRef have it"
+            }
+            Self::CertificateNotTrusted { .. } => WRONG_CERTIFICATE,
+            Self::ConnectionFailed { detail } if detail.contains("CertificateRequired") => {
+                "the server wants a client certificate: tls.crt and tls.key of the Secret of spec.secretRef"
+            }
+            Self::ConnectionFailed { detail } if detail.starts_with("through the proxy") => {
+                "check address of the proxy, and whether it may be reached from here"
             }
             Self::InvalidRef { .. } => {
                 "name one branch or tag without refs/heads/, a full commit id, a full ref name (ref.name), or a range (ref.semver)"
@@ -406,6 +418,18 @@ impl From<GitError> for SourceError {
     fn from(error: GitError) -> Self {
         let (reason, message, hint) = (error.source_reason(), error.to_string(), error.hint());
         Self::Git { reason, message, hint, terminal: error.is_terminal() }
+    }
+}
+
+impl From<NoToken> for SourceError {
+    fn from(error: NoToken) -> Self {
+        let (message, hint) = (error.to_string(), error.hint().map(str::to_owned));
+        let reason = match error {
+            NoToken::Refused { status: 400..500, .. } => SourceReason::AuthenticationFailed,
+            NoToken::Unreachable(error) => GitError::from(error).source_reason(),
+            NoToken::Refused { .. } | NoToken::NotUnderstood(_) => SourceReason::ServerFailed,
+        };
+        Self::Input { reason, message, hint }
     }
 }
 

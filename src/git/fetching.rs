@@ -12,7 +12,7 @@ use super::protocol::{self, Link};
 use super::snapshot::{self, Snapshot, TreeRequest};
 use super::store::{Generation, Incoming};
 use super::wire::Wire;
-use super::{Cached, GitError, Inner, Server, object_bytes};
+use super::{Cached, GitError, Inner, Revision, Server, check, object_bytes};
 
 /// Bytes that the sideband's framing and progress messages may add to a pack.
 const MAX_FRAMING_BYTES: u64 = 1024 * 1024;
@@ -38,6 +38,12 @@ fn has(now: &Generation, (want, tag): Wanted) -> bool {
 }
 
 impl Inner {
+    /// Whoever fetches the same shares it: the commit, and the annotated tag that has to come with it.
+    pub(super) fn fetch_key(&self, revision: &Revision) -> Result<Wanted, GitError> {
+        let want = check::commit_id(&revision.commit)?;
+        Ok((want, self.trust.tag_of(&want).map(|tag| tag.id)))
+    }
+
     /// The way to the server, for a list of refs.
     pub(super) fn listing(&self, control: &Control) -> (Link, Wire) {
         let limit = protocol::MAX_LISTING_BYTES;

@@ -21,6 +21,26 @@ impl<K, T> Default for Flights<K, T> {
     }
 }
 
+/// Work that somebody else does.
+pub(super) struct Running<T>(watch::Receiver<Outcome<T>>);
+
+impl<T: Clone> Running<T> {
+    /// Its result, once it has ended. `None` if whoever did it gave up, because their time was over or nobody wanted it any more.
+    ///
+    /// # Errors
+    /// The error of the work. [`GitError::Busy`] when it does not end until the deadline.
+    pub async fn result(mut self, deadline: Instant) -> Option<Result<T, GitError>> {
+        let Ok(ended) = timeout_at(deadline, self.0.wait_for(Option::is_some)).await else {
+            return Some(Err(GitError::Busy));
+        };
+        // An error of `wait_for` says that the other one was dropped.
+        match ended.ok().and_then(|outcome| outcome.clone()) {
+            None | Some(Err(GitError::Timeout { .. } | GitError::Busy)) => None,
+            result => result,
+        }
+    }
+}
+
 /// Work that this future does for others, too. Dropping it lets one of them begin anew.
 struct Lead<'a, K: Eq + Hash, T> {
     flights: &'a Flights<K, T>,
@@ -47,22 +67,23 @@ impl<K: Eq + Hash + Clone, T: Clone> Flights<K, T> {
         work: impl FnOnce() -> F,
     ) -> Result<T, GitError> {
         loop {
-            let mut other = match self.begin(key) {
+            let other = match self.begin(key) {
                 Ok(lead) => {
                     let result = work().await;
                     lead.sender.send_replace(Some(result.clone()));
                     return result;
                 }
-                Err(other) => other,
+                Err(other) => Running(other),
             };
-            let ended = timeout_at(deadline, other.wait_for(Option::is_some)).await;
-            // An error of `wait_for` says that the other one was dropped.
-            let outcome = ended.map_err(|_| GitError::Busy)?.ok().and_then(|it| it.clone());
-            match outcome {
-                None | Some(Err(GitError::Timeout { .. } | GitError::Busy)) => {}
-                Some(result) => return result,
+            if let Some(result) = other.result(deadline).await {
+                return result;
             }
         }
+    }
+
+    /// The work that runs now, if any.
+    pub fn running(&self, key: &K) -> Option<Running<T>> {
+        self.0.lock().get(key).cloned().map(Running)
     }
 
     fn begin<'a>(&'a self, key: &'a K) -> Result<Lead<'a, K, T>, watch::Receiver<Outcome<T>>> {

@@ -24,6 +24,8 @@ mod credentials;
 mod error;
 mod fetching;
 mod flights;
+#[doc(hidden)]
+pub(crate) mod fuzzing;
 mod github_app;
 mod http;
 mod listing;
@@ -45,6 +47,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use gix::ObjectId;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
@@ -70,56 +73,6 @@ use self::trust::Trust;
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
 use crate::order::Seq;
-
-/// Private parts that a fuzzer calls.
-#[doc(hidden)]
-pub(crate) mod fuzzing {
-    use super::check::{self, Location, Schemes};
-    use super::{Credentials, GitRef};
-    use crate::net::Endpoint;
-
-    /// The server and the path of a URL that is accepted.
-    pub(crate) fn url(text: &str) -> Option<(Endpoint, String)> {
-        match check::url(text, Schemes::HttpToo).ok()? {
-            Location::Http(url) => {
-                let port = url.port_or_known_default()?;
-                let open = url.username().is_empty() && url.password().is_none();
-                assert!(open && url.query().is_none() && url.fragment().is_none(), "{text:?}");
-                Some((Endpoint::new(url.host_str()?, port), url.path().to_owned()))
-            }
-            Location::Ssh(url) => {
-                let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-                assert!(url.user.chars().all(is_plain) && !url.user.starts_with('-'), "{text:?}");
-                Some((url.server, url.path))
-            }
-        }
-    }
-
-    /// Whether a ref is accepted.
-    pub(crate) fn reference(reference: &GitRef) -> bool {
-        match check::target(reference) {
-            Ok(check::Target::Versions(range, _)) => {
-                let tags = ["v1.0.0", "2.0.0-rc.1", "x", "v", "1.2", "99999999999999999999.0.0"];
-                let _ = check::highest(&range, tags.into_iter());
-                true
-            }
-            other => other.is_ok(),
-        }
-    }
-
-    /// Whether the name of an entry of a tree is accepted.
-    pub(crate) fn is_plain_name(name: &[u8]) -> bool {
-        check::name_problem(name).is_none()
-    }
-
-    /// Looks for the keys of a host.
-    pub(crate) fn check_host_key(credentials: &Credentials, host: &str) {
-        if let Some(ssh) = &credentials.ssh {
-            let keys = ssh.known_hosts.of(&Endpoint::new(host, 22));
-            assert!(keys.check(ssh.key.public_key()).is_err() || !keys.algorithms().is_empty());
-        }
-    }
-}
 
 /// How long the server's word that we may read a repository counts for a commit that was fetched for somebody else.
 const MAX_AGE_OF_LEAVE: Duration = Duration::from_secs(10);
@@ -351,17 +304,45 @@ impl Remote {
     /// [`GitError::StorageFailed`], [`GitError::Timeout`], [`GitError::Silent`] and what a connection can meet.
     pub async fn fetch(&self, revision: &Revision) -> Result<(), GitError> {
         let inner = &self.inner;
-        let want = check::commit_id(&revision.commit)?;
-        let is_pinned = matches!(inner.follower.target, Target::Commit(_));
-        let tag = inner.trust.tag_of(&want);
-        let deadline = Instant::now() + inner.timeout;
-        let key = (want, tag.as_ref().map(|tag| tag.id));
+        let (key, deadline) = (inner.fetch_key(revision)?, Instant::now() + inner.timeout);
         let fetched = inner.repository.fetches.join(&key, deadline, || async {
             let time = deadline.saturating_duration_since(Instant::now());
             let work = move |inner: &Inner, control: &Control| inner.fetch(key, control);
             self.attempt("fetching the commit", time, work).await
         });
-        let Fetched { generation, is_new } = fetched.await.map_err(|error| match error {
+        self.take(key.0, fetched.await).await
+    }
+
+    /// The same if somebody else is fetching the commit: waits for that, which takes no memory. `None` if nobody does.
+    ///
+    /// # Errors
+    /// As [`Self::fetch`]. `None` when they have given up.
+    #[must_use]
+    pub fn fetch_of_another(
+        &self,
+        revision: &Revision,
+    ) -> Option<BoxFuture<'_, Option<Result<(), GitError>>>> {
+        let inner = &self.inner;
+        let key = inner.fetch_key(revision).ok()?;
+        let running = inner.repository.fetches.running(&key)?;
+        let deadline = Instant::now() + inner.timeout;
+        Some(Box::pin(async move {
+            match running.result(deadline).await {
+                Some(fetched) => Some(self.take(key.0, fetched).await),
+                None => None,
+            }
+        }))
+    }
+
+    /// Keeps what was fetched until it is read.
+    async fn take(
+        &self,
+        want: ObjectId,
+        fetched: Result<Fetched, GitError>,
+    ) -> Result<(), GitError> {
+        let inner = &self.inner;
+        let is_pinned = matches!(inner.follower.target, Target::Commit(_));
+        let Fetched { generation, is_new } = fetched.map_err(|error| match error {
             GitError::CommitGone { commit } if is_pinned => GitError::CommitRefused { commit },
             error => error,
         })?;
@@ -369,7 +350,7 @@ impl Remote {
             // Somebody else has fetched it. The server has to say first that we may still read the repository.
             self.look(Some(MAX_AGE_OF_LEAVE)).await?.of(&inner.follower.target).transpose()?;
         }
-        if let Some(tag) = tag {
+        if let Some(tag) = inner.trust.tag_of(&want) {
             generation.note_tag(&tag)?;
         }
         *inner.fetched.lock() = Some((want, generation));

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -38,6 +39,12 @@ fn agent() -> (&'static str, Option<String>) {
     ("agent", Some(concat!("git/convoke-", env!("CARGO_PKG_VERSION")).to_owned()))
 }
 
+/// Reads an answer. gix panics at some that no honest server gives. Nothing on disk is read here, so the store is as good as before.
+fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, GitError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .map_err(|_| GitError::NotAGitServer { detail: "its answer makes no sense".into() })
+}
+
 /// The way to a server.
 pub(super) enum Link {
     /// The URL, and how it is asked.
@@ -46,7 +53,7 @@ pub(super) enum Link {
 }
 
 /// An open conversation with a server, after the handshake.
-struct Conversation {
+pub(super) struct Conversation {
     transport: Box<dyn Transport>,
     wire: Wire,
     handshake: Handshake,
@@ -54,7 +61,7 @@ struct Conversation {
 
 impl Conversation {
     fn open(link: Link, wire: Wire) -> Result<Self, GitError> {
-        let mut transport: Box<dyn Transport> = match link {
+        let transport: Box<dyn Transport> = match link {
             Link::Http(url, session) => {
                 let parsed = gix::url::parse(url.as_str())
                     .map_err(|_| GitError::InvalidUrl { reason: "it cannot be parsed".into() })?;
@@ -62,13 +69,20 @@ impl Conversation {
             }
             Link::Ssh(server) => server.open(wire.clone())?,
         };
-        let handshake = gix::protocol::handshake(
-            &mut transport,
-            Service::UploadPack,
-            |_| Ok(None),
-            Vec::new(),
-            &mut Discard,
-        )
+        Self::over(transport, wire)
+    }
+
+    /// The same over an open connection.
+    pub(super) fn over(mut transport: Box<dyn Transport>, wire: Wire) -> Result<Self, GitError> {
+        let handshake = guarded(|| {
+            gix::protocol::handshake(
+                &mut transport,
+                Service::UploadPack,
+                |_| Ok(None),
+                Vec::new(),
+                &mut Discard,
+            )
+        })?
         .map_err(|error| match (wire.fault(), wire.complaint()) {
             (Some(fault), _) => fault,
             (None, Some(said)) => GitError::RepositoryRefused { said },
@@ -101,13 +115,14 @@ impl Conversation {
         }
         let mut prefixes = RefPrefixes::new();
         prefixes.extend(wanted.iter().map(|prefix| prefix.as_str().into()));
-        LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
-            .invoke_blocking(&mut self.transport, &mut Discard, false)
-            .map_err(|error| {
+        let command = LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent());
+        guarded(|| command.invoke_blocking(&mut self.transport, &mut Discard, false))?.map_err(
+            |error| {
                 self.wire
                     .fault()
                     .unwrap_or_else(|| GitError::NotAGitServer { detail: cause(&error) })
-            })
+            },
+        )
     }
 }
 
@@ -208,7 +223,14 @@ pub(super) fn look(
     wire: Wire,
     (target, others): (&Target, &[Target]),
 ) -> Result<HashMap<Target, Result<Listed, GitError>>, GitError> {
-    let mut conversation = Conversation::open(link, wire)?;
+    look_in(Conversation::open(link, wire)?, (target, others))
+}
+
+/// The same in an open conversation.
+pub(super) fn look_in(
+    mut conversation: Conversation,
+    (target, others): (&Target, &[Target]),
+) -> Result<HashMap<Target, Result<Listed, GitError>>, GitError> {
     let prefixes = others.iter().chain([target]).map(prefix).collect();
     let refs = by_name(&conversation.list(&prefixes)?);
     let there = others.iter().filter_map(|other| Some((other.clone(), Ok(listed(other, &refs)?))));
@@ -248,9 +270,16 @@ pub(super) fn fetch(
     wire: Wire,
     order: Fetch<'_, impl gix::objs::Find>,
 ) -> Result<(), GitError> {
+    fetch_in(Conversation::open(link, wire)?, order)
+}
+
+/// The same in an open conversation.
+pub(super) fn fetch_in(
+    mut conversation: Conversation,
+    order: Fetch<'_, impl gix::objs::Find>,
+) -> Result<(), GitError> {
     let Fetch { want, tag, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } =
         order;
-    let mut conversation = Conversation::open(link, wire)?;
     let shallow_file = staging.join("shallow");
     if let Some(have) = have {
         std::fs::write(&shallow_file, format!("{have}\n"))

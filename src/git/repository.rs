@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -203,7 +203,8 @@ fn key_in(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
     }
     let mut key = [0; KEY_BYTES];
     aws_lc_rs::rand::fill(&mut key).map_err(|_| io::Error::other("no random numbers"))?;
-    fs::create_dir_all(folder)?;
+    // Nobody else has to know what is fetched.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let draft = folder.join("key.new");
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

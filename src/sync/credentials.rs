@@ -7,11 +7,10 @@ use convoke_core::cluster::account::OperatorAccount;
 use kube::Client;
 
 use crate::api::git_sync::{GitSyncSpec, SecretRef};
-use crate::git::{AppToken, Credentials, GitError, GitHubApp, NoCredentials, NoToken};
+use crate::git::{AppToken, Credentials, GitHubApp, NoCredentials};
 use crate::net::Dialler;
 use crate::sync::commit::source_error::SourceError;
-use crate::sync::reasons::SourceReason;
-use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Named, input};
+use crate::sync::secrets::{Bound, CREDENTIALS, Data, Freshness, Named};
 
 /// The credentials of a GitSync, as they were read last.
 #[derive(Default)]
@@ -81,7 +80,7 @@ impl Cached {
                 Ok(token) => token,
                 Err(error) => {
                     (self.known, self.credentials) = (Freshness::default(), Credentials::default());
-                    return Err(no_token(&error));
+                    return Err(error.into());
                 }
             },
         };
@@ -89,16 +88,6 @@ impl Cached {
         self.token = Some((app, token));
         Ok(())
     }
-}
-
-/// The error of a GitHub App without a token.
-fn no_token(error: &NoToken) -> SourceError {
-    let reason = match error {
-        NoToken::Refused { status: 400..500, .. } => SourceReason::AuthenticationFailed,
-        NoToken::Unreachable(error) => GitError::from(error.clone()).source_reason(),
-        NoToken::Refused { .. } | NoToken::NotUnderstood(_) => SourceReason::ServerFailed,
-    };
-    input(reason, error.to_string(), error.hint().map(str::to_owned))
 }
 
 impl Wanted {

@@ -202,3 +202,22 @@ async fn g2_a_github_app_gets_one_token_until_it_is_refused() {
     all += &operator.log();
     assert!(!all.contains("ghs_canary") && !all.contains(&pem[40..80]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v56_metrics_and_health_have_nothing_of_users_and_there_is_no_profiler() {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = Team::new(cluster, "canary-team", &[("canary.yaml", &model("canary-model"))]).await;
+    team.create_sync(json!({})).await;
+    team.wait_ready("True").await;
+    let told = ["/healthz", "/readyz", "/", "/debug/pprof", "/debug/pprof/heap", "/canary"];
+    let mut all = operator.metrics();
+    for path in told {
+        let (status, text) = operator.health(path);
+        assert_eq!(status, if path.ends_with('z') { 200 } else { 404 }, "{path}: {text}");
+        all += &text;
+    }
+    for canary in ["canary", &team.namespace, &team.url()] {
+        assert!(!all.contains(canary), "{canary}: {all}");
+    }
+}

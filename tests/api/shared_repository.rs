@@ -3,9 +3,9 @@
 
 use serde_json::json;
 
-use crate::support::team::{SOON, Team, model_at, shared_operator};
+use crate::support::team::{SOON, Team, model, model_at, shared_operator};
 use crate::support::{cluster, eventually};
-use crate::webhook::git_faults::{GitServer, Repo, Step};
+use crate::webhook::git_faults::{Fault, GitServer, Repo, Step};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g3_a_push_that_one_git_sync_is_told_of_reaches_all_with_one_fetch() {
@@ -47,4 +47,41 @@ async fn g3_a_push_that_one_git_sync_is_told_of_reaches_all_with_one_fetch() {
         assert_eq!(status.history[0].trigger, "SharedRef");
     }
     assert_eq!((count(Step::LsRefs), count(Step::Fetch)), (1, 1), "{:?}", server.steps());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_fetch_that_hangs_and_that_many_namespaces_wait_for_delays_no_other_repository() {
+    let cluster = cluster().await;
+    shared_operator(cluster).await;
+    let root = tempfile::tempdir().expect("a folder");
+    let repo = Repo::init(root.path(), "all.git");
+    repo.commit("main", &[("m.yaml", &model("a"))]);
+    let server = GitServer::start(root.path()).await;
+    server.inject_always(Step::Fetch, Fault::Stall(100));
+    // More than there are places for those that fetch and read.
+    let mut hanging = Vec::new();
+    for _ in 0..10 {
+        let team = Team::new(cluster, "hangs", &[]).await;
+        team.create_sync(json!({"url": server.url("all.git")})).await;
+        hanging.push(team);
+    }
+    eventually(SOON, "the fetch hangs", || async {
+        let steps = server.steps();
+        if steps.contains(&Step::Fetch) { Ok(()) } else { Err(steps) }
+    })
+    .await;
+    let calm = Team::new(cluster, "calm", &[("m.yaml", &model("a"))]).await;
+    calm.create_sync(json!({})).await;
+    calm.wait_ready("True").await;
+    let fetches = server.steps().iter().filter(|step| **step == Step::Fetch).count();
+    assert_eq!(fetches, 1, "the others wait for it");
+    for team in &hanging {
+        // It was told nothing yet.
+        let status = team.get().await.status.unwrap_or_default();
+        assert!(status.conditions.iter().all(|one| one.reason != "ServerSilent"), "{status:?}");
+    }
+    server.heal();
+    for team in &hanging {
+        team.wait_ready("True").await;
+    }
 }

@@ -37,7 +37,7 @@ const PROVIDERS: [&str; 4] = ["GitHub", "GitLab", "Gitea", "GenericHMAC"];
 const PUSH: &str = r#"{"ref": "refs/heads/main", "after": "0000", "commits": []}"#;
 
 /// The operator that these tests share, its control plane, and the port of its webhooks.
-async fn served() -> (&'static Cluster, &'static Operator, u16) {
+pub(super) async fn served() -> (&'static Cluster, &'static Operator, u16) {
     static OPERATOR: OnceCell<(Operator, u16)> = OnceCell::const_new();
     let cluster = cluster_for("webhooks").await;
     let started = async || {
@@ -121,15 +121,16 @@ impl Team<'_> {
         secrets.patch("hook", &params, &Patch::Apply(&object)).await.expect("Secret");
     }
 
-    /// Lets the operator read the Secret of the webhook, and no other.
-    fn let_read_token(&self, operator: &Operator) {
-        let namespace = &self.namespace;
-        let role = ["create", "role", "convoke-git-hook", "--verb=get", "--resource=secrets"];
-        let name = "--resource-name=hook";
-        self.cluster.kubectl(&[&["-n", namespace], &role[..], &[name]].concat());
+    /// Lets the operator read this Secret, and no other.
+    pub(super) fn grant_secret(&self, name: &str, operator: &Operator) {
+        let (namespace, role) = (&self.namespace, format!("convoke-git-{name}"));
+        let secret = format!("--resource-name={name}");
+        let create = ["create", "role", &role, "--verb=get", "--resource=secrets", &secret];
+        self.cluster.kubectl(&[&["-n", namespace], &create[..]].concat());
         let account = format!("--serviceaccount={}:convoke", operator.namespace);
-        let binding = ["create", "rolebinding", "convoke-git-hook", "--role=convoke-git-hook"];
-        self.cluster.kubectl(&[&["-n", namespace], &binding[..], &[&account]].concat());
+        let binding = format!("--role={role}");
+        let binding = ["create", "rolebinding", &role, &binding, &account];
+        self.cluster.kubectl(&[&["-n", namespace], &binding[..]].concat());
     }
 
     /// Waits until the condition `WebhookReady` has this reason, and gives its message.
@@ -145,7 +146,7 @@ impl Team<'_> {
     /// A GitSync with a webhook of that provider and the token `canary-one`, which listens. Gives its path.
     async fn with_webhook(&self, operator: &Operator, provider: &str, mut extra: Value) -> String {
         self.put_token("canary-one").await;
-        self.let_read_token(operator);
+        self.grant_secret("hook", operator);
         extra["webhook"] = json!({"provider": provider, "secretRef": {"name": "hook"}});
         self.create_sync(extra).await;
         self.wait_ready("True").await;
@@ -159,7 +160,7 @@ impl Team<'_> {
     }
 
     /// Waits until that commit is applied.
-    async fn applied(&self, commit: &str) -> GitSyncStatus {
+    pub(super) async fn applied(&self, commit: &str) -> GitSyncStatus {
         eventually(SOON, "the newest commit is applied", || async {
             let status = self.status().await;
             let revision = status.last_applied_revision.clone().unwrap_or_default();

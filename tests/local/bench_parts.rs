@@ -114,6 +114,8 @@ fn many_gitsyncs_are_measured_once_with_each_set_of_controllers() {
     assert!(options.plan(false).is_empty());
     let everything = parse("").expect("options").plan(true);
     assert!(everything.contains(&Run::Syncs(1000, all)), "{everything:?}");
+    assert_eq!(parse("P14 --repositories 100").expect("options").repositories, 100);
+    assert!(parse("P14 --syncs 20 --repositories 21").is_err());
 }
 
 #[test]

@@ -69,6 +69,18 @@ const WORDS: &[&str] = &[
     "kind: Agent",
     "\u{feff}",
     "\u{85}",
+    "0000",
+    "0001",
+    "0032",
+    "ERR ",
+    "PACK",
+    "100644 ",
+    "40000 ",
+    "gpgsig ",
+    "-----BEGIN PGP SIGNATURE-----\n",
+    "-----END PGP SIGNATURE-----\n",
+    "-----BEGIN SSH SIGNATURE-----\n",
+    "\ntag v2\n",
 ];
 /// Bytes of the longest input.
 const MAX_LEN: usize = 4096;
@@ -198,4 +210,33 @@ fn v60_fuzz_webhook() {
 #[test]
 fn g7_fuzz_definition() {
     fuzz("definition", fuzzing::definition);
+}
+
+#[test]
+fn v23_fuzz_signature() {
+    for file in std::fs::read_dir("fuzz/corpus/signature").unwrap() {
+        let file = file.unwrap().path();
+        assert!(fuzzing::is_signed(&std::fs::read(&file).unwrap()), "{}", file.display());
+    }
+    fuzz("signature", fuzzing::signature);
+}
+
+#[test]
+fn g4_fuzz_keys() {
+    fuzz("keys", fuzzing::keys);
+}
+
+#[test]
+fn v14_v15_fuzz_tree() {
+    fuzz("tree", fuzzing::tree);
+}
+
+#[test]
+fn g3_fuzz_protocol() {
+    fuzz("protocol", fuzzing::protocol);
+}
+
+#[test]
+fn g3_fuzz_pack() {
+    fuzz("pack", fuzzing::pack);
 }

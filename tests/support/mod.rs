@@ -10,6 +10,7 @@ mod exclusive;
 pub mod forge;
 pub mod gate;
 pub mod git_http;
+pub mod gitea;
 pub mod github;
 pub mod operator;
 pub mod pod;

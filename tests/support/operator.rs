@@ -212,6 +212,11 @@ impl Operator {
         }
     }
 
+    /// The status and the text of another path there.
+    pub fn health(&self, path: &str) -> (u16, String) {
+        self.get(self.health, path).expect("an answer")
+    }
+
     /// The text of `/metrics`.
     pub fn metrics(&self) -> String {
         match self.get(self.metrics, "/metrics") {

@@ -269,7 +269,7 @@ impl Builder {
         self.explicit |= self.stack.is_empty() && !is_empty;
         let value = if is_plain {
             resolve(text).unwrap_or_else(|(message, hint)| {
-                self.fault(place, code::YAML, message, hint);
+                self.fault(place, code::YAML, message.to_owned(), hint);
                 Value::Null
             })
         } else {

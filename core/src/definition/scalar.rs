@@ -2,13 +2,12 @@
 
 use serde_json::{Number, Value};
 
-use crate::text::quote;
-
 /// The value of a plain scalar.
 ///
 /// # Errors
-/// Message and hint, when YAML readers disagree on the value, or it cannot be kept exactly.
-pub(super) fn resolve(text: &str) -> Result<Value, (String, &'static str)> {
+/// Message and hint, when YAML readers disagree on the value, or it cannot be kept exactly. They do not quote it, because it may be a
+/// secret.
+pub(super) fn resolve(text: &str) -> Result<Value, (&'static str, &'static str)> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
         "true" | "True" | "TRUE" => return Ok(Value::Bool(true)),
@@ -18,19 +17,13 @@ pub(super) fn resolve(text: &str) -> Result<Value, (String, &'static str)> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
         if digits.len() > 1 && digits.starts_with('0') {
-            return Err((
-                format!("the number {} begins with 0", quote(text)),
-                "quote it if it is a text",
-            ));
+            return Err(("the number begins with 0", "quote it if it is a text"));
         }
         let number = text.strip_prefix('+').unwrap_or(text);
         if let Ok(number) = number.parse::<i64>() {
             return Ok(Value::Number(number.into()));
         }
-        return Err((
-            format!("the number {} is too large", quote(text)),
-            "quote it if it is a text",
-        ));
+        return Err(("the number is too large", "quote it if it is a text"));
     }
     let based = [("0x", 16), ("0o", 8)].into_iter().find_map(|(prefix, base)| {
         let digits = text.strip_prefix(prefix)?;
@@ -41,7 +34,7 @@ pub(super) fn resolve(text: &str) -> Result<Value, (String, &'static str)> {
     }
     let lower = digits.to_ascii_lowercase();
     if matches!(lower.as_str(), ".inf" | ".nan") {
-        return Err((format!("{} is no usable number", quote(text)), "write a finite number"));
+        return Err(("this is no usable number", "write a finite number"));
     }
     let numeric = lower.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && lower.bytes().any(|b| b.is_ascii_digit())
@@ -50,7 +43,7 @@ pub(super) fn resolve(text: &str) -> Result<Value, (String, &'static str)> {
         if let Some(number) = Number::from_f64(number) {
             return Ok(Value::Number(number));
         }
-        return Err((format!("the number {} is too large", quote(text)), "write a finite number"));
+        return Err(("the number is too large", "write a finite number"));
     }
     Ok(Value::String(text.to_owned()))
 }

@@ -143,7 +143,7 @@ impl Substitution<'_> {
         // As if the value had been written there: a 3 without quotes is a number.
         if is_one_variable && self.document.places.is_plain(pointer) {
             return resolve(&text).map_err(|(message, _)| {
-                (code::VARIABLE, message, "quote the variable if it is a text".into())
+                (code::VARIABLE, message.to_owned(), "quote the variable if it is a text".into())
             });
         }
         Ok(Value::String(text))

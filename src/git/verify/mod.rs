@@ -23,6 +23,7 @@ use gix::hash::Kind;
 use self::certificate::Certificate;
 pub(super) use self::object::MAX_TAG_BYTES;
 use self::object::Signed;
+use super::error::printable;
 
 /// Bytes that all keys of a Secret may have.
 const MAX_KEYS_BYTES: usize = 256 << 10;
@@ -185,6 +186,16 @@ pub enum Unverified {
 }
 
 impl Unverified {
+    /// The same without control characters: libraries quote what somebody else wrote.
+    fn printable(self) -> Self {
+        match self {
+            Self::Malformed(text) => Self::Malformed(printable(&text)),
+            Self::Unsupported(text) => Self::Unsupported(printable(&text)),
+            Self::OtherTag(text) => Self::OtherTag(printable(&text)),
+            other => other,
+        }
+    }
+
     /// What to do about it.
     pub(super) fn hint(&self) -> &'static str {
         match self {
@@ -227,7 +238,8 @@ pub(super) struct Rules<'a> {
 
 /// Verifies a commit, given as the bytes of its object. Returns the fingerprint of the signer.
 pub(super) fn commit(bytes: &[u8], rules: Rules<'_>) -> Result<String, Unverified> {
-    check(&object::commit(bytes, rules.hash)?, rules)
+    let verify = || check(&object::commit(bytes, rules.hash)?, rules);
+    verify().map_err(Unverified::printable)
 }
 
 /// Verifies an annotated tag, given as the bytes of its object: it must have this name and be of this commit. Returns the fingerprint
@@ -237,11 +249,14 @@ pub(super) fn tag(
     (name, commit): (&str, &str),
     rules: Rules<'_>,
 ) -> Result<String, Unverified> {
-    let signed = object::tag(bytes)?;
-    let signer = check(&signed, rules)?;
-    // After the signature: what the tag says counts only then.
-    object::names(&signed.payload, name, commit)?;
-    Ok(signer)
+    let verify = || {
+        let signed = object::tag(bytes)?;
+        let signer = check(&signed, rules)?;
+        // After the signature: what the tag says counts only then.
+        object::names(&signed.payload, name, commit)?;
+        Ok(signer)
+    };
+    verify().map_err(Unverified::printable)
 }
 
 fn check(signed: &Signed, rules: Rules<'_>) -> Result<String, Unverified> {

@@ -314,9 +314,20 @@ impl Source {
             if self.is_loaded(&revision, variables) {
                 return Ok(None);
             }
-            let permit = self.concurrency.read(&key.namespace).await;
+            let mut permit = self.concurrency.read(&key.namespace).await;
             let start = Instant::now();
-            match remote.fetch(&revision).await {
+            let mut fetched = None;
+            if let Some(other) = remote.fetch_of_another(&revision) {
+                // Whoever waits for it takes no place from those who read another repository.
+                drop(permit);
+                fetched = other.await;
+                permit = self.concurrency.read(&key.namespace).await;
+            }
+            let fetched = match fetched {
+                Some(fetched) => fetched,
+                None => remote.fetch(&revision).await,
+            };
+            match fetched {
                 Ok(()) => {
                     self.attempt.stages.fetch_ms = millis(start);
                     return Ok(Some((revision, found, permit)));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sync::reasons::SourceReason;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! The real binary: what it prints, and its exit codes.
 #![allow(clippy::expect_used, clippy::panic, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod init;
 mod plan;
 mod render;
 mod validate;

@@ -78,3 +78,44 @@ async fn g2_a_client_certificate_that_is_none_is_refused_before_anything_is_sent
     }
     assert!(world.server.requests().is_empty());
 }
+
+#[tokio::test]
+async fn v55_credentials_are_in_no_file_and_no_argument() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let remote = world.remote_with(|options| {
+        options.credentials = credentials(&[("username", "u"), ("password", "canary-password")]);
+    });
+    sync(&remote, "").await.unwrap();
+    assert!(world.server.requests().iter().all(|asked| asked.authorization.is_some()));
+    // As it is, and as it is sent.
+    let canaries = [&b"canary-password"[..], b"dTpjYW5hcnktcGFzc3dvcmQ"];
+    let has = |bytes: &[u8]| {
+        canaries.iter().any(|canary| bytes.windows(canary.len()).any(|part| part == *canary))
+    };
+    let (mut folders, mut files) = (vec![world.dir.path().join("stores")], 0);
+    let mode = folders[0].metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files += 1;
+                assert!(!has(&std::fs::read(&path).unwrap()), "{}", path.display());
+                assert!(path.file_name().is_none_or(|name| name != "config"), "{}", path.display());
+            }
+        }
+    }
+    assert!(files >= 3, "a key, a pack and its index");
+    assert!(!has(&std::fs::read("/proc/self/cmdline").unwrap()));
+    // No program was started for it: the servers of tests are children, and know nothing of it.
+    let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    for child in children.split_whitespace() {
+        let arguments = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        assert!(!has(&arguments), "{child}");
+    }
+}

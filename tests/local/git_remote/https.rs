@@ -36,10 +36,18 @@ impl Authority {
     }
 
     /// A certificate for a client, and its key, in PEM.
-    fn client(&self) -> (String, String) {
+    pub(super) fn client(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["client".to_owned()]).unwrap();
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    /// Takes clients whose certificates it has signed.
+    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        let mut trusted = RootCertStore::empty();
+        trusted.add(self.der.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        WebPkiClientVerifier::builder_with_provider(trusted.into(), provider).build().unwrap()
     }
 
     pub(super) fn sign(
@@ -72,7 +80,7 @@ impl Front {
     }
 
     /// The same for clients with a certificate.
-    async fn start_for(
+    pub(super) async fn start_for(
         clients: Arc<dyn ClientCertVerifier>,
         world: &World,
         (certificate, key): (CertificateDer<'static>, PrivateKeyDer<'static>),
@@ -182,13 +190,8 @@ async fn g2_a_client_certificate_logs_in_and_another_one_does_not() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let world = World::new().await;
     world.repo.commit("main", &[("a.yaml", "a: 1")]);
-    let mut trusted = RootCertStore::empty();
-    trusted.add(clients.der.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(trusted.into(), provider).build().unwrap();
     let certificate = authority.sign("localhost", |_| ());
-    let front = Front::start_for(verifier, &world, certificate, "http/1.1").await;
+    let front = Front::start_for(clients.verifier(), &world, certificate, "http/1.1").await;
     let asked = |signed_by: Option<&Authority>| {
         let mut data = BTreeMap::from([("ca.crt".to_owned(), authority.pem.clone().into_bytes())]);
         if let Some(signed_by) = signed_by {

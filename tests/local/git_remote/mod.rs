@@ -18,6 +18,7 @@ mod faults;
 mod github_app;
 mod hostile;
 mod https;
+mod init;
 mod proxy;
 mod refs;
 mod sharing;

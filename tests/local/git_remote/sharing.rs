@@ -152,10 +152,13 @@ async fn g3_a_fetch_that_fails_fails_once_for_all_who_wait_and_one_that_hangs_de
         }
         next.fetch(&of_next).await.unwrap();
         assert_eq!(content(&next.snapshot(&of_next.commit, "").await.unwrap(), "n.yaml"), "n: 1");
-        join_all(remotes.iter().map(|remote| remote.fetch(&revision))).await
+        assert!(next.fetch_of_another(&of_next).is_none(), "nobody does");
+        let waits = remotes[0].fetch_of_another(&revision).expect("somebody fetches it");
+        futures::join!(waits, join_all(remotes.iter().map(|remote| remote.fetch(&revision))))
     };
-    let (hung, others) = futures::join!(hangs, others);
+    let (hung, (shared, others)) = futures::join!(hangs, others);
     assert_eq!(hung.unwrap_err().reason(), "ServerSilent");
+    assert_eq!(shared.unwrap().unwrap_err().reason(), "ServerSilent");
     assert!(others.iter().all(Result::is_err), "they shared it");
     assert_eq!(count(&world, Step::Fetch), 2);
     // The next try works, for all.

@@ -115,3 +115,59 @@ fn g7_annotations_that_the_api_server_would_refuse_are_refused_before() {
     assert_eq!(catalog.problems[0].code, code::METADATA);
     assert_eq!(load(&[("f.yaml", &annotated(239 << 10))]).problems, []);
 }
+
+#[test]
+fn v54_errors_quote_no_value() {
+    let agent = |field: &str| {
+        format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: Agent\nmetadata:\n  name: a\nspec:\n  modelAPI: m\n  model: x\n{field}\n"
+        )
+    };
+    let model = |external: &str| {
+        format!(
+            "apiVersion: convoke.dev/v1alpha1\nkind: ModelAPI\nmetadata:\n  name: a\nspec:\n{external}\n"
+        )
+    };
+    let env = |value: &str| agent(&format!("  env:\n    - name: A\n      value: {value}"));
+    let broken = [
+        "password: canary\n\tx: canary\n".to_owned(),
+        "a: 'canary\n".to_owned(),
+        "a: \"canary\\q\"\n".to_owned(),
+        "a: [canary, {b: canary\n".to_owned(),
+        "a: canary: canary\n".to_owned(),
+        "%canary canary\n---\na: 1\n".to_owned(),
+        "a: *canary\n".to_owned(),
+        "a: &canary\n  canary\n b\n".to_owned(),
+        "a: @canary\n".to_owned(),
+        "a: `canary`\n".to_owned(),
+        "- canary\nb: canary\n".to_owned(),
+        "a: |9x\n canary\n".to_owned(),
+        "a: |\n   canary\n canary\n".to_owned(),
+        "canary\na: canary\n".to_owned(),
+        "{\"a\": \"canary\",, \"b\": 1}\n".to_owned(),
+        env("{x: canary}"),
+        env("[canary]"),
+        env("0815"),
+        env("99999999999999999999815"),
+        env("1e999815"),
+        env("!secret canary"),
+        env("<<: canary"),
+        agent("  replicas: canary"),
+        agent("  config: canary"),
+        agent("  podSpec: canary"),
+        model("  mode: External\n  external: {url: 'https://u:canary@example.com/v1'}"),
+        model("  mode: External\n  external: {url: 'canary canary'}"),
+    ];
+    for text in broken {
+        for name in ["a.yaml", "agent.md"] {
+            let text =
+                if name == "agent.md" { format!("---\n{text}---\nx\n") } else { text.clone() };
+            let catalog = load(&[(name, &text)]);
+            assert!(name == "agent.md" || catalog.has_errors(), "{text}");
+            for problem in &catalog.problems {
+                let told = format!("{} {:?}", problem.message, problem.hint);
+                assert!(!told.contains("canary") && !told.contains("815"), "{told}\n{text}");
+            }
+        }
+    }
+}

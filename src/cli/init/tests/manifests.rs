@@ -1,0 +1,93 @@
+#![allow(clippy::expect_used, clippy::panic)]
+
+use super::*;
+
+/// What is different from the usual.
+struct Change {
+    service_account: Option<&'static str>,
+    operator: (&'static str, &'static str),
+    secret: &'static [(&'static str, &'static str)],
+    proxy: &'static [(&'static str, &'static str)],
+}
+
+const USUAL: Change = Change {
+    service_account: Some("convoke-sync"),
+    operator: ("convoke-system", "convoke"),
+    secret: &[],
+    proxy: &[],
+};
+
+fn rendered(change: &Change) -> String {
+    let (namespace, name) = change.operator;
+    let data = |values: &[(&str, &str)]| {
+        values.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect()
+    };
+    let given = Given {
+        name: "news",
+        namespace: "newsroom",
+        url: "https://git.example.com:8443/newsroom/agents.git",
+        reference: &GitRef::default(),
+        path: ".",
+        service_account: change.service_account,
+        operator: &Account { namespace: namespace.into(), name: name.into() },
+        secret: &data(change.secret),
+        proxy: &data(change.proxy),
+    };
+    render(&given).unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+/// Kind and name of each object.
+fn objects(text: &str) -> Vec<String> {
+    let documents = text.split("---\n").filter(|document| !document.trim().is_empty());
+    let name = |document: &str| {
+        let value: Value = serde_saphyr::from_str(document).expect("YAML");
+        assert_eq!(value["metadata"]["namespace"], "newsroom", "{document}");
+        format!("{}/{}", value["kind"], value["metadata"]["name"]).replace('"', "")
+    };
+    documents.map(name).collect()
+}
+
+#[test]
+fn d7_a_public_repository_needs_no_secret() {
+    let text = rendered(&USUAL);
+    insta::assert_snapshot!(text);
+    assert!(!text.contains("team-a"));
+}
+
+#[test]
+fn d7_a_private_repository_gets_a_secret_and_the_right_to_read_it() {
+    let text = rendered(&Change { secret: &[("token", "s3cret")], ..USUAL });
+    let all = objects(&text);
+    for wanted in
+        ["Role/convoke-git-news-git", "RoleBinding/convoke-git-news-git", "Secret/news-git"]
+    {
+        assert!(all.iter().any(|name| name == wanted), "{wanted}: {all:?}");
+    }
+    assert!(text.contains("convoke.dev/git-origins: https://git.example.com:8443\n"), "{text}");
+    assert!(!text.contains("s3cret"));
+}
+
+#[test]
+fn d7_a_proxy_gets_a_secret_of_its_own() {
+    let text = rendered(&Change { proxy: &[("address", "http://proxy:3128")], ..USUAL });
+    let all = objects(&text);
+    assert!(all.contains(&"Secret/news-proxy".to_owned()), "{all:?}");
+    assert!(all.contains(&"Role/convoke-git-news-proxy".to_owned()), "{all:?}");
+    assert!(!text.contains("news-git"));
+}
+
+#[test]
+fn d7_an_operator_that_writes_with_its_own_rights_needs_no_account() {
+    let all = objects(&rendered(&Change { service_account: None, ..USUAL }));
+    assert_eq!(all, ["RoleBinding/convoke-keys", "Role/convoke-ask", "GitSync/news"]);
+}
+
+#[test]
+fn d7_other_names_are_used_everywhere() {
+    let (operator, service_account) = (("tools", "team-a"), Some("writer"));
+    let text = rendered(&Change { operator, service_account, ..USUAL });
+    let all = objects(&text);
+    assert!(all.contains(&"Role/convoke-act-as-writer".to_owned()), "{all:?}");
+    assert!(text.contains("name: team-a, namespace: tools"), "{text}");
+    assert!(!text.contains("convoke-sync") && !text.contains("convoke-system"), "{text}");
+}
