@@ -22,6 +22,7 @@ mod init;
 mod proxy;
 mod refs;
 mod sharing;
+mod sizes;
 mod source;
 mod ssh;
 mod tree;
