@@ -67,6 +67,8 @@ pub enum GitError {
         name: String,
         /// Names that look alike, best first.
         nearest: Vec<String>,
+        /// Some of the names that there are, if none looks alike.
+        there: Vec<String>,
     },
     /// The repository has no commit yet.
     #[error("the repository is empty")]
@@ -229,10 +231,6 @@ pub enum GitError {
     },
 }
 
-/// What to do about a server's certificate that is wrong whoever signed it.
-pub(crate) const WRONG_CERTIFICATE: &str =
-    "whoever runs the server has to renew it; check the host in the URL, and the clock here";
-
 impl GitError {
     /// The reason in conditions and events. It is CamelCase, and never changes.
     #[must_use]
@@ -305,102 +303,6 @@ impl GitError {
             | Self::InvalidPath { .. } => true,
             _ => false,
         }
-    }
-
-    /// What to do next, if that is known.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        let text = match self {
-            Self::InvalidUrl { .. } => {
-                "use a URL like https://git.example.com/team/repository.git or ssh://git@git.example.com/team/repository.git"
-            }
-            Self::InsecureConnection { .. } => {
-                "use https, or start the operator with --allow-insecure-git for tests"
-            }
-            Self::AddressRefused(refused) => refused.hint(),
-            Self::InvalidRoots { .. } => {
-                "ca.crt of the Secret is PEM: blocks that begin with BEGIN CERTIFICATE"
-            }
-            Self::CertificateNotTrusted { why } if why.contains("authority") => {
-                "the operator's machine must trust the authority that signed it, or ca.crt of the Secret of spec.secretRef have it"
-            }
-            Self::CertificateNotTrusted { .. } => WRONG_CERTIFICATE,
-            Self::ConnectionFailed { detail } if detail.contains("CertificateRequired") => {
-                "the server wants a client certificate: tls.crt and tls.key of the Secret of spec.secretRef"
-            }
-            Self::ConnectionFailed { detail } if detail.starts_with("through the proxy") => {
-                "check address of the proxy, and whether it may be reached from here"
-            }
-            Self::InvalidRef { .. } => {
-                "name one branch or tag without refs/heads/, a full commit id, a full ref name (ref.name), or a range (ref.semver)"
-            }
-            Self::InvalidPath { .. } => {
-                "use a folder relative to the root of the repository, such as ./prod"
-            }
-            Self::RefNotFound { nearest, .. } | Self::PathMissing { nearest, .. }
-                if !nearest.is_empty() =>
-            {
-                return Some(format!("did you mean {}?", nearest.join(", ")));
-            }
-            Self::PathMissing { .. } => {
-                "nothing is deleted; if all of it is to go, commit the folder with a file like .gitkeep: then its deletes are held, and can be approved"
-            }
-            Self::RefNotFound { .. } => return None,
-            Self::EmptyRepository => "push a first commit",
-            Self::CommitRefused { .. } => {
-                "follow a branch or tag, or set uploadpack.allowAnySHA1InWant on the server"
-            }
-            Self::PathNotAFolder { .. } => "name a folder; links are never followed",
-            Self::AuthenticationFailed { given: false, .. } => {
-                "name a Secret with credentials in spec.secretRef"
-            }
-            Self::AuthenticationFailed { status: 401, .. } => {
-                "the Secret of spec.secretRef has a wrong or expired password or token"
-            }
-            Self::AuthenticationFailed { .. } => {
-                "the user of the Secret of spec.secretRef may not read this repository"
-            }
-            Self::KeyRefused { .. } => {
-                "let the account or the repository of the forge have the public key: ssh-keygen -y -f KEY prints it"
-            }
-            Self::HostKeyNotTrusted { problem: HostKeyProblem::Unknown, .. } => {
-                "compare the fingerprint with what the server's owner publishes; then add the line that ssh-keyscan prints to known_hosts of the Secret"
-            }
-            Self::HostKeyNotTrusted { .. } => {
-                "somebody may stand between; if the server's owner says that the key is new, replace its lines in known_hosts of the Secret"
-            }
-            Self::CredentialsNeeded => {
-                "name a Secret with identity and known_hosts in spec.secretRef"
-            }
-            Self::RepositoryRefused { .. } => {
-                "check the path in the URL, and that the key may read the repository"
-            }
-            Self::NotVerified { why, .. } => why.hint(),
-            Self::InvalidIdentity { .. } => {
-                "tls.crt and tls.key are PEM: a certificate, and its key without a password"
-            }
-            Self::RepositoryNotFound { .. } => {
-                "check the URL; many servers answer like this to private repositories, too"
-            }
-            Self::Redirected { .. } => "put the new address into the spec",
-            Self::NotAGitServer { .. } => {
-                "check that the URL is that of a repository, not of a web page"
-            }
-            Self::PackTooLarge { .. } => {
-                "move large files to another repository, or raise the operator's --git-max-pack"
-            }
-            Self::AnswerTooLarge { .. } => "delete refs that nobody needs",
-            Self::Timeout { .. } => "raise spec.timeout if the repository is large",
-            Self::NotACommit { .. }
-            | Self::CommitGone { .. }
-            | Self::ServerFailed { .. }
-            | Self::ConnectionFailed { .. }
-            | Self::Silent { .. }
-            | Self::Busy
-            | Self::CorruptData { .. }
-            | Self::StorageFailed { .. } => return None,
-        };
-        Some(text.to_owned())
     }
 
     /// The error for a failure of the local disk.

@@ -286,6 +286,7 @@ pub fn open_local(
         kind: "revision",
         name: printable(rev),
         nearest: similar_refs(&repo, rev),
+        there: Vec::new(),
     };
     let commit = resolve_local(&repo, rev).ok_or_else(missing)?;
     let objects = open_objects(repo.objects.store_ref().path(), commit.kind(), None)

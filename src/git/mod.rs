@@ -27,6 +27,7 @@ mod flights;
 #[doc(hidden)]
 pub(crate) mod fuzzing;
 mod github_app;
+mod hints;
 mod http;
 mod listing;
 mod local;

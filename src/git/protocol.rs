@@ -31,6 +31,8 @@ use super::wire::{Bounds, Wire};
 /// Bytes of the largest listing of refs. A ref takes about 100 bytes.
 pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 
+/// How many of the refs that there are a message names.
+const MAX_SHOWN: usize = 3;
 /// The folders of refs.
 const BRANCHES: &str = "refs/heads/";
 const TAGS: &str = "refs/tags/";
@@ -205,7 +207,8 @@ fn missing(target: &Target, all: &Refs) -> GitError {
             let nearest = highest(&VersionReq::STAR, below(all, TAGS));
             let nearest = nearest.into_iter().map(str::to_owned).collect();
             let kind = "tag with a version in";
-            return GitError::RefNotFound { kind, name: text.clone(), nearest };
+            let there = Vec::new();
+            return GitError::RefNotFound { kind, name: text.clone(), nearest, there };
         }
         Target::Branch(name) => ("branch", name.clone(), BRANCHES),
         Target::Tag(name) => ("tag", name.clone(), TAGS),
@@ -213,7 +216,9 @@ fn missing(target: &Target, all: &Refs) -> GitError {
         Target::Commit(id) => ("commit", id.to_string(), ""),
     };
     let nearest = nearest(&name, below(all, folder));
-    GitError::RefNotFound { kind, name, nearest }
+    let there = below(all, folder).take(if nearest.is_empty() { MAX_SHOWN } else { 0 });
+    let there = there.map(printable).collect();
+    GitError::RefNotFound { kind, name, nearest, there }
 }
 
 /// Asks what a target is, and some others besides. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.

@@ -28,10 +28,13 @@ use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker::{Next, Reconciler};
 use crate::sync::commit::source_error::SourceError;
+use crate::sync::reasons::SourceReason;
 use crate::sync::secrets::{Bound, CREDENTIALS, Named};
 
 /// Statuses that are told at the same time.
 pub const MAX_AT_ONCE: usize = 4;
+/// How soon a status is told again when that may help without a change of the forge.
+const RETRY_SOON: Duration = Duration::from_secs(30);
 /// How soon a status is told again that the forge refused for a reason that stays.
 const RETRY_REFUSED: Duration = Duration::from_secs(600);
 /// What became of a commit longer ago than this when the operator started was told by the one before.
@@ -164,10 +167,22 @@ impl CommitStatuses {
         }
         match failure {
             Failure::Forge(Refused::Pause { after, .. }) => Next::After(*after),
-            Failure::Forge(error) if error.may_pass() => Next::After(Duration::from_secs(30)),
+            Failure::Forge(error) if error.may_pass() => Next::After(RETRY_SOON),
+            Failure::Secret(error) if is_mended_here(error) => Next::After(RETRY_SOON),
             _ => Next::After(RETRY_REFUSED),
         }
     }
+}
+
+/// Whether somebody is likely to mend it right now, as the event says, and a look costs no more than one read of a Secret.
+fn is_mended_here(error: &SourceError) -> bool {
+    matches!(
+        error.reason(),
+        SourceReason::CredentialsMissing
+            | SourceReason::CredentialsForbidden
+            | SourceReason::CredentialsNotAllowed
+            | SourceReason::CredentialsUnreadable
+    )
 }
 
 impl Reconciler for CommitStatuses {

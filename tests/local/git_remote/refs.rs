@@ -189,7 +189,9 @@ async fn g3_missing_refs_name_what_is_near() {
     let remote = world.remote();
     sync(&remote, "").await.unwrap();
     world.repo.delete_branch("main");
-    assert_eq!(remote.resolve().await.unwrap_err().reason(), "RefNotFound");
+    let error = remote.resolve().await.unwrap_err();
+    assert_eq!(error.reason(), "RefNotFound");
+    assert_eq!(error.hint().as_deref(), Some("there is release"));
 }
 
 #[tokio::test]
