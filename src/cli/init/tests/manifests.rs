@@ -85,7 +85,7 @@ fn d7_an_operator_that_writes_with_its_own_rights_needs_no_account() {
 #[test]
 fn d7_other_names_are_used_everywhere() {
     let (operator, service_account) = (("tools", "team-a"), Some("writer"));
-    let text = rendered(&Change { operator, service_account, ..USUAL });
+    let text = rendered(&Change { service_account, operator, ..USUAL });
     let all = objects(&text);
     assert!(all.contains(&"Role/convoke-act-as-writer".to_owned()), "{all:?}");
     assert!(text.contains("name: team-a, namespace: tools"), "{text}");
