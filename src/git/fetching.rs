@@ -8,11 +8,12 @@ use gix::ObjectId;
 
 use super::attempt::Control;
 use super::http::Session;
+use super::pack::Bases;
 use super::protocol::{self, Link};
 use super::snapshot::{self, Snapshot, TreeRequest};
 use super::store::{Generation, Incoming};
 use super::wire::Wire;
-use super::{Cached, GitError, Inner, Revision, Server, check, object_bytes};
+use super::{Cached, GitError, Inner, Revision, Server, check};
 
 /// Bytes that the sideband's framing and progress messages may add to a pack.
 const MAX_FRAMING_BYTES: u64 = 1024 * 1024;
@@ -108,7 +109,7 @@ impl Inner {
     ) -> Result<bool, GitError> {
         let store = &self.repository.store;
         let incoming = store.incoming()?;
-        self.receive(wanted, Some(have), now.objects()?, &incoming, control)?;
+        self.receive(wanted, Some((have, &**now)), &incoming, control)?;
         let is_added = store.add(now, &incoming, &wanted.0)?;
         if is_added && !has(now, wanted) { Err(left_out()) } else { Ok(is_added) }
     }
@@ -122,7 +123,7 @@ impl Inner {
     ) -> Result<Arc<Generation>, GitError> {
         let store = &self.repository.store;
         let incoming = store.incoming()?;
-        self.receive(wanted, None, gix::objs::find::Never, &incoming, control)?;
+        self.receive(wanted, None, &incoming, control)?;
         let new = store.replace(old, &incoming, &wanted.0)?;
         snapshot::expect_commit(&new.objects()?, &wanted.0)?;
         if has(&new, wanted) {
@@ -135,8 +136,7 @@ impl Inner {
     fn receive(
         &self,
         (want, tag): Wanted,
-        have: Option<ObjectId>,
-        base: impl gix::objs::Find,
+        onto: Option<(ObjectId, &dyn Bases)>,
         incoming: &Incoming,
         control: &Control,
     ) -> Result<(), GitError> {
@@ -150,17 +150,8 @@ impl Inner {
         let (link, wire) = self.link(wire);
         let packs = incoming.packs();
         let staging: &Path = &packs;
-        let order = protocol::Fetch {
-            want,
-            tag,
-            have,
-            base,
-            staging,
-            object_bytes: object_bytes(&self.limits),
-            pack_bytes,
-            bounds: &control.bounds,
-            interrupt: &control.interrupt,
-        };
+        let (limits, bounds, interrupt) = (self.limits, &control.bounds, &control.interrupt);
+        let order = protocol::Fetch { want, tag, onto, staging, limits, bounds, interrupt };
         protocol::fetch(link, wire, order)
     }
 
@@ -171,15 +162,17 @@ impl Inner {
         control: &Control,
     ) -> Result<Arc<Snapshot>, GitError> {
         let now = self.store_of(&commit, control)?;
+        // Each time: a key expires, and another tag may name the same commit.
+        let signer = self.verify(&now, &commit)?;
         if let Some(cached) = self.last().as_ref()
             && cached.commit == commit
             && cached.path == path
             && cached.snapshot.is_of(&now)
+            && cached.snapshot.commit().signer == signer
             && !now.is_damaged()
         {
             return Ok(Arc::clone(&cached.snapshot));
         }
-        let signer = self.verify(&now, &commit)?;
         let before = self.last().as_ref().map(|cached| Arc::clone(&cached.snapshot));
         let request = TreeRequest {
             commit,

@@ -17,7 +17,7 @@ use super::protocol::{self, Conversation, Fetch, MAX_LISTING_BYTES};
 use super::table::{Table, What};
 use super::verify::{self, Rules};
 use super::wire::{Bounds, Wire};
-use super::{Credentials, GitError, GitRef, Keys};
+use super::{Credentials, GitError, GitRef, Keys, Limits};
 use crate::net::Endpoint;
 
 /// The server and the path of a URL that is accepted.
@@ -159,11 +159,9 @@ pub(crate) fn pack(data: &[u8], staging: &Path) {
         let order = Fetch {
             want,
             tag: None,
-            have: None,
-            base: gix::objs::find::Never,
+            onto: None,
             staging,
-            object_bytes: 1 << 20,
-            pack_bytes: 1 << 20,
+            limits: Limits { pack_bytes: 1 << 19, ..Limits::default() },
             bounds: &wire.bounds.clone(),
             interrupt: &AtomicBool::new(false),
         };

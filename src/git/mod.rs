@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Remote::resolve ─► ls-refs: what the ref is now                (protocol, http, ssh)
-//! Remote::fetch ───► that commit, depth 1, into a store         (fetching, protocol, http, ssh, store)
+//! Remote::fetch ───► that commit, depth 1, into a store         (fetching, protocol, http, ssh, store; pack, weight)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
 //! Repositories ────► what remotes of one repository share       (repository, looks, flights)
 //! Credentials ─────► what a Secret has for the server            (credentials; github_app: tokens that are asked for)
@@ -33,6 +33,7 @@ mod listing;
 mod local;
 mod looks;
 mod objects;
+mod pack;
 mod protocol;
 mod repository;
 mod snapshot;
@@ -41,6 +42,7 @@ mod store;
 mod table;
 mod trust;
 mod verify;
+mod weight;
 mod wire;
 
 use parking_lot::Mutex;
@@ -81,7 +83,7 @@ const MAX_AGE_OF_LEAVE: Duration = Duration::from_secs(10);
 /// How large a repository may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one received pack. One object may take twice as much in memory.
+    /// Bytes of one received pack.
     pub pack_bytes: u64,
     /// Files below the synced path. The same number is allowed of folders.
     pub files: usize,
@@ -89,6 +91,28 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Levels of folders below the synced path.
     pub depth: usize,
+}
+
+impl Limits {
+    /// Bytes of memory of one object of a received pack, at most, when the pack is indexed.
+    fn object_bytes(&self) -> usize {
+        usize::try_from(self.pack_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of memory of all objects that are needed at the same time when a received pack is indexed.
+    const fn index_bytes(&self) -> u64 {
+        self.pack_bytes.saturating_mul(3)
+    }
+
+    /// Bytes of memory of one object that is read from a store, and of those that it is a delta of. A tree has 8 MiB at most.
+    fn read_bytes(&self) -> usize {
+        usize::try_from(self.file_bytes.saturating_mul(4)).unwrap_or(usize::MAX).max(24 << 20)
+    }
+
+    /// Bytes of all packs of a store. With more, the next fetch starts anew.
+    const fn store_bytes(&self) -> u64 {
+        self.pack_bytes.saturating_mul(2)
+    }
 }
 
 impl Default for Limits {
@@ -374,20 +398,6 @@ impl Remote {
         .await
     }
 
-    /// Verifies a fetched commit. Returns the key that signed it; `None` if nothing is to be verified.
-    ///
-    /// # Errors
-    /// [`GitError::NotVerified`], [`GitError::CommitGone`] (not fetched), [`GitError::CorruptData`], [`GitError::Timeout`].
-    pub async fn verify(&self, commit: &str) -> Result<Option<String>, GitError> {
-        let commit = check::commit_id(commit)?;
-        let time = self.inner.timeout;
-        self.attempt("verifying the commit", time, move |inner, control| {
-            let now = inner.store_of(&commit, control)?;
-            inner.verify(&now, &commit)
-        })
-        .await
-    }
-
     /// Runs blocking work for at most a time. One attempt at a time runs for the owner.
     async fn attempt<T: Send + 'static>(
         &self,
@@ -401,11 +411,6 @@ impl Remote {
         let panicked = || self.inner.distrust_store();
         self.inner.turn.run(what, (time, self.inner.timeout), work, panicked).await
     }
-}
-
-/// Bytes of memory that one decoded object may take.
-fn object_bytes(limits: &Limits) -> usize {
-    usize::try_from(limits.pack_bytes.saturating_mul(2)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

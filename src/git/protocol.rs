@@ -11,7 +11,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use gix::ObjectId;
-use gix::odb::pack;
 use gix::progress::Discard;
 use gix::protocol::fetch::{self, Arguments, Response, Shallow, Tags, negotiate};
 use gix::protocol::handshake::Ref;
@@ -21,12 +20,13 @@ use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
 use semver::VersionReq;
 
-use super::GitError;
 use super::check::{Target, highest};
 use super::error::{nearest, printable};
 use super::http::Session;
+use super::pack::{self, Bases, Indexing};
 use super::ssh;
 use super::wire::{Bounds, Wire};
+use super::{GitError, Limits};
 
 /// Bytes of the largest listing of refs. A ref takes about 100 bytes.
 pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
@@ -250,65 +250,41 @@ pub(super) fn look_in(
 }
 
 /// What is fetched, on top of what, and within which limits.
-pub(super) struct Fetch<'a, Base> {
+pub(super) struct Fetch<'a> {
     /// The commit to fetch.
     pub want: ObjectId,
     /// The annotated tag of it to fetch, too. Its commit comes with it.
     pub tag: Option<ObjectId>,
-    /// A commit whose tree is complete in `base`. The server leaves out objects that it has, too.
-    pub have: Option<ObjectId>,
-    /// Objects that a thin pack may refer to.
-    pub base: Base,
+    /// A commit whose tree is complete in a store, and that store. The server leaves out objects that the commit has, too.
+    pub onto: Option<(ObjectId, &'a dyn Bases)>,
     /// An existing, empty folder.
     pub staging: &'a Path,
-    /// Bytes that one object may take in memory.
-    pub object_bytes: usize,
-    /// Bytes that the pack may have, for the message.
-    pub pack_bytes: u64,
+    pub limits: Limits,
     pub bounds: &'a Bounds,
     pub interrupt: &'a AtomicBool,
 }
 
 /// Fetches one commit with its tree and no history: one pack and its index, in `staging`.
-pub(super) fn fetch(
-    link: Link,
-    wire: Wire,
-    order: Fetch<'_, impl gix::objs::Find>,
-) -> Result<(), GitError> {
+pub(super) fn fetch(link: Link, wire: Wire, order: Fetch<'_>) -> Result<(), GitError> {
     fetch_in(Conversation::open(link, wire)?, order)
 }
 
 /// The same in an open conversation.
-pub(super) fn fetch_in(
-    mut conversation: Conversation,
-    order: Fetch<'_, impl gix::objs::Find>,
-) -> Result<(), GitError> {
-    let Fetch { want, tag, have, base, staging, object_bytes, pack_bytes, bounds, interrupt } =
-        order;
+pub(super) fn fetch_in(mut conversation: Conversation, order: Fetch<'_>) -> Result<(), GitError> {
+    let Fetch { want, tag, onto, staging, limits, bounds, interrupt } = order;
+    let have = onto.map(|(have, _)| have);
     let shallow_file = staging.join("shallow");
     if let Some(have) = have {
         std::fs::write(&shallow_file, format!("{have}\n"))
             .map_err(|error| GitError::storage("write the shallow boundary", &error))?;
     }
-    let options = pack::bundle::write::Options {
-        thread_limit: Some(2),
-        alloc_limit_bytes: Some(object_bytes),
-        ..Default::default()
-    };
-    let mut written = None;
+    let mut received = false;
     let asked = tag.unwrap_or_else(|| conversation.listed(want));
     let outcome = gix::protocol::fetch(
         &mut Single { want: asked, have },
-        |reader, progress, interrupt| {
-            written = Some(pack::Bundle::write_to_directory(
-                reader,
-                Some(staging),
-                progress,
-                interrupt,
-                Some(base),
-                want.kind(),
-                options,
-            )?);
+        |reader, _, interrupt| {
+            pack::receive(reader, staging, interrupt).map_err(gix::Error::from_error)?;
+            received = true;
             Ok(true)
         },
         Discard,
@@ -327,14 +303,16 @@ pub(super) fn fetch_in(
         },
     );
     if let Err(error) = outcome {
-        return Err(explain(&error, &conversation.wire, [&want, &asked], pack_bytes, bounds));
+        return Err(explain(&error, &conversation.wire, [&want, &asked], bounds));
     }
-    match written {
-        Some(pack::bundle::write::Outcome { data_path: Some(_), index_path: Some(_), .. }) => {
-            Ok(())
-        }
-        _ => Err(GitError::corrupt("the server sent an empty pack")),
+    // The server is not needed any more.
+    drop(conversation);
+    if !received {
+        return Err(GitError::corrupt("the server sent no pack"));
     }
+    let base = onto.map(|(_, base)| base);
+    let (folder, kind, stop) = (staging, want.kind(), interrupt);
+    pack::index(&Indexing { folder, kind, base, limits, bounds, stop })
 }
 
 /// A negotiation of a single round: it wants one commit, and has at most one.
@@ -377,7 +355,6 @@ fn explain(
     error: &gix::Error,
     wire: &Wire,
     [want, asked]: [&ObjectId; 2],
-    pack_bytes: u64,
     bounds: &Bounds,
 ) -> GitError {
     if let Some(fault) = wire.fault() {
@@ -394,21 +371,8 @@ fn explain(
     if let Some(text) = complaint {
         return GitError::ConnectionFailed { detail: format!("the server says: {text}") };
     }
-    if let Some(io) = error.iter_errors().find_map(storage_failure) {
-        return GitError::storage("write the pack", io);
-    }
-    let ended = |one: &(dyn std::error::Error + 'static)| {
-        let io = one.downcast_ref::<std::io::Error>();
-        io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof)
-    };
-    if error.iter_errors().any(ended) {
-        return GitError::corrupt("the server's answer ends early");
-    }
-    if error.is_resource_exhausted() {
-        let detail = format!(
-            "an object in it needs more memory than allowed (pack budget: {pack_bytes} bytes)"
-        );
-        return GitError::PackTooLarge { detail };
+    if let Some(error) = of_io(error) {
+        return error;
     }
     if !error.is_corrupted() && (error.is_unsupported() || error.is_validation()) {
         return GitError::NotAGitServer { detail: cause(error) };
@@ -421,6 +385,19 @@ fn explain(
 fn is_refusal(text: &str, want: &ObjectId) -> bool {
     let words = ["not our ref", "unadvertised object", "not valid", "not found"];
     text.contains(&want.to_string()) && words.iter().any(|words| text.contains(words))
+}
+
+/// The error, if the disk or the end of the answer is the cause.
+pub(super) fn of_io(error: &gix::Error) -> Option<GitError> {
+    if let Some(io) = error.iter_errors().find_map(storage_failure) {
+        return Some(GitError::storage("write the pack", io));
+    }
+    let is_end = |one: &(dyn std::error::Error + 'static)| {
+        let io = one.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::UnexpectedEof)
+    };
+    let ends = error.iter_errors().any(is_end);
+    ends.then(|| GitError::corrupt("the server's answer ends early"))
 }
 
 fn storage_failure<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {

@@ -27,7 +27,7 @@ use super::fetching::Fetched;
 use super::flights::Flights;
 use super::looks::{Look, Looks};
 use super::store::Store;
-use super::{GitError, Limits, object_bytes};
+use super::{GitError, Limits};
 use crate::net::Client;
 use gix::ObjectId;
 
@@ -100,7 +100,7 @@ impl Repositories {
         }
         let repository = Arc::new(Repository {
             client: client()?,
-            store: Store::new(self.0.folder.join(&id), object_bytes(limits)),
+            store: Store::new(self.0.folder.join(&id), *limits),
             looks: Looks::default(),
             fetches: Flights::default(),
             followers: Mutex::default(),

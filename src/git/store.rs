@@ -25,7 +25,8 @@ use gix::objs::FindExt;
 use gix::odb::pack;
 use gix::progress::Discard;
 
-use super::GitError;
+use super::pack::Bases;
+use super::{GitError, Limits};
 
 /// Packs of a generation. With more of them the store starts anew.
 pub(super) const MAX_PACKS: usize = 20;
@@ -47,15 +48,14 @@ pub(super) struct Generation {
     retired: AtomicBool,
     /// Held while the file with the tags is written.
     tags: Mutex<()>,
-    /// Bytes that one decoded object may take. With more bytes of packs than this, the next fetch starts anew.
-    object_bytes: usize,
+    limits: Limits,
 }
 
 impl Generation {
-    fn new(dir: PathBuf, number: u64, kind: Kind, object_bytes: usize) -> Self {
+    fn new(dir: PathBuf, number: u64, kind: Kind, limits: Limits) -> Self {
         let (damaged, retired) = (AtomicBool::new(false), AtomicBool::new(false));
         let (objects, tags) = Default::default();
-        Self { dir, number, kind, objects, damaged, retired, tags, object_bytes }
+        Self { dir, number, kind, objects, damaged, retired, tags, limits }
     }
 
     /// A handle for one thread. Dropping the last handle closes the files, so a caller that reads several times keeps one.
@@ -70,7 +70,7 @@ impl Generation {
                 self.mark_damaged();
                 return Err(GitError::corrupt("the store is gone"));
             }
-            None => open_objects(&self.dir, self.kind, Some(self.object_bytes))
+            None => open_objects(&self.dir, self.kind, Some(self.limits.read_bytes()))
                 .map_err(|error| GitError::storage("open the store", &error))?,
         };
         *open = Arc::downgrade(&objects);
@@ -114,7 +114,7 @@ impl Generation {
         let size =
             |index: &PathBuf| fs::metadata(index.with_extension("pack")).map(|meta| meta.len());
         let bytes: u64 = indexes.iter().map(size).sum::<io::Result<u64>>().ok()?;
-        if self.is_damaged() || indexes.len() >= MAX_PACKS || bytes > self.object_bytes as u64 {
+        if self.is_damaged() || indexes.len() >= MAX_PACKS || bytes > self.limits.store_bytes() {
             return None;
         }
         let text = fs::read_to_string(self.dir.join("tip")).ok()?;
@@ -169,6 +169,17 @@ impl Generation {
     }
 }
 
+impl Bases for Generation {
+    fn open(&self, is_large: bool) -> Result<gix::odb::HandleArc, GitError> {
+        if !is_large {
+            return self.objects();
+        }
+        let objects = open_objects(&self.dir, self.kind, Some(self.limits.object_bytes()));
+        let objects = objects.map_err(|error| GitError::storage("open the store", &error))?;
+        Ok(objects.to_cache_arc())
+    }
+}
+
 /// An annotated tag, the commit that it names, and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NotedTag {
@@ -209,7 +220,7 @@ pub(super) fn open_objects(
 /// All generations of one repository.
 pub(super) struct Store {
     root: PathBuf,
-    object_bytes: usize,
+    limits: Limits,
     current: Mutex<Current>,
     /// Numbers the folders of fetches.
     fetches: AtomicU64,
@@ -241,9 +252,9 @@ enum Current {
 
 impl Store {
     /// A store in this folder. The disk is not used yet.
-    pub fn new(root: PathBuf, object_bytes: usize) -> Self {
+    pub fn new(root: PathBuf, limits: Limits) -> Self {
         let (current, fetches) = (Mutex::new(Current::Unknown), AtomicU64::new(0));
-        Self { root, object_bytes, current, fetches }
+        Self { root, limits, current, fetches }
     }
 
     /// The newest generation. The first call verifies the generations in the folder, and deletes all but the newest intact one.
@@ -277,7 +288,7 @@ impl Store {
         let mut adopted = None;
         for (number, kind, dir) in found {
             if adopted.is_none() && tidy(&dir).is_ok() && intact(&dir, kind, interrupt) {
-                adopted = Some(Generation::new(dir, number, kind, self.object_bytes));
+                adopted = Some(Generation::new(dir, number, kind, self.limits));
                 continue;
             }
             if interrupt.load(Ordering::Relaxed) {
@@ -351,7 +362,7 @@ impl Store {
         if let Some(now) = now {
             now.retired.store(true, Ordering::Relaxed);
         }
-        let new = Arc::new(Generation::new(dir, number, kind, self.object_bytes));
+        let new = Arc::new(Generation::new(dir, number, kind, self.limits));
         *slot = Current::Known(Some(Arc::clone(&new)));
         Ok(new)
     }

@@ -10,13 +10,16 @@ use kube::Client;
 use crate::api::git_sync::GitSyncSpec;
 use crate::git::{Keys, NoKeys};
 use crate::sync::commit::source_error::SourceError;
+use crate::sync::reasons::SourceReason;
 use crate::sync::secrets::{Freshness, Named, VERIFICATION_KEYS};
 
 /// The keys of a GitSync, as they were read last.
 #[derive(Default)]
 pub struct KnownKeys {
-    /// For which Secret.
+    /// Of which Secret, and whether it is read again.
     fresh: Freshness<String>,
+    /// The Secret that was asked for last.
+    name: Option<String>,
     keys: Option<Arc<Keys>>,
 }
 
@@ -24,10 +27,10 @@ impl KnownKeys {
     /// Keys that were read already, for tests.
     #[must_use]
     pub fn of(keys: Arc<Keys>) -> Self {
-        Self { fresh: Freshness::default(), keys: Some(keys) }
+        Self { fresh: Freshness::default(), name: None, keys: Some(keys) }
     }
 
-    /// What was read last; `None` when nothing is verified, and while the keys cannot be read.
+    /// What was read last; `None` when nothing is verified, and while there are none.
     #[must_use]
     pub const fn keys(&self) -> Option<&Arc<Keys>> {
         self.keys.as_ref()
@@ -41,7 +44,8 @@ impl KnownKeys {
     /// Reads the Secret, unless it was read a moment ago.
     ///
     /// # Errors
-    /// [`SourceError::Input`] when the Secret does not exist, may not be read, or has no keys that can be used. Then none are kept.
+    /// [`SourceError::Input`] when the Secret does not exist, may not be read, or has no keys that can be used. Then none are kept. When
+    /// the API server does not answer, those stay that were read from this Secret before.
     pub async fn refresh(
         &mut self,
         client: &Client,
@@ -57,17 +61,36 @@ impl KnownKeys {
         if self.fresh.is_of(name) {
             return Ok(());
         }
-        let before = std::mem::take(self);
         let secret = named(namespace, name);
-        let found = secret.read(client, operator, || missing(secret)).await?;
-        let data = found.data.unwrap_or_default().into_iter();
-        let data: BTreeMap<_, _> = data.map(|(key, value)| (key, value.0)).collect();
-        let keys = tokio::task::block_in_place(|| usable(secret, &data))?;
-        // The same keys stay the same ones, so that nothing has to be verified again.
-        let same = before.keys.filter(|known| **known == keys);
-        self.keys = Some(same.unwrap_or_else(|| Arc::new(keys)));
-        self.fresh = Freshness::now(name.clone());
-        Ok(())
+        let found = secret.read(client, operator, || missing(secret)).await;
+        let read = found.and_then(|found| {
+            let data = found.data.unwrap_or_default().into_iter();
+            let data: BTreeMap<_, _> = data.map(|(key, value)| (key, value.0)).collect();
+            tokio::task::block_in_place(|| usable(secret, &data))
+        });
+        self.take_in(name, read)
+    }
+
+    /// Takes over what reading this Secret has brought.
+    fn take_in(&mut self, name: &str, read: Result<Keys, SourceError>) -> Result<(), SourceError> {
+        // Those of another Secret do not count.
+        let known = self.keys.take().filter(|_| self.name.as_deref() == Some(name));
+        self.fresh = Freshness::default();
+        self.name = Some(name.to_owned());
+        match read {
+            Ok(keys) => {
+                let same = known.filter(|known| **known == keys);
+                self.keys = Some(same.unwrap_or_else(|| Arc::new(keys)));
+                self.fresh = Freshness::now(name.to_owned());
+                Ok(())
+            }
+            Err(error) => {
+                // The API server does not answer for a moment: the Secret may be as it was.
+                self.keys =
+                    known.filter(|_| error.reason() == SourceReason::VerificationKeysUnreadable);
+                Err(error)
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A GitSync that applies signed commits only, with the shipped rights of the operator.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::support::signing::{Signer, Signing, signed};
@@ -29,6 +29,12 @@ impl Team<'_> {
     async fn verified(&self) -> Option<(String, String, String)> {
         let found = condition(&self.get().await, "Verified")?;
         Some((found.status, found.reason, found.message))
+    }
+
+    /// What was applied stays, and changes by hand are not undone, because no commit counts.
+    async fn is_blind(&self) {
+        let found = condition(&self.get().await, "DriftWatch").expect("DriftWatch");
+        assert_eq!((&*found.status, &*found.reason), ("False", "NothingRead"), "{}", found.message);
     }
 
     async fn is_refused(&self, reason: &str) {
@@ -96,6 +102,18 @@ async fn g4_only_signed_commits_are_applied_and_what_was_applied_stays() {
     team.request().await;
     team.is_refused("SignatureKeyUnknown").await;
     assert_eq!(team.models().await, ["b", "z"]);
+    team.is_blind().await;
+    // The Secret comes back, and goes: nothing counts without keys.
+    team.put_keys(&signing.export(&other)).await;
+    team.request().await;
+    team.is_verified_by(&other).await;
+    assert_eq!(condition(&team.get().await, "DriftWatch"), None);
+    let secrets: Api<Secret> = Api::namespaced(team.client.clone(), &team.namespace);
+    secrets.delete("keys", &DeleteParams::default()).await.expect("deleted");
+    team.request().await;
+    team.is_refused("VerificationKeysMissing").await;
+    team.is_blind().await;
+    team.put_keys(&signing.export(&key)).await;
     team.sign(&signing.openpgp(&key)).await;
     team.is_verified_by(&key).await;
 

@@ -97,10 +97,16 @@ impl Signing {
         self.gpg(&["--armor", "--export", key])
     }
 
-    /// Revokes a key, with the certificate that gpg made for it.
-    pub fn revoke(&self, fingerprint: &str) {
+    /// The revocation that gpg made together with a key: a block without the key.
+    pub fn revocation(&self, fingerprint: &str) -> String {
         let path = self.home().join(format!("openpgp-revocs.d/{fingerprint}.rev"));
         let text = std::fs::read_to_string(path).unwrap().replace("\n:-----", "\n-----");
+        text[text.find("-----BEGIN").unwrap()..].to_owned()
+    }
+
+    /// Revokes a key.
+    pub fn revoke(&self, fingerprint: &str) {
+        let text = self.revocation(fingerprint);
         self.gpg_with(&["--batch", "--import"], text.as_bytes());
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::git_sync::GitRef;
 use crate::api::{API_VERSION, keys};
-use crate::cli::{FOUND, Failure};
+use crate::cli::{FOUND, Failure, USAGE};
 use crate::git::origin;
 
 /// What a namespace gives, for the namespace `team-a` with a Secret `team-a-git`. `---` is before each document.
@@ -45,11 +45,32 @@ pub struct Given<'a> {
     pub proxy: &'a BTreeMap<String, Vec<u8>>,
 }
 
+/// Words that YAML reads as something else than text.
+const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+
+/// A name as YAML has it where nothing else stands.
+fn scalar(name: &str) -> String {
+    // Numbers and times begin with a digit.
+    let is_text = !WORDS.contains(&name) && !name.starts_with(|c: char| c.is_ascii_digit());
+    if is_text { name.to_owned() } else { format!("\"{name}\"") }
+}
+
 /// The objects as a stream of YAML documents.
+///
+/// # Errors
+/// When a Role that is printed for something else has the name of the ServiceAccount.
 pub fn render(given: &Given<'_>) -> Result<String, Failure> {
     let Given { name, namespace, url, service_account, .. } = *given;
     let (git, proxy) = (format!("{name}-git"), format!("{name}-proxy"));
     let mut text = String::new();
+    let roles = [format!("convoke-git-{git}"), format!("convoke-git-{proxy}")];
+    let taken = ["convoke-ask", "convoke-keys"].into_iter().chain(roles.iter().map(String::as_str));
+    if let Some(name) = service_account.filter(|name| taken.into_iter().any(|taken| taken == *name))
+    {
+        let message =
+            format!("--service-account {name}: a role of this name is for something else");
+        return Err(Failure::new(USAGE, message).hint("choose another name"));
+    }
     for document in documents() {
         // What needs rights of its own, or is made below.
         let is_account = document.contains("convoke-sync");
@@ -112,7 +133,7 @@ fn documents() -> impl Iterator<Item = &'static str> {
 /// A document with the names that are wanted.
 fn filled(document: &str, given: &Given<'_>, account: &str, secret: &str) -> String {
     let Account { namespace: home, name: operator } = given.operator;
-    let operator = format!("name: {operator}, namespace: {home}");
+    let operator = format!("name: {}, namespace: {}", scalar(operator), scalar(home));
     // At each place the first one that is there.
     let names = [
         ("name: convoke, namespace: convoke-system", operator.as_str()),
@@ -128,8 +149,10 @@ fn filled(document: &str, given: &Given<'_>, account: &str, secret: &str) -> Str
             (None, Some(c)) => (c.len_utf8(), &rest[..c.len_utf8()]),
             (None, None) => break,
         };
-        text += by;
-        rest = &rest[taken..];
+        let after = &rest[taken..];
+        let is_alone = text.ends_with([' ', '[']) && after.starts_with(['\n', ',', ']', '}']);
+        text += &if found.is_some() && is_alone { scalar(by) } else { by.to_owned() };
+        rest = after;
     }
     text
 }

@@ -49,7 +49,14 @@ impl SecretArgs {
             let mut data = BTreeMap::new();
             for text in files {
                 let (key, file) = key_and_file(text)?;
-                let value = content(file, &mut input)?;
+                let shown = if text.contains('=') { format!("{key}=FILE") } else { "FILE".into() };
+                let value = content(file, &mut input).map_err(|why| {
+                    // Whoever takes it for the value must not find that in a log.
+                    let message = format!("{shown}: {why}");
+                    let hint =
+                        "FILE is the name of a file, or - for standard input; it is not the value";
+                    Failure::new(USAGE, message).hint(hint)
+                })?;
                 add(&mut data, key, value)?;
             }
             for text in literals {
@@ -85,21 +92,20 @@ fn key_and_file(text: &str) -> Result<(&str, &str), Failure> {
     }
 }
 
-fn content(file: &str, input: &mut Option<()>) -> Result<Vec<u8>, Failure> {
-    let refused = |why: String| Failure::new(USAGE, format!("--from-file {file}: {why}"));
+fn content(file: &str, input: &mut Option<()>) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut take = |reader: &mut dyn Read| reader.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     let read = if file == "-" {
         if input.take().is_none() {
-            return Err(refused("standard input was read already".into()));
+            return Err("standard input was read already".into());
         }
         take(&mut std::io::stdin().lock())
     } else {
         std::fs::File::open(file).and_then(|mut file| take(&mut file))
     };
-    read.map_err(|error| refused(error.to_string()))?;
+    read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(refused(format!("it has more than {MAX_BYTES} bytes")));
+        return Err(format!("it has more than {MAX_BYTES} bytes"));
     }
     Ok(bytes)
 }
@@ -157,7 +163,10 @@ mod tests {
             assert!(message.contains(key) && !message.contains("s3cret"), "{message}");
         }
         assert!(refused(&["-"], &[]).contains("no key"));
-        assert!(refused(&["token=/nowhere"], &[]).contains("/nowhere"));
+        for file in ["token=s3cret", "s3cret"] {
+            let message = refused(&[file], &[]);
+            assert!(message.contains("No such file") && !message.contains("s3cret"), "{message}");
+        }
         assert!(refused(&["a b=/dev/null"], &[]).contains("a key of a Secret"));
         assert!(refused(&["token=/dev/null", "token=/dev/null"], &[]).contains("twice"));
         assert!(refused(&["token=/dev/zero"], &[]).contains("more than"));

@@ -6,7 +6,8 @@
 use pgp::composed::{Deserializable, SignedPublicKey};
 use pgp::crypto::public_key::PublicKeyAlgorithm;
 use pgp::packet::{
-    PublicKey, PublicSubkey, Signature, SignatureConfig, SignatureType, SubpacketData, UserId,
+    Packet, PacketParser, PublicKey, PublicSubkey, Signature, SignatureConfig, SignatureType,
+    SubpacketData, UserId,
 };
 use pgp::ser::Serialize;
 use pgp::types::{Fingerprint, KeyDetails, KeyId, KeyVersion, Tag};
@@ -23,25 +24,32 @@ const MIN_RSA_BYTES: usize = 2 + 256 + 2 + 1;
 #[derive(Clone)]
 pub(super) struct Certificate {
     primary: PublicKey,
-    revocations: Vec<Signature>,
     /// Signatures directly on the primary key.
     direct: Vec<Signature>,
     users: Vec<(UserId, Vec<Signature>)>,
     subkeys: Vec<(PublicSubkey, Vec<Signature>)>,
 }
 
-/// Reads one or more armored blocks, each with one or more certificates.
-pub(super) fn parse(text: &str) -> Result<Vec<Certificate>, String> {
+/// What armored blocks have.
+pub(super) struct Parsed {
+    pub certificates: Vec<Certificate>,
+    /// All revocations of primary keys, wherever they are: `gpg --gen-revoke` makes a block that has no key.
+    pub revocations: Vec<Signature>,
+}
+
+/// Reads one or more armored blocks, each with certificates or revocations of keys.
+pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     if text.contains("PRIVATE KEY BLOCK") {
         return Err("it has a private key; take it out".into());
     }
-    let mut found = Vec::new();
+    let mut found = Parsed { certificates: Vec::new(), revocations: Vec::new() };
     let mut blocks = text.split(BEGIN);
     if blocks.next().is_some_and(|before| !before.trim().is_empty()) {
         return Err(format!("it does not begin with {BEGIN}"));
     }
     for block in blocks {
         let bytes = decode(&format!("{BEGIN}{block}"), "PGP PUBLIC KEY BLOCK", Style::OpenPgp)?;
+        found.revocations.extend(revocations(&bytes));
         let all = SignedPublicKey::from_bytes_many(&bytes[..])
             .map_err(|_| "it has no OpenPGP key".to_owned())?;
         for one in all {
@@ -49,22 +57,34 @@ pub(super) fn parse(text: &str) -> Result<Vec<Certificate>, String> {
             if !matches!(one.primary_key.version(), KeyVersion::V4 | KeyVersion::V6) {
                 return Err("it has a key of a version that is not supported".into());
             }
-            found.push(Certificate::from(one));
+            found.certificates.push(Certificate::from(one));
         }
     }
-    if found.is_empty() { Err("it has no OpenPGP key".into()) } else { Ok(found) }
+    if found.certificates.is_empty() && found.revocations.is_empty() {
+        return Err("it has no OpenPGP key".into());
+    }
+    Ok(found)
+}
+
+/// All revocations of primary keys among these packets. The library finds those only that follow their key at once.
+fn revocations(bytes: &[u8]) -> impl Iterator<Item = Signature> {
+    PacketParser::new(bytes).flatten().filter_map(|packet| match packet {
+        Packet::Signature(one) => (one.typ() == Some(SignatureType::KeyRevocation)).then_some(one),
+        _ => None,
+    })
 }
 
 impl From<SignedPublicKey> for Certificate {
     fn from(key: SignedPublicKey) -> Self {
         let SignedPublicKey { primary_key, details, public_subkeys } = key;
-        Self {
+        let mut new = Self {
             primary: primary_key,
-            revocations: details.revocation_signatures,
             direct: details.direct_signatures,
             users: details.users.into_iter().map(|user| (user.id, user.signatures)).collect(),
-            subkeys: public_subkeys.into_iter().map(|sub| (sub.key, sub.signatures)).collect(),
-        }
+            subkeys: Vec::new(),
+        };
+        new.add_subkeys(public_subkeys.into_iter().map(|sub| (sub.key, sub.signatures)));
+        new
     }
 }
 
@@ -85,13 +105,27 @@ impl Certificate {
         let fingerprint = self.primary.fingerprint();
         match all.iter_mut().find(|one| one.primary.fingerprint() == fingerprint) {
             Some(known) => {
-                known.revocations.extend(self.revocations);
                 known.direct.extend(self.direct);
                 known.users.extend(self.users);
-                known.subkeys.extend(self.subkeys);
+                known.add_subkeys(self.subkeys.into_iter());
             }
             None => all.push(self),
         }
+    }
+
+    /// Adds subkeys, each once: what copies of one say counts together.
+    fn add_subkeys(&mut self, new: impl Iterator<Item = (PublicSubkey, Vec<Signature>)>) {
+        for (key, signatures) in new {
+            match self.subkeys.iter_mut().find(|(one, _)| *one == key) {
+                Some((_, known)) => known.extend(signatures),
+                None => self.subkeys.push((key, signatures)),
+            }
+        }
+    }
+
+    /// How many keys it has.
+    pub(super) fn len(&self) -> usize {
+        1 + self.subkeys.len()
     }
 
     /// The certificate for people.
@@ -122,9 +156,9 @@ impl Certificate {
     }
 
     /// Checks that the primary key is valid now, and returns what it says of itself.
-    fn valid(&self, now: u64) -> Result<&Signature, Unverified> {
+    fn valid(&self, revocations: &[Signature], now: u64) -> Result<&Signature, Unverified> {
         // One that does not verify is not of this key. A weak one counts: it takes a right away.
-        if self.revocations.iter().any(|one| one.verify_key(&self.primary).is_ok()) {
+        if revocations.iter().any(|one| one.verify_key(&self.primary).is_ok()) {
             return Err(Unverified::Revoked { key: self.shown() });
         }
         let Some(own) = self.self_signature(now) else {
@@ -139,13 +173,12 @@ impl Certificate {
 
     /// Checks that a subkey is valid now, and returns what the primary key says of it.
     fn valid_subkey(&self, subkey: &PublicSubkey, now: u64) -> Result<&Signature, Unverified> {
-        let fingerprint = subkey.fingerprint();
-        let same = |(key, _): &&(PublicSubkey, _)| key.fingerprint() == fingerprint;
+        let same = |(key, _): &&(PublicSubkey, _)| key == subkey;
         let all: Vec<_> = self.subkeys.iter().filter(same).flat_map(|(_, all)| all).collect();
         let is = |one: &Signature, kind| {
             one.typ() == Some(kind) && one.verify_subkey_binding(&self.primary, subkey).is_ok()
         };
-        let key = shown(&fingerprint);
+        let key = shown(&subkey.fingerprint());
         if all.iter().any(|one| is(one, SignatureType::SubkeyRevocation)) {
             return Err(Unverified::Revoked { key });
         }
@@ -185,9 +218,9 @@ impl Key<'_> {
         }
     }
 
-    /// Checks that it may sign at this time.
-    pub(super) fn may_sign(&self, now: u64) -> Result<(), Unverified> {
-        let own = self.of.valid(now)?;
+    /// Checks that it may sign at this time. One of the revocations may be of its primary key.
+    pub(super) fn may_sign(&self, revocations: &[Signature], now: u64) -> Result<(), Unverified> {
+        let own = self.of.valid(revocations, now)?;
         let (says, weakness) = match self.subkey {
             Some(subkey) => (self.of.valid_subkey(subkey, now)?, weak_key(subkey)),
             None => (own, weak_key(&self.of.primary)),

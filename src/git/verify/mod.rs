@@ -19,16 +19,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use gix::hash::Kind;
+use pgp::packet::Signature;
 
-use self::certificate::Certificate;
+use self::certificate::{Certificate, Parsed};
 pub(super) use self::object::MAX_TAG_BYTES;
 use self::object::Signed;
 use super::error::printable;
 
 /// Bytes that all keys of a Secret may have.
 const MAX_KEYS_BYTES: usize = 256 << 10;
-/// How many keys a Secret may have: certificates, and keys for ssh.
-const MAX_KEYS: usize = 100;
+/// How many keys a Secret may have, with all subkeys. A commit may name each as its signer, and is hashed for each that it names.
+const MAX_KEYS: usize = 500;
 /// How the names of the Secret's values end: OpenPGP certificates, and public keys for ssh.
 const OPENPGP: &str = ".asc";
 const SSH: &str = ".sshpub";
@@ -41,12 +42,14 @@ pub struct Keys {
     /// The values of the Secret that were read.
     data: BTreeMap<String, Vec<u8>>,
     certificates: Vec<Certificate>,
+    /// Revocations of primary keys.
+    revocations: Vec<Signature>,
     ssh: Vec<ssh::Key>,
 }
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.certificates.len() + self.ssh.len())
+        write!(f, "Keys({})", self.len())
     }
 }
 
@@ -73,7 +76,7 @@ impl Keys {
     /// ignored.
     ///
     /// # Errors
-    /// When there is no key, when a value has none or cannot be read, and when there are more than 100 keys or 256 KiB of them.
+    /// When there is no key, when a value has none or cannot be read, and when there are more than 500 keys (with subkeys) or 256 KiB of them.
     pub fn of(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoKeys> {
         let mut keys = Self::default();
         let mut bytes = 0;
@@ -94,17 +97,22 @@ impl Keys {
                 let found = read.and_then(ssh::parse).map_err(|why| unreadable(name, &why))?;
                 keys.ssh.extend(found);
             } else {
-                let found =
+                let Parsed { certificates, revocations } =
                     read.and_then(certificate::parse).map_err(|why| unreadable(name, &why))?;
-                for one in found {
+                for one in certificates {
                     one.add_to(&mut keys.certificates);
                 }
+                keys.revocations.extend(revocations);
             }
-            if keys.certificates.len() + keys.ssh.len() > MAX_KEYS {
+            if keys.len() > MAX_KEYS {
                 let problem = format!("it has more than {MAX_KEYS} keys");
                 return Err(NoKeys { problem, hint: "leave out those that sign nothing here" });
             }
             keys.data.insert(name.clone(), value.clone());
+        }
+        if !keys.data.is_empty() && keys.len() == 0 {
+            let problem = "it has revocations, and no key".to_owned();
+            return Err(NoKeys { problem, hint: "add the public key of somebody who may sign" });
         }
         if keys.data.is_empty() {
             let problem = format!("it has no value whose name ends with {OPENPGP} or {SSH}");
@@ -114,6 +122,11 @@ impl Keys {
             });
         }
         Ok(keys)
+    }
+
+    /// How many keys there are, with all subkeys.
+    fn len(&self) -> usize {
+        self.certificates.iter().map(Certificate::len).sum::<usize>() + self.ssh.len()
     }
 }
 
@@ -265,7 +278,7 @@ fn check(signed: &Signed, rules: Rules<'_>) -> Result<String, Unverified> {
         .map_err(|_| Unverified::Malformed("it is no text".into()))?;
     let text = text.trim_end();
     if text.starts_with(object::PGP) {
-        openpgp::verify(&rules.keys.certificates, &signed.payload, text, rules.now)
+        openpgp::verify(rules.keys, &signed.payload, text, rules.now)
     } else if text.starts_with(object::SSH) {
         ssh::verify(&rules.keys.ssh, &signed.payload, text)
     } else if text.starts_with(object::X509) {

@@ -6,12 +6,12 @@ use pgp::packet::{Packet, PacketParser, Signature, SignatureType, SubpacketData}
 use pgp::types::{Fingerprint, KeyId};
 
 use super::armor::{Style, decode};
-use super::certificate::{Certificate, shown};
-use super::{MAX_AHEAD, Unverified};
+use super::certificate::shown;
+use super::{Keys, MAX_AHEAD, Unverified};
 
 /// Verifies a signature at a time, and returns the fingerprint of the certificate.
 pub(super) fn verify(
-    certificates: &[Certificate],
+    keys: &Keys,
     payload: &[u8],
     text: &str,
     now: u64,
@@ -30,11 +30,11 @@ pub(super) fn verify(
             || signature.issuer_key_id().contains(&id)
     };
     let mut found = false;
-    for certificate in certificates {
+    for certificate in &keys.certificates {
         for key in certificate.keys().filter(|key| is_signer(&key.fingerprint(), &key.id())) {
             found = true;
             if key.verifies(&signature, payload) {
-                key.may_sign(now)?;
+                key.may_sign(&keys.revocations, now)?;
                 if has_expired(&signature, now) {
                     return Err(Unverified::Expired { what: "its signature".into() });
                 }

@@ -66,8 +66,8 @@ pub struct Source {
     keys: Option<Arc<Keys>>,
     /// Those of the Secret, as they were read last.
     pub known_keys: KnownKeys,
-    /// The keys that `loaded` was verified with.
-    keys_of_loaded: Option<Arc<Keys>>,
+    /// When they became known.
+    keys_since: Option<Seq>,
     remote: Option<Remote>,
     loader: Loader,
     /// The folder that takes the place of the repository, if any.
@@ -128,7 +128,7 @@ impl Source {
             known_credentials: Cached::default(),
             keys: None,
             known_keys: KnownKeys::default(),
-            keys_of_loaded: None,
+            keys_since: None,
             remote: None,
             loader: Loader::new(definition),
             local: None,
@@ -176,7 +176,8 @@ impl Source {
         self.local.is_some()
     }
 
-    /// Asks with the credentials, and verifies with the keys, that are known now.
+    /// Asks with the credentials, and verifies with the keys, that are known now. With other keys nothing counts that was read before:
+    /// it is read again, and verified.
     pub fn ask_as_known(&mut self) {
         let known = self.known_credentials.credentials();
         if self.credentials != *known {
@@ -185,7 +186,10 @@ impl Source {
         }
         if self.keys.as_ref() != self.known_keys.keys() {
             self.keys = self.known_keys.keys().cloned();
+            self.keys_since = self.keys.is_some().then(Seq::next);
             self.remote = None;
+            // With what was remembered of earlier commits, each of which another key may have signed.
+            (self.loaded, self.aside, self.reached) = (None, None, None);
         }
     }
 
@@ -252,7 +256,6 @@ impl Source {
         context: Context,
     ) -> Result<bool, SourceError> {
         let remote = self.remote(&coordinates)?;
-        self.verify_loaded(&remote, key).await;
         let variables = context.variables.as_ref();
         let Some((revision, found, _permit)) = self.fetch_newest(&remote, key, variables).await?
         else {
@@ -272,24 +275,6 @@ impl Source {
         self.take_in(incoming, &snapshot, key)?;
         self.attempt.stages.load_ms = millis(start);
         Ok(true)
-    }
-
-    /// Verifies the commit that was read last once more, if the keys have changed since. If it does not count any more, it is forgotten.
-    async fn verify_loaded(&mut self, remote: &Remote, key: &Key) {
-        let Some(loaded) = self.loaded.clone().filter(|_| self.keys_of_loaded != self.keys) else {
-            return;
-        };
-        match remote.verify(&loaded.revision.commit).await {
-            Ok(signer) => {
-                let info = CommitInfo { signer, ..loaded.info.clone() };
-                self.loaded = Some(Arc::new(Loaded { info, ..(*loaded).clone() }));
-                self.keys_of_loaded.clone_from(&self.keys);
-            }
-            Err(error) => {
-                tracing::warn!(object = %key, %error, "what was read before is not trusted any more");
-                (self.loaded, self.reached) = (None, None);
-            }
-        }
     }
 
     /// Asks the remote for its newest commit, and fetches it. The permit to read must be kept until the commit is loaded. `None`
@@ -349,7 +334,8 @@ impl Source {
                 && loaded.variables.as_ref() == variables
                 // The remote was not asked for a recalled commit. From now on it counts as found there.
                 && !loaded.recalled
-                && loaded.revision.commit == revision.commit
+                // With its name: another tag of the same commit may be unsigned.
+                && loaded.revision == *revision
         })
     }
 }
@@ -416,11 +402,19 @@ impl Source {
         let builds = build_sources(&desired, snapshot, &key.name, url, &revision.commit);
         // Everything was read. The next commit is compared with the listing, which is in memory.
         snapshot.close();
-        let (builds, variables) = (builds?, context.variables);
-        let reading =
-            Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
+        let (builds, variables, keys_since) = (builds?, context.variables, self.keys_since);
+        let reading = Reading {
+            revision,
+            info,
+            catalog,
+            builds,
+            found,
+            recalled,
+            coordinates,
+            variables,
+            keys_since,
+        };
         self.loaded = Some(Arc::new(Loaded::new(before, &self.needless, desired, reading)));
-        self.keys_of_loaded.clone_from(&self.keys);
         Ok(())
     }
 
@@ -466,8 +460,17 @@ impl Source {
         // Tekton cannot clone a folder, so nothing is built from it.
         let (builds, variables) = (Vec::new(), context.variables);
         let recalled = false;
-        let reading =
-            Reading { revision, info, catalog, builds, found, recalled, coordinates, variables };
+        let reading = Reading {
+            revision,
+            info,
+            catalog,
+            builds,
+            found,
+            recalled,
+            coordinates,
+            variables,
+            keys_since: None,
+        };
         // No earlier state of a folder can be read again.
         let loaded = Loaded::new(before, &self.needless, desired, reading);
         self.loaded = Some(Arc::new(Loaded { lost: false, ..loaded }));

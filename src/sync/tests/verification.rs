@@ -1,5 +1,6 @@
 use super::*;
 use crate::sync::reasons::SourceReason;
+use crate::sync::secrets::input;
 
 #[test]
 fn g4_what_is_missing_is_told_with_the_commands() {
@@ -27,4 +28,31 @@ fn g4_what_is_missing_is_told_with_the_commands() {
         "{told}"
     );
     assert!(!told.contains("canary"), "{told}");
+}
+
+#[test]
+fn g4_keys_are_kept_only_while_the_api_server_does_not_answer() {
+    let data = |value: &str| BTreeMap::from([("k.sshpub".to_owned(), value.as_bytes().to_vec())]);
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIHl5MfSLh0DZSGHVnjCf0t6WMPDCDpGpsaWz6mE0YVb";
+    let secret = named("team", "keys");
+    let keys = || usable(secret, &data(key));
+    let unreadable = || Err(input(SourceReason::VerificationKeysUnreadable, "x".into(), None));
+    let mut known = KnownKeys::default();
+    assert!(known.take_in("keys", unreadable()).is_err() && known.keys().is_none());
+    for (gone, name) in [
+        (Err(missing(secret)), "keys"),
+        (Err(secret.forbidden(&OperatorAccount::new("ops"))), "keys"),
+        (usable(secret, &data("")), "keys"),
+        (unreadable(), "others"),
+    ] {
+        known.take_in("keys", keys()).unwrap();
+        let before = known.keys().cloned().unwrap();
+        known.take_in("keys", keys()).unwrap();
+        assert!(Arc::ptr_eq(&before, known.keys().unwrap()), "the same keys stay the same ones");
+        assert!(known.take_in("keys", unreadable()).is_err());
+        assert_eq!(known.keys(), Some(&before));
+        assert!(!known.fresh.is_of(&"keys".to_owned()), "the next poll reads them again");
+        assert!(known.take_in(name, gone).is_err());
+        assert_eq!(known.keys(), None);
+    }
 }

@@ -97,7 +97,8 @@ fn d7_what_is_wrong_is_told_before_a_server_is_asked() {
     hint: --from-file token=FILE, or token=- for standard input
     "#);
     insta::assert_snapshot!(told(&["--url", URL, "--from-file", "token=/nowhere"]), @r#"
-    error: --from-file /nowhere: No such file or directory (os error 2)
+    error: token=FILE: No such file or directory (os error 2)
+    hint: FILE is the name of a file, or - for standard input; it is not the value
     "#);
     insta::assert_snapshot!(told(&["--url", URL, "--proxy-from-literal", "username=u"]), @r#"
     error: the credentials cannot be used: it has no address

@@ -12,6 +12,7 @@ mod signing;
 mod sshd;
 
 mod after;
+mod bombs;
 mod credentials;
 mod damage;
 mod faults;

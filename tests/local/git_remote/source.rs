@@ -68,6 +68,13 @@ impl Reader {
         loaded.desired.keys().map(|id| &*id.name).collect()
     }
 
+    /// Names of which definitions of earlier commits are kept.
+    pub fn kept(&self) -> Vec<&str> {
+        let loaded = self.source.loaded.as_ref().expect("something is loaded");
+        let is_kept = |id: &&convoke::api::ObjectId| !loaded.desired.contains_key(*id);
+        loaded.measure.keys().filter(is_kept).map(|id| &*id.name).collect()
+    }
+
     pub fn has_errors(&self) -> bool {
         self.source.loaded.as_ref().is_some_and(|loaded| loaded.catalog.has_errors())
     }

@@ -182,7 +182,8 @@ async fn g4_a_tag_is_fetched_and_verified_in_both_versions_of_the_protocol() {
         // After a restart all of it is in the store.
         world.server.forget();
         let again = world.verifying(tag("v1.0.0"), SignedPart::Tag, &ours);
-        assert_eq!(again.verify(&first).await.unwrap(), snapshot.commit().signer);
+        let read = again.snapshot(&first, "").await.unwrap();
+        assert_eq!(read.commit().signer, snapshot.commit().signer);
         assert!(world.server.steps().is_empty());
         // On top of what is there: another commit, and then another tag of the same commit.
         let range = GitRef { semver: Some("^1".into()), ..GitRef::default() };
@@ -196,7 +197,10 @@ async fn g4_a_tag_is_fetched_and_verified_in_both_versions_of_the_protocol() {
         let found = remote.resolve().await.unwrap();
         assert_eq!(found.name, "v1.2.0");
         remote.fetch(&found).await.unwrap();
-        assert!(remote.verify(&second).await.is_ok());
+        assert!(remote.snapshot(&second, "").await.unwrap().commit().signer.is_some());
+        // A name for the same commit that nobody signed: what was read for the others does not count for it.
+        world.repo.tag("v1.3.0", &second);
+        assert_eq!(reason(&remote).await, SourceReason::SignatureMissing);
     }
 }
 
@@ -316,7 +320,8 @@ async fn g4_nothing_that_was_not_verified_is_read_or_kept() {
     reader.recall(&first).await.unwrap();
     assert_eq!(reader.objects(), ["a"]);
     reader.verify_with(Some(&ours));
-    assert!(reader.refresh().await.is_err());
+    assert!(reader.refresh().await.is_err() && reader.is_blind());
+    reader.recall(&first).await.unwrap();
     assert_eq!(reader.objects(), ["a"], "verified again, with the keys of today");
     // A broken commit learns what was wanted before from verified commits only.
     world.server.heal();
@@ -331,4 +336,44 @@ async fn g4_nothing_that_was_not_verified_is_read_or_kept() {
     assert!(fresh.is_lost(), "so no absence proves anything");
     assert_eq!(fresh.reach_back(&first).await, Ok(true));
     assert!(!fresh.is_lost());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g4_nothing_counts_of_earlier_commits_whose_signer_may_not_sign_any_more() {
+    let world = World::new().await;
+    let signing = Signing::new();
+    let [one, two] = ["a", "b"].map(|name| signing.key(name, "ed25519", "sign", "never"));
+    let [first_only, second_only, both] = [&[&one][..], &[&two], &[&one, &two]].map(|all| {
+        let all: Vec<_> = all.iter().map(|key| signing.export(key)).collect();
+        keys(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    let mut reader = Reader::new(&world);
+    let verify = serde_json::json!({"secretRef": {"name": "keys"}});
+    reader.spec.verify = serde_json::from_value(verify).unwrap();
+    reader.verify_with(Some(&both));
+    world.repo.commit("main", &[("x.yaml", &model("x")), ("y.yaml", &model("y"))]);
+    let first = world.sign("main", &signing.openpgp(&one));
+    assert_eq!(reader.refresh().await, Ok(true));
+    world.repo.commit("main", &[("x.yaml", "kind: [")]);
+    let second = world.sign("main", &signing.openpgp(&two));
+    assert_eq!(reader.refresh().await, Ok(true));
+    assert_eq!((reader.objects(), reader.kept()), (vec!["y"], vec!["x"]));
+    // The first one's key goes: its definition of x goes, too, and it is not known what was wanted before.
+    reader.verify_with(Some(&second_only));
+    assert!(reader.is_blind(), "until it is read again");
+    assert_eq!(reader.refresh().await, Ok(true));
+    assert_eq!((reader.objects(), reader.kept(), reader.is_lost()), (vec!["y"], vec![], true));
+    assert!(reader.reach_back(&first).await.is_err());
+    assert_eq!((reader.kept(), reader.is_lost()), (vec![], true));
+    // With it, both are read and verified again.
+    reader.verify_with(Some(&both));
+    assert_eq!(reader.refresh().await, Ok(true));
+    assert_eq!(reader.reach_back(&first).await, Ok(true));
+    assert_eq!((reader.kept(), reader.is_lost()), (vec!["x"], false));
+    // The second one's key goes: the newest commit does not count, and the first one does.
+    reader.verify_with(Some(&first_only));
+    assert!(reader.refresh().await.is_err() && reader.is_blind());
+    assert!(reader.recall(&second).await.is_err() && reader.is_blind());
+    reader.recall(&first).await.unwrap();
+    assert_eq!(reader.objects(), ["x", "y"]);
 }

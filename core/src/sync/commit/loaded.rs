@@ -44,6 +44,8 @@ pub struct Loaded {
     pub coordinates: Coordinates,
     /// The values of variables that it was read with.
     pub variables: Option<Variables>,
+    /// Since when the keys were known that it was verified with, in the order of events. `None`: nothing was to be verified.
+    pub keys_since: Option<Seq>,
 }
 
 /// The content of a commit, before it is combined with earlier ones.
@@ -64,6 +66,8 @@ pub struct Reading {
     pub coordinates: Coordinates,
     /// The values of variables that it was read with.
     pub variables: Option<Variables>,
+    /// Since when the keys were known that it was verified with, in the order of events. `None`: nothing was to be verified.
+    pub keys_since: Option<Seq>,
 }
 
 impl Loaded {
@@ -85,8 +89,8 @@ impl Loaded {
         desired: DesiredSet,
         reading: Reading,
     ) -> Self {
-        let Reading { revision, info, catalog, builds, found, recalled, coordinates, variables } =
-            reading;
+        let Reading { revision, info, catalog, builds, found, recalled, .. } = reading;
+        let Reading { coordinates, variables, keys_since, .. } = reading;
         let past: Vec<_> = before.iter().map(|before| before.past()).collect();
         let Memory { last_paths, measure } = Memory::of(&past, needless, &desired, &catalog);
         let lost = catalog.has_errors() && before.is_none_or(|old| old.lost);
@@ -110,6 +114,7 @@ impl Loaded {
             recalled,
             coordinates,
             variables,
+            keys_since,
         }
     }
 
@@ -117,6 +122,13 @@ impl Loaded {
     #[must_use]
     pub fn answers(&self, spec: &GitSyncSpec) -> bool {
         self.coordinates.same_place(&Coordinates::of(spec))
+    }
+
+    /// Whether it was verified with the same keys as this newer commit. Otherwise nothing of it counts any more: the keys of its
+    /// signer may have been taken away.
+    #[must_use]
+    pub fn is_as_trusted_as(&self, newest: &Self) -> bool {
+        self.keys_since == newest.keys_since
     }
 
     /// The URL of the repository.

@@ -50,6 +50,14 @@ pub(crate) struct Dependencies<'a> {
     pub peers: &'a Peers,
 }
 
+impl DependencyState {
+    /// Whether an earlier commit is known that can stay applied while this one waits.
+    pub(crate) fn knows_before(&self, newest: Option<&Loaded>) -> bool {
+        let counts = |old: &Arc<Loaded>| newest.is_none_or(|newest| old.is_as_trusted_as(newest));
+        self.released.iter().chain(&self.recalled).any(counts)
+    }
+}
+
 impl Dependencies<'_> {
     /// Which commit may be applied now, when this is the newest one.
     pub(crate) fn allowed(&self, memory: &mut DependencyState, newest: Arc<Loaded>) -> Allowed {
@@ -66,8 +74,9 @@ impl Dependencies<'_> {
         memory.waiting = waits.is_some();
         if waits.is_some() {
             let spec = &subject.sync.spec;
-            let answers = |old: &Option<Arc<Loaded>>| old.clone().filter(|old| old.answers(spec));
-            let before = answers(&memory.released).or_else(|| answers(&memory.recalled));
+            let counts = |old: &Arc<Loaded>| old.answers(spec) && old.is_as_trusted_as(&newest);
+            let mut before = memory.released.iter().chain(&memory.recalled);
+            let before = before.find(|old| counts(old)).cloned();
             return Allowed { loaded: before, waits };
         }
         if !memory.released.as_ref().is_some_and(|old| Arc::ptr_eq(old, &newest)) {

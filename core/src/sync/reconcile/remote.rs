@@ -31,12 +31,11 @@ impl Engine {
         let index = view.map(|view| &view.index);
         let loaded = state.remote.loaded.as_deref();
         // While a commit waits for dependencies, the commit that was applied before the operator started is kept applied.
-        let waits =
-            !subject.sync.spec.depends_on.is_empty() && state.dependencies.released.is_none();
+        let waits = !subject.sync.spec.depends_on.is_empty();
         let context = PollContext {
             needless: loaded.map(|loaded| needless(loaded, index, &live)).unwrap_or_default(),
             has_objects: has_objects(view, &subject.reference(), &live),
-            reads_last: waits && state.dependencies.recalled.is_none(),
+            reads_last: waits && !state.dependencies.knows_before(loaded),
         };
         poller.begin(&mut state.remote, subject, trigger, context);
     }

@@ -122,6 +122,10 @@ fn set_conditions(status: &mut GitSyncStatus, report: &Report<'_>) {
             let message = shorten(message, MOST_MESSAGE_CHARS);
             all.set(VERIFIED, "False", reason.as_str(), &message);
         }
+        Verified::Nothing(reason) => {
+            let message = "no commit was verified with the keys that are known now";
+            all.set(VERIFIED, "Unknown", reason.as_str(), message);
+        }
     }
     if !report.suspended {
         all.set("Ready", ready_value(verdict), reason, &message);

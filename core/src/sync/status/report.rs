@@ -44,6 +44,8 @@ pub enum Verified {
     Yes(String),
     /// Why it does not count as signed: reason and message.
     No(SourceReason, String),
+    /// Why nothing was verified with the keys that are known now.
+    Nothing(SourceReason),
 }
 
 impl Verified {
@@ -59,10 +61,11 @@ impl Verified {
             (Some(failure), _) if failure.reason.is_of_verification() => {
                 Self::No(failure.reason, failure.message.clone())
             }
-            (None, Some(loaded)) => loaded.info.signer.as_ref().map_or(Self::Unknown, |signer| {
+            (_, Some(loaded)) => loaded.info.signer.as_ref().map_or(Self::Unknown, |signer| {
                 Self::Yes(format!("{} is signed by {signer}", loaded.revision))
             }),
-            _ => Self::Unknown,
+            (Some(failure), None) => Self::Nothing(failure.reason),
+            (None, None) => Self::Unknown,
         }
     }
 }

@@ -370,3 +370,32 @@ fn g22_a_conflict_with_a_sibling_says_what_helps() {
     quiet(&mut script);
     assert_eq!(owner(&script, "x"), "two");
 }
+
+#[test]
+fn g4_g11_while_a_commit_waits_nothing_of_one_counts_that_was_verified_with_other_keys() {
+    for other_keys in [false, true] {
+        let mut script = start(&[("one", &["two"]), ("two", &[])]);
+        push(&mut script, &[("one", &["a"]), ("two", &["b"])]);
+        all_good(&script, &["one", "two"]);
+        for name in ["one", "two"] {
+            script.asks(name);
+        }
+        // It waits, because nobody knows what the other one wants.
+        let mut newest = read(&script, "one", &["n"], false);
+        let keys_since = other_keys.then(crate::order::Seq::next);
+        Arc::make_mut(&mut newest).keys_since = keys_since;
+        script.answers("one", Ok(newest), true);
+        script.fails("two");
+        assert_eq!(script.ready("one"), WAITS);
+        let version = |script: &Script| live(script, "a")["spec"].clone();
+        let good = version(&script);
+        script.edit(&Name::Object(id("a")), |object| {
+            object["spec"]["external"]["url"] = json!("https://by.hand");
+        });
+        script.pass(Duration::from_secs(1));
+        assert_eq!(version(&script) == good, !other_keys, "changes by hand are undone or left");
+        // The commit that was applied is read again, and verified.
+        script.asks("one");
+        assert_eq!(script.operator.polls["one"].look.last.is_some(), other_keys);
+    }
+}

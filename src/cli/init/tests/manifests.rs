@@ -4,6 +4,7 @@ use super::*;
 
 /// What is different from the usual.
 struct Change {
+    namespace: &'static str,
     service_account: Option<&'static str>,
     operator: (&'static str, &'static str),
     secret: &'static [(&'static str, &'static str)],
@@ -11,6 +12,7 @@ struct Change {
 }
 
 const USUAL: Change = Change {
+    namespace: "newsroom",
     service_account: Some("convoke-sync"),
     operator: ("convoke-system", "convoke"),
     secret: &[],
@@ -18,13 +20,17 @@ const USUAL: Change = Change {
 };
 
 fn rendered(change: &Change) -> String {
+    try_render(change).unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+fn try_render(change: &Change) -> Result<String, Failure> {
     let (namespace, name) = change.operator;
     let data = |values: &[(&str, &str)]| {
         values.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect()
     };
     let given = Given {
         name: "news",
-        namespace: "newsroom",
+        namespace: change.namespace,
         url: "https://git.example.com:8443/newsroom/agents.git",
         reference: &GitRef::default(),
         path: ".",
@@ -33,7 +39,7 @@ fn rendered(change: &Change) -> String {
         secret: &data(change.secret),
         proxy: &data(change.proxy),
     };
-    render(&given).unwrap_or_else(|failure| panic!("{failure:?}"))
+    render(&given)
 }
 
 /// Kind and name of each object.
@@ -90,4 +96,39 @@ fn d7_other_names_are_used_everywhere() {
     assert!(all.contains(&"Role/convoke-act-as-writer".to_owned()), "{all:?}");
     assert!(text.contains("name: team-a, namespace: tools"), "{text}");
     assert!(!text.contains("convoke-sync") && !text.contains("convoke-system"), "{text}");
+}
+
+#[test]
+fn d7_names_that_yaml_reads_as_something_else_are_quoted() {
+    for namespace in ["no", "123", "null", "1e3", "2026-11-28"] {
+        let (service_account, operator) = (Some("on"), ("off", "0x1f"));
+        let text = rendered(&Change { namespace, service_account, operator, ..USUAL });
+        for document in text.split("---\n").filter(|document| !document.trim().is_empty()) {
+            let value: Value = serde_saphyr::from_str(document).expect("YAML");
+            assert_eq!(value["metadata"]["namespace"], namespace, "{document}");
+        }
+        for wanted in [
+            format!("  namespace: \"{namespace}\"\n"),
+            "resourceNames: [\"on\"]\n".to_owned(),
+            "name: convoke-act-as-on\n".to_owned(),
+            format!("kind: ServiceAccount, name: \"on\", namespace: \"{namespace}\"}}"),
+            "name: \"0x1f\", namespace: \"off\"}".to_owned(),
+        ] {
+            assert!(text.contains(&wanted), "{wanted}: {text}");
+        }
+    }
+}
+
+#[test]
+fn d7_no_two_objects_have_one_name() {
+    for name in ["convoke-ask", "convoke-keys", "convoke-git-news-git", "convoke-git-news-proxy"] {
+        let failure = try_render(&Change { service_account: Some(name), ..USUAL }).expect_err(name);
+        assert!(failure.message.contains(name), "{failure:?}");
+    }
+    let secret: &[_] = &[("token", "x")];
+    let mut all = objects(&rendered(&Change { secret, proxy: &[("address", "x")], ..USUAL }));
+    let count = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), count, "{all:?}");
 }

@@ -8,6 +8,18 @@ fn at(bytes: &[u8], certificate: &str, now: u64) -> Result<String, Unverified> {
     commit(bytes, Rules { now, ..rules(&ours) })
 }
 
+/// The packets of an armored block.
+fn binary(text: &str) -> Vec<u8> {
+    armor::decode(text.trim(), "PGP PUBLIC KEY BLOCK", armor::Style::OpenPgp).unwrap()
+}
+
+/// An armored block of these packets.
+fn armored(packets: &[u8]) -> String {
+    use base64::Engine;
+    let text = base64::engine::general_purpose::STANDARD.encode(packets);
+    format!("-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{text}\n-----END PGP PUBLIC KEY BLOCK-----\n")
+}
+
 #[test]
 fn g4_an_expired_or_revoked_key_does_not_count_even_for_what_it_signed_before() {
     let world = World::new();
@@ -62,27 +74,69 @@ fn v23_a_certificate_cannot_adopt_the_subkey_of_another() {
     let subkey = world.signing.fingerprints("a")[1].clone();
     let bytes = world.commit(&world.signing.openpgp(&subkey), "hello");
     let other = world.signing.key("b", "ed25519", "sign", "never");
-    let binary = |key: &str| {
-        let text = world.signing.export(key);
-        armor::decode(text.trim(), "PGP PUBLIC KEY BLOCK", armor::Style::OpenPgp).unwrap()
-    };
+    let binary = |key: &str| binary(&world.signing.export(key));
     // The subkey with its binding, behind another primary key: the end of the packets of the victim.
     let (of_victim, of_other) = (binary(&victim), binary(&other));
     let start = of_victim.windows(2).rposition(|two| two[0] == 0xb8 && two[1] == 0x33).unwrap();
     let grafted = [&of_other[..], &of_victim[start..]].concat();
-    let armored = {
-        use base64::Engine;
-        let text = base64::engine::general_purpose::STANDARD.encode(&grafted);
-        format!(
-            "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{text}\n-----END PGP PUBLIC KEY BLOCK-----\n"
-        )
-    };
+    let armored = armored(&grafted);
     let refused = at(&bytes, &armored, now()).unwrap_err();
     assert!(
         matches!(&refused, Unverified::Unsupported(why) if why.contains("is not bound")),
         "{refused}"
     );
     assert!(at(&bytes, &world.signing.export(&victim), now()).is_ok());
+}
+
+#[test]
+fn v23_a_revocation_beside_its_key_is_not_overlooked() {
+    let world = World::new();
+    let key = world.signing.key("a", "ed25519", "cert", "never");
+    world.signing.gpg(&["--batch", "--quick-add-key", &key, "ed25519", "sign", "never"]);
+    let bytes = world.commit(&world.signing.openpgp(&world.signing.fingerprints("a")[1]), "hello");
+    let (certificate, revocation) = (world.signing.export(&key), world.signing.revocation(&key));
+    let verify = |values: &[(&str, &str)]| commit(&bytes, rules(&keys(values)));
+    let shown = format!("OpenPGP key {key}");
+    assert_eq!(verify(&[("a.asc", &certificate)]), Ok(shown.clone()));
+    // As gpg writes it, in a block of its own or in a value of its own; and behind everything else of the certificate.
+    let (before, after) =
+        (format!("{revocation}{certificate}"), format!("{certificate}\n{revocation}"));
+    let packets = [binary(&certificate), binary(&revocation)];
+    let within = armored(&packets.concat());
+    // Before everything else, with a packet in between that belongs to nothing.
+    let ahead = armored(&[&packets[1][..], &[0xb4, 1, b'x'], &packets[0]].concat());
+    for values in [
+        vec![("a.asc", before.as_str())],
+        vec![("a.asc", &after)],
+        vec![("a.asc", &within)],
+        vec![("a.asc", &ahead)],
+        vec![("a.asc", &certificate), ("b.asc", &revocation)],
+        vec![("a.asc", &revocation), ("b.asc", &certificate)],
+    ] {
+        assert_eq!(verify(&values), Err(Unverified::Revoked { key: shown.clone() }));
+    }
+    // That of another key takes nothing away.
+    let other = world.signing.key("b", "ed25519", "sign", "never");
+    let of_other = world.signing.revocation(&other);
+    assert_eq!(verify(&[("a.asc", &certificate), ("b.asc", &of_other)]), Ok(shown));
+    let data = [("a.asc".to_owned(), revocation.into_bytes())];
+    let why = Keys::of(&data.into()).unwrap_err();
+    assert_eq!(why.to_string(), "it has revocations, and no key");
+}
+
+#[test]
+fn v23_copies_of_a_subkey_are_one_key() {
+    let world = World::new();
+    let key = world.signing.key("a", "ed25519", "cert", "never");
+    world.signing.gpg(&["--batch", "--quick-add-key", &key, "ed25519", "sign", "never"]);
+    let certificate = world.signing.export(&key);
+    let packets = binary(&certificate);
+    let start = packets.windows(2).rposition(|two| two[0] == 0xb8 && two[1] == 0x33).unwrap();
+    let many = [&packets[..], &packets[start..].repeat(600)].concat();
+    let found = keys(&[("a.asc", &armored(&many)), ("b.asc", &certificate)]);
+    assert_eq!(found.len(), 2);
+    let bytes = world.commit(&world.signing.openpgp(&world.signing.fingerprints("a")[1]), "hello");
+    assert_eq!(commit(&bytes, rules(&found)), Ok(format!("OpenPGP key {key}")));
 }
 
 #[test]
@@ -134,7 +188,7 @@ fn g4_the_values_of_a_secret_are_keys_or_an_error_that_names_the_value() {
     let private = world.signing.gpg(&["--armor", "--export-secret-keys", &one]);
     let (ssh_private, cut) =
         (std::fs::read(world.signing.dir().join("k")).unwrap(), &a[..a.len() / 2]);
-    let many = ssh.repeat(101);
+    let many = ssh.repeat(501);
     let large = format!("{}\n", "# x".repeat(100_000));
     for (name, value, said) in [
         ("a.asc", &b""[..], "a.asc: it has no OpenPGP key"),
@@ -145,7 +199,7 @@ fn g4_the_values_of_a_secret_are_keys_or_an_error_that_names_the_value() {
         ("k.sshpub", b"", "k.sshpub: it has no key"),
         ("k.sshpub", b"ssh-ed25519 canary", "k.sshpub: line 1 is no public ssh key"),
         ("k.sshpub", &ssh_private, "k.sshpub: it is a private key"),
-        ("k.sshpub", many.as_bytes(), "more than 100 keys"),
+        ("k.sshpub", many.as_bytes(), "more than 500 keys"),
         ("k.sshpub", large.as_bytes(), "more than 262144 bytes"),
         ("note", b"x", "no value whose name ends with .asc or .sshpub"),
     ] {

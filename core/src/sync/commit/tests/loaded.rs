@@ -48,6 +48,7 @@ impl Loaded {
             recalled: false,
             coordinates: Coordinates::of(spec),
             variables: None,
+            keys_since: None,
         };
         Self { lost: false, ..Self::new(previous, needless, desired, reading) }
     }

@@ -23,5 +23,10 @@ fn g4_the_condition_verified_is_there_only_while_signatures_are_wanted() {
     let why = Verified::No(SourceReason::SignatureMissing, "no signature".into());
     let no = next(&yes, why);
     assert_eq!(shown(&no).as_deref(), Some("False SignatureMissing no signature"));
+    let nothing = next(&yes, Verified::Nothing(SourceReason::ConnectionFailed));
+    assert_eq!(
+        shown(&nothing).as_deref(),
+        Some("Unknown ConnectionFailed no commit was verified with the keys that are known now")
+    );
     assert_eq!(shown(&next(&no, Verified::NotWanted)), None);
 }
