@@ -83,8 +83,8 @@ impl Inner {
                     }
                     // There is a newer generation, made for another ref.
                     Ok(false) => {}
-                    // A fresh store does not have the damage.
-                    Err(GitError::CorruptData { detail }) => {
+                    // A fresh store does not have the damage, and the whole commit may need less memory than what it builds on.
+                    Err(GitError::CorruptData { detail } | GitError::PackTooLarge { detail }) => {
                         tracing::warn!(
                             url = self.url,
                             detail,

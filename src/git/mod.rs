@@ -27,6 +27,7 @@ mod flights;
 #[doc(hidden)]
 pub(crate) mod fuzzing;
 mod github_app;
+mod heavy;
 mod hints;
 mod http;
 mod listing;
@@ -104,7 +105,8 @@ impl Limits {
         self.pack_bytes.saturating_mul(3)
     }
 
-    /// Bytes of memory of one object that is read from a store, and of those that it is a delta of. A tree has 8 MiB at most.
+    /// Bytes of memory of one object that is read from a store, and of those that it is a delta of. With the permit for heavy work it
+    /// may take [`Self::pack_bytes`]. A tree has 8 MiB at most.
     fn read_bytes(&self) -> usize {
         usize::try_from(self.file_bytes.saturating_mul(4)).unwrap_or(usize::MAX).max(24 << 20)
     }

@@ -12,6 +12,10 @@ const MAX_TREE_BYTES: u64 = 8 << 20;
 
 /// The error for an object that must be there and cannot be read.
 pub(super) fn damage(error: &gix::Error) -> GitError {
+    if error.is_resource_exhausted() {
+        let detail = "an object that is read needs more memory than allowed".to_owned();
+        return GitError::PackTooLarge { detail };
+    }
     GitError::corrupt(cause(error))
 }
 

@@ -1,46 +1,48 @@
 //! Takes in the pack of a fetch: writes it into a file, completes it with objects that the server left out because we have them, and
 //! writes its index.
 //!
-//! What a pack takes is bounded before it is taken:
 //! ```text
 //! receive ─► the bytes of the server, into a file               a few KiB of memory
-//! index   ─► its entries are read, and completed                one entry at a time, and 100 bytes for each
-//!         ─► the memory for its deltas is reckoned (weight)     more than allowed: PackTooLarge
-//!         ─► the deltas are put together, for the ids           what was reckoned, by one thread
+//! index   ─► its entries are read and completed, into another   one entry at a time, and 200 bytes for each
+//!         ─► the deltas are put together, for the ids           what the ledger says (weight); more than allowed: PackTooLarge
 //! ```
-//! A large pack, or one that needs much memory, waits until no other one is indexed ([`Turn`]).
+//! A large pack, and one whose objects need much memory, waits until no other one is indexed (heavy).
 
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use gix::hash::Kind;
-use gix::objs::{Data, Find};
+use gix::objs::{Data, Find, FindHeader};
 use gix::odb::HandleArc;
 use gix::odb::pack::data::entry::Header;
 use gix::odb::pack::data::input::{
     BytesToEntriesIter, EntriesToBytesIter, Entry, EntryDataMode, LookupRefDeltaObjectsIter, Mode,
 };
-use gix::odb::pack::{data, index};
+use gix::odb::pack::data::{EntryRange, File as Pack};
+use gix::odb::pack::index;
 use gix::progress::Discard;
 use gix::zlib::{Compression, Inflate};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::heavy::Permit;
 use super::protocol::{cause, of_io};
-use super::weight::{Weight, size_of_result};
+use super::weight::{Ledger, Made, size_of_result};
 use super::wire::Bounds;
 use super::{GitError, Limits};
 
 /// A pack with more bytes is large.
 const LARGE_PACK: u64 = 1 << 20;
-/// Deltas that need more bytes of memory are large.
-const LARGE_DELTAS: u64 = 8 << 20;
+/// Objects that need more bytes of memory at the same time are large.
+const LARGE_OBJECTS: u64 = 8 << 20;
+/// An object that we have is large with more bytes.
+const LARGE_BASE: u64 = 2 << 20;
+/// Bytes of the header of a pack: the offset of its first entry.
+const HEADER: u64 = 12;
 /// The file with what the server sends.
 const RECEIVED: &str = "received";
 /// The pack that is being completed.
@@ -79,42 +81,48 @@ pub(super) struct Indexing<'a> {
 
 /// The objects that we have.
 pub(super) trait Bases {
-    /// Those that take little memory; and all within the limit for one object, however they are stored.
-    fn open(&self, is_large: bool) -> Result<HandleArc, GitError>;
+    /// Those that take little memory; or, with a permit, larger ones.
+    fn open(&self, permit: Option<&Permit>) -> Result<HandleArc, GitError>;
 }
 
-/// The turn to index something large. One at a time has it.
-struct Turn<'a> {
-    held: RefCell<Option<MutexGuard<'static, ()>>>,
-    indexing: &'a Indexing<'a>,
+/// What the parts of the work share.
+struct Desk<'a> {
+    bounds: &'a Bounds,
+    stop: &'a AtomicBool,
+    permit: Mutex<Option<Permit>>,
+    /// The first error that is ours. gix's own errors keep less of it.
+    fault: Mutex<Option<GitError>>,
 }
 
-impl Turn<'_> {
-    /// Waits for it, if we do not have it.
-    fn take(&self) -> Result<(), GitError> {
-        static LARGE: Mutex<()> = Mutex::new(());
-        let Indexing { bounds, stop, .. } = self.indexing;
-        let mut held = self.held.borrow_mut();
-        while held.is_none() {
-            let left = bounds.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || stop.load(Ordering::Relaxed) {
-                return Err(bounds.timed_out());
-            }
-            *held = LARGE.try_lock_for(left.min(Duration::from_millis(100)));
-        }
-        Ok(())
+impl Desk<'_> {
+    fn is_over(&self) -> bool {
+        let is_late = self.bounds.deadline <= Instant::now();
+        is_late || self.stop.load(Ordering::Relaxed) || *self.bounds.stop.borrow()
     }
-}
 
-/// The first error that is ours. gix's own errors keep less of it.
-#[derive(Clone, Default)]
-struct Fault(Rc<RefCell<Option<GitError>>>);
+    fn check_time(&self) -> Result<(), gix::Error> {
+        if self.is_over() { Err(self.keep(self.bounds.timed_out())) } else { Ok(()) }
+    }
 
-impl Fault {
+    /// Gets the permit for work that needs much memory, if we do not have it.
+    fn permit(&self) -> Result<(), gix::Error> {
+        let mut permit = self.permit.lock();
+        if permit.is_none() {
+            *permit = Permit::wait(|| self.is_over());
+        }
+        let got = permit.is_some();
+        drop(permit);
+        if got { Ok(()) } else { Err(self.keep(self.bounds.timed_out())) }
+    }
+
     fn keep(&self, error: GitError) -> gix::Error {
         let told = error.to_string();
-        self.0.borrow_mut().get_or_insert(error);
+        self.fault.lock().get_or_insert(error);
         gix::Error::from_error(io::Error::other(told))
+    }
+
+    fn storage(&self, what: &'static str) -> impl Fn(io::Error) -> gix::Error {
+        move |error| self.keep(GitError::storage(what, &error))
     }
 }
 
@@ -123,15 +131,14 @@ impl Fault {
 /// # Errors
 /// [`GitError::PackTooLarge`], [`GitError::CorruptData`], [`GitError::StorageFailed`], [`GitError::Timeout`].
 pub(super) fn index(indexing: &Indexing<'_>) -> Result<(), GitError> {
-    let fault = Fault::default();
+    let Indexing { bounds, stop, .. } = *indexing;
+    let (permit, fault) = Default::default();
+    let desk = Desk { bounds, stop, permit, fault };
     // gix trusts some of what it reads.
-    let work = AssertUnwindSafe(|| write(indexing, &fault));
-    let done = catch_unwind(work)
+    let done = catch_unwind(AssertUnwindSafe(|| write(indexing, &desk)))
         .map_err(|_| GitError::corrupt("the pack that the server sent makes no sense"))?;
-    done.map_err(|error| match fault.0.take() {
-        Some(fault) => fault,
-        None => explain(&error, indexing),
-    })
+    let fault = desk.fault.lock().take();
+    done.map_err(|error| fault.unwrap_or_else(|| explain(&error, indexing)))
 }
 
 /// The error for a pack that cannot be indexed.
@@ -153,164 +160,223 @@ fn explain(error: &gix::Error, Indexing { limits, bounds, stop, .. }: &Indexing<
     GitError::corrupt(cause(error))
 }
 
-fn write(indexing: &Indexing<'_>, fault: &Fault) -> gix::Result<()> {
-    let Indexing { folder, kind, base, limits, stop, .. } = *indexing;
-    let failed = |what: &'static str| {
-        let fault = fault.clone();
-        move |error: io::Error| fault.keep(GitError::storage(what, &error))
-    };
+fn write(indexing: &Indexing<'_>, desk: &Desk<'_>) -> gix::Result<()> {
+    let Indexing { folder, kind, limits, stop, .. } = *indexing;
     let (received, draft) = (folder.join(RECEIVED), folder.join(DRAFT));
-    let file = File::open(&received).map_err(failed("read the pack"))?;
-    let turn = Turn { held: RefCell::default(), indexing };
-    let bytes = file.metadata().map_err(failed("read the pack"))?.len();
+    let file = File::open(&received).map_err(desk.storage("read the pack"))?;
+    let bytes = file.metadata().map_err(desk.storage("read the pack"))?.len();
     if bytes > LARGE_PACK {
-        turn.take().map_err(|error| fault.keep(error))?;
+        desk.permit()?;
     }
-    let mode = EntryDataMode::KeepAndCrc32;
-    let reader = BufReader::with_capacity(
-        64 << 10,
-        gix::utils::interrupt::Read { inner: file, should_interrupt: stop },
-    );
-    let entries = BytesToEntriesIter::new_from_header(reader, Mode::Verify, mode, kind)?;
-    let version = entries.version();
-    let lookup = Lookup { base, turn: &turn, fault, open: RefCell::default() };
-    let entries = LookupRefDeltaObjectsIter::new(entries, lookup, Compression::BEST_SPEED);
-    let output = Output(BufWriter::with_capacity(
-        64 << 10,
-        File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&draft)
-            .map_err(failed("write the pack"))?,
-    ));
-    let weight = Rc::new(RefCell::new(Weight::default()));
-    let mut inflate = Inflate::default();
-    let entries = EntriesToBytesIter::new(entries, output, version, kind);
-    let mut entries = entries.inspect(|entry| {
-        if let Ok(entry) = entry {
-            weigh(entry, &mut weight.borrow_mut(), &mut inflate);
-        }
-    });
-    let weigh_all = || {
-        let needed = weight.take().bytes();
-        let allowed = limits.index_bytes();
-        if needed > allowed {
-            let detail = format!(
-                "it takes {needed} bytes of memory at the same time to put its objects together, and {allowed} are allowed"
-            );
-            return Err(GitError::PackTooLarge { detail });
-        }
-        if needed > LARGE_DELTAS { turn.take() } else { Ok(()) }
+    let lookup =
+        RefCell::new(Lookup { indexing, desk, open: [None, None], largest: 0, inserted: 0 });
+    let (written, index_file) = {
+        let reader = gix::utils::interrupt::Read { inner: file, should_interrupt: stop };
+        let reader = BufReader::with_capacity(64 << 10, reader);
+        let mode = EntryDataMode::KeepAndCrc32;
+        let entries = BytesToEntriesIter::new_from_header(reader, Mode::Verify, mode, kind)?;
+        let version = entries.version();
+        let entries =
+            LookupRefDeltaObjectsIter::new(entries, Found(&lookup), Compression::BEST_SPEED);
+        let output = File::options().read(true).write(true).create_new(true).open(&draft);
+        let output = output.map_err(desk.storage("write the pack"))?;
+        let output = Output(BufWriter::with_capacity(64 << 10, output));
+        let entries = EntriesToBytesIter::new(entries, output, version, kind);
+        let ledger = Mutex::new(Account::new(limits.index_bytes()));
+        let mut entries = entries.map(|entry| {
+            desk.check_time()?;
+            let entry = entry?;
+            ledger.lock().add(&entry).map_err(|error| desk.keep(error))?;
+            Ok(entry)
+        });
+        let resolver = || {
+            ledger.lock().fixed = lookup.borrow().largest;
+            let pack = Pack::at(&draft, kind);
+            let pack = pack.map_err(|error| io::Error::other(cause(&error)))?;
+            let bytes = bytes_of(|range: EntryRange, pack: &Pack| {
+                let needed =
+                    ledger.lock().make(range.start).map_err(|error| desk.keep(error)).ok()?;
+                if needed > LARGE_OBJECTS {
+                    desk.permit().ok()?;
+                }
+                pack.entry_slice(range)
+            });
+            Ok((bytes, pack))
+        };
+        let index_file = folder.join("draft.index");
+        let out = File::create(&index_file).map_err(desk.storage("write the index"))?;
+        let mut out = BufWriter::new(out);
+        let written = index::write_data_iter_to_stream(
+            index::Version::default(),
+            resolver,
+            &mut entries,
+            // The ledger is that of one thread.
+            Some(1),
+            &mut Discard,
+            &mut out,
+            stop,
+            kind,
+            Some(limits.object_bytes()),
+            version,
+        )?;
+        out.flush().map_err(desk.storage("write the index"))?;
+        (written, index_file)
     };
-    let resolver = || {
-        weigh_all().map_err(|error| io::Error::other(fault.keep(error).to_string()))?;
-        let pack = data::File::at(&draft, kind).map_err(|error| io::Error::other(cause(&error)))?;
-        Ok((bytes_of, pack))
-    };
-    let index_file = folder.join("draft.index");
-    let mut out = BufWriter::new(File::create(&index_file).map_err(failed("write the index"))?);
-    let written = index::write_data_iter_to_stream(
-        index::Version::default(),
-        resolver,
-        &mut entries,
-        // The memory is reckoned for one thread.
-        Some(1),
-        &mut Discard,
-        &mut out,
-        stop,
-        kind,
-        Some(limits.object_bytes()),
-        version,
-    )?;
-    drop(entries);
     if written.num_objects == 0 {
-        return Err(fault.keep(GitError::corrupt("the server sent an empty pack")));
+        return Err(desk.keep(GitError::corrupt("the server sent an empty pack")));
     }
     let name = format!("pack-{}", written.data_hash);
     let finish = || {
-        out.into_inner()?;
         std::fs::remove_file(&received)?;
         std::fs::rename(&draft, folder.join(format!("{name}.pack")))?;
         std::fs::rename(&index_file, folder.join(format!("{name}.idx")))
     };
-    finish().map_err(failed("write the pack"))
+    finish().map_err(desk.storage("write the pack"))
 }
 
-fn bytes_of(range: data::EntryRange, pack: &data::File) -> Option<&[u8]> {
-    pack.entry_slice(range)
+/// A function for gix-pack: where its bytes come from.
+fn bytes_of<F: for<'r> Fn(EntryRange, &'r Pack) -> Option<&'r [u8]>>(find: F) -> F {
+    find
 }
 
-/// Adds an entry. A delta has its size among its first instructions.
-fn weigh(entry: &Entry, weight: &mut Weight, inflate: &mut Inflate) {
-    let Entry { header, pack_offset, decompressed_size, compressed, .. } = entry;
-    let base = match header {
-        Header::Tree | Header::Blob | Header::Commit | Header::Tag => {
-            return weight.whole(*pack_offset, *decompressed_size);
+/// The ledger of a pack, and what is allowed.
+struct Account {
+    ledger: Ledger,
+    /// Where the next entry is in the file.
+    next: u64,
+    inflate: Inflate,
+    allowed: u64,
+    /// Bytes that are kept besides.
+    fixed: u64,
+}
+
+impl Account {
+    fn new(allowed: u64) -> Self {
+        let (ledger, inflate) = Default::default();
+        Self { ledger, next: HEADER, inflate, allowed, fixed: 0 }
+    }
+
+    /// Adds an entry. A delta has the size of its object among its first instructions.
+    fn add(&mut self, entry: &Entry) -> Result<(), GitError> {
+        let Entry { header, pack_offset, decompressed_size, compressed, .. } = entry;
+        let compressed = compressed.as_deref().unwrap_or_default();
+        // Offsets are those of the entries that were read. An entry whose header is longer than it has to be is written shorter, and everything
+        // after it would be read from another place.
+        if *pack_offset != self.next
+            || usize::from(entry.header_size) != header.size(*decompressed_size)
+        {
+            return Err(GitError::corrupt(
+                "an entry of the pack has a header that git does not write",
+            ));
         }
-        Header::OfsDelta { base_distance } => pack_offset.checked_sub(*base_distance),
-        Header::RefDelta { .. } => None,
-    };
-    // Two numbers of at most ten bytes. What cannot be read here is an error, too, when the deltas are put together.
-    let mut start = [0; 20];
-    inflate.reset();
-    let read = inflate.prefix(compressed.as_deref().unwrap_or_default(), &mut start);
-    let count = read.map_or(0, |(_, _, count)| count);
-    let size = start.get(..count).and_then(size_of_result).unwrap_or(0);
-    weight.delta(*pack_offset, base, (*decompressed_size, size));
-}
-
-/// Finds objects that we have. One that takes much memory waits for the turn.
-struct Lookup<'a> {
-    base: Option<&'a dyn Bases>,
-    turn: &'a Turn<'a>,
-    fault: &'a Fault,
-    /// The handles, once they were needed.
-    open: RefCell<[Option<HandleArc>; 2]>,
-}
-
-impl Lookup<'_> {
-    fn copy(
-        &self,
-        id: &gix::oid,
-        buffer: &mut Vec<u8>,
-        is_large: bool,
-    ) -> gix::Result<Option<Found>> {
-        let Some(base) = self.base else { return Ok(None) };
-        let mut open = self.open.borrow_mut();
-        let slot = &mut open[usize::from(is_large)];
-        let handle = match slot {
-            Some(handle) => handle,
-            None => slot.insert(base.open(is_large).map_err(|error| self.fault.keep(error))?),
+        self.next += entry.bytes_in_pack();
+        let made = match header {
+            Header::Tree | Header::Blob | Header::Commit | Header::Tag => Made::Whole,
+            Header::OfsDelta { base_distance } => {
+                Made::Of(pack_offset.saturating_sub(*base_distance))
+            }
+            Header::RefDelta { base_id } => Made::OfId(*base_id),
         };
-        let mut own = Vec::new();
-        let Some(found) = handle.try_find(id, &mut own)? else { return Ok(None) };
-        buffer.clear();
-        buffer.extend_from_slice(found.data);
-        Ok(Some(Found { kind: found.kind, hash: found.object_hash }))
+        let bytes = if made == Made::Whole {
+            (0, *decompressed_size)
+        } else {
+            // Two numbers of at most ten bytes. What cannot be read here cannot be read later either.
+            let mut start = [0; 20];
+            self.inflate.reset();
+            let read = self.inflate.prefix(compressed, &mut start);
+            let count = read.map_or(0, |(_, _, count)| count);
+            let size = start.get(..count).and_then(size_of_result);
+            let size = size.ok_or_else(|| GitError::corrupt("a delta of the pack has no size"))?;
+            (*decompressed_size, size)
+        };
+        let known = self.ledger.add(*pack_offset, made, bytes);
+        if known { Ok(()) } else { Err(GitError::corrupt("a delta of the pack has no base")) }
+    }
+
+    /// Checks the memory before an object is made. Returns what is needed.
+    fn make(&mut self, offset: u64) -> Result<u64, GitError> {
+        let needed = self.ledger.make(offset);
+        let needed = needed.ok_or_else(|| GitError::corrupt("a delta of the pack has no base"))?;
+        let (needed, allowed) = (needed.saturating_add(self.fixed), self.allowed);
+        if needed > allowed {
+            let detail = format!(
+                "its objects need more memory at the same time than the {allowed} bytes that are allowed"
+            );
+            return Err(GitError::PackTooLarge { detail });
+        }
+        Ok(needed)
     }
 }
 
-struct Found {
-    kind: gix::objs::Kind,
-    hash: Kind,
+/// Finds objects that we have, and that deltas of the pack are made of.
+struct Lookup<'a> {
+    indexing: &'a Indexing<'a>,
+    desk: &'a Desk<'a>,
+    /// The handles, once they were needed: for small ones, and for large ones.
+    open: [Option<HandleArc>; 2],
+    /// Bytes of the largest one. gix-pack keeps its buffer.
+    largest: u64,
+    /// Bytes of all of them.
+    inserted: u64,
 }
 
-impl Find for Lookup<'_> {
+impl Lookup<'_> {
+    fn handle(&mut self, base: &dyn Bases, is_large: bool) -> Result<&HandleArc, gix::Error> {
+        let slot = &mut self.open[usize::from(is_large)];
+        if slot.is_none() {
+            let permit = self.desk.permit.lock();
+            let open = base.open(permit.as_ref().filter(|_| is_large));
+            *slot = Some(open.map_err(|error| self.desk.keep(error))?);
+        }
+        slot.as_ref().ok_or_else(|| self.desk.keep(GitError::Busy))
+    }
+
+    /// Puts an object into the buffer.
+    fn copy(
+        &mut self,
+        id: &gix::oid,
+        buffer: &mut Vec<u8>,
+    ) -> gix::Result<Option<(gix::objs::Kind, Kind)>> {
+        let Some(base) = self.indexing.base else { return Ok(None) };
+        self.desk.check_time()?;
+        let Some(header) = self.handle(base, false)?.try_header(id)? else { return Ok(None) };
+        self.largest = self.largest.max(header.size);
+        self.inserted = self.inserted.saturating_add(header.size);
+        let Limits { pack_bytes, .. } = self.indexing.limits;
+        if header.size > pack_bytes || self.inserted > self.indexing.limits.store_bytes() {
+            let detail = "the objects that it builds on are too large".to_owned();
+            return Err(self.desk.keep(GitError::PackTooLarge { detail }));
+        }
+        let mut own = Vec::new();
+        if header.size > LARGE_BASE {
+            self.desk.permit()?;
+        }
+        let found = match self.handle(base, false)?.try_find(id, &mut own) {
+            Err(error) if error.is_resource_exhausted() => {
+                self.desk.permit()?;
+                self.handle(base, true)?.try_find(id, &mut own)?
+            }
+            other => other?,
+        };
+        buffer.clear();
+        Ok(found.map(|found| {
+            buffer.extend_from_slice(found.data);
+            (found.kind, found.object_hash)
+        }))
+    }
+}
+
+/// The same for gix-pack.
+struct Found<'a, 'b>(&'a RefCell<Lookup<'b>>);
+
+impl Find for Found<'_, '_> {
     fn try_find<'a>(
         &self,
         id: &gix::oid,
         buffer: &'a mut Vec<u8>,
     ) -> gix::Result<Option<Data<'a>>> {
-        let found = match self.copy(id, buffer, false) {
-            Err(error) if error.is_resource_exhausted() => {
-                self.turn.take().map_err(|error| self.fault.keep(error))?;
-                self.copy(id, buffer, true)
-            }
-            other => other,
-        };
-        let data = |Found { kind, hash }| Data { kind, object_hash: hash, data: buffer };
-        Ok(found?.map(data))
+        let found = self.0.borrow_mut().copy(id, buffer)?;
+        Ok(found.map(|(kind, object_hash)| Data { kind, object_hash, data: buffer }))
     }
 }
 
@@ -339,3 +405,8 @@ impl Seek for Output {
         self.0.seek(to)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "tests/pack.rs"]
+mod tests;

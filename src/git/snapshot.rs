@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::objs::{FindExt, Kind};
@@ -16,8 +17,10 @@ use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
+use super::heavy::Permit;
 use super::listing::{Folder, Found, Listing, list};
 use super::objects::{damage, header, tree_bytes};
+use super::pack::Bases;
 use super::store::Generation;
 use super::table::Table;
 use super::{CommitInfo, GitError, Limits, check};
@@ -29,6 +32,8 @@ use crate::definition::tree::{
 pub(super) const MAX_COMMIT_BYTES: u64 = 4 << 20;
 /// Bytes of decoded delta bases that are kept while objects are read.
 const CACHE_BYTES: usize = 8 << 20;
+/// How long a file waits that can be read only with much memory.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Characters of a subject or an author that are kept.
 const MAX_SUBJECT_CHARS: usize = 120;
 
@@ -238,24 +243,34 @@ impl RepositoryTree for Snapshot {
         }
         let id = check::commit_id(&entry.id).map_err(|error| unreadable(&entry.path, &error))?;
         let limit = max_bytes.min(self.file_bytes);
-        let content = self.guarded(|objects| {
-            let header = header(objects, &id)?;
-            if header.kind != Kind::Blob {
-                return Err(GitError::corrupt(format!("{id} is not a blob")));
-            }
-            if header.size > limit {
-                return Ok(None);
-            }
-            let mut buffer = Vec::new();
-            let data = objects.find_blob(&id, &mut buffer).map_err(|error| damage(&error))?;
-            Ok(Some(Arc::from(data.data)))
-        });
+        let mut content = self.guarded(|objects| blob(objects, &id, limit));
+        if let (Err(GitError::PackTooLarge { .. }), Some(generation)) = (&content, &self.generation)
+        {
+            // It is small, and a delta of something large.
+            let start = Instant::now();
+            let permit = Permit::wait(|| start.elapsed() > MAX_WAIT);
+            content = self.guarded(|_| blob(&generation.open(permit.as_ref())?, &id, limit));
+        }
         match content {
             Ok(Some(content)) => Ok(content),
             Ok(None) => Err(TreeError::TooLarge { path: entry.path.clone(), limit }),
             Err(error) => Err(unreadable(&entry.path, &error)),
         }
     }
+}
+
+/// The content of a file; `None` when it has more bytes than the limit.
+fn blob(objects: &HandleArc, id: &ObjectId, limit: u64) -> Result<Option<Arc<[u8]>>, GitError> {
+    let header = header(objects, id)?;
+    if header.kind != Kind::Blob {
+        return Err(GitError::corrupt(format!("{id} is not a blob")));
+    }
+    if header.size > limit {
+        return Ok(None);
+    }
+    let mut buffer = Vec::new();
+    let data = objects.find_blob(id, &mut buffer).map_err(|error| damage(&error))?;
+    Ok(Some(Arc::from(data.data)))
 }
 
 /// Keeps decoded objects that others are deltas of.

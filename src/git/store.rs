@@ -25,6 +25,7 @@ use gix::objs::FindExt;
 use gix::odb::pack;
 use gix::progress::Discard;
 
+use super::heavy::Permit;
 use super::pack::Bases;
 use super::{GitError, Limits};
 
@@ -170,11 +171,12 @@ impl Generation {
 }
 
 impl Bases for Generation {
-    fn open(&self, is_large: bool) -> Result<gix::odb::HandleArc, GitError> {
-        if !is_large {
+    fn open(&self, permit: Option<&Permit>) -> Result<gix::odb::HandleArc, GitError> {
+        if permit.is_none() {
             return self.objects();
         }
-        let objects = open_objects(&self.dir, self.kind, Some(self.limits.object_bytes()));
+        let bytes = usize::try_from(self.limits.pack_bytes).unwrap_or(usize::MAX);
+        let objects = open_objects(&self.dir, self.kind, Some(bytes));
         let objects = objects.map_err(|error| GitError::storage("open the store", &error))?;
         Ok(objects.to_cache_arc())
     }

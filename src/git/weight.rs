@@ -1,85 +1,161 @@
-//! (pure) How much memory it takes to put the deltas of a pack together.
+//! (pure) How much memory the objects of a pack take while they are put together, to reckon their ids.
 //!
 //! A delta is some instructions that make an object from another one, its base. So a small pack can stand for much: each of many large
-//! objects is needed until the last one that is made of it is there. The objects are made depth first, by one thread: then only those
-//! on one path from a whole object to a delta are in memory at the same time.
+//! objects is needed until the last one that is made of it is there.
+//!
+//! gix-pack puts them together with one thread, depth first, the last delta of a base first. It has one buffer that an object is made in. An
+//! object that others are made of keeps this buffer, however small the object is, and gives it back with the last of these. The ledger is told
+//! of each object before it is made, and does the same with numbers.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-/// An object of a pack.
+use std::collections::HashMap;
+
+use gix::ObjectId;
+
+/// Bytes that gix-pack and this module keep for each object.
+const BOOKKEEPING: u64 = 200;
+
+/// What an object of a pack is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// It is there as a whole.
+    Whole,
+    /// It is made of the object at this offset, which comes before it.
+    Of(u64),
+    /// It is made of the object with this id, which may be anywhere in the pack.
+    OfId(ObjectId),
+}
+
+#[derive(Clone, Copy)]
+enum Base {
+    None,
+    /// The place among the nodes.
+    Node(u32),
+    /// The place among the groups.
+    Group(u32),
+}
+
 struct Node {
-    /// Where it is in the pack.
     offset: u64,
-    /// Its base: the place in the list.
-    base: Option<u32>,
+    base: Base,
     /// Bytes of the object.
     bytes: u64,
-    /// How many deltas are made of it: none, one, or several.
-    deltas: u8,
-    /// Bytes of the largest of these.
-    largest_delta: u64,
-    /// Bytes that are needed at most at the same time for one of these and for everything that is made of it.
-    below: u64,
+    /// Bytes of the buffer that it has.
+    buffer: u64,
+    /// How many objects are still to be made of it.
+    waiting: u32,
 }
 
-/// What is needed to reckon it.
+/// Deltas whose base is named by the same id.
+struct Group {
+    count: u32,
+    base: Option<u32>,
+}
+
+/// What is in memory.
 #[derive(Default)]
-pub(super) struct Weight {
+pub(super) struct Ledger {
     /// By offset.
     nodes: Vec<Node>,
-    /// Whether the base of some delta is not known: it is named by its id, and may be anything of the pack.
-    has_unknown_bases: bool,
-    /// Bytes of the largest object, and of the longest instructions.
-    largest: u64,
+    groups: Vec<Group>,
+    by_id: HashMap<ObjectId, u32>,
+    /// Bytes of the longest instructions. Their buffer is kept.
     longest: u64,
+    /// Bytes of the buffers of objects that others are still to be made of.
+    held: u64,
+    /// Bytes of the buffer that the next object is made in.
+    free: u64,
+    /// The object that was made last.
+    last: Option<u32>,
 }
 
-impl Weight {
-    /// Adds an object that is there as a whole. Objects come in the order of their offsets.
-    pub fn whole(&mut self, offset: u64, bytes: u64) {
-        self.add(offset, None, bytes);
-    }
-
-    /// Adds a delta: the offset of its base, if it is known; the bytes of its instructions and of the object that they make.
-    pub fn delta(&mut self, offset: u64, base: Option<u64>, (instructions, bytes): (u64, u64)) {
+impl Ledger {
+    /// Adds an object of these bytes. They come in the order of their offsets. `instructions` are the bytes of those of a delta.
+    ///
+    /// Returns `false` if its base is not there.
+    pub fn add(&mut self, offset: u64, made: Made, (instructions, bytes): (u64, u64)) -> bool {
+        let base = match made {
+            Made::Whole => Base::None,
+            Made::Of(base) => {
+                let Some(at) = self.at(base) else { return false };
+                if let Some(node) = self.nodes.get_mut(at as usize) {
+                    node.waiting += 1;
+                }
+                Base::Node(at)
+            }
+            Made::OfId(id) => {
+                let groups = &mut self.groups;
+                let at = *self.by_id.entry(id).or_insert_with(|| {
+                    groups.push(Group { count: 0, base: None });
+                    u32::try_from(groups.len() - 1).unwrap_or(u32::MAX)
+                });
+                if let Some(group) = groups.get_mut(at as usize) {
+                    group.count += 1;
+                }
+                Base::Group(at)
+            }
+        };
         self.longest = self.longest.max(instructions);
-        let base = base.and_then(|base| self.nodes.binary_search_by_key(&base, |n| n.offset).ok());
-        let base = base.and_then(|at| u32::try_from(at).ok());
-        self.has_unknown_bases |= base.is_none();
-        self.add(offset, base, bytes);
+        self.nodes.push(Node { offset, base, bytes, buffer: 0, waiting: 0 });
+        true
     }
 
-    fn add(&mut self, offset: u64, base: Option<u32>, bytes: u64) {
-        self.largest = self.largest.max(bytes);
-        let (deltas, largest_delta, below) = (0, 0, 0);
-        self.nodes.push(Node { offset, base, bytes, deltas, largest_delta, below });
+    fn at(&self, offset: u64) -> Option<u32> {
+        let at = self.nodes.binary_search_by_key(&offset, |node| node.offset).ok()?;
+        u32::try_from(at).ok()
     }
 
-    /// Bytes that are needed at the same time, at most.
-    pub fn bytes(mut self) -> u64 {
-        let (mut of_whole, mut of_unknown): (u64, u64) = (0, 0);
-        // A base comes before what is made of it.
-        while let Some(node) = self.nodes.pop() {
-            let (bytes, below) = (node.bytes, node.below);
-            let needed = match node.deltas {
-                0 => bytes,
-                // It is given up once the only object is there that is made of it.
-                1 if !self.has_unknown_bases => below.max(bytes.saturating_add(node.largest_delta)),
-                _ => bytes.saturating_add(below),
-            };
-            let base = node.base.and_then(|base| self.nodes.get_mut(base as usize));
-            if let Some(base) = base {
-                base.deltas = base.deltas.saturating_add(1);
-                base.largest_delta = base.largest_delta.max(bytes);
-                base.below = base.below.max(needed);
-            } else {
-                of_whole = of_whole.max(needed);
-                // What is made of an unknown base may come on top of everything else.
-                of_unknown = of_unknown.saturating_add(needed);
+    /// The object at this offset is about to be made. Returns the bytes that are in memory while it is made. `None` if that cannot be.
+    pub fn make(&mut self, offset: u64) -> Option<u64> {
+        let at = self.at(offset)?;
+        if let Base::Group(group) = self.nodes.get(at as usize)?.base {
+            let group = self.groups.get_mut(group as usize)?;
+            if group.base.is_none() {
+                // The first of them comes at once after their base.
+                group.base = Some(self.last?);
+                self.nodes.get_mut(self.last? as usize)?.waiting += group.count;
             }
         }
-        let needed = if self.has_unknown_bases { of_unknown } else { of_whole };
-        // The thread keeps its largest buffers: for instructions and for what they make.
-        needed.saturating_add(self.largest).saturating_add(self.longest)
+        self.finish();
+        let node = self.nodes.get_mut(at as usize)?;
+        let free = if matches!(node.base, Base::None) {
+            // It has a buffer of its own.
+            node.buffer = node.bytes;
+            self.free
+        } else {
+            node.buffer = node.bytes.max(std::mem::take(&mut self.free));
+            0
+        };
+        self.last = Some(at);
+        let fixed = BOOKKEEPING.saturating_mul(self.nodes.len() as u64);
+        let buffers = [self.held, free, self.nodes.get(at as usize)?.buffer, self.longest, fixed];
+        Some(buffers.into_iter().fold(0, u64::saturating_add))
+    }
+
+    /// What becomes of the buffers after the last object was made.
+    fn finish(&mut self) {
+        let Some(node) = self.last.take().and_then(|last| self.nodes.get(last as usize)) else {
+            return;
+        };
+        let mut given_back = None;
+        if node.waiting > 0 {
+            self.held = self.held.saturating_add(node.buffer);
+        } else if !matches!(node.base, Base::None) {
+            given_back = Some(node.buffer);
+        }
+        let base = match node.base {
+            Base::None => None,
+            Base::Node(base) => Some(base),
+            Base::Group(group) => self.groups.get(group as usize).and_then(|group| group.base),
+        };
+        if let Some(base) = base.and_then(|base| self.nodes.get_mut(base as usize)) {
+            base.waiting = base.waiting.saturating_sub(1);
+            if base.waiting == 0 {
+                self.held = self.held.saturating_sub(base.buffer);
+                given_back = given_back.max(Some(base.buffer));
+            }
+        }
+        self.free = given_back.unwrap_or(self.free);
     }
 }
 

@@ -27,13 +27,21 @@ pub(super) struct Certificate {
     /// Signatures directly on the primary key.
     direct: Vec<Signature>,
     users: Vec<(UserId, Vec<Signature>)>,
-    subkeys: Vec<(PublicSubkey, Vec<Signature>)>,
+    subkeys: Vec<Subkey>,
+}
+
+/// A subkey, with all signatures that follow it.
+#[derive(Clone)]
+struct Subkey {
+    fingerprint: Fingerprint,
+    key: PublicSubkey,
+    signatures: Vec<Signature>,
 }
 
 /// What armored blocks have.
 pub(super) struct Parsed {
     pub certificates: Vec<Certificate>,
-    /// All revocations of primary keys, wherever they are: `gpg --gen-revoke` makes a block that has no key.
+    /// All revocations of keys and subkeys, wherever they are: `gpg --gen-revoke` makes a block that has no key.
     pub revocations: Vec<Signature>,
 }
 
@@ -66,10 +74,14 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     Ok(found)
 }
 
-/// All revocations of primary keys among these packets. The library finds those only that follow their key at once.
+/// All revocations among these packets. The library finds those only that follow their key at once.
 fn revocations(bytes: &[u8]) -> impl Iterator<Item = Signature> {
     PacketParser::new(bytes).flatten().filter_map(|packet| match packet {
-        Packet::Signature(one) => (one.typ() == Some(SignatureType::KeyRevocation)).then_some(one),
+        Packet::Signature(one) => {
+            let is = |kind| one.typ() == Some(kind);
+            let revokes = is(SignatureType::KeyRevocation) || is(SignatureType::SubkeyRevocation);
+            revokes.then_some(one)
+        }
         _ => None,
     })
 }
@@ -83,7 +95,11 @@ impl From<SignedPublicKey> for Certificate {
             users: details.users.into_iter().map(|user| (user.id, user.signatures)).collect(),
             subkeys: Vec::new(),
         };
-        new.add_subkeys(public_subkeys.into_iter().map(|sub| (sub.key, sub.signatures)));
+        new.add_subkeys(public_subkeys.into_iter().map(|sub| Subkey {
+            fingerprint: sub.key.fingerprint(),
+            key: sub.key,
+            signatures: sub.signatures,
+        }));
         new
     }
 }
@@ -96,7 +112,7 @@ pub(super) fn shown(fingerprint: &Fingerprint) -> String {
 /// One key of a certificate: the primary key, or a subkey.
 pub(super) struct Key<'a> {
     of: &'a Certificate,
-    subkey: Option<&'a PublicSubkey>,
+    subkey: Option<&'a Subkey>,
 }
 
 impl Certificate {
@@ -114,11 +130,11 @@ impl Certificate {
     }
 
     /// Adds subkeys, each once: what copies of one say counts together.
-    fn add_subkeys(&mut self, new: impl Iterator<Item = (PublicSubkey, Vec<Signature>)>) {
-        for (key, signatures) in new {
-            match self.subkeys.iter_mut().find(|(one, _)| *one == key) {
-                Some((_, known)) => known.extend(signatures),
-                None => self.subkeys.push((key, signatures)),
+    fn add_subkeys(&mut self, new: impl Iterator<Item = Subkey>) {
+        for subkey in new {
+            match self.subkeys.iter_mut().find(|one| one.fingerprint == subkey.fingerprint) {
+                Some(known) => known.signatures.extend(subkey.signatures),
+                None => self.subkeys.push(subkey),
             }
         }
     }
@@ -135,7 +151,7 @@ impl Certificate {
 
     /// All its keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key<'_>> {
-        let subkeys = self.subkeys.iter().map(|(key, _)| Some(key));
+        let subkeys = self.subkeys.iter().map(Some);
         std::iter::once(None).chain(subkeys).map(|subkey| Key { of: self, subkey })
     }
 
@@ -158,7 +174,8 @@ impl Certificate {
     /// Checks that the primary key is valid now, and returns what it says of itself.
     fn valid(&self, revocations: &[Signature], now: u64) -> Result<&Signature, Unverified> {
         // One that does not verify is not of this key. A weak one counts: it takes a right away.
-        if revocations.iter().any(|one| one.verify_key(&self.primary).is_ok()) {
+        let is = |one: &Signature| one.typ() == Some(SignatureType::KeyRevocation);
+        if revocations.iter().any(|one| is(one) && one.verify_key(&self.primary).is_ok()) {
             return Err(Unverified::Revoked { key: self.shown() });
         }
         let Some(own) = self.self_signature(now) else {
@@ -172,18 +189,22 @@ impl Certificate {
     }
 
     /// Checks that a subkey is valid now, and returns what the primary key says of it.
-    fn valid_subkey(&self, subkey: &PublicSubkey, now: u64) -> Result<&Signature, Unverified> {
-        let same = |(key, _): &&(PublicSubkey, _)| key == subkey;
-        let all: Vec<_> = self.subkeys.iter().filter(same).flat_map(|(_, all)| all).collect();
+    fn valid_subkey<'a>(
+        &self,
+        subkey: &'a Subkey,
+        revocations: &[Signature],
+        now: u64,
+    ) -> Result<&'a Signature, Unverified> {
+        let Subkey { fingerprint, key: subkey, signatures: all } = subkey;
         let is = |one: &Signature, kind| {
             one.typ() == Some(kind) && one.verify_subkey_binding(&self.primary, subkey).is_ok()
         };
-        let key = shown(&subkey.fingerprint());
-        if all.iter().any(|one| is(one, SignatureType::SubkeyRevocation)) {
+        let key = shown(fingerprint);
+        if all.iter().chain(revocations).any(|one| is(one, SignatureType::SubkeyRevocation)) {
             return Err(Unverified::Revoked { key });
         }
         let bindings =
-            all.into_iter().filter(|one| counts(one, now) && is(one, SignatureType::SubkeyBinding));
+            all.iter().filter(|one| counts(one, now) && is(one, SignatureType::SubkeyBinding));
         let Some(binding) = bindings.max_by_key(|one| one.created()) else {
             let why = format!("{key} is not bound to {}", self.shown());
             return Err(Unverified::Unsupported(why));
@@ -203,26 +224,29 @@ impl Certificate {
 
 impl Key<'_> {
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        self.subkey.map_or_else(|| self.of.primary.fingerprint(), KeyDetails::fingerprint)
+        self.subkey.map_or_else(|| self.of.primary.fingerprint(), |one| one.fingerprint.clone())
     }
 
     pub(super) fn id(&self) -> KeyId {
-        self.subkey.map_or_else(|| self.of.primary.legacy_key_id(), KeyDetails::legacy_key_id)
+        let of_primary = || self.of.primary.legacy_key_id();
+        self.subkey.map_or_else(of_primary, |one| one.key.legacy_key_id())
     }
 
     /// Whether it made this signature.
     pub(super) fn verifies(&self, signature: &Signature, payload: &[u8]) -> bool {
         match self.subkey {
-            Some(subkey) => signature.verify(subkey, payload).is_ok(),
+            Some(subkey) => signature.verify(&subkey.key, payload).is_ok(),
             None => signature.verify(&self.of.primary, payload).is_ok(),
         }
     }
 
-    /// Checks that it may sign at this time. One of the revocations may be of its primary key.
+    /// Checks that it may sign at this time. One of the revocations may be of it, or of its primary key.
     pub(super) fn may_sign(&self, revocations: &[Signature], now: u64) -> Result<(), Unverified> {
         let own = self.of.valid(revocations, now)?;
         let (says, weakness) = match self.subkey {
-            Some(subkey) => (self.of.valid_subkey(subkey, now)?, weak_key(subkey)),
+            Some(subkey) => {
+                (self.of.valid_subkey(subkey, revocations, now)?, weak_key(&subkey.key))
+            }
             None => (own, weak_key(&self.of.primary)),
         };
         let key = shown(&self.fingerprint());

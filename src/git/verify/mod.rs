@@ -42,7 +42,7 @@ pub struct Keys {
     /// The values of the Secret that were read.
     data: BTreeMap<String, Vec<u8>>,
     certificates: Vec<Certificate>,
-    /// Revocations of primary keys.
+    /// Revocations of keys and subkeys.
     revocations: Vec<Signature>,
     ssh: Vec<ssh::Key>,
 }

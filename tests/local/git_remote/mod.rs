@@ -6,6 +6,9 @@
 mod git_faults;
 #[path = "../../support/github.rs"]
 mod github;
+#[path = "../../support/packs.rs"]
+#[allow(dead_code, reason = "unit tests use the rest")]
+mod packs;
 #[path = "../../support/signing.rs"]
 mod signing;
 #[path = "../../support/sshd.rs"]

@@ -57,7 +57,9 @@ impl Verified {
         if remote.generation != subject.generation {
             return Self::Unknown;
         }
-        match (&remote.source_error, &remote.loaded) {
+        // A commit of another place says nothing of this one.
+        let loaded = remote.loaded.as_ref().filter(|loaded| loaded.answers(&subject.sync.spec));
+        match (&remote.source_error, loaded) {
             (Some(failure), _) if failure.reason.is_of_verification() => {
                 Self::No(failure.reason, failure.message.clone())
             }

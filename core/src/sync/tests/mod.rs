@@ -5,6 +5,7 @@ mod dependencies;
 mod events;
 pub(in crate::sync) mod script;
 mod shared_refs;
+mod signatures;
 mod terminating;
 mod webhooks;
 mod withdrawals;

@@ -125,6 +125,54 @@ fn v23_a_revocation_beside_its_key_is_not_overlooked() {
 }
 
 #[test]
+fn v23_the_revocation_of_a_subkey_counts_wherever_it_is() {
+    let world = World::new();
+    let key = world.signing.key("a", "ed25519", "cert", "never");
+    for usage in ["sign", "auth"] {
+        world.signing.gpg(&["--batch", "--quick-add-key", &key, "ed25519", usage, "never"]);
+    }
+    let subkey = world.signing.fingerprints("a")[1].clone();
+    let bytes = world.commit(&world.signing.openpgp(&subkey), "hello");
+    let before = binary(&world.signing.export(&key));
+    world.signing.edit(&key, "key 1\nrevkey\ny\n0\n\ny\nsave\n");
+    let after = binary(&world.signing.export(&key));
+    // The packets: each with a header of the old format, as gpg writes it.
+    let split = |bytes: &[u8]| {
+        let (mut at, mut all) = (0, Vec::new());
+        while at < bytes.len() {
+            let length = usize::from(bytes[at + 1]);
+            let (header, length) = match bytes[at] & 3 {
+                0 => (2, length),
+                _ => (3, length << 8 | usize::from(bytes[at + 2])),
+            };
+            all.push(bytes[at..at + header + length].to_vec());
+            at += header + length;
+        }
+        all
+    };
+    let known = split(&before);
+    let revocation = split(&after).into_iter().find(|packet| !known.contains(packet)).unwrap();
+    let verify = |text: &str| commit(&bytes, rules(&keys(&[("a.asc", text)])));
+    assert!(verify(&armored(&before)).is_ok());
+    let revoked = Err(Unverified::Revoked { key: format!("OpenPGP key {subkey}") });
+    assert_eq!(verify(&armored(&after)), revoked);
+    // Behind the other subkey; and in a copy whose packets have headers of the new format.
+    assert_eq!(verify(&armored(&[&before[..], &revocation].concat())), revoked);
+    let new_format: Vec<u8> = split(&after)
+        .iter()
+        .flat_map(|packet| {
+            let header = 2 + usize::from(packet[0] & 3);
+            let body = &packet[header..];
+            let mut header = vec![0xc0 | (packet[0] >> 2 & 0xf), 255];
+            header.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+            [&header, body].concat()
+        })
+        .collect();
+    let two = format!("{}{}", armored(&before), armored(&new_format));
+    assert_eq!(verify(&two), revoked);
+}
+
+#[test]
 fn v23_copies_of_a_subkey_are_one_key() {
     let world = World::new();
     let key = world.signing.key("a", "ed25519", "cert", "never");
