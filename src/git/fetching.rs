@@ -49,7 +49,7 @@ impl Inner {
     pub(super) fn listing(&self, control: &Control) -> (Link, Wire) {
         let limit = protocol::MAX_LISTING_BYTES;
         let too_large = GitError::AnswerTooLarge { limit };
-        self.link(Wire::new(control.bounds.clone(), None, limit, too_large))
+        self.link(Wire::new(control.bounds.clone(), None, limit, too_large).of_list())
     }
 
     fn link(&self, wire: Wire) -> (Link, Wire) {

@@ -19,8 +19,12 @@ use crate::order::Seq;
 
 /// How long a look is waited for before another one begins beside it. It may hang.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many looks of one repository may run at the same time.
+/// How many looks of one repository may run at the same time. One that has run for longer than this does not count: it hangs, and whoever has
+/// begun it may have patience for an hour.
 const MAX_RUNNING: usize = 3;
+const MAX_PATIENCE: Duration = Duration::from_secs(30);
+/// How often whoever waits for one of them looks for another way.
+const NEXT_TRY: Duration = Duration::from_secs(1);
 
 /// What the server said of each target, or why it said nothing.
 pub(super) type Answers = Result<HashMap<Target, Result<Listed, GitError>>, GitError>;
@@ -57,6 +61,9 @@ pub(super) struct Wish<'a> {
     pub target: &'a Target,
     /// How old a look may be that began before the question. With `None` it must begin later.
     pub max_age: Option<Duration>,
+    /// When the look ended that was the last answer. Of two looks at the same time nobody knows which one is newer, so an answer that is taken
+    /// must have begun later, or be the same.
+    pub told: Seq,
     /// How long the answer may take.
     pub timeout: Duration,
 }
@@ -82,7 +89,7 @@ struct Running {
 /// What to do next.
 enum Step<'a> {
     Take(Arc<Look>),
-    Wait(watch::Receiver<()>, Option<Instant>),
+    Wait(watch::Receiver<()>, Instant),
     Lead(Lead<'a>),
 }
 
@@ -120,9 +127,8 @@ impl Looks {
                     return Ok((self.end(&lead, answers), true));
                 }
                 Step::Wait(mut end, until) => {
-                    let until = until.map_or(deadline, |until| until.min(deadline));
                     // An error says that it has ended.
-                    let _ = tokio::time::timeout_at(until, end.changed()).await;
+                    let _ = tokio::time::timeout_at(until.min(deadline), end.changed()).await;
                 }
             }
             if Instant::now() >= deadline {
@@ -142,16 +148,22 @@ impl Looks {
         let is_good = |look: &&Arc<Look>| {
             let is_new = look.began > asked;
             let is_recent = wish.max_age.is_some_and(|most| look.at.elapsed() < most);
-            (is_new || is_recent) && look.of(wish.target).is_some()
+            let goes_on = look.began > wish.told || look.ended == wish.told;
+            (is_new || (is_recent && goes_on)) && look.of(wish.target).is_some()
         };
         if let Some(look) = state.last.as_ref().filter(is_good) {
             return Step::Take(Arc::clone(look));
         }
-        let may_lead = state.running.len() < MAX_RUNNING;
+        let runs = |one: &&Running| one.since.elapsed() < MAX_PATIENCE;
+        let may_lead = state.running.iter().filter(runs).count() < MAX_RUNNING;
         if let Some(newest) = state.running.last() {
             let until = newest.since + PATIENCE;
-            if !may_lead || Instant::now() < until {
-                return Step::Wait(newest.end.clone(), may_lead.then_some(until));
+            if !may_lead {
+                // Any of them may end.
+                return Step::Wait(newest.end.clone(), Instant::now() + NEXT_TRY);
+            }
+            if Instant::now() < until {
+                return Step::Wait(newest.end.clone(), until);
             }
         }
         let (began, at) = (Seq::next(), Instant::now());

@@ -291,8 +291,7 @@ impl Remote {
         };
         let target = &inner.follower.target;
         let listed = look.of(target).unwrap_or(Err(GitError::Busy));
-        let known = listed.as_ref().ok().map(|listed| (listed.found.commit, listed.name.clone()));
-        inner.follower.tell(known);
+        inner.follower.tell(&listed, look.ended);
         drop(asking);
         // Whoever looked meanwhile has not woken us, because we were asking.
         inner.repository.wake_if_behind(&inner.follower, &look);
@@ -308,12 +307,27 @@ impl Remote {
     async fn look(&self, max_age: Option<Duration>) -> Result<Arc<Look>, GitError> {
         let inner = &self.inner;
         let Inner { repository, follower, timeout, .. } = &**inner;
-        let wish = Wish { target: &follower.target, max_age, timeout: *timeout };
-        let ask = |time| {
-            let others = repository.targets();
+        let told = follower.told_at();
+        let wish = Wish { target: &follower.target, max_age, told, timeout: *timeout };
+        let ask_for = &|time, others: Vec<Target>| {
             self.attempt("asking the server for the ref", time, move |inner, control| {
                 let (link, wire) = inner.listing(control);
                 protocol::look(link, wire, (&inner.follower.target, &others))
+            })
+        };
+        // In a box: a poll keeps room for all that it may wait for.
+        let ask = |time: Duration| -> BoxFuture<'_, _> {
+            let (others, start) = (repository.targets(), Instant::now());
+            let alone = others.iter().all(|other| *other == follower.target);
+            Box::pin(async move {
+                match ask_for(time, others).await {
+                    // What somebody else follows may be the beginning of the names of very many refs.
+                    Err(GitError::AnswerTooLarge { .. }) if !alone => {
+                        repository.look_alone();
+                        ask_for(time.saturating_sub(start.elapsed()), Vec::new()).await
+                    }
+                    answers => answers,
+                }
             })
         };
         let (look, is_mine) = repository.looks.get(wish, ask).await?;

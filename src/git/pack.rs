@@ -29,7 +29,7 @@ use gix::zlib::{Compression, Inflate};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::heavy::Permit;
+use super::heavy::{PACKS, Permit};
 use super::protocol::{cause, of_io};
 use super::weight::{Ledger, Made, size_of_result};
 use super::wire::Bounds;
@@ -108,7 +108,7 @@ impl Desk<'_> {
     fn permit(&self) -> Result<(), gix::Error> {
         let mut permit = self.permit.lock();
         if permit.is_none() {
-            *permit = Permit::wait(|| self.is_over());
+            *permit = PACKS.enter(|| self.is_over());
         }
         let got = permit.is_some();
         drop(permit);

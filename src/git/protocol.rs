@@ -221,6 +221,20 @@ fn missing(target: &Target, all: &Refs) -> GitError {
     GitError::RefNotFound { kind, name, nearest, there }
 }
 
+/// The same when it is not known what there is. (pure)
+fn missing_among_unknown(target: &Target) -> GitError {
+    let only = Refs::from([(
+        String::new(),
+        Found { commit: ObjectId::null(gix::hash::Kind::Sha1), tag: None },
+    )]);
+    match missing(target, &only) {
+        GitError::RefNotFound { kind, name, .. } => {
+            GitError::RefNotFound { kind, name, nearest: Vec::new(), there: Vec::new() }
+        }
+        other => other,
+    }
+}
+
 /// Asks what a target is, and some others besides. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
 /// Nothing is answered of others that do not exist: whoever follows them pays for the list of all refs, which may be long.
 pub(super) fn look(
@@ -242,8 +256,10 @@ pub(super) fn look_in(
     let mut answers: HashMap<_, _> = there.collect();
     let answer = listed(target, &refs).ok_or_else(|| {
         // It does not exist. All refs are listed for the hint; a failure of that is not reported.
-        let all = conversation.list(&BTreeSet::from(["refs/".into()])).unwrap_or_default();
-        missing(target, &by_name(&all))
+        match conversation.list(&BTreeSet::from(["refs/".into()])) {
+            Ok(all) => missing(target, &by_name(&all)),
+            Err(_) => missing_among_unknown(target),
+        }
     });
     answers.insert(target.clone(), answer);
     Ok(answers)

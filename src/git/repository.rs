@@ -26,9 +26,11 @@ use super::check::Target;
 use super::fetching::Fetched;
 use super::flights::Flights;
 use super::looks::{Look, Looks};
+use super::protocol::Listed;
 use super::store::Store;
 use super::{GitError, Limits};
 use crate::net::Client;
+use crate::order::Seq;
 use gix::ObjectId;
 
 /// The file with the key of the HMAC.
@@ -42,6 +44,8 @@ const FIRST_WAKE: Duration = Duration::from_millis(100);
 const NEXT_WAKE: Duration = Duration::from_millis(5);
 /// How much time is between two wakes of the same one, so that a busy repository does not keep thousands busy.
 const MIN_TIME_BETWEEN_WAKES: Duration = Duration::from_secs(10);
+/// How long everybody looks for the own target only.
+const TIME_ALONE: Duration = Duration::from_secs(10 * 60);
 /// How many targets one look asks for.
 const MAX_TARGETS: usize = 1000;
 
@@ -104,6 +108,7 @@ impl Repositories {
             looks: Looks::default(),
             fetches: Flights::default(),
             followers: Mutex::default(),
+            alone_until: Mutex::default(),
             id,
         });
         entry.repository = Arc::downgrade(&repository);
@@ -128,8 +133,11 @@ impl Repositories {
             entries => entries?,
         };
         let is_known = |entry: &mut Entry| {
-            let recently = entry.used.is_some_and(|used| used.elapsed() < unused);
-            recently || entry.repository.strong_count() > 0
+            let is_used = entry.repository.strong_count() > 0;
+            if is_used {
+                entry.used = Some(Instant::now());
+            }
+            is_used || entry.used.is_some_and(|used| used.elapsed() < unused)
         };
         self.0.open.lock().retain(|_, entry| is_known(entry));
         for entry in entries {
@@ -139,10 +147,15 @@ impl Repositories {
             if !entry.file_type()?.is_dir() {
                 continue;
             }
-            if is_id(&name) {
-                self.remove(&name, Some(unused))?;
+            let removed = if is_id(&name) {
+                self.remove(&name, Some(unused))
             } else if name.strip_prefix(DELETED).is_some_and(is_id) {
-                delete(&entry.path())?;
+                delete(&entry.path())
+            } else {
+                Ok(())
+            };
+            if let Err(error) = removed {
+                tracing::warn!(path = %entry.path().display(), %error, "cannot remove fetched objects");
             }
         }
         Ok(())
@@ -234,14 +247,16 @@ enum Told {
     Nothing,
     /// An error.
     Error,
+    /// That it does not exist.
+    Missing,
     Commit(Known),
 }
 
 /// Somebody who follows a target in a repository.
 pub(super) struct Follower {
     pub target: Target,
-    /// What it was told last.
-    told: Mutex<Told>,
+    /// What it was told last, and when that look ended.
+    told: Mutex<(Told, Seq)>,
     /// When it was woken last, or will be, and for which commit, unless it was told something since.
     woken: Mutex<Option<(Instant, Option<Known>)>>,
     /// How many questions of it are open.
@@ -251,16 +266,26 @@ pub(super) struct Follower {
 
 impl Follower {
     pub fn new(target: Target, wake: Option<Wake>) -> Self {
-        let (told, woken) = Default::default();
+        let (told, woken) = (Mutex::new((Told::Nothing, Seq::next())), Mutex::default());
         Self { target, told, woken, asking: AtomicUsize::new(0), wake }
     }
 
-    /// Notes what it is told: a commit, or nothing because of an error.
-    pub fn tell(&self, known: Option<Known>) {
-        *self.told.lock() = known.map_or(Told::Error, Told::Commit);
+    /// Notes what it is told by a look that ended then.
+    pub fn tell(&self, listed: &Result<Listed, GitError>, ended: Seq) {
+        let told = match listed {
+            Ok(Listed { found, name }) => Told::Commit((found.commit, name.clone())),
+            Err(GitError::RefNotFound { .. } | GitError::EmptyRepository) => Told::Missing,
+            Err(_) => Told::Error,
+        };
+        *self.told.lock() = (told, ended);
         if let Some((_, of)) = &mut *self.woken.lock() {
             *of = None;
         }
+    }
+
+    /// When the look ended that told it something, or else when it began to follow.
+    pub fn told_at(&self) -> Seq {
+        self.told.lock().1
     }
 
     /// It has a question until the guard is dropped.
@@ -276,11 +301,11 @@ impl Follower {
         }
         let listed = look.of(&self.target)?.ok()?;
         let known = (listed.found.commit, listed.name);
-        match &*self.told.lock() {
+        match &self.told.lock().0 {
             // It asks by itself.
             Told::Nothing => return None,
             Told::Commit(told) if *told == known => return None,
-            Told::Commit(_) | Told::Error => {}
+            Told::Commit(_) | Told::Error | Told::Missing => {}
         }
         let (now, mut woken) = (Instant::now(), self.woken.lock());
         let mut at = now + after;
@@ -315,6 +340,8 @@ pub(super) struct Repository {
     /// The fetches that run, by the commit and the annotated tag.
     pub fetches: Flights<(ObjectId, Option<ObjectId>), Fetched>,
     followers: Mutex<Vec<Weak<Follower>>>,
+    /// Until when everybody looks for the own target only, because the list of all was too long.
+    alone_until: Mutex<Option<Instant>>,
 }
 
 impl Repository {
@@ -329,16 +356,26 @@ impl Repository {
         self.followers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// What a look asks for besides the target of whoever looks.
+    /// What a look asks for besides the target of whoever looks. What does not exist is left out: its name may be the beginning of the names of
+    /// many other refs, which the server would list.
     pub fn targets(&self) -> Vec<Target> {
+        if self.alone_until.lock().is_some_and(|until| Instant::now() < until) {
+            return Vec::new();
+        }
         let mut known = HashSet::new();
-        for one in self.followers() {
+        let there = |one: &Arc<Follower>| one.told.lock().0 != Told::Missing;
+        for one in self.followers().into_iter().filter(there) {
             if known.len() >= MAX_TARGETS {
                 break;
             }
             known.insert(one.target.clone());
         }
         known.into_iter().collect()
+    }
+
+    /// The list of refs with the targets of others was too long: for a while everybody asks for the own one only.
+    pub fn look_alone(&self) {
+        *self.alone_until.lock() = Some(Instant::now() + TIME_ALONE);
     }
 
     /// Wakes somebody who was told of a look, if there is a newer one that shows something else.

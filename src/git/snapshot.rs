@@ -17,7 +17,7 @@ use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
-use super::heavy::Permit;
+use super::heavy::PACKS;
 use super::listing::{Folder, Found, Listing, list};
 use super::objects::{damage, header, tree_bytes};
 use super::pack::Bases;
@@ -248,7 +248,7 @@ impl RepositoryTree for Snapshot {
         {
             // It is small, and a delta of something large.
             let start = Instant::now();
-            let permit = Permit::wait(|| start.elapsed() > MAX_WAIT);
+            let permit = PACKS.enter(|| start.elapsed() > MAX_WAIT);
             content = self.guarded(|_| blob(&generation.open(permit.as_ref())?, &id, limit));
         }
         match content {

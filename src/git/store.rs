@@ -31,6 +31,8 @@ use super::{GitError, Limits};
 
 /// Packs of a generation. With more of them the store starts anew.
 pub(super) const MAX_PACKS: usize = 20;
+/// The same for fetches that began before it had so many.
+const MOST_PACKS: usize = PACK_SLOTS as usize / 2;
 /// How the folders of running fetches begin.
 const INCOMING: &str = "incoming";
 /// How many tags are remembered.
@@ -154,6 +156,11 @@ impl Generation {
     /// A line for each tag, the newest last. Without the file there are none.
     fn noted_tags(&self) -> String {
         fs::read_to_string(self.dir.join("tags")).unwrap_or_default()
+    }
+
+    /// Whether it has as many packs as gix can open. Several fetches may have begun while there were few.
+    fn is_full(&self) -> bool {
+        packs(&self.dir).is_ok_and(|packs| packs.len() >= MOST_PACKS)
     }
 
     /// Takes over the packs of a folder. Indexes are moved last, because a pack without an index is ignored.
@@ -322,7 +329,8 @@ impl Store {
         tip: &ObjectId,
     ) -> Result<bool, GitError> {
         let slot = self.current.lock();
-        if !matches!(&*slot, Current::Known(Some(now)) if Arc::ptr_eq(now, to)) {
+        let is_current = matches!(&*slot, Current::Known(Some(now)) if Arc::ptr_eq(now, to));
+        if !is_current || to.is_full() {
             return Ok(false);
         }
         let taken = to.take(&incoming.packs(), tip);
@@ -347,6 +355,7 @@ impl Store {
             && !old.is_some_and(|old| Arc::ptr_eq(old, now))
             && now.kind == tip.kind()
             && !now.is_damaged()
+            && !now.is_full()
         {
             now.take(&incoming.packs(), tip).map_err(failed)?;
             return Ok(Arc::clone(now));

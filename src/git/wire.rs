@@ -14,9 +14,15 @@ use tokio::time::Instant;
 
 use super::GitError;
 use super::error::printable;
+use super::heavy::{LISTS, Permit};
 
 /// Bytes of the largest request. It holds only ids and prefixes of refs.
 pub(super) const MAX_REQUEST_BYTES: usize = 1024 * 1024;
+
+/// A list of refs with more bytes is long. Two of them are read at the same time: in memory each takes five times as much.
+const LONG_LIST: u64 = 1 << 20;
+/// How long the rest of a long list may take.
+const MAX_LONG_LIST: Duration = Duration::from_secs(30);
 
 /// The limits of one attempt, and the channel that stops it. A clone is cheap.
 #[derive(Clone)]
@@ -52,6 +58,8 @@ pub(super) struct Wire {
     fault: Arc<Mutex<Option<GitError>>>,
     /// What the server said instead of an answer. gix ignores it in answers of protocol version 0.
     complaint: Arc<Mutex<Option<String>>>,
+    /// For lists of refs: the permit for a long one, and until when it may take.
+    long: Option<Arc<Mutex<Option<(Permit, Instant)>>>>,
 }
 
 impl Wire {
@@ -64,7 +72,13 @@ impl Wire {
     ) -> Self {
         let runtime = tokio::runtime::Handle::current();
         let (fault, complaint) = Default::default();
-        Self { runtime, bounds, silence, answer_bytes, too_large, fault, complaint }
+        let long = None;
+        Self { runtime, bounds, silence, answer_bytes, too_large, fault, complaint, long }
+    }
+
+    /// The same for a list of refs. All of it is kept in memory until the last clone is dropped.
+    pub fn of_list(self) -> Self {
+        Self { long: Some(Arc::default()), ..self }
     }
 
     /// The first error of this conversation, if any.
@@ -99,7 +113,38 @@ impl Wire {
 
     /// Fails if an answer is larger than allowed.
     pub fn check_bytes(&self, received: u64) -> io::Result<()> {
-        if received > self.answer_bytes { Err(self.fail(self.too_large.clone())) } else { Ok(()) }
+        if received > self.answer_bytes {
+            return Err(self.fail(self.too_large.clone()));
+        }
+        let Some(long) = self.long.as_ref().filter(|_| received > LONG_LIST) else { return Ok(()) };
+        let Bounds { deadline, stop, .. } = &self.bounds;
+        let is_over = || Instant::now() >= *deadline || *stop.borrow();
+        let mut long = long.lock();
+        if long.is_none() {
+            let permit = LISTS.enter(is_over);
+            *long = permit.map(|permit| (permit, Instant::now() + MAX_LONG_LIST));
+        }
+        let in_time = long.as_ref().is_some_and(|(_, until)| Instant::now() < *until);
+        drop(long);
+        if in_time { Ok(()) } else { Err(self.fail(self.timed_out())) }
+    }
+
+    /// The error for an answer that has taken too long.
+    fn timed_out(&self) -> GitError {
+        let Bounds { deadline, what, .. } = self.bounds;
+        let is_long = self.end() < deadline;
+        if is_long {
+            GitError::Timeout { what, after: MAX_LONG_LIST }
+        } else {
+            self.bounds.timed_out()
+        }
+    }
+
+    /// When this answer has to be there, at the latest.
+    fn end(&self) -> Instant {
+        let long =
+            self.long.as_ref().and_then(|long| long.lock().as_ref().map(|(_, until)| *until));
+        long.unwrap_or(self.bounds.deadline).min(self.bounds.deadline)
     }
 
     /// Waits for the network: until the deadline, until the server has sent nothing for too long, or until the attempt is
@@ -109,7 +154,7 @@ impl Wire {
         work: impl Future<Output = Result<T, E>>,
     ) -> io::Result<T> {
         let mut stop = self.bounds.stop.clone();
-        let Bounds { deadline, what, .. } = self.bounds;
+        let (deadline, what) = (self.end(), self.bounds.what);
         let silent =
             self.silence.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
         let silent = silent.filter(|(end, _)| *end < deadline);
@@ -125,7 +170,7 @@ impl Wire {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fail(error.into())),
             Err(Some((_, after))) => Err(self.fail(GitError::Silent { what, after })),
-            Err(None) => Err(self.fail(self.bounds.timed_out())),
+            Err(None) => Err(self.fail(self.timed_out())),
         }
     }
 }

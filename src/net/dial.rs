@@ -117,6 +117,8 @@ impl Dialler {
         }
         // The addresses of a host behind a proxy are the proxy's business. Here the proxy is dialled.
         let mut dialled = port;
+        // A proxy that reads along may close a connection after each answer, just when it is used again.
+        let is_read_along = options.proxy.is_some() && url.scheme() == "http";
         let mut builder = reqwest::Client::builder().no_proxy();
         if let Some(proxy) = options.proxy {
             let endpoint = proxy.endpoint();
@@ -136,7 +138,7 @@ impl Dialler {
             .https_only(url.scheme() == "https")
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(MAX_IDLE_TIME)
-            .pool_max_idle_per_host(1)
+            .pool_max_idle_per_host(usize::from(!is_read_along))
             .dns_resolver(Arc::new(CheckedResolver { dialler: self.clone(), port: dialled }))
             .build()
             .map_err(|error| match innermost(&error).to_string() {

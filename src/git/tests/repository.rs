@@ -79,14 +79,14 @@ async fn g1_those_whose_ref_has_moved_are_woken_once_and_one_after_the_other() {
         let wake = Wake(Arc::new(move |after| woken.lock().push((name.clone(), after))));
         let follower = Arc::new(Follower::new(target, Some(wake)));
         if let Some(told) = told {
-            follower.tell(Some((commit(told), String::new())));
+            tell(&follower, told);
         }
         repository.follow(&follower);
         follower
     };
     let behind = [follow("a", Some(1)), follow("b", Some(1))];
     let failed = follow("c", Some(1));
-    failed.tell(None);
+    failed.tell(&Err(GitError::Busy), Seq::next());
     let (_current, _new, asking) = (follow("d", Some(2)), follow("e", None), follow("f", Some(1)));
     drop(follow("gone", Some(1)));
     let _question = asking.asks();
@@ -109,7 +109,7 @@ async fn g1_those_whose_ref_has_moved_are_woken_once_and_one_after_the_other() {
     assert_eq!(second[..3], first[..], "at the same times");
     // In a busy repository each is woken every ten seconds.
     tokio::time::advance(Duration::from_secs(1)).await;
-    behind[0].tell(Some((commit(3), String::new())));
+    tell(&behind[0], 3);
     let newest = self::look(&repository, 4).await;
     repository.wake_others(&newest);
     let third = std::mem::take(&mut *woken.lock());
@@ -118,9 +118,45 @@ async fn g1_those_whose_ref_has_moved_are_woken_once_and_one_after_the_other() {
     assert!(third.iter().all(|(_, after)| (late..late + Duration::from_secs(2)).contains(after)));
     // Back to what it was woken for before.
     tokio::time::advance(Duration::from_secs(60)).await;
-    behind[0].tell(Some((commit(5), String::new())));
+    tell(&behind[0], 5);
     repository.wake_others(&newest);
     assert_eq!(names(&woken.lock()), ["a"]);
+}
+
+/// Tells it of a commit.
+fn tell(follower: &Follower, number: u8) {
+    let found = Found { commit: commit(number), tag: None };
+    follower.tell(&Ok(Listed { found, name: String::new() }), Seq::next());
+}
+
+#[tokio::test]
+async fn g1_what_does_not_exist_is_asked_for_by_its_followers_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = open(&all(dir.path()), URL, b"");
+    let follow = |name: &str| {
+        let follower = Arc::new(Follower::new(Target::Branch(name.to_owned()), None));
+        repository.follow(&follower);
+        follower
+    };
+    let (main, new, missing) = (follow("main"), follow("new"), follow("m"));
+    tell(&main, 1);
+    let kind = "branch";
+    let name = "m".to_owned();
+    let error = GitError::RefNotFound { kind, name, nearest: Vec::new(), there: Vec::new() };
+    missing.tell(&Err(error), Seq::next());
+    let targets = || {
+        let mut names: Vec<_> = repository.targets().iter().map(|one| format!("{one:?}")).collect();
+        names.sort();
+        names
+    };
+    let of = |all: &[&Arc<Follower>]| -> Vec<_> {
+        all.iter().map(|one| format!("{:?}", one.target)).collect()
+    };
+    assert_eq!(targets(), of(&[&main, &new]));
+    tell(&missing, 1);
+    assert_eq!(targets(), of(&[&missing, &main, &new]));
+    repository.look_alone();
+    assert!(targets().is_empty());
 }
 
 fn commit(number: u8) -> ObjectId {
@@ -130,8 +166,8 @@ fn commit(number: u8) -> ObjectId {
 /// A look that shows this commit for all refs.
 async fn look(repository: &Repository, number: u8) -> Arc<Look> {
     let mine = Target::Branch("mine".to_owned());
-    let wish =
-        super::super::looks::Wish { target: &mine, max_age: None, timeout: Duration::from_secs(1) };
+    let (told, timeout) = (Seq::default(), Duration::from_secs(1));
+    let wish = super::super::looks::Wish { target: &mine, max_age: None, told, timeout };
     let found = Found { commit: commit(number), tag: None };
     let listed = || Ok(Listed { found, name: String::new() });
     let targets = repository.targets();

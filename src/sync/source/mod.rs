@@ -69,6 +69,8 @@ pub struct Source {
     /// When they became known.
     keys_since: Option<Seq>,
     remote: Option<Remote>,
+    /// The store that it used last.
+    store: Option<String>,
     loader: Loader,
     /// The folder that takes the place of the repository, if any.
     local: Option<Arc<Local>>,
@@ -130,6 +132,7 @@ impl Source {
             known_keys: KnownKeys::default(),
             keys_since: None,
             remote: None,
+            store: None,
             loader: Loader::new(definition),
             local: None,
             concurrency: ConcurrencyLimits::default(),
@@ -153,7 +156,8 @@ impl Source {
     pub fn close(&mut self) -> Option<String> {
         self.loaded = None;
         self.aside = None;
-        self.remote.take().map(|remote| remote.repository().to_owned())
+        self.remote = None;
+        self.store.take()
     }
 
     /// Uses these limits, which other sources share.
@@ -373,6 +377,15 @@ impl Source {
             wake: self.wake.clone(),
             limits: self.limits,
         })?;
+        let store = remote.repository().to_owned();
+        if let Some(old) = self.store.replace(store.clone()).filter(|old| *old != store) {
+            // With another URL or other credentials nothing of it is used any more.
+            if let Err(error) =
+                tokio::task::block_in_place(|| self.repositories.remove_unused(&old))
+            {
+                tracing::warn!(%error, "cannot remove fetched objects");
+            }
+        }
         Ok(self.remote.insert(remote).clone())
     }
 

@@ -218,3 +218,94 @@ async fn g3_a_ref_that_is_missing_costs_only_those_who_follow_it() {
     );
     assert_eq!(count(&world, Step::LsRefs), 2, "the ref, and then all for the hint");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c9_what_somebody_else_follows_makes_nobodys_list_of_refs_too_long() {
+    let world = World::new().await;
+    let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    // 20 MiB of refs below refs/pull, and one that is followed.
+    let mut refs = "# pack-refs with: peeled fully-peeled sorted \n".to_owned();
+    for number in 0..200_000 {
+        refs += &format!("{id} refs/pull/{number:06}/a-name-that-is-not-short-at-all/head\n");
+    }
+    std::fs::write(world.repo.dir.join("packed-refs"), refs).unwrap();
+    world.repo.git(&["update-ref", "refs/pul", &id]);
+    let by_name = |name: &str| GitRef { name: Some(name.into()), ..GitRef::default() };
+    let stranger = remote_of(&world, "stranger", |options| options.reference = by_name("refs/pul"));
+    let error = stranger.resolve().await.unwrap_err();
+    assert_eq!(error.reason(), "AnswerTooLarge");
+    // Whoever looks now asks for that, too, and then without it.
+    let victim = remote_of(&world, "victim", |_| {});
+    world.server.forget();
+    assert_eq!(victim.resolve().await.unwrap().commit, id);
+    assert_eq!(count(&world, Step::LsRefs), 2);
+    world.server.forget();
+    assert_eq!(victim.resolve().await.unwrap().commit, id);
+    assert_eq!(count(&world, Step::LsRefs), 1, "for some minutes everybody asks alone");
+    // What does not exist is in no list of others at all.
+    let other = World::new().await;
+    let id = other.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let missing = remote_of(&other, "stranger", |options| options.reference = by_name("refs/h"));
+    assert_eq!(missing.resolve().await.unwrap_err().reason(), "RefNotFound");
+    let victim = remote_of(&other, "victim", |_| {});
+    other.server.forget();
+    assert_eq!(victim.resolve().await.unwrap().commit, id);
+    let asked = other.server.requests();
+    let lists: Vec<_> = asked.iter().filter(|asked| asked.step == Step::LsRefs).collect();
+    assert!(lists.iter().all(|asked| !asked.body.contains("ref-prefix refs/h\n")), "{lists:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g15_the_store_of_a_url_that_is_not_followed_any_more_is_removed() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", &super::source::model("a"))]);
+    let stores = || {
+        let all = std::fs::read_dir(world.dir.path().join("stores")).unwrap();
+        all.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
+    };
+    let (mut one, mut two) =
+        (super::source::Reader::new(&world), super::source::Reader::new(&world));
+    for reader in [&mut one, &mut two] {
+        assert_eq!(reader.refresh().await, Ok(true));
+    }
+    assert_eq!(stores(), 1);
+    let other = world.server.url("other.git");
+    one.spec.url.clone_from(&other);
+    assert!(one.refresh().await.is_err());
+    assert_eq!(stores(), 1, "somebody else still uses it");
+    two.spec.url = other;
+    assert!(two.refresh().await.is_err());
+    assert_eq!(stores(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c9_long_lists_of_refs_are_read_two_at_a_time_and_none_takes_for_ever() {
+    let long = async || {
+        let world = World::new().await;
+        let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);
+        let mut refs = "# pack-refs with: peeled fully-peeled sorted \n".to_owned();
+        for number in 0..50_000 {
+            refs += &format!("{id} refs/tags/v1.0.{number}\n");
+        }
+        std::fs::write(world.repo.dir.join("packed-refs"), refs).unwrap();
+        world
+    };
+    let semver = |world: &World| {
+        world.remote_with(|options| {
+            options.reference = GitRef { semver: Some("^1".into()), ..GitRef::default() };
+            options.timeout = Duration::from_secs(120);
+        })
+    };
+    let worlds = [long().await, long().await, long().await, long().await];
+    let remotes: Vec<_> = worlds.iter().map(semver).collect();
+    // Two that send the rest never.
+    for world in &worlds[..2] {
+        world.server.inject(Step::LsRefs, Fault::Stall(2 << 20));
+    }
+    let start = Instant::now();
+    let all = join_all(remotes.iter().map(Remote::resolve)).await;
+    let names: Vec<_> = all.iter().map(|one| one.as_ref().map(|one| &*one.name)).collect();
+    assert!(names[..2].iter().all(|one| one.as_ref().is_err_and(|e| e.reason() == "Timeout")));
+    assert_eq!(names[2..], [Ok("v1.0.49999"), Ok("v1.0.49999")], "{names:?}");
+    assert!(start.elapsed() < Duration::from_secs(90), "{:?}", start.elapsed());
+}
