@@ -86,7 +86,7 @@ pub(super) trait Bases {
 }
 
 /// What the parts of the work share.
-struct Desk<'a> {
+struct Shared<'a> {
     bounds: &'a Bounds,
     stop: &'a AtomicBool,
     permit: Mutex<Option<Permit>>,
@@ -94,7 +94,7 @@ struct Desk<'a> {
     fault: Mutex<Option<GitError>>,
 }
 
-impl Desk<'_> {
+impl Shared<'_> {
     fn is_over(&self) -> bool {
         let is_late = self.bounds.deadline <= Instant::now();
         is_late || self.stop.load(Ordering::Relaxed) || *self.bounds.stop.borrow()
@@ -133,11 +133,11 @@ impl Desk<'_> {
 pub(super) fn index(indexing: &Indexing<'_>) -> Result<(), GitError> {
     let Indexing { bounds, stop, .. } = *indexing;
     let (permit, fault) = Default::default();
-    let desk = Desk { bounds, stop, permit, fault };
+    let shared = Shared { bounds, stop, permit, fault };
     // gix trusts some of what it reads.
-    let done = catch_unwind(AssertUnwindSafe(|| write(indexing, &desk)))
+    let done = catch_unwind(AssertUnwindSafe(|| write(indexing, &shared)))
         .map_err(|_| GitError::corrupt("the pack that the server sent makes no sense"))?;
-    let fault = desk.fault.lock().take();
+    let fault = shared.fault.lock().take();
     done.map_err(|error| fault.unwrap_or_else(|| explain(&error, indexing)))
 }
 
@@ -160,16 +160,16 @@ fn explain(error: &gix::Error, Indexing { limits, bounds, stop, .. }: &Indexing<
     GitError::corrupt(cause(error))
 }
 
-fn write(indexing: &Indexing<'_>, desk: &Desk<'_>) -> gix::Result<()> {
+fn write(indexing: &Indexing<'_>, shared: &Shared<'_>) -> gix::Result<()> {
     let Indexing { folder, kind, limits, stop, .. } = *indexing;
     let (received, draft) = (folder.join(RECEIVED), folder.join(DRAFT));
-    let file = File::open(&received).map_err(desk.storage("read the pack"))?;
-    let bytes = file.metadata().map_err(desk.storage("read the pack"))?.len();
+    let file = File::open(&received).map_err(shared.storage("read the pack"))?;
+    let bytes = file.metadata().map_err(shared.storage("read the pack"))?.len();
     if bytes > LARGE_PACK {
-        desk.permit()?;
+        shared.permit()?;
     }
     let lookup =
-        RefCell::new(Lookup { indexing, desk, open: [None, None], largest: 0, inserted: 0 });
+        RefCell::new(Lookup { indexing, shared, open: [None, None], largest: 0, inserted: 0 });
     let (written, index_file) = {
         let reader = gix::utils::interrupt::Read { inner: file, should_interrupt: stop };
         let reader = BufReader::with_capacity(64 << 10, reader);
@@ -179,14 +179,14 @@ fn write(indexing: &Indexing<'_>, desk: &Desk<'_>) -> gix::Result<()> {
         let entries =
             LookupRefDeltaObjectsIter::new(entries, Found(&lookup), Compression::BEST_SPEED);
         let output = File::options().read(true).write(true).create_new(true).open(&draft);
-        let output = output.map_err(desk.storage("write the pack"))?;
+        let output = output.map_err(shared.storage("write the pack"))?;
         let output = Output(BufWriter::with_capacity(64 << 10, output));
         let entries = EntriesToBytesIter::new(entries, output, version, kind);
         let ledger = Mutex::new(Account::new(limits.index_bytes()));
         let mut entries = entries.map(|entry| {
-            desk.check_time()?;
+            shared.check_time()?;
             let entry = entry?;
-            ledger.lock().add(&entry).map_err(|error| desk.keep(error))?;
+            ledger.lock().add(&entry).map_err(|error| shared.keep(error))?;
             Ok(entry)
         });
         let resolver = || {
@@ -195,16 +195,16 @@ fn write(indexing: &Indexing<'_>, desk: &Desk<'_>) -> gix::Result<()> {
             let pack = pack.map_err(|error| io::Error::other(cause(&error)))?;
             let bytes = bytes_of(|range: EntryRange, pack: &Pack| {
                 let needed =
-                    ledger.lock().make(range.start).map_err(|error| desk.keep(error)).ok()?;
+                    ledger.lock().make(range.start).map_err(|error| shared.keep(error)).ok()?;
                 if needed > LARGE_OBJECTS {
-                    desk.permit().ok()?;
+                    shared.permit().ok()?;
                 }
                 pack.entry_slice(range)
             });
             Ok((bytes, pack))
         };
         let index_file = folder.join("draft.index");
-        let out = File::create(&index_file).map_err(desk.storage("write the index"))?;
+        let out = File::create(&index_file).map_err(shared.storage("write the index"))?;
         let mut out = BufWriter::new(out);
         let written = index::write_data_iter_to_stream(
             index::Version::default(),
@@ -219,11 +219,11 @@ fn write(indexing: &Indexing<'_>, desk: &Desk<'_>) -> gix::Result<()> {
             Some(limits.object_bytes()),
             version,
         )?;
-        out.flush().map_err(desk.storage("write the index"))?;
+        out.flush().map_err(shared.storage("write the index"))?;
         (written, index_file)
     };
     if written.num_objects == 0 {
-        return Err(desk.keep(GitError::corrupt("the server sent an empty pack")));
+        return Err(shared.keep(GitError::corrupt("the server sent an empty pack")));
     }
     let name = format!("pack-{}", written.data_hash);
     let finish = || {
@@ -231,7 +231,7 @@ fn write(indexing: &Indexing<'_>, desk: &Desk<'_>) -> gix::Result<()> {
         std::fs::rename(&draft, folder.join(format!("{name}.pack")))?;
         std::fs::rename(&index_file, folder.join(format!("{name}.idx")))
     };
-    finish().map_err(desk.storage("write the pack"))
+    finish().map_err(shared.storage("write the pack"))
 }
 
 /// A function for gix-pack: where its bytes come from.
@@ -311,7 +311,7 @@ impl Account {
 /// Finds objects that we have, and that deltas of the pack are made of.
 struct Lookup<'a> {
     indexing: &'a Indexing<'a>,
-    desk: &'a Desk<'a>,
+    shared: &'a Shared<'a>,
     /// The handles, once they were needed: for small ones, and for large ones.
     open: [Option<HandleArc>; 2],
     /// Bytes of the largest one. gix-pack keeps its buffer.
@@ -324,11 +324,11 @@ impl Lookup<'_> {
     fn handle(&mut self, base: &dyn Bases, is_large: bool) -> Result<&HandleArc, gix::Error> {
         let slot = &mut self.open[usize::from(is_large)];
         if slot.is_none() {
-            let permit = self.desk.permit.lock();
+            let permit = self.shared.permit.lock();
             let open = base.open(permit.as_ref().filter(|_| is_large));
-            *slot = Some(open.map_err(|error| self.desk.keep(error))?);
+            *slot = Some(open.map_err(|error| self.shared.keep(error))?);
         }
-        slot.as_ref().ok_or_else(|| self.desk.keep(GitError::Busy))
+        slot.as_ref().ok_or_else(|| self.shared.keep(GitError::Busy))
     }
 
     /// Puts an object into the buffer.
@@ -338,22 +338,22 @@ impl Lookup<'_> {
         buffer: &mut Vec<u8>,
     ) -> gix::Result<Option<(gix::objs::Kind, Kind)>> {
         let Some(base) = self.indexing.base else { return Ok(None) };
-        self.desk.check_time()?;
+        self.shared.check_time()?;
         let Some(header) = self.handle(base, false)?.try_header(id)? else { return Ok(None) };
         self.largest = self.largest.max(header.size);
         self.inserted = self.inserted.saturating_add(header.size);
         let Limits { pack_bytes, .. } = self.indexing.limits;
         if header.size > pack_bytes || self.inserted > self.indexing.limits.store_bytes() {
             let detail = "the objects that it builds on are too large".to_owned();
-            return Err(self.desk.keep(GitError::PackTooLarge { detail }));
+            return Err(self.shared.keep(GitError::PackTooLarge { detail }));
         }
         let mut own = Vec::new();
         if header.size > LARGE_BASE {
-            self.desk.permit()?;
+            self.shared.permit()?;
         }
         let found = match self.handle(base, false)?.try_find(id, &mut own) {
             Err(error) if error.is_resource_exhausted() => {
-                self.desk.permit()?;
+                self.shared.permit()?;
                 self.handle(base, true)?.try_find(id, &mut own)?
             }
             other => other?,

@@ -197,11 +197,12 @@ fn listed(target: &Target, refs: &Refs) -> Option<Listed> {
     Some(Listed { found: *refs.get(&full)?, name: name.to_owned() })
 }
 
-/// The error for a target that is not there, with what is near among all refs. (pure)
-fn missing(target: &Target, all: &Refs) -> GitError {
-    if all.is_empty() {
+/// The error for a target that is not there, with what is near among all refs, if these are known. (pure)
+fn missing(target: &Target, all: Option<Refs>) -> GitError {
+    if all.as_ref().is_some_and(Refs::is_empty) {
         return GitError::EmptyRepository;
     }
+    let all = &all.unwrap_or_default();
     let (kind, name, folder) = match target {
         Target::Versions(_, text) => {
             let nearest = highest(&VersionReq::STAR, below(all, TAGS));
@@ -219,20 +220,6 @@ fn missing(target: &Target, all: &Refs) -> GitError {
     let there = below(all, folder).take(if nearest.is_empty() { MAX_SHOWN } else { 0 });
     let there = there.map(printable).collect();
     GitError::RefNotFound { kind, name, nearest, there }
-}
-
-/// The same when it is not known what there is. (pure)
-fn missing_among_unknown(target: &Target) -> GitError {
-    let only = Refs::from([(
-        String::new(),
-        Found { commit: ObjectId::null(gix::hash::Kind::Sha1), tag: None },
-    )]);
-    match missing(target, &only) {
-        GitError::RefNotFound { kind, name, .. } => {
-            GitError::RefNotFound { kind, name, nearest: Vec::new(), there: Vec::new() }
-        }
-        other => other,
-    }
 }
 
 /// Asks what a target is, and some others besides. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
@@ -256,10 +243,8 @@ pub(super) fn look_in(
     let mut answers: HashMap<_, _> = there.collect();
     let answer = listed(target, &refs).ok_or_else(|| {
         // It does not exist. All refs are listed for the hint; a failure of that is not reported.
-        match conversation.list(&BTreeSet::from(["refs/".into()])) {
-            Ok(all) => missing(target, &by_name(&all)),
-            Err(_) => missing_among_unknown(target),
-        }
+        let all = conversation.list(&BTreeSet::from(["refs/".into()])).ok();
+        missing(target, all.map(|all| by_name(&all)))
     });
     answers.insert(target.clone(), answer);
     Ok(answers)
@@ -444,6 +429,14 @@ pub(super) fn cause(error: &gix::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g3_a_repository_is_empty_only_if_its_refs_are_known() {
+        let target = Target::Branch("mian".into());
+        assert_eq!(missing(&target, Some(Refs::new())), GitError::EmptyRepository);
+        let unknown = missing(&target, None);
+        assert!(matches!(&unknown, GitError::RefNotFound { nearest, .. } if nearest.is_empty()));
+    }
 
     #[test]
     fn refusals_of_several_servers_are_recognised() {
