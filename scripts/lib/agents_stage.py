@@ -1,6 +1,6 @@
 """Convoke in a pod of a cluster of its own, installed as users install it, with a team and a model that is a script.
 
-For test_agents.py. Needs root. Standard library only.
+For test_agents.py and test_agents_endure.py. Needs root. Standard library only.
 """
 
 import base64
@@ -64,6 +64,13 @@ class Stage:
         self.lock = threading.Lock()
 
     # ---- up and down
+
+    def all_ready(self, wanted):
+        """Starts all of it, and waits until the objects of each kind are Ready."""
+        self.up()
+        for kind, names in wanted.items():
+            for name in names:
+                self.ready(kind, name)
 
     def up(self):
         """Starts all of it."""

@@ -1,4 +1,4 @@
-"""The repository of the team that test_agents.py asks, and what its model says. Standard library only."""
+"""The repository of the team that test_agents.py and test_agents_endure.py ask, and what its model says. Standard library only."""
 
 import json
 

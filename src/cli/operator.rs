@@ -198,11 +198,13 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
 
     let mut tasks = Tasks::new();
     let common = Common::new(client, &args.operator_namespace);
-    let repositories = Repositories::new(data_dir.join(STORES)).map_err(|error| {
-        let (dir, hint) =
-            (data_dir.display(), "--data-dir is a folder that the operator may write");
-        Failure::new(CLUSTER, format!("cannot keep fetched objects in {dir}: {error}")).hint(hint)
-    })?;
+    let repositories = Repositories::new(data_dir.join(STORES), args.budgets.disk_bytes())
+        .map_err(|error| {
+            let (dir, hint) =
+                (data_dir.display(), "--data-dir is a folder that the operator may write");
+            Failure::new(CLUSTER, format!("cannot keep fetched objects in {dir}: {error}"))
+                .hint(hint)
+        })?;
     tokio::spawn(abandoned::remove(data_dir, repositories.clone()));
     let local = LocalFolders::new(std::mem::take(&mut args.local));
     own_user::learn(common.client.clone(), common.operator.clone()).await;

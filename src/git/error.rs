@@ -369,10 +369,14 @@ fn said_of(problem: HostKeyProblem, key: &str) -> String {
     }
 }
 
+/// Bytes of the longest name that is compared. Comparing takes time by the length of both.
+const MAX_NAME: usize = 255;
+
 /// At most three names that look like `wanted`, the best first.
 pub(super) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut scored: Vec<(f64, &str)> = names
         .into_iter()
+        .filter(|name| name.len() <= MAX_NAME)
         .take(2000)
         .map(|name| (strsim::jaro_winkler(wanted, name), name))
         .filter(|(score, _)| *score > 0.7)

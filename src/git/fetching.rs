@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 use gix::ObjectId;
 
 use super::attempt::Control;
+use super::generation::Generation;
 use super::http::Session;
 use super::pack::Bases;
 use super::protocol::{self, Link};
 use super::snapshot::{self, Snapshot, TreeRequest};
-use super::store::{Generation, Incoming};
+use super::store::Incoming;
 use super::wire::Wire;
 use super::{Cached, GitError, Inner, Revision, Server, check};
 
@@ -111,6 +112,7 @@ impl Inner {
         let incoming = store.incoming()?;
         self.receive(wanted, Some((have, &**now)), &incoming, control)?;
         let is_added = store.add(now, &incoming, &wanted.0)?;
+        self.repository.has_grown();
         if is_added && !has(now, wanted) { Err(left_out()) } else { Ok(is_added) }
     }
 
@@ -125,6 +127,7 @@ impl Inner {
         let incoming = store.incoming()?;
         self.receive(wanted, None, &incoming, control)?;
         let new = store.replace(old, &incoming, &wanted.0)?;
+        self.repository.has_grown();
         snapshot::expect_commit(&new.objects()?, &wanted.0)?;
         if has(&new, wanted) {
             return Ok(new);
@@ -162,6 +165,8 @@ impl Inner {
         control: &Control,
     ) -> Result<Arc<Snapshot>, GitError> {
         let now = self.store_of(&commit, control)?;
+        // From now on only this keeps what was fetched, however it ends.
+        self.fetched.lock().take_if(|(fetched, _)| *fetched == commit);
         // Each time: a key expires, and another tag may name the same commit.
         let signer = self.verify(&now, &commit)?;
         if let Some(cached) = self.last().as_ref()
@@ -171,6 +176,7 @@ impl Inner {
             && cached.snapshot.commit().signer == signer
             && !now.is_damaged()
         {
+            cached.snapshot.open(&now)?;
             return Ok(Arc::clone(&cached.snapshot));
         }
         let before = self.last().as_ref().map(|cached| Arc::clone(&cached.snapshot));
@@ -186,8 +192,6 @@ impl Inner {
         })?;
         let snapshot = Arc::new(snapshot.signed_by(signer));
         *self.last() = Some(Cached { commit, path, snapshot: Arc::clone(&snapshot) });
-        // The snapshot keeps the generation.
-        self.fetched.lock().take_if(|(fetched, _)| *fetched == commit);
         Ok(snapshot)
     }
 

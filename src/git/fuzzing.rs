@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::check::{self, Location, Schemes, Target};
-use super::protocol::{self, Conversation, Fetch, MAX_LISTING_BYTES};
+use super::protocol::{self, Asked, Conversation, Fetch, MAX_LISTING_BYTES};
 use super::table::{Table, What};
 use super::verify::{self, Rules};
 use super::wire::{Bounds, Wire};
@@ -126,12 +126,14 @@ fn check_error(error: &GitError) {
 
 /// A list of refs: what is found was in it. It needs a runtime.
 pub(crate) fn refs(answer: &[u8]) {
-    let (target, others) = (
+    let (target, others, absent) = (
         Target::Branch("main".into()),
         [Target::Tag("v1.0.0".into()), Target::Ref("refs/heads/x".into())],
+        [Target::Branch("y".into())],
     );
-    let looked = answered(answer)
-        .and_then(|(conversation, _)| protocol::look_in(conversation, (&target, &others)));
+    let asked = Asked { target: &target, others: &others, absent: &absent };
+    let looked =
+        answered(answer).and_then(|(conversation, _)| protocol::look_in(conversation, &asked));
     match looked {
         Ok(found) => {
             for listed in found.into_values() {

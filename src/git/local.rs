@@ -12,9 +12,9 @@ use gix::ObjectId;
 use sha2::{Digest, Sha256};
 
 use super::error::{nearest, printable};
+use super::generation::open_objects;
 use super::protocol::cause;
 use super::snapshot::TreeRequest;
-use super::store::open_objects;
 use super::{GitError, Limits, Snapshot, check};
 use crate::definition::tree::{EntryKind, RepositoryTree, TreeEntry, TreeError, TreeProblem};
 

@@ -3,7 +3,6 @@
 //! Whoever needs to know what the server says now takes part in a look that begins later: while one look runs, the next one gathers those
 //! who come meanwhile. So a burst of a thousand questions is two looks. Whoever is content with a recent answer takes the last one.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 
 use super::GitError;
 use super::check::Target;
-use super::protocol::Listed;
+use super::refs::{Answers, Listed};
 use crate::order::Seq;
 
 /// How long a look is waited for before another one begins beside it. It may hang.
@@ -27,7 +26,7 @@ const MAX_PATIENCE: Duration = Duration::from_secs(30);
 const NEXT_TRY: Duration = Duration::from_secs(1);
 
 /// What the server said of each target, or why it said nothing.
-pub(super) type Answers = Result<HashMap<Target, Result<Listed, GitError>>, GitError>;
+pub(super) type Said = Result<Answers, GitError>;
 
 /// What the server said at one moment.
 pub(super) struct Look {
@@ -37,21 +36,26 @@ pub(super) struct Look {
     pub ended: Seq,
     /// The same as a time.
     pub at: Instant,
-    answers: Answers,
+    said: Said,
 }
 
 impl Look {
     /// What it says of a target; `None` if that was not asked for.
     pub fn of(&self, target: &Target) -> Option<Result<Listed, GitError>> {
-        match &self.answers {
+        match &self.said {
             Ok(answers) => answers.get(target).cloned(),
             Err(error) => Some(Err(error.clone())),
         }
     }
 
+    /// Why the server said nothing.
+    pub fn failure(&self) -> Option<&GitError> {
+        self.said.as_ref().err()
+    }
+
     /// Whether it says only that somebody's patience is over.
     const fn is_over_time(&self) -> bool {
-        matches!(self.answers, Err(GitError::Timeout { .. } | GitError::Busy))
+        matches!(self.said, Err(GitError::Timeout { .. } | GitError::Busy))
     }
 }
 
@@ -112,7 +116,7 @@ impl Looks {
     ///
     /// # Errors
     /// [`GitError::Timeout`] when no look ends in time. A look that failed is no error here.
-    pub async fn get<F: Future<Output = Answers>>(
+    pub async fn get<F: Future<Output = Said>>(
         &self,
         wish: Wish<'_>,
         mut ask: impl FnMut(Duration) -> F,
@@ -123,8 +127,8 @@ impl Looks {
                 Step::Take(look) => return Ok((look, false)),
                 Step::Lead(lead) => {
                     let time = deadline.saturating_duration_since(Instant::now());
-                    let answers = ask(time).await;
-                    return Ok((self.end(&lead, answers), true));
+                    let said = ask(time).await;
+                    return Ok((self.end(&lead, said), true));
                 }
                 Step::Wait(mut end, until) => {
                     // An error says that it has ended.
@@ -172,9 +176,9 @@ impl Looks {
         Step::Lead(Lead { looks: self, began, at, _end: sender })
     }
 
-    fn end(&self, lead: &Lead<'_>, answers: Answers) -> Arc<Look> {
+    fn end(&self, lead: &Lead<'_>, said: Said) -> Arc<Look> {
         let (began, at, ended) = (lead.began, lead.at, Seq::next());
-        let look = Arc::new(Look { began, ended, at, answers });
+        let look = Arc::new(Look { began, ended, at, said });
         let mut state = self.0.lock();
         let is_newest = state.last.as_ref().is_none_or(|last| last.began < began);
         // That somebody's time is over says nothing to those who want a recent answer.

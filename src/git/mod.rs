@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! Remote::resolve ─► ls-refs: what the ref is now                (protocol, http, ssh)
-//! Remote::fetch ───► that commit, depth 1, into a store         (fetching, protocol, http, ssh, store; pack, weight)
+//! Remote::fetch ───► that commit, depth 1, into a store         (fetching, protocol, http, ssh, store, generation; pack, weight)
 //! Remote::snapshot ► the tree below a path, within budgets      (snapshot, listing, table); blobs are read on demand
-//! Repositories ────► what remotes of one repository share       (repository, looks, flights)
+//! Repositories ────► what remotes of one repository share       (repository, followers, looks, flights, disk)
 //! Credentials ─────► what a Secret has for the server            (credentials; github_app: tokens that are asked for)
 //! Keys ────────────► who may sign what is read                   (verify, trust)
 //! open_local, Folder: the same view of a commit of a local repository, or of a folder on disk
@@ -21,11 +21,14 @@
 mod attempt;
 mod check;
 mod credentials;
+mod disk;
 mod error;
 mod fetching;
 mod flights;
+mod followers;
 #[doc(hidden)]
 pub(crate) mod fuzzing;
+mod generation;
 mod github_app;
 mod heavy;
 mod hints;
@@ -36,6 +39,7 @@ mod looks;
 mod objects;
 mod pack;
 mod protocol;
+mod refs;
 mod repository;
 mod snapshot;
 mod ssh;
@@ -59,9 +63,10 @@ use tokio::time::Instant;
 pub use self::check::path as check_path;
 pub use self::credentials::{Credentials, NoCredentials, are_for, origin};
 pub use self::error::GitError;
+pub use self::followers::Wake;
 pub use self::github_app::{AppToken, GitHubApp, NoToken};
 pub use self::local::{Folder, open_local, repository_root};
-pub use self::repository::{Repositories, Wake};
+pub use self::repository::Repositories;
 pub use self::snapshot::Snapshot;
 pub use self::verify::{Keys, NoKeys, SignedPart, Unverified, Verification};
 pub use convoke_core::git::{CommitInfo, Revision};
@@ -69,10 +74,12 @@ pub use convoke_core::git::{CommitInfo, Revision};
 use self::attempt::{Control, Turn};
 use self::check::{Location, Schemes, Target};
 use self::fetching::Fetched;
+use self::followers::Follower;
+use self::generation::Generation;
 use self::looks::{Look, Wish};
-use self::protocol::Listed;
-use self::repository::{Follower, Repository};
-use self::store::Generation;
+use self::protocol::Asked;
+use self::refs::Listed;
+use self::repository::{Followed, Repository};
 use self::trust::Trust;
 use crate::api::git_sync::GitRef;
 use crate::net::{Client, ClientOptions, Dialler};
@@ -171,13 +178,14 @@ struct Inner {
     limits: Limits,
     server: Server,
     trust: Trust,
-    repository: Arc<Repository>,
     /// Shared with every remote of the same owner.
     turn: Arc<Turn>,
     /// The commit that was fetched last, and the generation of the store that has it, until it is read.
     fetched: Mutex<Option<(ObjectId, Arc<Generation>)>>,
     /// The last snapshot, so that it need not be read again.
     last: Mutex<Option<Cached>>,
+    /// Goes after what was fetched into it.
+    repository: Arc<Repository>,
 }
 
 /// How the server is asked.
@@ -252,10 +260,10 @@ impl Remote {
                 limits,
                 server,
                 trust,
-                repository,
                 turn: Turn::of(&owner),
                 fetched: Mutex::new(None),
                 last: Mutex::new(None),
+                repository,
             }),
         })
     }
@@ -303,28 +311,40 @@ impl Remote {
         Answered { asked: look.began, age, told: look.ended, revision }
     }
 
+    /// Learns whether the server answers at all: from a list of refs, whatever is in it, or from what became of one that is at most so old.
+    ///
+    /// # Errors
+    /// [`GitError::Timeout`] and what a connection can meet.
+    pub async fn reach(&self, max_age: Duration) -> Result<(), GitError> {
+        match self.look(Some(max_age)).await?.failure() {
+            None | Some(GitError::AnswerTooLarge { .. }) => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
     /// A list of refs that has the target: one that somebody has made, or a new one.
     async fn look(&self, max_age: Option<Duration>) -> Result<Arc<Look>, GitError> {
         let inner = &self.inner;
         let Inner { repository, follower, timeout, .. } = &**inner;
         let told = follower.told_at();
         let wish = Wish { target: &follower.target, max_age, told, timeout: *timeout };
-        let ask_for = &|time, others: Vec<Target>| {
+        let ask_for = &|time, followed: Followed| {
             self.attempt("asking the server for the ref", time, move |inner, control| {
                 let (link, wire) = inner.listing(control);
-                protocol::look(link, wire, (&inner.follower.target, &others))
+                let (target, Followed { there, absent }) = (&inner.follower.target, &followed);
+                protocol::look(link, wire, &Asked { target, others: there, absent })
             })
         };
         // In a box: a poll keeps room for all that it may wait for.
         let ask = |time: Duration| -> BoxFuture<'_, _> {
-            let (others, start) = (repository.targets(), Instant::now());
-            let alone = others.iter().all(|other| *other == follower.target);
+            let (followed, start) = (repository.targets(), Instant::now());
+            let alone = followed.there.iter().all(|other| *other == follower.target);
             Box::pin(async move {
-                match ask_for(time, others).await {
+                match ask_for(time, followed).await {
                     // What somebody else follows may be the beginning of the names of very many refs.
                     Err(GitError::AnswerTooLarge { .. }) if !alone => {
                         repository.look_alone();
-                        ask_for(time.saturating_sub(start.elapsed()), Vec::new()).await
+                        ask_for(time.saturating_sub(start.elapsed()), Followed::default()).await
                     }
                     answers => answers,
                 }

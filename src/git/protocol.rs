@@ -4,11 +4,12 @@
 //! states, and no refs are listed a second time. The protocol is version 2. A server that knows only version 0 or 1 lists its
 //! refs unasked.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::progress::Discard;
@@ -18,12 +19,12 @@ use gix::protocol::ls_refs::RefPrefixes;
 use gix::protocol::transport::client::blocking_io::{Transport, http};
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
-use semver::VersionReq;
 
-use super::check::{Target, highest};
-use super::error::{nearest, printable};
+use super::check::Target;
+use super::error::printable;
 use super::http::Session;
 use super::pack::{self, Bases, Indexing};
+use super::refs::{self, Answers, Refs};
 use super::ssh;
 use super::wire::{Bounds, Wire};
 use super::{GitError, Limits};
@@ -31,11 +32,8 @@ use super::{GitError, Limits};
 /// Bytes of the largest listing of refs. A ref takes about 100 bytes.
 pub(super) const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How many of the refs that there are a message names.
-const MAX_SHOWN: usize = 3;
-/// The folders of refs.
-const BRANCHES: &str = "refs/heads/";
-const TAGS: &str = "refs/tags/";
+/// How long the answers for others may take that a list of all refs gives. Each compares names.
+const MAX_TIME_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 fn agent() -> (&'static str, Option<String>) {
     ("agent", Some(concat!("git/convoke-", env!("CARGO_PKG_VERSION")).to_owned()))
@@ -45,6 +43,16 @@ fn agent() -> (&'static str, Option<String>) {
 fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, GitError> {
     catch_unwind(AssertUnwindSafe(read))
         .map_err(|_| GitError::NotAGitServer { detail: "its answer makes no sense".into() })
+}
+
+/// What a look asks for.
+pub(super) struct Asked<'a> {
+    /// What whoever looks follows.
+    pub target: &'a Target,
+    /// What others follow.
+    pub others: &'a [Target],
+    /// What others follow that did not exist when they were told of it last.
+    pub absent: &'a [Target],
 }
 
 /// The way to a server.
@@ -128,125 +136,42 @@ impl Conversation {
     }
 }
 
-/// What a ref is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
-    pub commit: ObjectId,
-    /// The annotated tag that the ref names, if it is one.
-    pub tag: Option<ObjectId>,
-}
-
-impl Found {
-    /// What a line of a list of refs says.
-    fn of(target: Option<&gix::oid>, peeled: Option<&gix::oid>) -> Option<Self> {
-        let commit = peeled.or(target)?.to_owned();
-        Some(Self { commit, tag: peeled.and(target).map(ToOwned::to_owned) })
-    }
-}
-
-/// What a target is on the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub found: Found,
-    /// The name of the ref without its folder. Empty for a commit.
-    pub name: String,
-}
-
-/// The refs that a target needs: the beginning of their names.
-fn prefix(target: &Target) -> String {
-    match target {
-        Target::Branch(name) => format!("{BRANCHES}{name}"),
-        Target::Tag(name) => format!("{TAGS}{name}"),
-        Target::Versions(..) => TAGS.to_owned(),
-        Target::Ref(name) => name.clone(),
-        // Nothing of it is needed. It shows that we may read the repository.
-        Target::Commit(_) => "HEAD".to_owned(),
-    }
-}
-
-/// Refs by their full names.
-type Refs = BTreeMap<String, Found>;
-
-fn by_name(refs: &[Ref]) -> Refs {
-    let named = refs.iter().filter_map(|one| {
-        let (full, target, peeled) = one.unpack();
-        Some((String::from_utf8(full.to_vec()).ok()?, Found::of(target, peeled)?))
-    });
-    named.collect()
-}
-
-/// The names below a folder, without it.
-fn below<'a>(refs: &'a Refs, folder: &'a str) -> impl Iterator<Item = &'a str> {
-    refs.keys().filter_map(move |full| full.strip_prefix(folder))
-}
-
-/// What a target is among these refs, if it is there. (pure)
-fn listed(target: &Target, refs: &Refs) -> Option<Listed> {
-    let name = match target {
-        Target::Commit(id) => {
-            let found = Found { commit: *id, tag: None };
-            return Some(Listed { found, name: String::new() });
-        }
-        Target::Branch(name) | Target::Tag(name) | Target::Ref(name) => name.as_str(),
-        Target::Versions(range, _) => highest(range, below(refs, TAGS))?,
-    };
-    let full = match target {
-        Target::Versions(..) => format!("{TAGS}{name}"),
-        _ => prefix(target),
-    };
-    Some(Listed { found: *refs.get(&full)?, name: name.to_owned() })
-}
-
-/// The error for a target that is not there, with what is near among all refs, if these are known. (pure)
-fn missing(target: &Target, all: Option<Refs>) -> GitError {
-    if all.as_ref().is_some_and(Refs::is_empty) {
-        return GitError::EmptyRepository;
-    }
-    let all = &all.unwrap_or_default();
-    let (kind, name, folder) = match target {
-        Target::Versions(_, text) => {
-            let nearest = highest(&VersionReq::STAR, below(all, TAGS));
-            let nearest = nearest.into_iter().map(str::to_owned).collect();
-            let kind = "tag with a version in";
-            let there = Vec::new();
-            return GitError::RefNotFound { kind, name: text.clone(), nearest, there };
-        }
-        Target::Branch(name) => ("branch", name.clone(), BRANCHES),
-        Target::Tag(name) => ("tag", name.clone(), TAGS),
-        Target::Ref(name) => ("ref", name.clone(), ""),
-        Target::Commit(id) => ("commit", id.to_string(), ""),
-    };
-    let nearest = nearest(&name, below(all, folder));
-    let there = below(all, folder).take(if nearest.is_empty() { MAX_SHOWN } else { 0 });
-    let there = there.map(printable).collect();
-    GitError::RefNotFound { kind, name, nearest, there }
-}
-
-/// Asks what a target is, and some others besides. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
-/// Nothing is answered of others that do not exist: whoever follows them pays for the list of all refs, which may be long.
-pub(super) fn look(
-    link: Link,
-    wire: Wire,
-    (target, others): (&Target, &[Target]),
-) -> Result<HashMap<Target, Result<Listed, GitError>>, GitError> {
-    look_in(Conversation::open(link, wire)?, (target, others))
+/// Asks what the target is, and what the others are. An annotated tag leads to its commit. Refs that exist cost one `ls-refs`, all together.
+/// If the target does not exist, all refs are listed for the hint. Then the others that do not exist are answered, too. Otherwise
+/// nothing is answered of them: whoever follows them pays for that list, which may be long.
+pub(super) fn look(link: Link, wire: Wire, asked: &Asked<'_>) -> Result<Answers, GitError> {
+    look_in(Conversation::open(link, wire)?, asked)
 }
 
 /// The same in an open conversation.
 pub(super) fn look_in(
     mut conversation: Conversation,
-    (target, others): (&Target, &[Target]),
-) -> Result<HashMap<Target, Result<Listed, GitError>>, GitError> {
-    let prefixes = others.iter().chain([target]).map(prefix).collect();
-    let refs = by_name(&conversation.list(&prefixes)?);
-    let there = others.iter().filter_map(|other| Some((other.clone(), Ok(listed(other, &refs)?))));
-    let mut answers: HashMap<_, _> = there.collect();
-    let answer = listed(target, &refs).ok_or_else(|| {
-        // It does not exist. All refs are listed for the hint; a failure of that is not reported.
-        let all = conversation.list(&BTreeSet::from(["refs/".into()])).ok();
-        missing(target, all.map(|all| by_name(&all)))
-    });
-    answers.insert(target.clone(), answer);
+    asked: &Asked<'_>,
+) -> Result<Answers, GitError> {
+    let Asked { target, others, absent } = *asked;
+    let prefixes = others.iter().chain([target]).map(refs::prefix).collect();
+    let found = refs::by_name(&conversation.list(&prefixes)?);
+    let known = |one: &Target| Some((one.clone(), Ok(refs::listed(one, &found)?)));
+    let mut answers: Answers = others.iter().chain([target]).filter_map(known).collect();
+    if answers.contains_key(target) {
+        return Ok(answers);
+    }
+    // A failure of this list is not reported.
+    let all = conversation.list(&BTreeSet::from(["refs/".into()])).ok();
+    let all = all.map(|all| refs::by_name(&all));
+    // Others may read a long list now.
+    drop(conversation);
+    let answer = |one: &Target, all: Option<&Refs>| {
+        let listed = all.and_then(|all| refs::listed(one, all));
+        listed.ok_or_else(|| refs::missing(one, all))
+    };
+    answers.insert(target.clone(), answer(target, all.as_ref()));
+    let until = Instant::now() + MAX_TIME_FOR_OTHERS;
+    for one in others.iter().chain(absent).take_while(|_| Instant::now() < until) {
+        if let (Some(all), false) = (&all, answers.contains_key(one)) {
+            answers.insert(one.clone(), answer(one, Some(all)));
+        }
+    }
     Ok(answers)
 }
 
@@ -429,14 +354,6 @@ pub(super) fn cause(error: &gix::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn g3_a_repository_is_empty_only_if_its_refs_are_known() {
-        let target = Target::Branch("mian".into());
-        assert_eq!(missing(&target, Some(Refs::new())), GitError::EmptyRepository);
-        let unknown = missing(&target, None);
-        assert!(matches!(&unknown, GitError::RefNotFound { nearest, .. } if nearest.is_empty()));
-    }
 
     #[test]
     fn refusals_of_several_servers_are_recognised() {

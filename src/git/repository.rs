@@ -14,7 +14,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,14 +22,14 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::check::Target;
+use super::disk::{Disk, bytes_in};
 use super::fetching::Fetched;
 use super::flights::Flights;
+use super::followers::{Follower, Wake};
 use super::looks::{Look, Looks};
-use super::protocol::Listed;
 use super::store::Store;
 use super::{GitError, Limits};
 use crate::net::Client;
-use crate::order::Seq;
 use gix::ObjectId;
 
 /// The file with the key of the HMAC.
@@ -42,8 +41,6 @@ const DELETED: &str = "deleted-";
 /// How long after a look the first of the others is woken, so that whoever looked comes first, and how much later each of them is.
 const FIRST_WAKE: Duration = Duration::from_millis(100);
 const NEXT_WAKE: Duration = Duration::from_millis(5);
-/// How much time is between two wakes of the same one, so that a busy repository does not keep thousands busy.
-const MIN_TIME_BETWEEN_WAKES: Duration = Duration::from_secs(10);
 /// How long everybody looks for the own target only.
 const TIME_ALONE: Duration = Duration::from_secs(10 * 60);
 /// How many targets one look asks for.
@@ -63,6 +60,9 @@ struct Registry {
     folder: PathBuf,
     key: hmac::Key,
     open: Mutex<HashMap<String, Entry>>,
+    /// The stores that were there at the start. For some time others may need them who have not asked for them yet.
+    earlier: Mutex<HashSet<String>>,
+    disk: Disk,
     since: Instant,
 }
 
@@ -73,14 +73,21 @@ struct Entry {
 }
 
 impl Repositories {
-    /// Keeps the stores in this folder. Without a key in it, a new one is made.
+    /// Keeps the stores in this folder. Without a key in it, a new one is made. When they have more bytes together than `max_bytes`, the
+    /// largest ones go that nobody reads at the moment; the commits are fetched anew when they are needed.
     ///
     /// # Errors
     /// When there are no random numbers, or the folder cannot be used.
-    pub fn new(folder: PathBuf) -> io::Result<Self> {
+    pub fn new(folder: PathBuf, max_bytes: u64) -> io::Result<Self> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key_in(&folder)?);
-        let (open, since) = (Mutex::default(), Instant::now());
-        Ok(Self(Arc::new(Registry { folder, key, open, since })))
+        let entries = fs::read_dir(&folder)?.flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+        let ids = names.filter(|name| is_id(name));
+        let sizes: HashMap<_, _> = ids.map(|id| (id.clone(), bytes_in(&folder.join(id)))).collect();
+        let earlier = Mutex::new(sizes.keys().cloned().collect());
+        let (disk, open, since) = (Disk::new(max_bytes, sizes), Mutex::default(), Instant::now());
+        Ok(Self(Arc::new(Registry { folder, key, open, earlier, disk, since })))
     }
 
     /// The repository of a URL and credentials, given by a digest. `client` makes the HTTP client of a new one, if it needs one.
@@ -103,6 +110,7 @@ impl Repositories {
             return Ok(repository);
         }
         let repository = Arc::new(Repository {
+            registry: Arc::downgrade(&self.0),
             client: client()?,
             store: Store::new(self.0.folder.join(&id), *limits),
             looks: Looks::default(),
@@ -115,12 +123,12 @@ impl Repositories {
         Ok(repository)
     }
 
-    /// Deletes the store of a repository, if nobody uses it.
+    /// Deletes the store of a repository, if nobody uses it. One that was there at the start is left to [`Self::sweep`].
     ///
     /// # Errors
     /// Those of the disk.
     pub fn remove_unused(&self, id: &str) -> io::Result<()> {
-        self.remove(id, None)
+        if self.0.earlier.lock().contains(id) { Ok(()) } else { self.0.remove(id, None) }
     }
 
     /// Deletes the stores that nobody has used for so long, and what was left behind by earlier ones that were deleted.
@@ -148,7 +156,7 @@ impl Repositories {
                 continue;
             }
             let removed = if is_id(&name) {
-                self.remove(&name, Some(unused))
+                self.0.remove(&name, Some(unused))
             } else if name.strip_prefix(DELETED).is_some_and(is_id) {
                 delete(&entry.path())
             } else {
@@ -158,17 +166,80 @@ impl Repositories {
                 tracing::warn!(path = %entry.path().display(), %error, "cannot remove fetched objects");
             }
         }
+        if self.0.since.elapsed() >= unused {
+            // Whoever needs one of them has asked for it.
+            self.0.earlier.lock().clear();
+        }
+        self.0.make_room("");
         Ok(())
+    }
+}
+
+impl Registry {
+    /// Deletes the largest stores until all of them fit. The one that is kept was just fetched.
+    fn make_room(&self, kept: &str) {
+        let disk = &self.disk;
+        if !disk.is_too_much(disk.bytes()) {
+            return;
+        }
+        let is_open = |id: &str| {
+            let open = self.open.lock();
+            open.get(id).is_some_and(|entry| entry.repository.strong_count() > 0)
+        };
+        let earlier = self.earlier.lock().clone();
+        // Those who need what an earlier run fetched may not have asked for it yet, and their server may not answer now.
+        let all = disk.largest_first(|id| earlier.contains(id) && !is_open(id));
+        let mut stay = 0;
+        for (id, bytes) in all {
+            if !disk.is_too_much(disk.bytes()) {
+                return;
+            }
+            if id == kept || !self.is_cleared(&id) {
+                stay += bytes;
+            }
+            if disk.is_too_much(stay) {
+                // All others together are not enough.
+                break;
+            }
+        }
+        tracing::warn!(
+            bytes = disk.bytes(),
+            "what is being read takes more room than --git-max-disk allows"
+        );
+    }
+
+    /// Deletes a store, unless somebody reads it at the moment.
+    fn is_cleared(&self, id: &str) -> bool {
+        let repository = self.open.lock().get(id).and_then(|entry| entry.repository.upgrade());
+        let cleared = match repository {
+            Some(repository) => repository.store.clear().inspect(|_| {
+                // Also if it stays: it may have become smaller.
+                self.disk.note(id, repository.store.bytes());
+            }),
+            None => self.remove(id, None).map(|()| true),
+        };
+        match &cleared {
+            Ok(true) => {
+                self.earlier.lock().remove(id);
+                tracing::info!(
+                    id,
+                    "what was fetched takes too much room: removed, see --git-max-disk"
+                );
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(id, %error, "cannot remove fetched objects"),
+        }
+        cleared.unwrap_or(false)
     }
 
     fn remove(&self, id: &str, unused: Option<Duration>) -> io::Result<()> {
-        let folder = self.0.folder.join(id);
-        let deleted = self.0.folder.join(format!("{DELETED}{id}"));
+        let folder = self.folder.join(id);
+        let deleted = self.folder.join(format!("{DELETED}{id}"));
         {
             // While this is locked, nobody begins to use it.
-            let mut open = self.0.open.lock();
+            let mut open = self.open.lock();
             let entry = open.get(id);
-            let used = entry.and_then(|entry| entry.used).unwrap_or(self.0.since);
+            let used = entry.and_then(|entry| entry.used).unwrap_or(self.since);
             let is_used = entry.is_some_and(|entry| entry.repository.strong_count() > 0);
             if is_used || unused.is_some_and(|unused| used.elapsed() < unused) {
                 return Ok(());
@@ -176,9 +247,13 @@ impl Repositories {
             open.remove(id);
             delete(&deleted)?;
             match fs::rename(&folder, &deleted) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.disk.note(id, 0);
+                    return Ok(());
+                }
                 renamed => renamed?,
             }
+            self.disk.note(id, 0);
         }
         tracing::info!(path = %folder.display(), "no GitSync uses what was fetched: removed");
         delete(&deleted)
@@ -226,111 +301,18 @@ fn key_in(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
     Ok(key)
 }
 
-/// Tells that a ref has moved, and when to look at it.
-#[derive(Clone)]
-pub struct Wake(pub Arc<dyn Fn(Duration) + Send + Sync>);
-
-impl fmt::Debug for Wake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wake")
-    }
-}
-
-/// The commit and the name of a ref.
-type Known = (ObjectId, String);
-
-/// What somebody was told of a ref.
-#[derive(Default, PartialEq, Eq)]
-enum Told {
-    /// Nothing yet.
-    #[default]
-    Nothing,
-    /// An error.
-    Error,
-    /// That it does not exist.
-    Missing,
-    Commit(Known),
-}
-
-/// Somebody who follows a target in a repository.
-pub(super) struct Follower {
-    pub target: Target,
-    /// What it was told last, and when that look ended.
-    told: Mutex<(Told, Seq)>,
-    /// When it was woken last, or will be, and for which commit, unless it was told something since.
-    woken: Mutex<Option<(Instant, Option<Known>)>>,
-    /// How many questions of it are open.
-    asking: AtomicUsize,
-    wake: Option<Wake>,
-}
-
-impl Follower {
-    pub fn new(target: Target, wake: Option<Wake>) -> Self {
-        let (told, woken) = (Mutex::new((Told::Nothing, Seq::next())), Mutex::default());
-        Self { target, told, woken, asking: AtomicUsize::new(0), wake }
-    }
-
-    /// Notes what it is told by a look that ended then.
-    pub fn tell(&self, listed: &Result<Listed, GitError>, ended: Seq) {
-        let told = match listed {
-            Ok(Listed { found, name }) => Told::Commit((found.commit, name.clone())),
-            Err(GitError::RefNotFound { .. } | GitError::EmptyRepository) => Told::Missing,
-            Err(_) => Told::Error,
-        };
-        *self.told.lock() = (told, ended);
-        if let Some((_, of)) = &mut *self.woken.lock() {
-            *of = None;
-        }
-    }
-
-    /// When the look ended that told it something, or else when it began to follow.
-    pub fn told_at(&self) -> Seq {
-        self.told.lock().1
-    }
-
-    /// It has a question until the guard is dropped.
-    pub fn asks(&self) -> Asking<'_> {
-        self.asking.fetch_add(1, Ordering::SeqCst);
-        Asking(self)
-    }
-
-    /// When it has to be woken because a look shows something else than it was told: after this time at the earliest.
-    fn is_behind(&self, look: &Look, after: Duration) -> Option<Duration> {
-        if self.asking.load(Ordering::SeqCst) > 0 {
-            return None;
-        }
-        let listed = look.of(&self.target)?.ok()?;
-        let known = (listed.found.commit, listed.name);
-        match &self.told.lock().0 {
-            // It asks by itself.
-            Told::Nothing => return None,
-            Told::Commit(told) if *told == known => return None,
-            Told::Commit(_) | Told::Error | Told::Missing => {}
-        }
-        let (now, mut woken) = (Instant::now(), self.woken.lock());
-        let mut at = now + after;
-        if let Some((last, of)) = &*woken {
-            if of.as_ref() == Some(&known) {
-                return None;
-            }
-            let lies_ahead = *last > now;
-            at = if lies_ahead { *last } else { at.max(*last + MIN_TIME_BETWEEN_WAKES) };
-        }
-        *woken = Some((at, Some(known)));
-        Some(at.saturating_duration_since(now))
-    }
-}
-
-pub(super) struct Asking<'a>(&'a Follower);
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.asking.fetch_sub(1, Ordering::SeqCst);
-    }
+/// What is followed in a repository.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    pub there: Vec<Target>,
+    /// What did not exist when somebody was told of it last. A look asks for it only when it needs all refs: the name may be the beginning of
+    /// the names of many others, which the server would list.
+    pub absent: Vec<Target>,
 }
 
 /// One repository, as it is asked with some credentials.
 pub(super) struct Repository {
+    registry: Weak<Registry>,
     /// The name of its store.
     pub id: String,
     /// For http.
@@ -345,6 +327,15 @@ pub(super) struct Repository {
 }
 
 impl Repository {
+    /// Something was fetched. Removes other stores if all together take too much room.
+    pub fn has_grown(&self) {
+        if let Some(registry) = self.registry.upgrade()
+            && registry.disk.note(&self.id, self.store.bytes())
+        {
+            registry.make_room(&self.id);
+        }
+    }
+
     /// From now on looks ask for the target of this one, too.
     pub fn follow(&self, follower: &Arc<Follower>) {
         let mut all = self.followers.lock();
@@ -356,21 +347,24 @@ impl Repository {
         self.followers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// What a look asks for besides the target of whoever looks. What does not exist is left out: its name may be the beginning of the names of
-    /// many other refs, which the server would list.
-    pub fn targets(&self) -> Vec<Target> {
+    /// What the followers of this one follow. Looks ask for it besides the target of whoever looks.
+    pub fn targets(&self) -> Followed {
         if self.alone_until.lock().is_some_and(|until| Instant::now() < until) {
-            return Vec::new();
+            return Followed::default();
         }
+        let (absent, there): (Vec<_>, Vec<_>) =
+            self.followers().into_iter().partition(|one| one.is_missing());
         let mut known = HashSet::new();
-        let there = |one: &Arc<Follower>| one.told.lock().0 != Told::Missing;
-        for one in self.followers().into_iter().filter(there) {
-            if known.len() >= MAX_TARGETS {
-                break;
-            }
-            known.insert(one.target.clone());
-        }
-        known.into_iter().collect()
+        let mut few = |all: Vec<Arc<Follower>>| -> Vec<_> {
+            let new = all.iter().map(|one| &one.target).filter(|one| known.insert((*one).clone()));
+            new.take(MAX_TARGETS).cloned().collect()
+        };
+        let there = few(there);
+        // Whoever waits for an answer comes first.
+        let (mut waiting, others): (Vec<_>, Vec<_>) =
+            absent.into_iter().partition(|one| one.is_asking());
+        waiting.extend(others);
+        Followed { there, absent: few(waiting) }
     }
 
     /// The list of refs with the targets of others was too long: for a while everybody asks for the own one only.

@@ -8,7 +8,7 @@
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use gix::ObjectId;
@@ -17,11 +17,11 @@ use gix::odb::HandleArc;
 use gix::odb::pack::cache::lru::MemoryCappedHashmap;
 
 use super::error::{nearest, printable};
+use super::generation::Generation;
 use super::heavy::PACKS;
 use super::listing::{Folder, Found, Listing, list};
 use super::objects::{damage, header, tree_bytes};
 use super::pack::Bases;
-use super::store::Generation;
 use super::table::Table;
 use super::{CommitInfo, GitError, Limits, check};
 use crate::definition::tree::{
@@ -37,7 +37,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Characters of a subject or an author that are kept.
 const MAX_SUBJECT_CHARS: usize = 120;
 
-/// The tree of one commit below a path. The generation of the store that it reads from exists until the snapshot is dropped.
+/// The tree of one commit below a path. The generation of the store that it reads from exists until the snapshot is closed.
 pub struct Snapshot {
     /// Different for each snapshot of this process.
     number: u64,
@@ -55,9 +55,23 @@ pub struct Snapshot {
     changes: Option<TreeChanges>,
     file_bytes: u64,
     /// `None` after [`Self::close`], until something is read again.
-    objects: Mutex<Option<HandleArc>>,
+    open: Mutex<Option<Open>>,
     /// `None` for a local repository.
+    generation: Option<Weak<Generation>>,
+}
+
+/// What is read from.
+struct Open {
+    objects: HandleArc,
+    /// Keeps the generation. `None` for a local repository.
     generation: Option<Arc<Generation>>,
+}
+
+impl Open {
+    fn of(generation: Arc<Generation>) -> Result<Self, GitError> {
+        let objects = caching(generation.objects()?);
+        Ok(Self { objects, generation: Some(generation) })
+    }
 }
 
 impl std::fmt::Debug for Snapshot {
@@ -89,7 +103,10 @@ impl Snapshot {
         let objects = generation.objects()?;
         match Self::read_from(objects, request) {
             Ok(mut snapshot) => {
-                snapshot.generation = Some(generation);
+                snapshot.generation = Some(Arc::downgrade(&generation));
+                if let Some(open) = snapshot.open.get_mut() {
+                    open.generation = Some(generation);
+                }
                 Ok(snapshot)
             }
             Err(error) => {
@@ -131,14 +148,14 @@ impl Snapshot {
             problems,
             changes,
             file_bytes: limits.file_bytes,
-            objects: Mutex::new(Some(objects)),
+            open: Mutex::new(Some(Open { objects, generation: None })),
             generation: None,
         })
     }
 
     /// Whether it reads from this generation. After a damaged one was replaced, the commit has to be read again.
     pub(super) fn is_of(&self, generation: &Arc<Generation>) -> bool {
-        self.generation.as_ref().is_some_and(|own| Arc::ptr_eq(own, generation))
+        self.generation.as_ref().is_some_and(|own| own.as_ptr() == Arc::as_ptr(generation))
     }
 
     /// Author, subject and time of the commit.
@@ -153,10 +170,19 @@ impl Snapshot {
         self
     }
 
-    /// Closes the files of the store, and drops its caches. A later read opens the files again.
+    /// Opens it again. The generation is its own.
+    pub(super) fn open(&self, generation: &Arc<Generation>) -> Result<(), GitError> {
+        let mut open = self.open.lock();
+        if open.is_none() {
+            *open = Some(Open::of(Arc::clone(generation))?);
+        }
+        Ok(())
+    }
+
+    /// Closes the files of the store, and drops its caches. A later read opens the files again, if they are still there.
     pub fn close(&self) {
         if self.generation.is_some() {
-            *self.objects.lock() = None;
+            *self.open.lock() = None;
         }
     }
 
@@ -192,20 +218,27 @@ impl Snapshot {
         work: impl FnOnce(&HandleArc) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut objects = self.objects.lock();
-            if objects.is_none() {
-                // A snapshot without a generation is never closed.
-                let generation = self.generation.as_ref();
-                *objects = generation.map(|own| own.objects().map(caching)).transpose()?;
-            }
-            let objects = objects.as_ref();
-            work(objects.ok_or_else(|| GitError::corrupt("nothing to read from"))?)
+            let mut open = self.open.lock();
+            // A snapshot without a generation is never closed.
+            let open = match open.take() {
+                Some(known) => open.insert(known),
+                None => open.insert(Open::of(self.generation()?)?),
+            };
+            work(&open.objects)
         }))
         .unwrap_or_else(|_| Err(GitError::corrupt("an object cannot be decoded")));
-        if let (Err(GitError::CorruptData { .. }), Some(generation)) = (&result, &self.generation) {
+        if matches!(result, Err(GitError::CorruptData { .. }))
+            && let Ok(generation) = self.generation()
+        {
             generation.mark_damaged();
         }
         result
+    }
+
+    /// The generation that it reads from, while that exists.
+    fn generation(&self) -> Result<Arc<Generation>, GitError> {
+        let generation = self.generation.as_ref().and_then(Weak::upgrade);
+        generation.ok_or_else(|| GitError::corrupt("the store is gone"))
     }
 }
 
@@ -244,7 +277,8 @@ impl RepositoryTree for Snapshot {
         let id = check::commit_id(&entry.id).map_err(|error| unreadable(&entry.path, &error))?;
         let limit = max_bytes.min(self.file_bytes);
         let mut content = self.guarded(|objects| blob(objects, &id, limit));
-        if let (Err(GitError::PackTooLarge { .. }), Some(generation)) = (&content, &self.generation)
+        if matches!(content, Err(GitError::PackTooLarge { .. }))
+            && let Ok(generation) = self.generation()
         {
             // It is small, and a delta of something large.
             let start = Instant::now();

@@ -9,228 +9,36 @@
 //! Several fetches may run at the same time, each in a folder of its own.
 //!
 //! Every change is one rename, so a kill at any moment leaves either the old or the new state. A generation is replaced by a fresh one
-//! when a checksum is wrong, or when it has too many packs or bytes (gix cannot repack). The old one is deleted when its last snapshot is
-//! dropped. Files are mapped only while they are read, because mapped files count as memory of the process.
+//! when a checksum is wrong, or when it has too many packs or bytes (gix cannot repack). The old one is deleted when nobody reads it any more.
+//! When all stores together are too large, a generation goes without a new one. Files are mapped only while they are read, because mapped
+//! files count as memory of the process.
 
 use parking_lot::Mutex;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use gix::ObjectId;
 use gix::hash::Kind;
-use gix::objs::FindExt;
 use gix::odb::pack;
 use gix::progress::Discard;
 
-use super::heavy::Permit;
-use super::pack::Bases;
+use super::disk::bytes_in;
+use super::generation::{Generation, packs, write_tip};
 use super::{GitError, Limits};
 
-/// Packs of a generation. With more of them the store starts anew.
-pub(super) const MAX_PACKS: usize = 20;
-/// The same for fetches that began before it had so many.
-const MOST_PACKS: usize = PACK_SLOTS as usize / 2;
 /// How the folders of running fetches begin.
 const INCOMING: &str = "incoming";
-/// How many tags are remembered.
-const MAX_NOTED_TAGS: usize = 64;
-/// The number of packs that gix prepares for. It is above [`MAX_PACKS`], with room for a pack that is being added.
-const PACK_SLOTS: u16 = 64;
-
-/// An object database. Snapshots read it, and fetches add packs to it.
-pub(super) struct Generation {
-    dir: PathBuf,
-    number: u64,
-    kind: Kind,
-    /// Open while there is a handle of it.
-    objects: Mutex<Weak<gix::odb::Store>>,
-    damaged: AtomicBool,
-    retired: AtomicBool,
-    /// Held while the file with the tags is written.
-    tags: Mutex<()>,
-    limits: Limits,
-}
-
-impl Generation {
-    fn new(dir: PathBuf, number: u64, kind: Kind, limits: Limits) -> Self {
-        let (damaged, retired) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (objects, tags) = Default::default();
-        Self { dir, number, kind, objects, damaged, retired, tags, limits }
-    }
-
-    /// A handle for one thread. Dropping the last handle closes the files, so a caller that reads several times keeps one.
-    ///
-    /// # Errors
-    /// [`GitError::CorruptData`] when the folder is gone, otherwise [`GitError::StorageFailed`].
-    pub fn objects(&self) -> Result<gix::odb::HandleArc, GitError> {
-        let mut open = self.objects.lock();
-        let objects = match open.upgrade() {
-            Some(objects) => objects,
-            None if !self.dir.join("pack").is_dir() => {
-                self.mark_damaged();
-                return Err(GitError::corrupt("the store is gone"));
-            }
-            None => open_objects(&self.dir, self.kind, Some(self.limits.read_bytes()))
-                .map_err(|error| GitError::storage("open the store", &error))?,
-        };
-        *open = Arc::downgrade(&objects);
-        Ok(objects.to_cache_arc())
-    }
-
-    /// The hash of its ids.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Notes that an object is missing or unreadable. The next fetch starts anew.
-    pub fn mark_damaged(&self) {
-        self.damaged.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an object was missing or unreadable.
-    pub fn is_damaged(&self) -> bool {
-        self.damaged.load(Ordering::Relaxed)
-    }
-
-    /// Whether it has this object.
-    pub fn has(&self, id: &ObjectId) -> bool {
-        self.objects().is_ok_and(|objects| gix::objs::Exists::exists(&objects, id))
-    }
-
-    /// Whether it has the commit and its root tree. A pack is added as a whole, so then it has all of the commit.
-    pub fn holds(&self, commit: &ObjectId) -> bool {
-        let Ok(objects) = self.objects() else { return false };
-        let mut buffer = Vec::new();
-        let Ok(Ok(tree)) = objects.find_commit_iter(commit, &mut buffer).map(|mut c| c.tree_id())
-        else {
-            return false;
-        };
-        objects.find_tree_iter(&tree, &mut buffer).is_ok()
-    }
-
-    /// The commit that the next fetch can build on. `None` if it is not complete, or there are too many packs or bytes.
-    pub fn usable_tip(&self) -> Option<ObjectId> {
-        let indexes = packs(&self.dir).ok()?;
-        let size =
-            |index: &PathBuf| fs::metadata(index.with_extension("pack")).map(|meta| meta.len());
-        let bytes: u64 = indexes.iter().map(size).sum::<io::Result<u64>>().ok()?;
-        if self.is_damaged() || indexes.len() >= MAX_PACKS || bytes > self.limits.store_bytes() {
-            return None;
-        }
-        let text = fs::read_to_string(self.dir.join("tip")).ok()?;
-        let tip = ObjectId::from_hex(text.trim().as_bytes()).ok()?;
-        (tip.kind() == self.kind && self.holds(&tip)).then_some(tip)
-    }
-
-    /// Notes the annotated tag of a commit that was fetched with it.
-    pub fn note_tag(&self, tag: &NotedTag) -> Result<(), GitError> {
-        let _one_at_a_time = self.tags.lock();
-        let known = self.noted_tags();
-        let (of, name) = (tag.commit.to_string(), format!(" {}", tag.name));
-        let is_other = |line: &&str| !(line.starts_with(&of) && line.ends_with(&name));
-        let mut lines: Vec<_> = known.lines().filter(is_other).collect();
-        lines.drain(..lines.len().saturating_sub(MAX_NOTED_TAGS - 1));
-        let new = format!("{of} {}{name}", tag.id);
-        lines.push(&new);
-        let text = lines.join("\n") + "\n";
-        if text == known {
-            return Ok(());
-        }
-        write(&self.dir, "tags", &text).map_err(|error| GitError::storage("note a tag", &error))
-    }
-
-    /// The annotated tags that were noted for this commit, the newest first. Nothing about them is verified.
-    pub fn tags_of(&self, commit: &ObjectId) -> Vec<NotedTag> {
-        let (of, known) = (commit.to_string(), self.noted_tags());
-        let noted = known.lines().rev().filter_map(|line| {
-            let (id, name) = line.strip_prefix(&of)?.strip_prefix(' ')?.split_once(' ')?;
-            let id = ObjectId::from_hex(id.as_bytes()).ok()?;
-            Some(NotedTag { commit: *commit, id, name: name.to_owned() })
-        });
-        noted.collect()
-    }
-
-    /// A line for each tag, the newest last. Without the file there are none.
-    fn noted_tags(&self) -> String {
-        fs::read_to_string(self.dir.join("tags")).unwrap_or_default()
-    }
-
-    /// Whether it has as many packs as gix can open. Several fetches may have begun while there were few.
-    fn is_full(&self) -> bool {
-        packs(&self.dir).is_ok_and(|packs| packs.len() >= MOST_PACKS)
-    }
-
-    /// Takes over the packs of a folder. Indexes are moved last, because a pack without an index is ignored.
-    fn take(&self, packs: &Path, tip: &ObjectId) -> io::Result<()> {
-        for extension in ["pack", "idx"] {
-            for entry in fs::read_dir(packs)? {
-                let entry = entry?;
-                if entry.path().extension().is_some_and(|own| own == extension) {
-                    fs::rename(entry.path(), self.dir.join("pack").join(entry.file_name()))?;
-                }
-            }
-        }
-        write_tip(&self.dir, tip)
-    }
-}
-
-impl Bases for Generation {
-    fn open(&self, permit: Option<&Permit>) -> Result<gix::odb::HandleArc, GitError> {
-        if permit.is_none() {
-            return self.objects();
-        }
-        let bytes = usize::try_from(self.limits.pack_bytes).unwrap_or(usize::MAX);
-        let objects = open_objects(&self.dir, self.kind, Some(bytes));
-        let objects = objects.map_err(|error| GitError::storage("open the store", &error))?;
-        Ok(objects.to_cache_arc())
-    }
-}
-
-/// An annotated tag, the commit that it names, and its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NotedTag {
-    pub commit: ObjectId,
-    pub id: ObjectId,
-    pub name: String,
-}
-
-impl Drop for Generation {
-    fn drop(&mut self) {
-        if *self.retired.get_mut() {
-            // If this fails, the next start deletes the folder.
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-    }
-}
-
-/// Opens an object database without any configuration.
-pub(super) fn open_objects(
-    dir: &Path,
-    kind: Kind,
-    object_bytes: Option<usize>,
-) -> io::Result<Arc<gix::odb::Store>> {
-    let slots = if object_bytes.is_some() {
-        gix::odb::store::init::Slots::Given(PACK_SLOTS)
-    } else {
-        gix::odb::store::init::Slots::default()
-    };
-    let options = gix::odb::store::init::Options {
-        slots,
-        alloc_limit_bytes: object_bytes,
-        ..Default::default()
-    };
-    let none = &mut std::iter::empty();
-    gix::odb::Store::at_opts(dir.to_owned(), kind, none, options).map(Arc::new)
-}
 
 /// All generations of one repository.
 pub(super) struct Store {
     root: PathBuf,
     limits: Limits,
     current: Mutex<Current>,
+    /// The highest number of a generation. No number is used twice, because a generation that was replaced deletes its folder later.
+    generations: AtomicU64,
     /// Numbers the folders of fetches.
     fetches: AtomicU64,
 }
@@ -252,7 +60,7 @@ impl Drop for Incoming {
     }
 }
 
-/// The current generation, as far as it is known.
+/// The newest generation, as far as it is known.
 enum Current {
     /// The folder was not read yet.
     Unknown,
@@ -262,8 +70,8 @@ enum Current {
 impl Store {
     /// A store in this folder. The disk is not used yet.
     pub fn new(root: PathBuf, limits: Limits) -> Self {
-        let (current, fetches) = (Mutex::new(Current::Unknown), AtomicU64::new(0));
-        Self { root, limits, current, fetches }
+        let (generations, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { root, limits, current: Mutex::new(Current::Unknown), generations, fetches }
     }
 
     /// The newest generation. The first call verifies the generations in the folder, and deletes all but the newest intact one.
@@ -294,10 +102,12 @@ impl Store {
             }
         }
         found.sort_by_key(|(number, ..)| std::cmp::Reverse(*number));
+        let highest = found.first().map_or(0, |(number, ..)| *number);
+        self.generations.fetch_max(highest, Ordering::Relaxed);
         let mut adopted = None;
-        for (number, kind, dir) in found {
+        for (_, kind, dir) in found {
             if adopted.is_none() && tidy(&dir).is_ok() && intact(&dir, kind, interrupt) {
-                adopted = Some(Generation::new(dir, number, kind, self.limits));
+                adopted = Some(Generation::new(dir, kind, self.limits));
                 continue;
             }
             if interrupt.load(Ordering::Relaxed) {
@@ -307,6 +117,71 @@ impl Store {
             remove(&dir)?;
         }
         Ok(adopted)
+    }
+
+    /// Bytes of its generations, also of those that are still read after they were replaced. Of running fetches nothing counts.
+    pub fn bytes(&self) -> u64 {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let is_one =
+            |entry: &fs::DirEntry| entry.file_name().to_str().and_then(generation_name).is_some();
+        entries.filter(is_one).map(|entry| bytes_in(&entry.path())).sum()
+    }
+
+    /// Deletes what was fetched. `false` when somebody reads it, fetches on top of it, or is about to.
+    pub fn clear(&self) -> io::Result<bool> {
+        let away = {
+            let mut slot = self.current.lock();
+            match std::mem::replace(&mut *slot, Current::Unknown) {
+                // No fetch has begun yet: it would have read the folder first. If this fails, it stays as it was.
+                Current::Unknown => {
+                    let all = self.put_all_away()?;
+                    *slot = Current::Known(None);
+                    all
+                }
+                Current::Known(None) => {
+                    *slot = Current::Known(None);
+                    return Ok(true);
+                }
+                Current::Known(Some(now)) => match Arc::try_unwrap(now) {
+                    // No snapshot finds it any more.
+                    Ok(now) => {
+                        let away = self.put_away(&now.dir);
+                        *slot = Current::Known(away.is_err().then(|| Arc::new(now)));
+                        vec![away?]
+                    }
+                    Err(now) => {
+                        *slot = Current::Known(Some(now));
+                        return Ok(false);
+                    }
+                },
+            }
+        };
+        away.iter().try_for_each(|dir| remove(dir))?;
+        Ok(true)
+    }
+
+    /// Renames a generation, so that nothing uses it any more, even if it is deleted only in part.
+    fn put_away(&self, dir: &Path) -> io::Result<PathBuf> {
+        let number = self.fetches.fetch_add(1, Ordering::Relaxed);
+        let away = self.root.join(format!("{INCOMING}{number}"));
+        remove(&away)?;
+        fs::rename(dir, &away)?;
+        Ok(away)
+    }
+
+    fn put_all_away(&self) -> io::Result<Vec<PathBuf>> {
+        let mut all = Vec::new();
+        let entries = match fs::read_dir(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().to_str().and_then(generation_name).is_some() {
+                all.push(self.put_away(&entry.path())?);
+            }
+        }
+        Ok(all)
     }
 
     /// Makes an empty folder for a fetch.
@@ -353,14 +228,14 @@ impl Store {
         };
         if let Some(now) = &now
             && !old.is_some_and(|old| Arc::ptr_eq(old, now))
-            && now.kind == tip.kind()
+            && now.kind() == tip.kind()
             && !now.is_damaged()
             && !now.is_full()
         {
             now.take(&incoming.packs(), tip).map_err(failed)?;
             return Ok(Arc::clone(now));
         }
-        let number = now.as_ref().map_or(1, |now| now.number + 1);
+        let number = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let kind = tip.kind();
         let dir = self.root.join(format!("{kind}-{number}"));
         let swap = || {
@@ -371,9 +246,9 @@ impl Store {
         };
         swap().map_err(failed)?;
         if let Some(now) = now {
-            now.retired.store(true, Ordering::Relaxed);
+            now.retire();
         }
-        let new = Arc::new(Generation::new(dir, number, kind, self.limits));
+        let new = Arc::new(Generation::new(dir, kind, self.limits));
         *slot = Current::Known(Some(Arc::clone(&new)));
         Ok(new)
     }
@@ -387,18 +262,6 @@ fn generation_name(name: &str) -> Option<(Kind, u64)> {
         _ => return None,
     };
     Some((kind, number.parse().ok()?))
-}
-
-/// The index files of a generation.
-fn packs(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir.join("pack"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|ext| ext == "idx") {
-            found.push(path);
-        }
-    }
-    Ok(found)
 }
 
 /// Deletes the leftovers of a fetch that was killed: everything but packs, their indexes, the tip and the tags.
@@ -437,17 +300,6 @@ fn intact(dir: &Path, kind: Kind, interrupt: &AtomicBool) -> bool {
     packs(dir).is_ok_and(|found| !found.is_empty() && found.iter().all(verify))
 }
 
-fn write_tip(dir: &Path, tip: &ObjectId) -> io::Result<()> {
-    write(dir, "tip", &format!("{tip}\n"))
-}
-
-/// Writes a small file by one rename.
-fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
-    let draft = dir.join(format!("{name}.new"));
-    fs::write(&draft, text)?;
-    fs::rename(draft, dir.join(name))
-}
-
 /// Deletes a file or folder. A link is deleted, not followed. It is no error if nothing is there.
 fn remove(path: &Path) -> io::Result<()> {
     let result = match fs::symlink_metadata(path) {
@@ -460,3 +312,8 @@ fn remove(path: &Path) -> io::Result<()> {
         other => other,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "tests/store.rs"]
+mod tests;

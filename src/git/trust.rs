@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 use super::GitError;
 use super::check::{Target, version};
+use super::generation::{Generation, NotedTag};
 use super::objects::damage;
-use super::protocol::Found;
+use super::refs::Found;
 use super::snapshot::MAX_COMMIT_BYTES;
-use super::store::{Generation, NotedTag};
 use super::verify::{self, MAX_TAG_BYTES, Rules, SignedPart, Unverified, Verification};
 
 /// What the commits of a remote must be signed with.

@@ -17,7 +17,6 @@ const PERIOD: Duration = Duration::from_secs(5 * 60);
 pub async fn remove(data_dir: PathBuf, repositories: Repositories) {
     run(move || of_earlier_versions(&data_dir)).await;
     loop {
-        tokio::time::sleep(PERIOD).await;
         let repositories = repositories.clone();
         let sweep = move || {
             if let Err(error) = repositories.sweep(KEPT) {
@@ -25,6 +24,7 @@ pub async fn remove(data_dir: PathBuf, repositories: Repositories) {
             }
         };
         run(sweep).await;
+        tokio::time::sleep(PERIOD).await;
     }
 }
 

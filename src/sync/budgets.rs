@@ -8,6 +8,9 @@ use crate::{definition, git};
 #[derive(Debug, Clone, ClapArgs)]
 #[allow(clippy::struct_field_names)] // the names of the flags
 pub struct BudgetArgs {
+    /// Mebibytes of everything that was fetched and is kept on disk, for all repositories
+    #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    git_max_disk: u64,
     /// Mebibytes of one fetched pack
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
     git_max_pack: u64,
@@ -41,6 +44,12 @@ pub struct Budgets {
 }
 
 impl BudgetArgs {
+    /// Bytes of everything that was fetched and is kept on disk.
+    #[must_use]
+    pub const fn disk_bytes(&self) -> u64 {
+        self.git_max_disk << 20
+    }
+
     /// The budgets that the flags give.
     #[must_use]
     pub fn resolve(self) -> Budgets {

@@ -40,7 +40,8 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
             operator: OperatorAccount::new("convoke-system"),
         },
         local: LocalFolders::new(Vec::new()),
-        repositories: Repositories::new(data.to_owned()).expect("a folder for fetched objects"),
+        repositories: Repositories::new(data.to_owned(), u64::MAX)
+            .expect("a folder for fetched objects"),
         budgets: Budgets::default(),
     };
     let webhooks = webhooks::Parts {

@@ -63,7 +63,8 @@ impl Trial<'_> {
             credentials,
             verification: None,
             owner: String::new(),
-            repositories: Repositories::new(folder.path().join("repositories")).map_err(failed)?,
+            repositories: Repositories::new(folder.path().join("repositories"), u64::MAX)
+                .map_err(failed)?,
             wake: None,
             limits: git::Limits::default(),
         });

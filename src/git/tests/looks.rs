@@ -2,7 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
 
-use super::super::protocol::{Found, Listed};
+use std::collections::HashMap;
+
+use super::super::refs::{Found, Listed};
 use super::*;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -23,7 +25,7 @@ struct Server {
 }
 
 impl Server {
-    async fn answer(&self) -> Answers {
+    async fn answer(&self) -> Said {
         let number = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
         tokio::time::sleep(SECOND).await;
         let commit = format!("{number:040x}");
@@ -123,7 +125,7 @@ async fn c9_a_look_that_hangs_delays_others_for_seconds_and_three_hang_at_most()
 #[tokio::test(start_paused = true)]
 async fn c9_a_look_that_is_given_up_is_done_by_somebody_else() {
     let (looks, server, main) = (Looks::default(), Server::default(), target("main"));
-    let pending = |_| std::future::pending::<Answers>();
+    let pending = |_| std::future::pending::<Said>();
     let given_up = tokio::time::timeout(SECOND, looks.get(wish(&main, None), pending));
     let other = async {
         tokio::task::yield_now().await;

@@ -6,7 +6,7 @@ use gix::objs::Exists;
 use tokio::sync::watch;
 
 use super::*;
-use crate::git::store::open_objects;
+use crate::git::generation::open_objects;
 
 #[path = "../../../tests/support/packs.rs"]
 mod packs;

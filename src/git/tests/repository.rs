@@ -1,10 +1,11 @@
-use super::super::protocol::{Found, Listed};
+use super::super::refs::{Found, Listed};
 use super::*;
+use crate::order::Seq;
 
 const URL: &str = "https://git.example.com/team.git";
 
 fn all(folder: &Path) -> Repositories {
-    Repositories::new(folder.to_owned()).unwrap()
+    Repositories::new(folder.to_owned(), u64::MAX).unwrap()
 }
 
 fn open(all: &Repositories, url: &str, credentials: &[u8]) -> Arc<Repository> {
@@ -66,6 +67,16 @@ fn g15_stores_are_removed_when_nobody_uses_them_and_nothing_else_is() {
     assert!(folders[0].is_dir());
     all(dir.path()).sweep(Duration::ZERO).unwrap();
     assert!(!folders[0].exists());
+    // So are they for others, when somebody goes who used them.
+    fs::create_dir_all(&folders[0]).unwrap();
+    let two = all(dir.path());
+    drop(open(&two, URL, b"a"));
+    two.remove_unused(&id_of_used).unwrap();
+    assert!(folders[0].is_dir(), "others may not have asked yet");
+    two.sweep(Duration::ZERO).unwrap();
+    fs::create_dir_all(&folders[0]).unwrap();
+    two.remove_unused(&id_of_used).unwrap();
+    assert!(!folders[0].exists(), "by now they have");
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,19 +155,23 @@ async fn g1_what_does_not_exist_is_asked_for_by_its_followers_only() {
     let name = "m".to_owned();
     let error = GitError::RefNotFound { kind, name, nearest: Vec::new(), there: Vec::new() };
     missing.tell(&Err(error), Seq::next());
-    let targets = || {
-        let mut names: Vec<_> = repository.targets().iter().map(|one| format!("{one:?}")).collect();
+    let sorted = |targets: &[Target]| -> Vec<_> {
+        let mut names: Vec<_> = targets.iter().map(|one| format!("{one:?}")).collect();
         names.sort();
         names
     };
     let of = |all: &[&Arc<Follower>]| -> Vec<_> {
         all.iter().map(|one| format!("{:?}", one.target)).collect()
     };
-    assert_eq!(targets(), of(&[&main, &new]));
+    let targets = || {
+        let Followed { there, absent } = repository.targets();
+        (sorted(&there), sorted(&absent))
+    };
+    assert_eq!(targets(), (of(&[&main, &new]), of(&[&missing])));
     tell(&missing, 1);
-    assert_eq!(targets(), of(&[&missing, &main, &new]));
+    assert_eq!(targets(), (of(&[&missing, &main, &new]), of(&[])));
     repository.look_alone();
-    assert!(targets().is_empty());
+    assert_eq!(targets(), (of(&[]), of(&[])));
 }
 
 fn commit(number: u8) -> ObjectId {
@@ -170,7 +185,7 @@ async fn look(repository: &Repository, number: u8) -> Arc<Look> {
     let wish = super::super::looks::Wish { target: &mine, max_age: None, told, timeout };
     let found = Found { commit: commit(number), tag: None };
     let listed = || Ok(Listed { found, name: String::new() });
-    let targets = repository.targets();
+    let targets = repository.targets().there;
     let answers =
         || targets.iter().chain([&mine]).map(|target| (target.clone(), listed())).collect();
     repository.looks.get(wish, |_| async { Ok(answers()) }).await.unwrap().0

@@ -1,6 +1,7 @@
 //! Reads commits again that an earlier run of the operator applied. They are read by their ids.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Coordinates, Incoming, Loaded, Source};
 use crate::api::git_sync::GitSyncSpec;
@@ -11,6 +12,9 @@ use crate::definition::variables::Variables;
 use crate::git::{GitError, Revision};
 use crate::order::Seq;
 use crate::sync::commit::source_error::SourceError;
+
+/// How old an answer of the server may be that shows that it can be reached.
+const MAX_AGE_OF_ANSWER: Duration = Duration::from_secs(10);
 
 impl Source {
     /// Reads a commit that was applied before into `loaded`, for the time after a start in which the newest commit cannot be
@@ -111,17 +115,25 @@ impl Source {
         let (namespace, path) = (Some(key.namespace.clone()), coordinates.path.clone());
         let context = Context { namespace, path, ignore, variables };
         let (remote, found) = (self.remote(&coordinates)?, Seq::next());
+        let mut permit = self.concurrency.read(&key.namespace).await;
         let snapshot = match remote.snapshot(&revision.commit, &coordinates.path).await {
             Err(GitError::CommitGone { .. } | GitError::CorruptData { .. }) => {
-                // This remote may be the one that just did not answer, so this counts as a poll.
-                let _permit = self.concurrency.poll(&key.namespace).await;
-                remote.fetch(&revision).await?;
+                drop(permit);
+                {
+                    // The server may be the one that just did not answer. It takes no place from those who read until it does.
+                    let _permit = self.concurrency.poll(&key.namespace).await;
+                    remote.reach(MAX_AGE_OF_ANSWER).await?;
+                }
+                let fetched;
+                (permit, fetched) = self.fetch(&remote, &revision, key).await;
+                fetched?;
                 remote.snapshot(&revision.commit, &coordinates.path).await?
             }
             other => other?,
         };
-        let _permit = self.concurrency.read(&key.namespace).await;
         let incoming = Incoming { revision, found, recalled: true, coordinates, context };
-        self.take_in(incoming, &snapshot, key)
+        let taken = self.take_in(incoming, &snapshot, key);
+        drop(permit);
+        taken
     }
 }

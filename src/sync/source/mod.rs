@@ -303,22 +303,10 @@ impl Source {
             if self.is_loaded(&revision, variables) {
                 return Ok(None);
             }
-            let mut permit = self.concurrency.read(&key.namespace).await;
-            let start = Instant::now();
-            let mut fetched = None;
-            if let Some(other) = remote.fetch_of_another(&revision) {
-                // Whoever waits for it takes no place from those who read another repository.
-                drop(permit);
-                fetched = other.await;
-                permit = self.concurrency.read(&key.namespace).await;
-            }
-            let fetched = match fetched {
-                Some(fetched) => fetched,
-                None => remote.fetch(&revision).await,
-            };
+            let (permit, fetched) = self.fetch(remote, &revision, key).await;
             match fetched {
-                Ok(()) => {
-                    self.attempt.stages.fetch_ms = millis(start);
+                Ok(took) => {
+                    self.attempt.stages.fetch_ms = took;
                     return Ok(Some((revision, found, permit)));
                 }
                 // A forced push moved the ref between the two requests.
@@ -328,6 +316,29 @@ impl Source {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Fetches a commit. Returns how many milliseconds it took once it might begin. The permit to read must be kept until the commit is loaded.
+    async fn fetch(
+        &self,
+        remote: &Remote,
+        revision: &Revision,
+        key: &Key,
+    ) -> (Permit, Result<i64, GitError>) {
+        let mut permit = self.concurrency.read(&key.namespace).await;
+        let start = Instant::now();
+        let mut fetched = None;
+        if let Some(other) = remote.fetch_of_another(revision) {
+            // Whoever waits for it takes no place from those who read another repository.
+            drop(permit);
+            fetched = other.await;
+            permit = self.concurrency.read(&key.namespace).await;
+        }
+        let fetched = match fetched {
+            Some(fetched) => fetched,
+            None => remote.fetch(revision).await,
+        };
+        (permit, fetched.map(|()| millis(start)))
     }
 
     /// Whether this commit was loaded with these variables, and need not be read again.

@@ -18,6 +18,7 @@ mod after;
 mod bombs;
 mod credentials;
 mod damage;
+mod disk;
 mod faults;
 mod github_app;
 mod hostile;
@@ -63,7 +64,7 @@ impl World {
         std::fs::create_dir(&root).unwrap();
         let repo = Repo::init_with(&root, "team.git", hash);
         let server = GitServer::start(&root).await;
-        let repositories = Repositories::new(dir.path().join("stores")).unwrap();
+        let repositories = Repositories::new(dir.path().join("stores"), u64::MAX).unwrap();
         Self { dir, repo, server, repositories }
     }
 

@@ -248,7 +248,8 @@ async fn g3_servers_of_protocol_version_0_hand_out_tagged_commits() {
     ] {
         let fresh = world.remote_with(|options| {
             options.reference = tag(name);
-            options.repositories = Repositories::new(world.dir.path().join(name)).unwrap();
+            options.repositories =
+                Repositories::new(world.dir.path().join(name), u64::MAX).unwrap();
         });
         // Alone, and on top of what another tag brought.
         for remote in [fresh, Remote::new(world.options(tag(name))).unwrap()] {

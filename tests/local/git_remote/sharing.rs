@@ -220,6 +220,33 @@ async fn g3_a_ref_that_is_missing_costs_only_those_who_follow_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g3_many_refs_that_are_missing_cost_one_list_of_all_refs() {
+    let world = World::new().await;
+    world.repo.commit("main", &[("a.yaml", "a: 1")]);
+    let lost: Vec<_> = (0..60)
+        .map(|number| {
+            let owner = format!("lost-{number}");
+            let name = format!("main-{number:02}");
+            remote_of(&world, &owner, |options| options.reference = branch(&name))
+        })
+        .collect();
+    for round in 0..2 {
+        world.server.forget();
+        for answer in join_all(lost.iter().map(Remote::resolve)).await {
+            assert_eq!(answer.unwrap_err().hint().as_deref(), Some("did you mean main?"));
+        }
+        // One look for whoever came first, and one for all others. Each lists what is asked for, and then everything.
+        let lists = count(&world, Step::LsRefs);
+        assert!(lists <= 4, "round {round}: {lists}");
+    }
+    // One of them appears. All learn that from the next look that needs all refs.
+    let id = world.repo.commit("main-07", &[("a.yaml", "a: 7")]);
+    let told = join_all(lost.iter().map(Remote::resolve)).await;
+    let found: Vec<_> = told.into_iter().flatten().map(|revision| revision.commit).collect();
+    assert_eq!(found, [id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c9_what_somebody_else_follows_makes_nobodys_list_of_refs_too_long() {
     let world = World::new().await;
     let id = world.repo.commit("main", &[("a.yaml", "a: 1")]);

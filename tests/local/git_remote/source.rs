@@ -145,6 +145,27 @@ async fn g22_a_commit_that_was_recalled_counts_as_found_once_the_remote_shows_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c15_a_commit_of_an_earlier_run_is_fetched_only_from_a_server_that_answers() {
+    let world = World::new().await;
+    let id = world.repo.commit("main", &[("a.yaml", &model("a"))]);
+    let mut reader = Reader::new(&world);
+    world.server.inject(Step::LsRefs, Fault::Status(503));
+    assert!(reader.recall(&id).await.is_err());
+    assert_eq!(count(&world, Step::Fetch), 0);
+    world.server.forget();
+    // Whoever asks again at once gets the same answer, and one that began to follow it later asks. The branch is gone meanwhile.
+    world.repo.git(&["branch", "-m", "main", "other"]);
+    assert!(reader.recall(&id).await.is_err());
+    assert!(world.server.steps().is_empty());
+    let mut reader = Reader::new(&world);
+    reader.recall(&id).await.unwrap();
+    assert_eq!(reader.objects(), ["a"]);
+    let steps = world.server.steps();
+    assert_eq!(steps.last(), Some(&Step::Fetch), "{steps:?}");
+    assert!(steps.contains(&Step::LsRefs), "{steps:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g1_other_coordinates_read_the_same_store_anew() {
     let world = World::new().await;
     world.repo.commit("main", &[("a.yaml", &model("a")), ("sub/s.yaml", &model("s"))]);
