@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// A sample is replaced after so many values at the earliest: then the samples themselves cost next to nothing.
@@ -187,19 +187,37 @@ impl Pairs {
     /// The value of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find_map(|(have, value)| (have == name).then_some(value))
+    }
+
+    /// All names with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut texts = self.0.iter();
-        while let (Some(have), Some(value)) = (texts.next(), texts.next()) {
-            if have == name {
-                return Some(value);
-            }
-        }
-        None
+        std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
+    }
+
+    /// The same as a map.
+    #[must_use]
+    pub fn to_map(&self) -> BTreeMap<String, String> {
+        self.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
     }
 
     /// Whether all pairs of `wanted` are among these, with the same values.
     #[must_use]
-    pub fn cover(&self, wanted: &BTreeMap<String, String>) -> bool {
-        wanted.iter().all(|(name, value)| self.get(name) == Some(value.as_str()))
+    pub fn cover(&self, wanted: &Self) -> bool {
+        wanted.iter().all(|(name, value)| self.get(name) == Some(value))
+    }
+}
+
+impl Serialize for Pairs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
     }
 }
 

@@ -6,8 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::runtime::events::{Event, Recorder, Reporter};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
 pub use convoke_core::sync::io::effect::EventType;
 
@@ -17,45 +22,57 @@ use convoke_core::text::printable;
 /// Bytes of the longest note. The API server's limit is 1 KiB.
 const MAX_NOTE_BYTES: usize = 1000;
 
+/// The name under which events are published.
+const CONTROLLER: &str = "convoke";
+
 /// An event that is published again within this time makes no new event: the count of the first one is raised.
 const SERIES_TIME: Duration = Duration::from_secs(6 * 60);
 
-/// Recorders that are kept to count repeated events, of some KiB each. An event without one is published each time.
-const MAX_RECORDERS: usize = 1000;
+/// Events that are remembered to count them when they are published again. The others are new each time.
+const MAX_SERIES: usize = 1000;
 
-/// What makes two events the same: the UID of the object, the reason and the note.
-type EventKey = (String, String, String);
+/// A digest of what makes two events the same: the UID of the object, the reason and the note. The library's recorder would count all events of
+/// one reason under the note of the first, and keep each event whole.
+type EventKey = [u8; 32];
+
+/// An event that was published not long ago.
+#[derive(Clone)]
+struct Series {
+    name: String,
+    count: i32,
+    last: Instant,
+}
 
 /// Publishes events under the operator's name.
 #[derive(Clone)]
 pub struct Events {
     client: Client,
-    reporter: Reporter,
-    /// A recorder for each event: a single recorder would count all events of one reason under the note of the first.
-    recorders: Arc<Mutex<HashMap<EventKey, (Instant, Recorder)>>>,
+    /// The pod, or the program's name.
+    instance: String,
+    series: Arc<Mutex<HashMap<EventKey, Series>>>,
 }
 
 impl Events {
     /// A publisher that uses this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let reporter =
-            Reporter { controller: "convoke".into(), instance: std::env::var("POD_NAME").ok() };
-        Self { client, reporter, recorders: Arc::default() }
+        let instance = std::env::var("POD_NAME").unwrap_or_else(|_| CONTROLLER.to_owned());
+        Self { client, instance, series: Arc::default() }
     }
 
-    /// The recorder of an event: the one that published it not long ago, or a new one.
-    fn recorder(&self, key: EventKey) -> Recorder {
+    /// The event that was published not long ago.
+    fn known(&self, key: &EventKey) -> Option<Series> {
         let now = Instant::now();
-        let mut recorders = self.recorders.lock();
-        recorders.retain(|_, (last, _)| now.duration_since(*last) < SERIES_TIME);
-        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
-        if recorders.len() >= MAX_RECORDERS && !recorders.contains_key(&key) {
-            return new();
+        let mut series = self.series.lock();
+        series.retain(|_, one| now.duration_since(one.last) < SERIES_TIME);
+        series.get(key).cloned()
+    }
+
+    fn remember(&self, key: EventKey, name: String, count: i32) {
+        let mut series = self.series.lock();
+        if series.len() < MAX_SERIES || series.contains_key(&key) {
+            series.insert(key, Series { name, count, last: Instant::now() });
         }
-        let (last, recorder) = recorders.entry(key).or_insert_with(|| (now, new()));
-        *last = now;
-        recorder.clone()
     }
 
     /// Publishes one event about one object. A failure is only logged.
@@ -66,21 +83,67 @@ impl Events {
         reason: &str,
         note: &str,
     ) {
-        let type_ = match type_ {
-            EventType::Normal => kube::runtime::events::EventType::Normal,
-            EventType::Warning => kube::runtime::events::EventType::Warning,
-        };
-        let note = fit(note);
-        let uid = about.uid.clone().unwrap_or_default();
-        let recorder = self.recorder((uid, reason.to_owned(), note.clone()));
-        let (note, reason_, action) = (Some(note), reason.to_owned(), reason.to_owned());
-        let event = Event { type_, reason: reason_, note, action, secondary: None };
-        match tokio::time::timeout(CALL_DEADLINE, recorder.publish(&event, about)).await {
+        let published = self.write(about, type_, reason, fit(note));
+        match tokio::time::timeout(CALL_DEADLINE, published).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, reason, "cannot write an event"),
             Err(_) => tracing::debug!(reason, "an event took too long"),
         }
     }
+
+    async fn write(
+        &self,
+        about: &ObjectReference,
+        type_: EventType,
+        reason: &str,
+        note: String,
+    ) -> kube::Result<()> {
+        let namespace = about.namespace.as_deref().unwrap_or("default");
+        let events = Api::<Event>::namespaced(self.client.clone(), namespace);
+        let (key, now) = (event_key(about, reason, &note), Timestamp::now());
+        if let Some(Series { name, count, .. }) = self.known(&key) {
+            let count = count.saturating_add(1);
+            let series = json!({"count": count, "lastObservedTime": MicroTime(now)});
+            let patch = Patch::Merge(json!({"series": series}));
+            events.patch(&name, &PatchParams::default(), &patch).await?;
+            self.remember(key, name, count);
+            return Ok(());
+        }
+        let name = about.name.as_deref().unwrap_or(CONTROLLER);
+        let name = format!("{name}.{:x}", now.as_nanosecond());
+        let type_ = match type_ {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        };
+        let event = Event {
+            action: Some(reason.to_owned()),
+            event_time: Some(MicroTime(now)),
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            note: Some(note),
+            reason: Some(reason.to_owned()),
+            regarding: Some(about.clone()),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            type_: Some(type_.to_owned()),
+            ..Event::default()
+        };
+        events.create(&PostParams::default(), &event).await?;
+        self.remember(key, name, 1);
+        Ok(())
+    }
+}
+
+fn event_key(about: &ObjectReference, reason: &str, note: &str) -> EventKey {
+    let mut digest = Sha256::new();
+    for part in [about.uid.as_deref().unwrap_or_default(), reason, note] {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
 }
 
 /// Makes a text fit for a note: printable, and within the API server's limit.
@@ -101,13 +164,18 @@ mod tests {
     #[tokio::test]
     async fn a8_of_ever_so_many_events_only_some_are_remembered() {
         let events = Events::new(Fake::default().client());
-        let event = |number: usize| (format!("u{number}"), "Created".to_owned(), String::new());
-        for number in 0..3 * MAX_RECORDERS {
-            events.recorder(event(number));
+        let key = |number: usize| {
+            let uid = Some(format!("u{number}"));
+            event_key(&ObjectReference { uid, ..ObjectReference::default() }, "Created", "")
+        };
+        for number in 0..3 * MAX_SERIES {
+            events.remember(key(number), format!("e{number}"), 1);
         }
-        let known = events.recorders.lock();
-        assert_eq!(known.len(), MAX_RECORDERS);
-        assert!(known.contains_key(&event(0)), "what is published again is still counted");
+        assert_eq!(events.series.lock().len(), MAX_SERIES);
+        assert!(events.known(&key(MAX_SERIES)).is_none());
+        events.remember(key(0), "e0".to_owned(), 2);
+        let first = events.known(&key(0)).map(|one| (one.name, one.count));
+        assert_eq!(first, Some(("e0".to_owned(), 2)), "what is published again is still counted");
     }
 
     #[test]

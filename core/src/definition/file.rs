@@ -21,6 +21,7 @@ use super::variables::{self, Used, Variables};
 use super::{Definition, Limits, Offers, family, file_fields};
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{API_VERSION, Kind, ObjectId};
+use crate::packed::Pairs;
 
 /// The content of one file.
 #[derive(Default)]
@@ -378,8 +379,8 @@ impl Reading<'_> {
             path: self.path.to_owned(),
             line: place.line,
             column: place.column,
-            labels,
-            annotations,
+            labels: Pairs::of(Some(&labels)),
+            annotations: Pairs::of(Some(&annotations)),
             spec: family.pack(spec),
             offers: Offers::of(id.kind, &canonical_spec),
             references: references(&id, &canonical_spec, document),

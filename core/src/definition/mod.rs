@@ -37,7 +37,7 @@ use serde_json::Value;
 
 use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
-use crate::packed::{Family, Packed};
+use crate::packed::{Family, Packed, Pairs};
 use crate::shared_map::SharedMap;
 use references::Reference;
 
@@ -104,9 +104,9 @@ pub struct Definition {
     /// Its column, from 1.
     pub column: u32,
     /// Labels from Git.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Pairs,
     /// Annotations from Git.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Pairs,
     /// The spec in plain form, without the schema's defaults.
     pub spec: Packed,
     /// The spec with the schema's defaults, as the typed struct writes it.

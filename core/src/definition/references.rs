@@ -172,7 +172,8 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// The references of a definition.
 pub(super) fn references(id: &ObjectId, spec: &Value, document: &Document) -> Vec<Reference> {
-    let mut references = Vec::new();
+    // Most have one or two, and there are as many definitions as objects.
+    let mut references = Vec::with_capacity(1);
     let mut one = |kind: Kind, field: &'static str, pointer: String, name: &Value| {
         if let Some(name) = name.as_str() {
             let place = document.place(&pointer);
@@ -203,6 +204,7 @@ pub(super) fn references(id: &ObjectId, spec: &Value, document: &Document) -> Ve
     if matches!(id.kind, Kind::Agent | Kind::MCPServer) {
         one(Kind::AgentBuild, "buildRef", "/spec/buildRef/name".into(), &spec["buildRef"]["name"]);
     }
+    references.shrink_to_fit();
     references
 }
 

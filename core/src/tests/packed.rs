@@ -53,11 +53,16 @@ fn pairs_are_found_and_compared() {
     let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     };
+    let packed = |pairs: &[(&str, &str)]| Pairs::of(Some(&map(pairs)));
     let pairs = Pairs::of(Some(&map(&[(keys::OWNER, "me"), ("team", "a"), ("zone", "")])));
     assert_eq!(pairs.get(keys::OWNER), Some("me"));
     assert_eq!((pairs.get("zone"), pairs.get("z")), (Some(""), None));
     assert_eq!(pairs.get("me"), None, "a value is no name");
-    assert!(pairs.cover(&map(&[("team", "a")])) && pairs.cover(&BTreeMap::new()));
-    assert!(!pairs.cover(&map(&[("team", "b")])) && !pairs.cover(&map(&[("other", "")])));
+    assert!(pairs.cover(&packed(&[("team", "a")])) && pairs.cover(&Pairs::default()));
+    assert!(!pairs.cover(&packed(&[("team", "b")])) && !pairs.cover(&packed(&[("other", "")])));
     assert_eq!(Pairs::of(None), Pairs::default());
+    assert!(Pairs::default().is_empty() && !pairs.is_empty());
+    let all = pairs.to_map();
+    assert_eq!((all.len(), Pairs::of(Some(&all))), (3, pairs.clone()));
+    assert_eq!(json!(pairs), json!(all), "in the same order");
 }

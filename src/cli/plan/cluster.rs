@@ -404,8 +404,8 @@ fn differences(want: &Desired, live: &LiveManifest) -> Vec<Change> {
     for (field, wanted) in [("labels", labels), ("annotations", annotations)] {
         // Keys that Git does not set stay as they are.
         let mut have = live.metadata(field);
-        have.retain(|key, _| wanted.contains_key(key));
-        found.extend(metadata_change(field, &have, wanted));
+        have.retain(|key, _| wanted.get(key).is_some());
+        found.extend(metadata_change(field, &have, &wanted.to_map()));
     }
     found
 }

@@ -165,8 +165,12 @@ pub fn brings(definition: &Definition) -> Vec<Change> {
 /// The differences between two definitions of an object.
 fn differences(old: &Definition, new: &Definition) -> Vec<Change> {
     let mut found = changes(new.id.kind, &old.canonical_spec.json(), &new.canonical_spec.json());
-    found.extend(metadata_change("labels", &old.labels, &new.labels));
-    found.extend(metadata_change("annotations", &old.annotations, &new.annotations));
+    found.extend(metadata_change("labels", &old.labels.to_map(), &new.labels.to_map()));
+    found.extend(metadata_change(
+        "annotations",
+        &old.annotations.to_map(),
+        &new.annotations.to_map(),
+    ));
     found
 }
 

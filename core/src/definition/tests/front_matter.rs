@@ -38,8 +38,8 @@ fn g9_name_labels_and_annotations_are_metadata() {
     let catalog = load(&files);
     assert_eq!(catalog.problems, []);
     let found = agent(&catalog, "editor");
-    assert_eq!(found.labels["team"], "news");
-    assert_eq!(found.annotations["example.com/a"], "b");
+    assert_eq!(found.labels.get("team"), Some("news"));
+    assert_eq!(found.annotations.get("example.com/a"), Some("b"));
     assert_eq!(found.spec.json()["config"]["instructions"], "Edit.\n");
     // Without a body; with CRLF; with a byte order mark.
     let catalog = one("x/AGENT.md", "\u{feff}---\r\nmodelAPI: m\r\n---\r\n");

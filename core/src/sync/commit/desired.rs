@@ -90,7 +90,7 @@ impl Desired {
     pub fn manifest(&self, sync: &SyncRef, commit: &str) -> Value {
         let Definition { id, labels, annotations, spec, path, line, .. } = self.definition.as_ref();
         let commit = self.kept.as_ref().map_or(commit, |kept| &kept.commit);
-        let mut annotations = annotations.clone();
+        let mut annotations = annotations.to_map();
         annotations.insert(keys::OWNER.into(), sync.mark(id).to_string());
         annotations.insert(keys::APPLIED.into(), self.applied.clone());
         annotations.insert(keys::COMMIT.into(), commit.into());

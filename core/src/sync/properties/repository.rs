@@ -12,6 +12,7 @@ use crate::api::{Kind, ObjectId};
 use crate::definition::references::Reference;
 use crate::definition::{Catalog, Definition, Offers};
 use crate::packed::Family;
+use crate::packed::Pairs;
 
 /// The folders that GitSyncs follow.
 pub const FOLDERS: [&str; 3] = ["m/", "o/", "t/"];
@@ -166,8 +167,8 @@ impl Definitions {
                 path: path.to_owned(),
                 line: 1,
                 column: 1,
-                labels: labels(content),
-                annotations: labels(content / 2),
+                labels: Pairs::of(Some(&labels(content))),
+                annotations: Pairs::of(Some(&labels(content / 2))),
                 canonical_spec: Family::new().pack(&spec),
                 spec: Family::new().pack(&spec),
                 offers: Offers::default(),

@@ -1,5 +1,8 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::api::Kind;
+use crate::packed::Pairs;
 use crate::sync::properties::definition;
 
 fn want(change: impl FnOnce(&mut Definition)) -> Desired {
@@ -10,12 +13,12 @@ fn want(change: impl FnOnce(&mut Definition)) -> Desired {
 
 #[test]
 fn g14_what_is_applied_is_spec_labels_and_annotations_wherever_they_stand() {
-    let pair = || ("team".to_owned(), "red".to_owned());
+    let pairs = || Pairs::of(Some(&BTreeMap::from([("team".to_owned(), "red".to_owned())])));
     let plain = want(|_| {});
     let moved = want(|one| (one.path, one.line) = ("b.yaml".into(), 7));
     assert_eq!(moved.applied, plain.applied, "nothing is written for a file that moved");
-    let labelled = want(|one| one.labels.extend([pair()]));
-    let annotated = want(|one| one.annotations.extend([pair()]));
+    let labelled = want(|one| one.labels = pairs());
+    let annotated = want(|one| one.annotations = pairs());
     let other = Desired::new(definition(&ObjectId::new(Kind::ModelAPI, "a"), 4));
     let hashes = [&plain, &labelled, &annotated, &other].map(|want| want.applied.clone());
     let different: std::collections::BTreeSet<_> = hashes.iter().collect();

@@ -9,6 +9,7 @@ use crate::definition::references::{Reference, UsedModel};
 use crate::definition::tests::tree;
 use crate::definition::{Context, Limits, Loader, Offers};
 use crate::packed::Family;
+use crate::packed::Pairs;
 use crate::sync::commit::desired::{changes, desired_set};
 use crate::test_rng::TestRng;
 
@@ -46,8 +47,8 @@ fn definition(id: ObjectId, dice: &mut TestRng) -> Definition {
         path: format!("{id}.yaml"),
         line: 1,
         column: 1,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        labels: Pairs::default(),
+        annotations: Pairs::default(),
         spec: Family::new().pack(&Value::Null),
         canonical_spec: Family::new().pack(&Value::Null),
         offers: Offers {
