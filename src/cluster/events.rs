@@ -105,9 +105,15 @@ impl Events {
             let count = count.saturating_add(1);
             let series = json!({"count": count, "lastObservedTime": MicroTime(now)});
             let patch = Patch::Merge(json!({"series": series}));
-            events.patch(&name, &PatchParams::default(), &patch).await?;
-            self.remember(key, name, count);
-            return Ok(());
+            match events.patch(&name, &PatchParams::default(), &patch).await {
+                Ok(_) => {
+                    self.remember(key, name, count);
+                    return Ok(());
+                }
+                // Somebody has deleted it: there is a new one.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
         }
         let name = about.name.as_deref().unwrap_or(CONTROLLER);
         let name = format!("{name}.{:x}", now.as_nanosecond());

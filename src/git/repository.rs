@@ -128,7 +128,10 @@ impl Repositories {
     /// # Errors
     /// Those of the disk.
     pub fn remove_unused(&self, id: &str) -> io::Result<()> {
-        if self.0.earlier.lock().contains(id) { Ok(()) } else { self.0.remove(id, None) }
+        if self.0.earlier.lock().contains(id) {
+            return Ok(());
+        }
+        self.0.remove_after(id, Duration::ZERO)
     }
 
     /// Deletes the stores that nobody has used for so long, and what was left behind by earlier ones that were deleted.
@@ -156,7 +159,7 @@ impl Repositories {
                 continue;
             }
             let removed = if is_id(&name) {
-                self.0.remove(&name, Some(unused))
+                self.0.remove_after(&name, unused)
             } else if name.strip_prefix(DELETED).is_some_and(is_id) {
                 delete(&entry.path())
             } else {
@@ -194,7 +197,7 @@ impl Registry {
             if !disk.is_too_much(disk.bytes()) {
                 return;
             }
-            if id == kept || !self.is_cleared(&id) {
+            if id == kept || !self.clear(&id) {
                 stay += bytes;
             }
             if disk.is_too_much(stay) {
@@ -202,21 +205,21 @@ impl Registry {
                 break;
             }
         }
-        tracing::warn!(
-            bytes = disk.bytes(),
-            "what is being read takes more room than --git-max-disk allows"
-        );
+        let bytes = disk.bytes();
+        if disk.is_too_much(bytes) {
+            tracing::warn!(bytes, "what is being read takes more room than --git-max-disk allows");
+        }
     }
 
-    /// Deletes a store, unless somebody reads it at the moment.
-    fn is_cleared(&self, id: &str) -> bool {
+    /// Deletes what a store has. `false` when that failed, or somebody reads it at the moment.
+    fn clear(&self, id: &str) -> bool {
         let repository = self.open.lock().get(id).and_then(|entry| entry.repository.upgrade());
         let cleared = match repository {
             Some(repository) => repository.store.clear().inspect(|_| {
                 // Also if it stays: it may have become smaller.
                 self.disk.note(id, repository.store.bytes());
             }),
-            None => self.remove(id, None).map(|()| true),
+            None => self.remove(id, Duration::ZERO),
         };
         match &cleared {
             Ok(true) => {
@@ -232,7 +235,16 @@ impl Registry {
         cleared.unwrap_or(false)
     }
 
-    fn remove(&self, id: &str, unused: Option<Duration>) -> io::Result<()> {
+    /// Deletes a store that nobody has used for so long.
+    fn remove_after(&self, id: &str, unused: Duration) -> io::Result<()> {
+        if self.remove(id, unused)? {
+            tracing::info!(id, "no GitSync uses what was fetched: removed");
+        }
+        Ok(())
+    }
+
+    /// The same. Returns whether there was one, and it is gone.
+    fn remove(&self, id: &str, unused: Duration) -> io::Result<bool> {
         let folder = self.folder.join(id);
         let deleted = self.folder.join(format!("{DELETED}{id}"));
         {
@@ -241,22 +253,22 @@ impl Registry {
             let entry = open.get(id);
             let used = entry.and_then(|entry| entry.used).unwrap_or(self.since);
             let is_used = entry.is_some_and(|entry| entry.repository.strong_count() > 0);
-            if is_used || unused.is_some_and(|unused| used.elapsed() < unused) {
-                return Ok(());
+            if is_used || used.elapsed() < unused {
+                return Ok(false);
             }
             open.remove(id);
             delete(&deleted)?;
             match fs::rename(&folder, &deleted) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.disk.note(id, 0);
-                    return Ok(());
+                    return Ok(false);
                 }
                 renamed => renamed?,
             }
             self.disk.note(id, 0);
         }
-        tracing::info!(path = %folder.display(), "no GitSync uses what was fetched: removed");
-        delete(&deleted)
+        delete(&deleted)?;
+        Ok(true)
     }
 }
 

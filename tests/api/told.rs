@@ -5,7 +5,10 @@ use crate::support::engine::InterceptedEngine;
 use crate::support::team::{SOON, Team, condition, model, ready, shared_operator};
 use crate::support::{Cluster, cluster, eventually};
 use convoke::api::Kind;
-use kube::api::{Patch, PatchParams};
+use convoke::cluster::events::{EventType, Events};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 async fn patch(team: &Team<'_>, spec: Value) {
@@ -137,4 +140,32 @@ async fn g18_problems_of_an_earlier_spec_are_not_shown_when_the_new_one_cannot_b
     })
     .await;
     assert_eq!((status.problem_count, status.problems), (None, vec![]), "of another spec");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_an_event_that_is_published_again_is_counted_and_one_that_was_deleted_is_made_anew() {
+    let cluster = cluster().await;
+    let (client, namespace) = (cluster.client().await, cluster.namespace("counted").await);
+    let publisher = Events::new(client.clone());
+    let about = ObjectReference {
+        kind: Some("ConfigMap".into()),
+        name: Some("one".into()),
+        namespace: Some(namespace.clone()),
+        uid: Some("0a1b2c3d-0000-4000-8000-0123456789ab".into()),
+        ..ObjectReference::default()
+    };
+    let api: Api<Event> = Api::namespaced(client, &namespace);
+    let counts = async || {
+        let all = api.list(&ListParams::default()).await.expect("events").items.into_iter();
+        let count = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
+        let told = all.map(|event| (event.note.clone().unwrap_or_default(), count(&event)));
+        told.collect::<std::collections::BTreeSet<_>>()
+    };
+    for note in ["a", "b", "a", "a"] {
+        publisher.publish(&about, EventType::Warning, "Failed", note).await;
+    }
+    assert_eq!(counts().await, [("a".to_owned(), 3), ("b".to_owned(), 1)].into());
+    api.delete_collection(&DeleteParams::default(), &ListParams::default()).await.expect("delete");
+    publisher.publish(&about, EventType::Warning, "Failed", "a").await;
+    assert_eq!(counts().await, [("a".to_owned(), 1)].into());
 }

@@ -11,8 +11,7 @@ use crate::api::git_sync::{Problem, Severity};
 use crate::api::{Kind, ObjectId};
 use crate::definition::references::Reference;
 use crate::definition::{Catalog, Definition, Offers};
-use crate::packed::Family;
-use crate::packed::Pairs;
+use crate::packed::{Family, Pairs};
 
 /// The folders that GitSyncs follow.
 pub const FOLDERS: [&str; 3] = ["m/", "o/", "t/"];

@@ -8,8 +8,7 @@ use crate::definition::Place;
 use crate::definition::references::{Reference, UsedModel};
 use crate::definition::tests::tree;
 use crate::definition::{Context, Limits, Loader, Offers};
-use crate::packed::Family;
-use crate::packed::Pairs;
+use crate::packed::{Family, Pairs};
 use crate::sync::commit::desired::{changes, desired_set};
 use crate::test_rng::TestRng;
 
