@@ -164,11 +164,11 @@ impl Common {
     }
 
     /// `served`: whether the operator listens for webhooks.
-    fn webhooks(&self, served: bool) -> Arc<Webhooks> {
+    fn webhooks(&self, served: bool, repositories: Repositories) -> Arc<Webhooks> {
         let (client, operator) = (self.client.clone(), self.operator.clone());
         // There is one replica only, see `warn_about_unbuilt`.
         let (queue, leads) = (self.queue.clone(), Arc::new(|| true));
-        let parts = webhooks::Parts { client, operator, queue, leads, served };
+        let parts = webhooks::Parts { client, operator, repositories, queue, leads, served };
         Webhooks::new(parts, &self.stores.git_syncs)
     }
 
@@ -210,8 +210,8 @@ async fn operate(mut args: Args, set: ControllerSet) -> Result<ExitCode, Failure
     own_user::learn(common.client.clone(), common.operator.clone()).await;
     let operator = common.operator.clone();
     let dialler = Dialler::new(policy(&args, api_servers));
+    let webhooks = common.webhooks(args.webhook_addr.is_some(), repositories.clone());
     let settings = sync_settings(&args, dialler.clone(), repositories, local.clone(), operator);
-    let webhooks = common.webhooks(args.webhook_addr.is_some());
     let engine = common.driver(settings, webhooks.clone());
     let (health, metrics) = (args.health_addr, args.metrics_addr);
     let registry = serve_webhooks(&mut tasks, webhooks, args.webhook_addr);
@@ -246,6 +246,7 @@ fn data_dir(given: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), Failur
 /// Which addresses may be dialled.
 fn policy(args: &Args, api_servers: Vec<Endpoint>) -> Policy {
     Policy {
+        explains: false,
         insecure: args.allow_insecure_git,
         single_tenant: args.single_tenant,
         ranges: args.allow_addresses.clone(),

@@ -92,7 +92,7 @@ impl Refused {
     }
 }
 
-/// Gives a commit of a repository a status.
+/// Gives a commit of a repository a status. `connection` says how the forge is reached.
 ///
 /// # Errors
 /// [`Refused`].
@@ -101,13 +101,15 @@ pub async fn post(
     forge: Forge,
     repository: &Url,
     token: &str,
+    connection: ClientOptions<'_>,
     status: &CommitStatus,
 ) -> Result<(), Refused> {
     let asked = request(forge, repository, status).ok_or(Refused::NotARepository)?;
     if asked.url.scheme() == "http" && !dialler.allows_plain_http() {
         return Err(Refused::PlainHttp);
     }
-    let sent = tokio::time::timeout(TIMEOUT, send(dialler, forge, asked.url, token, &asked.body));
+    let sent = send(dialler, forge, asked.url, token, connection, &asked.body);
+    let sent = tokio::time::timeout(TIMEOUT, sent);
     sent.await.unwrap_or_else(|_| Err(Refused::Unreachable { detail: "it does not answer".into() }))
 }
 
@@ -128,12 +130,11 @@ async fn send(
     forge: Forge,
     url: Url,
     token: &str,
+    connection: ClientOptions<'_>,
     body: &Value,
 ) -> Result<(), Refused> {
     let unreachable = |error: &NetError| Refused::Unreachable { detail: error.to_string() };
-    let user_agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
-    let options = ClientOptions { user_agent, roots: None, identity: None, proxy: None };
-    let client = dialler.client(&url, options).map_err(|error| unreachable(&error))?;
+    let client = dialler.client(&url, connection).map_err(|error| unreachable(&error))?;
     let host = url.host_str().unwrap_or_default().to_owned();
     let (name, value) = authorization(forge, token).ok_or_else(|| Refused::Token {
         host: host.clone(),

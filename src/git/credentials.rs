@@ -12,10 +12,11 @@ use reqwest::header::HeaderValue;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
+use super::GitError;
 use super::check::ssh_host;
 use super::github_app::{AppToken, GitHubApp};
 use super::ssh::{self, KnownHosts, SshCredentials};
-use crate::net::ProxyServer;
+use crate::net::{ClientOptions, NetError, ProxyServer, tls};
 
 /// The user name that forges take with a token as its password.
 const TOKEN_USER: &str = "x-access-token";
@@ -80,6 +81,35 @@ impl Credentials {
     pub fn trusting(roots: Vec<u8>) -> Self {
         let digest = digest([&b"ca.crt"[..], &roots]);
         Self { roots: Some(roots), digest, ..Self::default() }
+    }
+
+    /// What the data of a Secret say of connections: `ca.crt`, and `tls.crt` with `tls.key`. No user, no token.
+    ///
+    /// # Errors
+    /// When a value cannot be used, or one half of a pair is missing.
+    pub fn of_connection(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
+        Self::of_tls(data)
+    }
+
+    /// The same with the authorities, the client certificate and the proxy of others, as far as these have none.
+    #[must_use]
+    pub fn connecting_as(self, others: &Self) -> Self {
+        let roots = self.roots.or_else(|| others.roots.clone());
+        let identity = self.identity.or_else(|| others.identity.clone());
+        let proxy = self.proxy.or_else(|| others.proxy.clone());
+        Self { roots, identity, proxy, ..self }
+    }
+
+    /// Whether they name authorities and a client certificate.
+    #[must_use]
+    pub const fn has_tls(&self) -> bool {
+        self.roots.is_some() && self.identity.is_some()
+    }
+
+    /// How a connection with them is made.
+    pub(crate) fn client_options<'a>(&'a self, user_agent: &'a str) -> ClientOptions<'a> {
+        let (roots, identity) = (self.roots.as_deref(), self.identity.as_deref());
+        ClientOptions { user_agent, roots, identity, proxy: self.proxy.as_ref() }
     }
 
     /// The GitHub App that these are of, if they need a token.
@@ -153,10 +183,13 @@ impl Credentials {
             let problem = || NoCredentials { problem: format!("{key} is no text"), hint: None };
             std::str::from_utf8(value).map_err(|_| problem())
         };
-        let key = text("identity", "known_hosts")?;
+        let key = text("identity", "known_hosts").map_err(|error| NoCredentials {
+            hint: Some("identity is a private key: ssh-keygen -t ed25519 makes one".to_owned()),
+            ..error
+        })?;
         let known_hosts = text("known_hosts", "identity").map_err(|error| NoCredentials {
             hint: Some(
-                "it says how the server's key is known: ssh-keyscan HOST prints the lines; \
+                "it says how the server's key is known: ssh-keyscan HOST (with -p PORT, if it is not 22) prints the lines; \
                  compare them with what the server's owner publishes"
                     .to_owned(),
             ),
@@ -193,6 +226,12 @@ impl Credentials {
         } else {
             None
         };
+        let app = app.then(|| github_app(data)).transpose()?;
+        Ok(Self { authorization, app, ..Self::of_tls(data)? })
+    }
+
+    /// Which authorities are trusted, and the client certificate: what connections to the server need besides a user.
+    fn of_tls(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
         let roots = data.get("ca.crt").cloned();
         let identity = match (data.get("tls.crt"), data.get("tls.key")) {
             (Some(certificate), Some(key)) => Some([certificate, &b"\n"[..], key].concat()),
@@ -200,8 +239,15 @@ impl Credentials {
             (Some(_), None) => return Err(missing("tls.key", "tls.crt")),
             (None, Some(_)) => return Err(missing("tls.crt", "tls.key")),
         };
-        let app = app.then(|| github_app(data)).transpose()?;
-        Ok(Self { authorization, roots, identity, app, ..Self::default() })
+        tls::check(roots.as_deref(), identity.as_deref()).map_err(|error| {
+            let problem = match &error {
+                NetError::InvalidRoots { reason } => format!("ca.crt: {reason}"),
+                NetError::InvalidIdentity { reason } => format!("tls.crt and tls.key: {reason}"),
+                other => other.to_string(),
+            };
+            NoCredentials { problem, hint: GitError::from(error).hint() }
+        })?;
+        Ok(Self { roots, identity, ..Self::default() })
     }
 }
 

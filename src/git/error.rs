@@ -10,6 +10,9 @@ use convoke_core::sync::commit::source_error::SourceError;
 use convoke_core::sync::reasons::SourceReason;
 use convoke_core::text::is_invisible;
 
+/// What a range of versions looks for.
+pub(super) const VERSIONED: &str = "tag with a version in";
+
 /// Why a repository cannot be asked, fetched or read.
 ///
 /// Texts from the remote lose their control characters, and are cut. No text holds a credential or the content of a file.
@@ -67,8 +70,10 @@ pub enum GitError {
         name: String,
         /// Names that look alike, best first.
         nearest: Vec<String>,
-        /// Some of the names that there are, if none looks alike.
+        /// Some of the names that there are, if none looks alike. Of versions the highest one.
         there: Vec<String>,
+        /// What has this name instead: `tag` or `branch`.
+        other: Option<&'static str>,
     },
     /// The repository has no commit yet.
     #[error("the repository is empty")]
@@ -180,6 +185,20 @@ pub enum GitError {
         /// What is wrong with it.
         why: String,
     },
+    /// The server wants a client certificate, or refuses the one that it was shown.
+    #[error("{why}")]
+    ClientCertificateRefused {
+        /// What it says.
+        why: &'static str,
+    },
+    /// The proxy makes no connection.
+    #[error("the connection through the proxy failed: {detail}")]
+    ProxyFailed {
+        /// What happened.
+        detail: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// There is no connection, or it broke.
     #[error("the connection failed: {detail}")]
     ConnectionFailed {
@@ -245,8 +264,9 @@ impl GitError {
             Self::InvalidUrl { .. } => SourceReason::InvalidURL,
             Self::InsecureConnection { .. } => SourceReason::InsecureConnectionsDisallowed,
             Self::AddressRefused(_) => SourceReason::AddressRefused,
-            Self::InvalidRoots { .. } => SourceReason::InvalidRoots,
-            Self::InvalidIdentity { .. } => SourceReason::CredentialsInvalid,
+            Self::InvalidRoots { .. } | Self::InvalidIdentity { .. } => {
+                SourceReason::CredentialsInvalid
+            }
             Self::InvalidRef { .. } => SourceReason::InvalidRef,
             Self::InvalidPath { .. } => SourceReason::InvalidPath,
             Self::RefNotFound { .. } => SourceReason::RefNotFound,
@@ -256,9 +276,9 @@ impl GitError {
             Self::NotACommit { .. } => SourceReason::NotACommit,
             Self::PathMissing { .. } => SourceReason::PathMissing,
             Self::PathNotAFolder { .. } => SourceReason::PathNotAFolder,
-            Self::AuthenticationFailed { .. } | Self::KeyRefused { .. } => {
-                SourceReason::AuthenticationFailed
-            }
+            Self::AuthenticationFailed { .. }
+            | Self::KeyRefused { .. }
+            | Self::ClientCertificateRefused { .. } => SourceReason::AuthenticationFailed,
             Self::HostKeyNotTrusted { .. } => SourceReason::HostKeyNotTrusted,
             Self::CredentialsNeeded => SourceReason::CredentialsMissing,
             Self::NotVerified { why, .. } => match why {
@@ -278,6 +298,7 @@ impl GitError {
             Self::NotAGitServer { .. } => SourceReason::NotAGitServer,
             Self::ServerFailed { .. } => SourceReason::ServerFailed,
             Self::CertificateNotTrusted { .. } => SourceReason::CertificateNotTrusted,
+            Self::ProxyFailed { .. } => SourceReason::ProxyFailed,
             Self::ConnectionFailed { .. } => SourceReason::ConnectionFailed,
             Self::Timeout { .. } => SourceReason::Timeout,
             Self::Silent { .. } => SourceReason::ServerSilent,
@@ -296,8 +317,6 @@ impl GitError {
             Self::AddressRefused(refused) => refused.is_lasting(),
             Self::InvalidUrl { .. }
             | Self::InsecureConnection { .. }
-            | Self::InvalidRoots { .. }
-            | Self::InvalidIdentity { .. }
             | Self::CredentialsNeeded
             | Self::InvalidRef { .. }
             | Self::InvalidPath { .. } => true,
@@ -342,6 +361,8 @@ impl From<NetError> for GitError {
             NetError::InvalidRoots { reason } => Self::InvalidRoots { reason },
             NetError::InvalidIdentity { reason } => Self::InvalidIdentity { reason },
             NetError::CertificateNotTrusted { why } => Self::CertificateNotTrusted { why },
+            NetError::ClientCertificateRefused { why } => Self::ClientCertificateRefused { why },
+            NetError::ProxyFailed { detail, hint } => Self::ProxyFailed { detail, hint },
             NetError::Failed { detail } | NetError::ConnectionRefused { detail } => {
                 Self::ConnectionFailed { detail }
             }

@@ -46,6 +46,8 @@ enum Told {
 
 /// Somebody who follows a target in a repository.
 pub(super) struct Follower {
+    /// Whose remote it is of.
+    pub owner: String,
     pub target: Target,
     /// What it was told last, and when that look ended.
     told: Mutex<(Told, Seq)>,
@@ -57,9 +59,9 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub fn new(target: Target, wake: Option<Wake>) -> Self {
+    pub fn new(owner: String, target: Target, wake: Option<Wake>) -> Self {
         let (told, woken) = (Mutex::new((Told::Nothing, Seq::next())), Mutex::default());
-        Self { target, told, woken, asking: AtomicUsize::new(0), wake }
+        Self { owner, target, told, woken, asking: AtomicUsize::new(0), wake }
     }
 
     /// Notes what it is told by a look that ended then.

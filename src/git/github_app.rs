@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::error::printable;
 use super::{Credentials, NoCredentials};
-use crate::net::{ClientOptions, Dialler, NetError};
+use crate::net::{Dialler, NetError};
 
 /// GitHub's API, unless the Secret names another one.
 const API: &str = "https://api.github.com";
@@ -209,11 +209,10 @@ impl GitHubApp {
         &self,
         url: Url,
         dialler: &Dialler,
-        Credentials { roots, identity, proxy, .. }: &Credentials,
+        credentials: &Credentials,
     ) -> Result<AppToken, NoToken> {
         let user_agent = concat!("convoke/", env!("CARGO_PKG_VERSION"));
-        let (roots, identity) = (roots.as_deref(), identity.as_deref());
-        let options = ClientOptions { user_agent, roots, identity, proxy: proxy.as_ref() };
+        let options = credentials.client_options(user_agent);
         let client = dialler.client(&url, options).map_err(NoToken::Unreachable)?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let claim = self.claim(Timestamp::now()).ok_or(NoToken::NotUnderstood("the key fails"))?;

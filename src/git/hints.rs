@@ -1,6 +1,7 @@
 //! What people can do about the errors of Git.
 
 use super::GitError;
+use super::error::VERSIONED;
 use super::ssh::HostKeyProblem;
 
 /// What to do about a server's certificate that is wrong whoever signed it.
@@ -26,20 +27,28 @@ impl GitError {
                 "the operator's machine must trust the authority that signed it, or ca.crt of the Secret of spec.secretRef have it"
             }
             Self::CertificateNotTrusted { .. } => WRONG_CERTIFICATE,
-            Self::ConnectionFailed { detail } if detail.contains("CertificateRequired") => {
-                "the server wants a client certificate: tls.crt and tls.key of the Secret of spec.secretRef"
+            Self::ClientCertificateRefused { .. } => {
+                "the client certificate is tls.crt and tls.key of the Secret of spec.secretRef"
             }
             Self::ConnectionFailed { detail } if detail.contains("InvalidContentType") => {
                 "the server speaks no TLS at that port: check the port in the URL"
             }
-            Self::ConnectionFailed { detail } if detail.starts_with("through the proxy") => {
-                "check address of the proxy, and whether it may be reached from here"
+            Self::ProxyFailed { hint, .. } => {
+                return Some(format!(
+                    "the proxy is that of the Secret of spec.proxySecretRef: {hint}"
+                ));
             }
             Self::InvalidRef { .. } => {
                 "name one branch or tag without refs/heads/, a full commit id, a full ref name (ref.name), or a range (ref.semver)"
             }
             Self::InvalidPath { .. } => {
                 "use a folder relative to the root of the repository, such as ./prod"
+            }
+            Self::RefNotFound { name, other: Some(other), .. } => {
+                return Some(format!("{name} is a {other}: name it in spec.ref.{other}"));
+            }
+            Self::RefNotFound { kind, there, .. } if *kind == VERSIONED => {
+                return there.first().map(|tag| format!("the highest version there is {tag}"));
             }
             Self::RefNotFound { nearest, .. } | Self::PathMissing { nearest, .. }
                 if !nearest.is_empty() =>
@@ -72,7 +81,7 @@ impl GitError {
                 "let the account or the repository of the forge have the public key: ssh-keygen -y -f KEY prints it"
             }
             Self::HostKeyNotTrusted { problem: HostKeyProblem::Unknown, .. } => {
-                "compare the fingerprint with what the server's owner publishes; then add the line that ssh-keyscan prints to known_hosts of the Secret"
+                "compare the fingerprint with what the server's owner publishes; then add the line that ssh-keyscan prints (with -p PORT, if it is not 22) to known_hosts of the Secret"
             }
             Self::HostKeyNotTrusted { .. } => {
                 "somebody may stand between; if the server's owner says that the key is new, replace its lines in known_hosts of the Secret"
@@ -99,6 +108,9 @@ impl GitError {
             }
             Self::AnswerTooLarge { .. } => "delete refs that nobody needs",
             Self::Timeout { .. } => "raise spec.timeout if the repository is large",
+            Self::ServerFailed { status: 429 } => {
+                "the server wants fewer requests: raise spec.interval, or give credentials"
+            }
             Self::NotACommit { .. }
             | Self::CommitGone { .. }
             | Self::ServerFailed { .. }

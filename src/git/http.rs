@@ -35,6 +35,11 @@ impl Session {
             request.headers_mut().insert(AUTHORIZATION, value.clone());
         }
         let response = self.wire.wait(self.client.execute(request))?;
+        // As nginx refuses a client certificate, or that there is none.
+        if response.status() == StatusCode::BAD_REQUEST && self.client.asks_for_certificate() {
+            let why = "the server asks for a client certificate, and answers with HTTP 400";
+            return Err(self.wire.fail(GitError::ClientCertificateRefused { why }));
+        }
         if let Some(error) = status_error(&response, self.authorization.is_some()) {
             return Err(self.wire.fail(error));
         }

@@ -283,6 +283,7 @@ pub fn open_local(
         detail: format!("no Git repository at {}: {}", repo_dir.display(), cause(&error)),
     })?;
     let missing = || GitError::RefNotFound {
+        other: None,
         kind: "revision",
         name: printable(rev),
         nearest: similar_refs(&repo, rev),

@@ -222,7 +222,8 @@ impl Remote {
     ///
     /// # Errors
     /// [`GitError::InvalidUrl`], [`GitError::InsecureConnection`], [`GitError::AddressRefused`], [`GitError::InvalidRef`],
-    /// [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`], [`GitError::CredentialsNeeded`]: all terminal. [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
+    /// [`GitError::CredentialsNeeded`]: all terminal. [`GitError::InvalidRoots`], [`GitError::InvalidIdentity`], [`GitError::ProxyFailed`] when the
+    /// proxy may not be dialled, and [`GitError::ConnectionFailed`] when the machine has no certificate authorities at all.
     pub fn new(options: RemoteOptions) -> Result<Self, GitError> {
         let RemoteOptions { url, reference, timeout, silence, dialler, credentials, .. } = options;
         let RemoteOptions { verification, owner, repositories, wake, limits, .. } = options;
@@ -249,7 +250,9 @@ impl Remote {
                 Server::Ssh(ssh::Server { url, credentials, dialler })
             }
         };
-        let follower = Arc::new(Follower::new(target, wake));
+        repositories.note_use(&owner, &repository);
+        let turn = Turn::of(&owner);
+        let follower = Arc::new(Follower::new(owner, target, wake));
         repository.follow(&follower);
         Ok(Self {
             inner: Arc::new(Inner {
@@ -260,7 +263,7 @@ impl Remote {
                 limits,
                 server,
                 trust,
-                turn: Turn::of(&owner),
+                turn,
                 fetched: Mutex::new(None),
                 last: Mutex::new(None),
                 repository,

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use gix::ObjectId;
 use gix::protocol::handshake::Ref;
-use semver::VersionReq;
 
 use super::GitError;
-use super::check::{Target, highest};
-use super::error::{nearest, printable};
+use super::check::{Target, highest, version};
+use super::error::{VERSIONED, nearest, printable};
 
 /// How many of the refs that there are a message names.
 const MAX_SHOWN: usize = 3;
@@ -72,6 +71,18 @@ fn below<'a>(refs: &'a Refs, folder: &'a str) -> impl Iterator<Item = &'a str> {
     refs.keys().filter_map(move |full| full.strip_prefix(folder))
 }
 
+/// Whether a target may be another commit once this ref has moved, given by its full name.
+pub(super) fn is_moved_by(target: &Target, pushed: &str) -> bool {
+    match target {
+        Target::Versions(range, _) => {
+            let tag = pushed.strip_prefix(TAGS).and_then(version);
+            tag.is_some_and(|version| range.matches(&version))
+        }
+        Target::Branch(_) | Target::Tag(_) | Target::Ref(_) => prefix(target) == pushed,
+        Target::Commit(_) => false,
+    }
+}
+
 /// What a target is among these refs, if it is there.
 pub(super) fn listed(target: &Target, refs: &Refs) -> Option<Listed> {
     let name = match target {
@@ -98,26 +109,59 @@ pub(super) fn missing(target: &Target, all: Option<&Refs>) -> GitError {
     let all = all.unwrap_or(&none);
     let (kind, name, folder) = match target {
         Target::Versions(_, text) => {
-            let nearest = highest(&VersionReq::STAR, below(all, TAGS));
-            let nearest = nearest.into_iter().map(str::to_owned).collect();
-            let kind = "tag with a version in";
-            let there = Vec::new();
-            return GitError::RefNotFound { kind, name: text.clone(), nearest, there };
+            // Also one that is a pre-release, which no plain range takes.
+            let versions = below(all, TAGS).filter_map(|tag| Some((version(tag)?, tag)));
+            let highest = versions.max_by(|(a, _), (b, _)| a.cmp_precedence(b));
+            let there = highest.into_iter().map(|(_, tag)| printable(tag)).collect();
+            let (name, nearest, other) = (text.clone(), Vec::new(), None);
+            return GitError::RefNotFound { kind: VERSIONED, name, nearest, there, other };
         }
         Target::Branch(name) => ("branch", name.clone(), BRANCHES),
         Target::Tag(name) => ("tag", name.clone(), TAGS),
         Target::Ref(name) => ("ref", name.clone(), ""),
         Target::Commit(id) => ("commit", id.to_string(), ""),
     };
+    let is_other = |folder: &str| all.contains_key(&format!("{folder}{name}"));
+    let other = match target {
+        Target::Branch(_) if is_other(TAGS) => Some("tag"),
+        Target::Tag(_) if is_other(BRANCHES) => Some("branch"),
+        _ => None,
+    };
     let nearest = nearest(&name, below(all, folder));
     let there = below(all, folder).take(if nearest.is_empty() { MAX_SHOWN } else { 0 });
     let there = there.map(printable).collect();
-    GitError::RefNotFound { kind, name, nearest, there }
+    GitError::RefNotFound { kind, name, nearest, there, other }
 }
 
 #[cfg(test)]
 mod tests {
+    use semver::VersionReq;
+
     use super::*;
+
+    #[test]
+    fn g3_what_is_there_instead_is_told() {
+        let id = gix::ObjectId::null(gix::hash::Kind::Sha1);
+        let all = ["refs/heads/main", "refs/tags/v1.0.0", "refs/tags/v1.10.0", "refs/tags/x"];
+        let found = || Found { commit: id, tag: None };
+        let all: Refs = all.into_iter().map(|name| (name.to_owned(), found())).collect();
+        let hint = |target: Target| missing(&target, Some(&all)).hint().unwrap_or_default();
+        let range = VersionReq::parse(">=2").expect("a range");
+        let versions = Target::Versions(range, ">=2".into());
+        assert_eq!(hint(versions), "the highest version there is v1.10.0");
+        let range = VersionReq::parse(">=2").expect("a range");
+        let versions = Target::Versions(range, ">=2".into());
+        assert_eq!(missing(&versions, None).hint(), None, "nothing is known");
+        let before: Refs = [("refs/tags/v2.0.0-rc.1".to_owned(), found())].into_iter().collect();
+        let hint_of = missing(&versions, Some(&before)).hint();
+        assert_eq!(hint_of.as_deref(), Some("the highest version there is v2.0.0-rc.1"));
+        let is = "v1.0.0 is a tag: name it in spec.ref.tag";
+        assert_eq!(hint(Target::Branch("v1.0.0".into())), is);
+        let is = "main is a branch: name it in spec.ref.branch";
+        assert_eq!(hint(Target::Tag("main".into())), is);
+        assert_eq!(hint(Target::Branch("mian".into())), "did you mean main?");
+        assert_eq!(hint(Target::Branch("zz".into())), "there is main");
+    }
 
     #[test]
     fn g3_a_repository_is_empty_only_if_its_refs_are_known() {

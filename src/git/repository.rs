@@ -27,6 +27,7 @@ use super::fetching::Fetched;
 use super::flights::Flights;
 use super::followers::{Follower, Wake};
 use super::looks::{Look, Looks};
+use super::refs::is_moved_by;
 use super::store::Store;
 use super::{GitError, Limits};
 use crate::net::Client;
@@ -62,6 +63,8 @@ struct Registry {
     open: Mutex<HashMap<String, Entry>>,
     /// The stores that were there at the start. For some time others may need them who have not asked for them yet.
     earlier: Mutex<HashSet<String>>,
+    /// Which repository each owner of a remote uses.
+    used_by: Mutex<HashMap<String, Weak<Repository>>>,
     disk: Disk,
     since: Instant,
 }
@@ -87,7 +90,8 @@ impl Repositories {
         let sizes: HashMap<_, _> = ids.map(|id| (id.clone(), bytes_in(&folder.join(id)))).collect();
         let earlier = Mutex::new(sizes.keys().cloned().collect());
         let (disk, open, since) = (Disk::new(max_bytes, sizes), Mutex::default(), Instant::now());
-        Ok(Self(Arc::new(Registry { folder, key, open, earlier, disk, since })))
+        let used_by = Mutex::default();
+        Ok(Self(Arc::new(Registry { folder, key, open, earlier, used_by, disk, since })))
     }
 
     /// The repository of a URL and credentials, given by a digest. `client` makes the HTTP client of a new one, if it needs one.
@@ -123,6 +127,22 @@ impl Repositories {
         Ok(repository)
     }
 
+    /// The owner of a remote uses this repository from now on.
+    pub(super) fn note_use(&self, owner: &str, repository: &Arc<Repository>) {
+        self.0.used_by.lock().insert(owner.to_owned(), Arc::downgrade(repository));
+    }
+
+    /// Whether a push to this ref, by its full name, matters to others with whom the owner of a remote shares its repository: same URL, same
+    /// credentials.
+    #[must_use]
+    pub fn others_follow(&self, owner: &str, pushed: &str) -> bool {
+        let repository = self.0.used_by.lock().get(owner).and_then(Weak::upgrade);
+        repository.is_some_and(|repository| {
+            let mut all = repository.followers().into_iter();
+            all.any(|one| one.owner != owner && is_moved_by(&one.target, pushed))
+        })
+    }
+
     /// Deletes the store of a repository, if nobody uses it. One that was there at the start is left to [`Self::sweep`].
     ///
     /// # Errors
@@ -151,6 +171,7 @@ impl Repositories {
             is_used || entry.used.is_some_and(|used| used.elapsed() < unused)
         };
         self.0.open.lock().retain(|_, entry| is_known(entry));
+        self.0.used_by.lock().retain(|_, repository| repository.strong_count() > 0);
         for entry in entries {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };

@@ -8,22 +8,26 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Request, Response, Url};
-use rustls::CertificateError;
 use tokio::net::TcpStream;
 
 use super::address::canonical;
 use super::error::{NetError, NotAllowed, shown};
 use super::policy::{Endpoint, Policy};
 use super::proxy::ProxyServer;
+use super::tls;
 
 /// How long it may take to make a connection, with the resolution of the name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What to do about a proxy that makes no connection.
+const PROXY_HINT: &str =
+    "check address, username and password of the proxy, and that it allows this host";
 /// How long an idle connection is kept.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
 
@@ -36,7 +40,7 @@ struct Inner {
     resolver: Box<dyn Resolver>,
     /// The clients in use that trust only the machine's authorities, by origin. They are shared, because each takes half a
     /// mebibyte for the authorities and its connections.
-    shared: Mutex<HashMap<Origin, Weak<reqwest::Client>>>,
+    shared: Mutex<HashMap<Origin, Weak<Http>>>,
 }
 
 /// Scheme, host and port, and user agent.
@@ -99,18 +103,16 @@ impl Dialler {
     /// A client for URLs with the same origin as this one. No connection is made, and no name is resolved.
     ///
     /// # Errors
-    /// [`NetError::NotAllowed`] when the host is an address that may not be dialled, [`NetError::InvalidRoots`], and
-    /// [`NetError::Failed`] when the machine has no certificate authorities or the URL no host.
+    /// [`NetError::NotAllowed`] when the host is an address that may not be dialled, [`NetError::InvalidRoots`],
+    /// [`NetError::InvalidIdentity`], and [`NetError::Failed`] when the machine has no certificate authorities or the URL no host.
     pub fn client(&self, url: &Url, options: ClientOptions<'_>) -> Result<Client, NetError> {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return Err(NetError::failed("the URL has no host or no port"));
         };
         let to = Endpoint::new(host, port);
         self.0.policy.host(&to)?;
-        let roots = options.roots.map_or(Ok(Vec::new()), authorities)?;
-        let identity = options.identity.map(identity).transpose()?;
-        let has_identity = identity.is_some();
-        let own = !roots.is_empty() || has_identity || options.proxy.is_some();
+        let ClientOptions { roots, identity, proxy, .. } = options;
+        let own = roots.is_some() || identity.is_some() || proxy.is_some();
         let origin = (url.scheme().to_owned(), to, options.user_agent.to_owned());
         if let Some(http) = self.shared().get(&origin).and_then(Weak::upgrade).filter(|_| !own) {
             return Ok(Client { http, origin: url.clone(), proxied: false });
@@ -118,20 +120,18 @@ impl Dialler {
         // The addresses of a host behind a proxy are the proxy's business. Here the proxy is dialled.
         let mut dialled = port;
         // A proxy that reads along may close a connection after each answer, just when it is used again.
-        let is_read_along = options.proxy.is_some() && url.scheme() == "http";
+        let is_read_along = proxy.is_some() && url.scheme() == "http";
         let mut builder = reqwest::Client::builder().no_proxy();
-        if let Some(proxy) = options.proxy {
+        if let Some(proxy) = proxy {
             let endpoint = proxy.endpoint();
-            self.0.policy.host(&endpoint)?;
+            self.0.policy.host(&endpoint).map_err(|refused| NetError::proxy_refused(&refused))?;
             dialled = endpoint.port;
             let for_client = proxy.for_client();
             builder = builder.proxy(for_client.map_err(|_| NetError::failed("the proxy is none"))?);
         }
-        if let Some(identity) = identity {
-            builder = builder.identity(identity);
-        }
-        let http = builder
-            .tls_certs_merge(roots)
+        let (config, asked) = tls::config(roots, identity)?;
+        let client = builder
+            .tls_backend_preconfigured(config)
             .user_agent(options.user_agent)
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
@@ -141,24 +141,14 @@ impl Dialler {
             .pool_max_idle_per_host(usize::from(!is_read_along))
             .dns_resolver(Arc::new(CheckedResolver { dialler: self.clone(), port: dialled }))
             .build()
-            .map_err(|error| match innermost(&error).to_string() {
-                // Roots were read before. A key and a certificate that are no pair show only now.
-                reason if has_identity => NetError::InvalidIdentity { reason: shown(&reason) },
-                reason if own => NetError::InvalidRoots { reason: shown(&reason) },
-                // reqwest's message when the image or machine has none.
-                reason if reason.contains("No CA certificates") => NetError::failed(
-                    "there are no CA certificates where Convoke runs: install the package ca-certificates, \
-                     or name a file of them in SSL_CERT_FILE",
-                ),
-                reason => NetError::failed(&reason),
-            })?;
-        let http = Arc::new(http);
+            .map_err(|error| NetError::failed(&innermost(&error).to_string()))?;
+        let http = Arc::new(Http { client, asked, answered: AtomicBool::new(false) });
         if !own {
             let mut shared = self.shared();
             shared.retain(|_, client| client.strong_count() > 0);
             shared.insert(origin, Arc::downgrade(&http));
         }
-        Ok(Client { http, origin: url.clone(), proxied: options.proxy.is_some() })
+        Ok(Client { http, origin: url.clone(), proxied: proxy.is_some() })
     }
 
     /// Checks a host without resolving it.
@@ -175,6 +165,7 @@ impl Dialler {
     /// The reason why there is no connection.
     pub async fn connect(&self, to: &Endpoint) -> Result<TcpStream, NetError> {
         self.check_host(to)?;
+        let silent = || NetError::failed(&format!("{to}: cannot connect: nobody answers"));
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, async {
             let addresses = match to.address() {
                 Some(address) => vec![address],
@@ -190,19 +181,21 @@ impl Dialler {
                         return Ok(stream);
                     }
                     Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                        let detail = shown(&format!("cannot connect: {error}"));
+                        let detail = shown(&format!("{to}: cannot connect: {error}"));
                         last = NetError::ConnectionRefused { detail };
                     }
-                    Ok(Err(error)) => last = NetError::failed(&format!("cannot connect: {error}")),
-                    Err(_) => last = NetError::failed("cannot connect: nobody answers"),
+                    Ok(Err(error)) => {
+                        last = NetError::failed(&format!("{to}: cannot connect: {error}"));
+                    }
+                    Err(_) => last = silent(),
                 }
             }
             Err(last)
         });
-        connected.await.unwrap_or_else(|_| Err(NetError::failed("cannot connect: nobody answers")))
+        connected.await.unwrap_or_else(|_| Err(silent()))
     }
 
-    fn shared(&self) -> MutexGuard<'_, HashMap<Origin, Weak<reqwest::Client>>> {
+    fn shared(&self) -> MutexGuard<'_, HashMap<Origin, Weak<Http>>> {
         self.0.shared.lock()
     }
 
@@ -214,6 +207,10 @@ impl Dialler {
             Err(error) if is_temporary(&error) => {
                 return Err(NetError::failed("the name servers do not answer for the host"));
             }
+            Err(error) if policy.explains => {
+                let text = format!("the name {} cannot be resolved: {error}", to.host);
+                return Err(NetError::failed(&text));
+            }
             // The error is the same as for a name that leads to an address that may not be dialled.
             Err(error) => {
                 tracing::info!(host = to.host, %error, "the host has no address");
@@ -222,15 +219,19 @@ impl Dialler {
         };
         let found: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, to.port)).collect();
         let api_servers = self.api_servers(to, &found).await;
-        let is_allowed = |address: &SocketAddr| match policy.address(*address, &api_servers) {
-            Ok(()) => true,
-            Err(refusal) => {
-                tracing::info!(host = to.host, %address, ?refusal, "the address is not dialled");
-                false
+        let (mut allowed, mut refused) = (Vec::new(), NotAllowed::name(&to.host));
+        for address in found {
+            match policy.address(address, &api_servers) {
+                Ok(()) => allowed.push(address),
+                Err(refusal) => {
+                    tracing::info!(host = to.host, %address, ?refusal, "the address is not dialled");
+                    if policy.explains {
+                        refused = NotAllowed::new(&to.host, refusal);
+                    }
+                }
             }
-        };
-        let allowed: Vec<_> = found.into_iter().filter(is_allowed).collect();
-        if allowed.is_empty() { Err(NotAllowed::name(&to.host).into()) } else { Ok(allowed) }
+        }
+        if allowed.is_empty() { Err(refused.into()) } else { Ok(allowed) }
     }
 
     /// The current addresses of the API server, as far as they have the port of `to`. `found` are the addresses of the host of
@@ -253,10 +254,20 @@ impl Dialler {
     }
 }
 
+/// The connections of a client.
+#[derive(Debug)]
+struct Http {
+    client: reqwest::Client,
+    /// Whether the server has asked for a client certificate.
+    asked: Arc<AtomicBool>,
+    /// Whether it has ever answered a request.
+    answered: AtomicBool,
+}
+
 /// A client of one origin.
 #[derive(Debug, Clone)]
 pub struct Client {
-    http: Arc<reqwest::Client>,
+    http: Arc<Http>,
     origin: Url,
     /// Whether a proxy makes the connections.
     proxied: bool,
@@ -271,17 +282,49 @@ impl Client {
         if request.url().origin() != self.origin.origin() {
             return Err(NetError::failed("the request is for another server"));
         }
-        self.http.execute(request).await.map_err(|error| {
+        let sent = self.http.client.execute(request).await;
+        if sent.is_ok() {
+            self.http.answered.store(true, Ordering::Relaxed);
+        }
+        // A connection that breaks then is how most servers refuse a client certificate, or that there is none.
+        let is_refused = self.asks_for_certificate() && !self.http.answered.load(Ordering::Relaxed);
+        sent.map_err(|error| {
             let is_connect = error.is_connect();
+            // TLS begins when the proxy has made the connection, as a rule.
+            let is_tls = causes(&error).any(<dyn std::error::Error>::is::<rustls::Error>);
             match NetError::from(error) {
                 NetError::ConnectionRefused { detail } | NetError::Failed { detail }
-                    if self.proxied && is_connect =>
+                    if self.proxied && is_connect && !is_tls =>
                 {
-                    NetError::Failed { detail: format!("through the proxy: {detail}") }
+                    NetError::ProxyFailed { detail, hint: PROXY_HINT }
+                }
+                NetError::Failed { .. } if is_refused => NetError::ClientCertificateRefused {
+                    why: "the server asks for a client certificate, and breaks the connection",
+                },
+                // Only the proxy's name is resolved.
+                NetError::NotAllowed(refused) if self.proxied => NetError::proxy_refused(&refused),
+                NetError::ConnectionRefused { detail } if is_connect => {
+                    NetError::ConnectionRefused { detail: self.at(&detail) }
+                }
+                NetError::Failed { detail } if is_connect => {
+                    NetError::Failed { detail: self.at(&detail) }
                 }
                 other => other,
             }
         })
+    }
+
+    /// Whether the server has asked for a client certificate. It may do without.
+    #[must_use]
+    pub fn asks_for_certificate(&self) -> bool {
+        self.http.asked.load(Ordering::Relaxed)
+    }
+
+    /// A text about a connection that was not made, with the server.
+    fn at(&self, detail: &str) -> String {
+        let host = self.origin.host_str().unwrap_or_default();
+        let port = self.origin.port_or_known_default().unwrap_or_default();
+        shown(&format!("{}: {detail}", Endpoint::new(host, port)))
     }
 }
 
@@ -309,22 +352,6 @@ fn is_temporary(error: &io::Error) -> bool {
         || ["emporary failure", "ry again"].iter().any(|words| text.contains(words))
 }
 
-/// Parses certificates of authorities.
-fn authorities(pem: &[u8]) -> Result<Vec<reqwest::Certificate>, NetError> {
-    let refused = |reason: &str| NetError::InvalidRoots { reason: reason.to_owned() };
-    let found = reqwest::Certificate::from_pem_bundle(pem)
-        .map_err(|_| refused("they cannot be decoded"))?;
-    if found.is_empty() { Err(refused("there is no certificate in them")) } else { Ok(found) }
-}
-
-/// Parses a client certificate and its key.
-fn identity(pem: &[u8]) -> Result<reqwest::Identity, NetError> {
-    reqwest::Identity::from_pem(pem).map_err(|error| {
-        // Its texts are fixed: they quote nothing.
-        NetError::InvalidIdentity { reason: shown(&innermost(&error).to_string()) }
-    })
-}
-
 /// The error of a failed request.
 impl From<reqwest::Error> for NetError {
     fn from(error: reqwest::Error) -> Self {
@@ -336,7 +363,7 @@ impl From<reqwest::Error> for NetError {
                 return known.clone();
             }
             if let Some(rustls::Error::InvalidCertificate(problem)) = cause.downcast_ref() {
-                return Self::CertificateNotTrusted { why: certificate_problem(problem) };
+                return Self::CertificateNotTrusted { why: tls::certificate_problem(problem) };
             }
         }
         let kind = if error.is_connect() {
@@ -347,34 +374,17 @@ impl From<reqwest::Error> for NetError {
             "no usable answer"
         };
         let inner = innermost(&error).to_string();
+        if let Some(why) = tls::client_certificate_problem(&inner) {
+            return Self::ClientCertificateRefused { why };
+        }
         // The client's words for a proxy that does not answer CONNECT with 200.
-        let inner = if inner.starts_with("tunnel error") {
-            "the proxy refuses: it wants other credentials, or does not allow this host"
-        } else {
-            &inner
+        let inner = match inner.strip_prefix("tunnel error: ") {
+            Some("proxy authorization required") => "it wants other credentials",
+            Some("unsuccessful") => "it wants other credentials, or does not allow this host",
+            _ => &inner,
         };
         let detail = shown(&format!("{kind}: {inner}"));
         if is_refused { Self::ConnectionRefused { detail } } else { Self::Failed { detail } }
-    }
-}
-
-/// What is wrong with a certificate, for people.
-fn certificate_problem(problem: &CertificateError) -> String {
-    match problem {
-        // `BadSignature` when another authority of the same name has signed it.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "no authority known here signed it".into()
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "it has expired".into()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "it is not valid yet".into()
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "it is for another host".into()
-        }
-        other => shown(&other.to_string()),
     }
 }
 

@@ -46,6 +46,12 @@ impl NotAllowed {
         self.refusal.is_some()
     }
 
+    /// Whether a flag of the operator could allow it.
+    #[must_use]
+    pub const fn could_be_allowed(&self) -> bool {
+        !matches!(self.refusal, Some(Refusal::Class(AddressClass::Public | AddressClass::Never(_))))
+    }
+
     /// What to do.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
@@ -118,6 +124,20 @@ pub enum NetError {
         /// Why.
         reason: String,
     },
+    /// The server wants a client certificate, or refuses the one that it was shown.
+    #[error("{why}")]
+    ClientCertificateRefused {
+        /// What it says.
+        why: &'static str,
+    },
+    /// The proxy makes no connection.
+    #[error("the connection through the proxy failed: {detail}")]
+    ProxyFailed {
+        /// What happened.
+        detail: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The machine is there, and nothing listens at that port.
     #[error("the connection failed: {detail}")]
     ConnectionRefused {
@@ -133,6 +153,11 @@ pub enum NetError {
 }
 
 impl NetError {
+    /// The error of a proxy that may not be dialled.
+    pub(super) fn proxy_refused(refused: &NotAllowed) -> Self {
+        Self::ProxyFailed { detail: refused.to_string(), hint: refused.hint() }
+    }
+
     /// The error with a foreign text.
     pub(super) fn failed(detail: &str) -> Self {
         Self::Failed { detail: shown(detail) }

@@ -19,6 +19,7 @@ pub mod error;
 pub mod pod;
 pub mod policy;
 pub mod proxy;
+pub mod tls;
 
 pub use self::address::AddressClass;
 pub use self::dial::{Client, ClientOptions, Dialler};

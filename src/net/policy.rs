@@ -5,6 +5,7 @@
 //! as that one.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
@@ -78,6 +79,13 @@ impl Endpoint {
     }
 }
 
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// The operator's flags about addresses. By default only public addresses may be dialled.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
@@ -87,6 +95,8 @@ pub struct Policy {
     pub single_tenant: bool,
     /// `--allow-addresses`: allows these ranges.
     pub ranges: Vec<AddressRange>,
+    /// Whether errors tell which names exist, and where they lead: not if others than who runs this see them.
+    pub explains: bool,
     /// The API server. It may be dialled only if a range is exactly its address.
     pub api_servers: Vec<Endpoint>,
 }

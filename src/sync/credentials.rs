@@ -60,9 +60,7 @@ impl Cached {
         operator: &OperatorAccount,
         dialler: &Dialler,
     ) -> Result<(), SourceError> {
-        let name = |secret: &Option<SecretRef>| secret.as_ref().map(|secret| secret.name.clone());
-        let (secret, proxy) = (name(&spec.secret_ref), name(&spec.proxy_secret_ref));
-        let wanted = Wanted { secret, proxy, url: spec.url.clone() };
+        let wanted = Wanted::of(spec);
         if !self.known.is_of(&wanted) {
             (self.known, self.credentials) = (Freshness::default(), Credentials::default());
             let read = wanted.read(client, namespace, operator).await?;
@@ -90,7 +88,56 @@ impl Cached {
     }
 }
 
+/// Adds to what a connection to the host of a GitSync's repository needs what the GitSync's own Secrets say of that: authorities, a client
+/// certificate, a proxy. Over ssh they say nothing of it, and are not read.
+///
+/// # Errors
+/// [`SourceError::Input`], as [`Cached::refresh`].
+pub async fn connecting(
+    given: Credentials,
+    client: &Client,
+    namespace: &str,
+    spec: &GitSyncSpec,
+    operator: &OperatorAccount,
+) -> Result<Credentials, SourceError> {
+    let (Wanted { secret, proxy, url }, mut all) = (Wanted::of(spec), given);
+    if url.starts_with("ssh://") {
+        return Ok(all);
+    }
+    if let Some(name) = secret.filter(|_| !all.has_tls()) {
+        let place = place(namespace, &name, &url);
+        let read = Credentials::of_connection(&place.read(client, operator).await?);
+        let read = read.map_err(|error| place.secret.invalid(&error.problem, error.hint))?;
+        all = all.connecting_as(&read);
+    }
+    match proxy {
+        Some(name) => through(all, client, (namespace, &name, &url), operator).await,
+        None => Ok(all),
+    }
+}
+
+/// Credentials with the proxy of a Secret, given by its namespace and name, and the URL of the repository.
+async fn through(
+    credentials: Credentials,
+    client: &Client,
+    (namespace, name, url): (&str, &str, &str),
+    operator: &OperatorAccount,
+) -> Result<Credentials, SourceError> {
+    let secret = Named { namespace, name, field: "spec.proxySecretRef", purpose: CREDENTIALS };
+    let place = Bound { secret, url, values: "--from-literal=address=http://HOST:PORT" };
+    let data = place.read(client, operator).await?;
+    let proxy = Credentials::proxy_of(&data);
+    let with = proxy.and_then(|proxy| credentials.with_proxy(proxy, url));
+    with.map_err(|error| secret.invalid(&error.problem, error.hint))
+}
+
 impl Wanted {
+    fn of(spec: &GitSyncSpec) -> Self {
+        let name = |secret: &Option<SecretRef>| secret.as_ref().map(|secret| secret.name.clone());
+        let (secret, proxy) = (name(&spec.secret_ref), name(&spec.proxy_secret_ref));
+        Self { secret, proxy, url: spec.url.clone() }
+    }
+
     async fn read(
         &self,
         client: &Client,
@@ -105,13 +152,7 @@ impl Wanted {
             credentials = of(place, &data)?;
         }
         if let Some(name) = &self.proxy {
-            let secret =
-                Named { namespace, name, field: "spec.proxySecretRef", purpose: CREDENTIALS };
-            let place = Bound { secret, url, values: "--from-literal=address=http://HOST:PORT" };
-            let data = place.read(client, operator).await?;
-            let proxy = Credentials::proxy_of(&data);
-            let with = proxy.and_then(|proxy| credentials.with_proxy(proxy, url));
-            credentials = with.map_err(|error| secret.invalid(&error.problem, error.hint))?;
+            credentials = through(credentials, client, (namespace, name, url), operator).await?;
         }
         Ok(credentials)
     }

@@ -4,6 +4,9 @@
 //! did not match, or the token is old. The delivery never waits for that. If the token turns out to be another one, the remote is polled,
 //! so a push that came before the new token was known is not lost.
 //!
+//! A delivery for a ref that its GitSync does not follow polls the remote if a GitSync follows it that shares the repository: same URL, same
+//! credentials. Nobody else may make a difference: whoever can see that a remote is polled would learn what others follow.
+//!
 //! A replica that does not lead polls nothing. It sets the annotation `convoke.dev/requestedAt` instead, which the leader sees.
 
 use std::collections::HashMap;
@@ -27,6 +30,7 @@ use crate::api::webhook::path;
 use crate::cluster::client::call;
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Change, Entry, Key, Store};
+use crate::git::Repositories;
 use crate::http::webhook::delivery::{Follows, NoToken, Token};
 use crate::http::webhook::hooks::{Hook, Hooks, Signal};
 use crate::runtime::queue::Queue;
@@ -66,6 +70,7 @@ struct Look {
 
 /// What is known of the webhook of a GitSync.
 struct Known {
+    uid: String,
     path: String,
     secret: String,
     suspended: bool,
@@ -104,6 +109,7 @@ pub struct Webhooks {
     hooks: OnceLock<Arc<Hooks>>,
     known: Mutex<HashMap<Key, Known>>,
     paces: Mutex<HashMap<Key, Pace>>,
+    repositories: Repositories,
     /// Some Secret may be due.
     changed: Notify,
 }
@@ -114,6 +120,8 @@ pub struct Parts {
     pub client: Client,
     /// The operator's own account, for commands that give it rights.
     pub operator: OperatorAccount,
+    /// What GitSyncs share.
+    pub repositories: Repositories,
     /// Gets the key of each GitSync that is woken.
     pub queue: Arc<Queue>,
     /// Whether this replica leads.
@@ -126,7 +134,7 @@ impl Webhooks {
     /// The webhooks of the GitSyncs of a store.
     #[must_use]
     pub fn new(parts: Parts, syncs: &Store<Managed<GitSync>>) -> Arc<Self> {
-        let Parts { client, operator, queue, leads, served } = parts;
+        let Parts { client, operator, repositories, queue, leads, served } = parts;
         let webhooks = Arc::new(Self {
             client,
             operator,
@@ -135,6 +143,7 @@ impl Webhooks {
             hooks: OnceLock::new(),
             known: Mutex::default(),
             paces: Mutex::default(),
+            repositories,
             changed: Notify::new(),
         });
         if served {
@@ -205,20 +214,30 @@ impl Webhooks {
         let before = before.filter(|before| before.secret == secret);
         let look = before.and_then(|before| before.look);
         let (since, doubted) = (Instant::now(), false);
-        all.insert(key.clone(), Known { path, secret, suspended, look, since, doubted });
+        let uid = entry.uid.clone();
+        all.insert(key.clone(), Known { uid, path, secret, suspended, look, since, doubted });
     }
 
     /// A delivery has come. This waits for nothing.
-    fn heard(self: &Arc<Self>, key: &Key, signal: Signal) {
-        if signal == Signal::Wake {
-            self.wake(key);
+    fn heard(self: &Arc<Self>, key: &Key, signal: &Signal) {
+        match signal {
+            Signal::Wake => self.wake(key),
+            // A replica that does not lead has no repositories.
+            Signal::Elsewhere(pushed) if self.is_followed_beside(key, pushed) => self.wake(key),
+            Signal::Elsewhere(_) | Signal::Doubt | Signal::Heard => {}
         }
         let mut all = self.known.lock();
         let Some(known) = all.get_mut(key) else { return };
         let is_old = known.look.as_ref().is_none_or(|look| look.at.elapsed() >= MAX_AGE);
-        if (signal == Signal::Doubt || is_old) && !std::mem::replace(&mut known.doubted, true) {
+        if (*signal == Signal::Doubt || is_old) && !std::mem::replace(&mut known.doubted, true) {
             self.changed.notify_one();
         }
+    }
+
+    /// Whether a push to a ref matters to others with whom a GitSync shares its repository.
+    fn is_followed_beside(&self, key: &Key, pushed: &str) -> bool {
+        let uid = self.known.lock().get(key).map(|known| known.uid.clone());
+        uid.is_some_and(|uid| self.repositories.others_follow(&uid, pushed))
     }
 
     /// Polls the remote of a GitSync as soon as its pace allows.

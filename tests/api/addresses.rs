@@ -126,3 +126,50 @@ async fn v10_the_api_server_is_not_dialled_for_git() {
     team.create_sync(json!({})).await;
     team.wait_ready("True").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_url_or_ref_that_cannot_be_is_refused_in_words() {
+    let cluster = support::cluster().await;
+    let team = Team::new(cluster, "words", &[]).await;
+    let good = "https://git.example.com/team/agents.git";
+    let url = |url: &str| json!({"url": url});
+    let reference = |reference: Value| json!({"url": good, "ref": reference});
+    let scp =
+        "url must begin with https:// or ssh://; the form user@host:path is ssh://user@host/path";
+    for (spec, words) in [
+        (url("git@git.example.com:team/agents.git"), scp),
+        (url("git.example.com/team/agents"), scp),
+        (url("file:///srv/a.git"), scp),
+        (url("https://"), scp),
+        (
+            url("https://jane:x@git.example.com/a.git"),
+            "url must hold no user name, password or token",
+        ),
+        (url("ssh://git:x@git.example.com/a.git"), "no password: name a Secret in secretRef"),
+        (url("https://git.example.com/a b.git"), "printable ASCII characters only"),
+        (
+            reference(json!({"commit": "0123abc"})),
+            "commit must be a full id, 40 or 64 lower-case hex digits",
+        ),
+        (
+            reference(json!({"name": "main"})),
+            "name must be the full name of a ref, such as refs/heads/main",
+        ),
+        (reference(json!({"branch": "refs/heads/main"})), "branch is the name without refs/heads/"),
+        (reference(json!({"tag": "refs/tags/v1"})), "tag is the name without refs/tags/"),
+        (reference(json!({"branch": "-x"})), "branch must have letters, digits and"),
+    ] {
+        let refused = team.try_sync(spec.clone()).await.expect_err(words);
+        assert!(refused.contains(words), "{spec}: {refused}");
+    }
+    for spec in [
+        url("ssh://git.example.com/~jane/a.git"),
+        url("ssh://git_1@git.example.com:2222/a@b.git"),
+        url("https://git.example.com:8443/team/a@b.git"),
+        reference(json!({"name": "refs/pull/420/head"})),
+        reference(json!({"commit": "0123456789012345678901234567890123456789"})),
+        reference(json!({"branch": "feature/#1+x"})),
+    ] {
+        team.try_sync(spec.clone()).await.unwrap_or_else(|refused| panic!("{spec}: {refused}"));
+    }
+}

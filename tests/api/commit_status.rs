@@ -6,7 +6,9 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::support::forge::{ForgeServer, Set};
+use crate::support::http_proxy::{self, HttpProxy};
 use crate::support::team::{SOON, Team, model, shared_operator};
+use crate::support::tls::{Authority, Front, self_signed};
 use crate::support::{cluster, eventually};
 
 impl Team<'_> {
@@ -94,6 +96,49 @@ async fn g19_each_forge_is_told_what_became_of_a_commit() {
         let all = cluster.kubectl(&["-n", &team.namespace, "get", kinds, "-o", "yaml"]);
         assert!(!all.contains("canary-") && !operator.log().contains("canary-"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g19_a_forge_is_reached_as_its_repository_is() {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = Team::new(cluster, "forge", &[("m.yaml", &model("a"))]).await;
+    let forge = ForgeServer::start(cluster.here, team.git_address(), "canary-token").await;
+    // As many are in a house: a certificate that signs itself, and clients need one, too.
+    let clients = Authority::new();
+    let host = cluster.here.to_string();
+    let (root, certificate) = self_signed(&host);
+    let front =
+        Front::start_for(clients.verifier(), forge.address(), certificate, "http/1.1").await;
+    let Some(proxy) = HttpProxy::start_on(cluster.here) else { return };
+    let url = front.origin(&host) + "/team/agents.git";
+    let (certificate, key) = clients.client();
+    let secret = |name: &str, data: Value| {
+        json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "namespace": team.namespace, "annotations": {"convoke.dev/git-origins": front.origin(&host)}},
+            "stringData": data})
+    };
+    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
+        secret("git", json!({"ca.crt": root, "tls.crt": certificate, "tls.key": key})),
+        secret("proxy", json!({"address": proxy.address(), "username": "user", "password": "canary"})),
+        secret("forge", json!({"token": "canary-token"})),
+    ]}));
+    cluster.grant_secrets(&team.namespace, &[operator]);
+
+    let spec = json!({"url": url, "secretRef": {"name": "git"}, "proxySecretRef": {"name": "proxy"},
+        "commitStatus": {"provider": "Gitea", "secretRef": {"name": "forge"}}});
+    team.create_sync(spec).await;
+    team.wait_ready("True").await;
+    let first = told(&forge, 1).await;
+    assert_eq!((first.commit, first.state), (team.repo.head(), "success".to_owned()));
+    if cluster.here.is_loopback() {
+        assert_eq!(
+            front.peers(),
+            [http_proxy::FROM.into()].into(),
+            "the proxy makes all connections"
+        );
+    }
+    assert!(proxy.log().contains("CONNECT "), "{}", proxy.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,8 +8,10 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::support::github::{self, GitHub};
+use crate::support::http_proxy::HttpProxy;
 use crate::support::sshd::{self, Settings, Sshd, make_key};
 use crate::support::team::{SOON, Team, model, ready, shared_operator};
+use crate::support::tls::{Front, self_signed};
 use crate::support::{cluster, eventually};
 
 /// `u:canary-one` and `u:canary-two`.
@@ -23,11 +25,15 @@ impl Team<'_> {
 
     /// The Secret `git` with these values.
     async fn put(&self, values: Value, annotations: Value) {
+        self.put_named("git", values, annotations).await;
+    }
+
+    async fn put_named(&self, name: &str, values: Value, annotations: Value) {
         let object = json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "git", "annotations": annotations}, "stringData": values});
+            "metadata": {"name": name, "annotations": annotations}, "stringData": values});
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let params = PatchParams::apply("tester").force();
-        secrets.patch("git", &params, &Patch::Apply(&object)).await.expect("Secret");
+        secrets.patch(name, &params, &Patch::Apply(&object)).await.expect("Secret");
     }
 
     pub async fn reason(&self, reason: &str) -> GitSync {
@@ -51,6 +57,50 @@ impl Team<'_> {
             self.cluster.kubectl(&command.split(' ').collect::<Vec<_>>());
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_authorities_and_proxies_that_are_mended_are_used_at_the_next_try() {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let Some(proxy) = HttpProxy::start_on(cluster.here) else { return };
+    let team = Team::new(cluster, "mended", &[("m.yaml", &model("a"))]).await;
+    let host = cluster.here.to_string();
+    let ((root, certificate), (other, _)) = (self_signed(&host), self_signed(&host));
+    let front = Front::start(team.git_address(), certificate, "http/1.1").await;
+    let origin = json!({"convoke.dev/git-origins": front.origin(&host)});
+    cluster.grant_secrets(&team.namespace, &[operator]);
+    team.put(json!({"ca.crt": "mend-canary"}), origin.clone()).await;
+    team.create_sync(json!({"url": front.url(&host), "secretRef": {"name": "git"}})).await;
+    let told = ready(&team.reason("CredentialsInvalid").await).message;
+    let said = "the Secret git of spec.secretRef cannot be used: ca.crt: there is no certificate in it; hint: ca.crt of the Secret is PEM";
+    assert!(told.starts_with(said), "{told}");
+    // No sync is asked for: each try reads the Secret again.
+    team.put(json!({"ca.crt": other}), origin.clone()).await;
+    let told = ready(&team.reason("CertificateNotTrusted").await).message;
+    assert!(
+        told.contains("it is self-signed, or that of an authority, and not known here"),
+        "{told}"
+    );
+    team.put(json!({"ca.crt": root}), origin.clone()).await;
+    team.wait_ready("True").await;
+
+    let through = |password: &str| {
+        let values = json!({"address": proxy.address(), "username": "user", "password": password});
+        team.put_named("proxy", values, origin.clone())
+    };
+    through("mend-canary").await;
+    let spec = json!({"url": front.url(&host), "secretRef": {"name": "git"}, "proxySecretRef": {"name": "proxy"}});
+    team.create_sync(spec).await;
+    let told = ready(&team.reason("ProxyFailed").await).message;
+    assert!(
+        told.contains("the proxy is that of the Secret of spec.proxySecretRef: check address, username and password"),
+        "{told}"
+    );
+    through("canary").await;
+    team.wait_ready("True").await;
+    let all = cluster.kubectl(&["-n", &team.namespace, "get", "gitsyncs,events", "-o", "yaml"]);
+    assert!(!all.contains("mend-canary") && !operator.log().contains("mend-canary"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,6 +17,7 @@ use convoke::api::Kind;
 use convoke::api::git_sync::GitSyncStatus;
 use convoke::cluster::live::{Managed, Stores};
 use convoke::cluster::reflector;
+use convoke::git::Repositories;
 use convoke::http::webhook::hooks::Outcome;
 use convoke::runtime::queue::Queue;
 use convoke::sync::webhooks::{self, Webhooks};
@@ -195,6 +196,32 @@ async fn g5_a_push_is_synced_when_its_delivery_comes_from_each_provider() {
             assert!(metrics.contains(&line), "{metrics}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g5_one_webhook_is_enough_for_all_refs_of_a_repository() {
+    let (cluster, operator, port) = served().await;
+    let files = [("main/m.yaml", &*model("a")), ("next/n.yaml", &model("b"))];
+    let team = Team::new(cluster, "refs", &files).await;
+    team.repo.set_branch("next", &team.repo.head());
+    let next = json!({"path": "next", "ref": {"branch": "next"}});
+    team.create_sync_named("next", next).await;
+    let path = team.with_webhook(operator, "GitHub", json!({"path": "main"})).await;
+    eventually(SOON, "both are applied", || async {
+        let models = team.models().await;
+        if models == ["a", "b"] { Ok(()) } else { Err(models) }
+    })
+    .await;
+    let commit = team.repo.commit("second", &[("next/o.yaml", &model("c"))]);
+    team.repo.set_branch("next", &commit);
+    let pushed = r#"{"ref": "refs/heads/next"}"#;
+    let sent = deliver(port, &path, &headers("GitHub", "canary-one", pushed, "0"), pushed).await;
+    assert_eq!(sent, 200, "the sender is told nothing of others");
+    eventually(SOON, "the GitSync without a webhook is applied", || async {
+        let models = team.models().await;
+        if models == ["a", "b", "c"] { Ok(()) } else { Err(models) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -434,8 +461,11 @@ async fn g5_a_replica_that_does_not_lead_tells_the_leader() {
     let kubeconfig = cluster.user_kubeconfig(&operator.namespace, "convoke").await;
     let client = cluster.client_of(&kubeconfig).await;
     let stores = Stores::silent_after(SOON);
+    let data = tempfile::tempdir().expect("a folder");
+    let repositories = Repositories::new(data.path().to_owned(), u64::MAX).expect("stores");
     let parts = webhooks::Parts {
         client: client.clone(),
+        repositories,
         operator: OperatorAccount::new("convoke-system"),
         queue: Queue::new(),
         leads: Arc::new(|| false),

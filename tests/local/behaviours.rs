@@ -212,3 +212,14 @@ fn what_disagrees_is_named_with_what_to_do() {
     let sorted = "| G2 | a |\n| G10 | b |\n| A1 | c |\n";
     assert_eq!(rows(sorted), (vec!["G2", "G10", "A1"], Vec::new()));
 }
+
+#[test]
+fn g18_every_reason_of_a_git_sync_is_explained() {
+    use convoke_core::sync::reasons::{EngineReason, SourceReason};
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/gitsync.md")).expect("the page");
+    let engine = EngineReason::ALL.iter().map(|reason| reason.as_str());
+    let source = SourceReason::ALL.iter().map(|reason| reason.as_str());
+    let is_missing = |reason: &&str| !page.contains(&format!("`{reason}`"));
+    let missing: Vec<_> = engine.chain(source).filter(is_missing).collect();
+    assert!(missing.is_empty(), "docs/gitsync.md says nothing of {missing:?}");
+}

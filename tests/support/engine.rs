@@ -47,6 +47,7 @@ pub fn operate(client: &Client, data: &Path) -> JoinSet<()> {
     let webhooks = webhooks::Parts {
         client: client.clone(),
         operator: OperatorAccount::new("convoke-system"),
+        repositories: settings.repositories.clone(),
         queue: queue.clone(),
         leads: Arc::new(|| true),
         served: false,

@@ -50,6 +50,10 @@ impl ForgeServer {
         Self { address, shared, task }
     }
 
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub fn origin(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -12,6 +12,7 @@ pub mod gate;
 pub mod git_http;
 pub mod gitea;
 pub mod github;
+pub mod http_proxy;
 pub mod operator;
 pub mod pod;
 pub mod portrait;
@@ -21,6 +22,7 @@ pub mod sshd;
 pub mod stage;
 pub mod story;
 pub mod team;
+pub mod tls;
 
 use std::fmt::Debug;
 use std::future::Future;

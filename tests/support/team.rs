@@ -118,6 +118,14 @@ impl<'a> Team<'a> {
         self.syncs.patch(name, &params, &Patch::Apply(&object)).await.expect("GitSync");
     }
 
+    /// Whether the API server would take a GitSync with this spec, and if not, what it says.
+    pub async fn try_sync(&self, spec: Value) -> Result<(), String> {
+        let object = json!({"apiVersion": "convoke.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "tried"}, "spec": spec});
+        let params = PatchParams { dry_run: true, ..PatchParams::apply("tester").force() };
+        let tried = self.syncs.patch("tried", &params, &Patch::Apply(&object)).await;
+        tried.map(|_| ()).map_err(|error| error.to_string())
+    }
+
     /// The GitSync.
     pub async fn get(&self) -> GitSync {
         self.syncs.get("main").await.expect("GitSync main")

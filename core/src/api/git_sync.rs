@@ -32,9 +32,12 @@ use super::webhook::WebhookSpec;
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncSpec {
     /// `https://…` without a user, or `ssh://git@…`; `http://` only when the operator runs with `--allow-insecure-git`.
-    #[schemars(
-        length(min = 8, max = 2048),
-        regex(pattern = r"^(https?://|ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?)[^\s@\x00-\x20]+$")
+    #[schemars(length(min = 1, max = 2048))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^(https?|ssh)://.')").message("url must begin with https:// or ssh://; the form user@host:path is ssh://user@host/path"),
+        validation = Rule::new("self.matches('^[!-~]*$')").message("url must have printable ASCII characters only, and no space"),
+        validation = Rule::new("!self.matches('^https?://[^/?#]*@')").message("url must hold no user name, password or token: name a Secret in secretRef"),
+        validation = Rule::new("!self.startsWith('ssh://') || self.matches('^ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?[^/@]*(/|$)')").message("the user in url must have letters, digits and - . _ only, and no password: name a Secret in secretRef")
     )]
     pub url: String,
     /// Secret of this namespace with the credentials for the server. For https: `username` and `password`, `bearerToken`, or `token`;
@@ -240,11 +243,19 @@ pub enum VerifyMode {
 pub struct GitRef {
     /// Name of a branch, without `refs/heads/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$"))]
+    #[schemars(length(min = 1, max = 255))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$')").message("branch must have letters, digits and - . _ / + # only, and begin with a letter, a digit or _"),
+        validation = Rule::new("!self.startsWith('refs/')").message("branch is the name without refs/heads/; a full name goes into ref.name")
+    )]
     pub branch: Option<String>,
     /// Name of a tag, without `refs/tags/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$"))]
+    #[schemars(length(min = 1, max = 255))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[A-Za-z0-9_][-A-Za-z0-9._/+#]*$')").message("tag must have letters, digits and - . _ / + # only, and begin with a letter, a digit or _"),
+        validation = Rule::new("!self.startsWith('refs/')").message("tag is the name without refs/tags/; a full name goes into ref.name")
+    )]
     pub tag: Option<String>,
     /// A range of versions, such as `>=1.2, <2` or `^1.2`: the tag with the highest version in it. A tag may begin with `v`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,14 +263,13 @@ pub struct GitRef {
     pub semver: Option<String>,
     /// Full name of a ref, such as `refs/heads/main` or `refs/pull/420/head`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 6, max = 255),
-        regex(pattern = r"^refs/[A-Za-z0-9_][-A-Za-z0-9._/+#]*$")
-    )]
+    #[schemars(length(min = 1, max = 255))]
+    #[x_kube(validation = Rule::new("self.matches('^refs/[A-Za-z0-9_][-A-Za-z0-9._/+#]*$')").message("name must be the full name of a ref, such as refs/heads/main; a branch goes into ref.branch"))]
     pub name: Option<String>,
     /// Full id of a commit (40 or 64 hex digits).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64), regex(pattern = r"^([0-9a-f]{40}|[0-9a-f]{64})$"))]
+    #[schemars(length(min = 1, max = 64))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9a-f]{40}|[0-9a-f]{64})$')").message("commit must be a full id, 40 or 64 lower-case hex digits: git rev-parse prints it"))]
     pub commit: Option<String>,
 }
 

@@ -58,7 +58,7 @@ impl Loader {
         for entry in tree.entries() {
             walk.entry(tree, entry, &mut self.files, &mut self.cache);
         }
-        walk.finish(self.files.limits);
+        walk.finish(self.files.limits, &context.path);
         let Walk { catalog, rules, cache, bytes, .. } = walk;
         self.cache = cache;
         let loaded = Loaded { rules, catalog: &catalog, bytes };
@@ -203,7 +203,7 @@ impl<'t> Walk<'t> {
     }
 
     /// Completes the catalog after the last entry.
-    fn finish(&mut self, limits: Limits) {
+    fn finish(&mut self, limits: Limits, path: &str) {
         let catalog = &mut self.catalog;
         if let Some(first) = self.left_out.first() {
             catalog.problems.push(budget_exceeded(first, self.left_out.len(), limits));
@@ -222,11 +222,10 @@ impl<'t> Walk<'t> {
         }
         if catalog.documents == 0 && catalog.problems.is_empty() {
             let hint = "an empty folder deletes nothing: to remove everything, approve the held prune or delete the objects";
+            let path = if path.is_empty() { "." } else { path };
             let message = match catalog.ignored {
-                0 => "no definition is below the path of this sync".to_owned(),
-                n => format!(
-                    "no definition is below the path of this sync, and {n} files are ignored"
-                ),
+                0 => format!("no definition is below the path {path}"),
+                n => format!("no definition is below the path {path}, and {n} files are ignored"),
             };
             let mut problem = error_at(".", None, code::EMPTY, &message, Some(hint.into()));
             problem.path = None;

@@ -21,10 +21,13 @@ macro_rules! words {
                 }
             }
 
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
             /// Reads a word as users see it.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
-                [$(Self::$variant,)*].into_iter().find(|word| word.as_str() == text)
+                Self::ALL.iter().copied().find(|word| word.as_str() == text)
             }
         }
 
@@ -139,8 +142,6 @@ words! {
         InsecureConnectionsDisallowed,
         /// The operator may not connect to the address of the host.
         AddressRefused,
-        /// The additional certificate authorities are invalid.
-        InvalidRoots,
         /// The branch, tag or commit is no valid name.
         InvalidRef,
         /// The path is no valid path of a repository.
@@ -173,6 +174,8 @@ words! {
         CertificateNotTrusted,
         /// The ssh server's key is not in `known_hosts`.
         HostKeyNotTrusted,
+        /// The proxy makes no connection to the server.
+        ProxyFailed,
         /// No connection was made, or it broke.
         ConnectionFailed,
         /// The deadline of one attempt has passed.

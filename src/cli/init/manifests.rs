@@ -43,6 +43,8 @@ pub struct Given<'a> {
     pub secret: &'a BTreeMap<String, Vec<u8>>,
     /// The data of the Secret with the proxy. Without any there is none.
     pub proxy: &'a BTreeMap<String, Vec<u8>>,
+    /// Whether the operator may make keys of model proxies.
+    pub model_keys: bool,
 }
 
 /// Words that YAML reads as something else than text.
@@ -75,7 +77,10 @@ pub fn render(given: &Given<'_>) -> Result<String, Failure> {
         // What needs rights of its own, or is made below.
         let is_account = document.contains("convoke-sync");
         let is_secret = document.contains("team-a-git");
-        if document.contains("kind: GitSync\n") || (is_account && service_account.is_none()) {
+        let is_left_out = document.contains("kind: GitSync\n")
+            || (is_account && service_account.is_none())
+            || (document.contains("name: convoke-keys\n") && !given.model_keys);
+        if is_left_out {
             continue;
         }
         let account = service_account.unwrap_or_default();

@@ -12,7 +12,7 @@ use clap::Args as ClapArgs;
 
 use self::manifests::{Account, Given};
 use self::secret::{SecretArgs, Values};
-use self::trial::Trial;
+use self::trial::{Found, Trial};
 use super::connection::{Connection, ConnectionArgs};
 use super::{CLUSTER, Failure, USAGE, duration, print};
 use crate::api::git_sync::GitRef;
@@ -56,6 +56,9 @@ pub struct Args {
     /// What the operator's --allow-addresses says
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     allow_addresses: Vec<AddressRange>,
+    /// Let the operator write keys of model proxies: it can then read all Secrets of the namespace. Needed for ModelAPIs in mode Proxy
+    #[arg(long)]
+    model_keys: bool,
     /// How long one request may take
     #[arg(long, value_parser = duration, default_value = "60s")]
     timeout: Duration,
@@ -170,6 +173,7 @@ async fn init(args: Args) -> Result<ExitCode, Failure> {
             insecure: args.allow_insecure_git,
             single_tenant: args.single_tenant,
             ranges: args.allow_addresses.clone(),
+            explains: true,
             api_servers: Vec::new(),
         }),
     };
@@ -184,10 +188,19 @@ async fn init(args: Args) -> Result<ExitCode, Failure> {
         operator: &args.operator,
         secret: &secret,
         proxy: &proxy,
+        model_keys: args.model_keys,
     };
     let text = manifests::render(&given)?;
-    if let Some(found) = found {
-        eprint!("{found}");
+    if args.connection.namespace.is_none() {
+        eprintln!("namespace: {namespace} (-n names another one)");
+    }
+    if let Some(Found { text, has_model_proxy }) = found {
+        eprint!("{text}");
+        if has_model_proxy && !args.model_keys {
+            eprintln!(
+                "a ModelAPI has the mode Proxy: it gets no key before you give --model-keys, which opens all Secrets of the namespace to the operator"
+            );
+        }
     }
     print(&text)
 }

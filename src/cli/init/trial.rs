@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::api::Kind;
 use crate::api::git_sync::{GitRef, Problem, Severity};
 use crate::cli::{CLUSTER, Failure, USAGE, count};
 use crate::definition::ignore::Patterns;
@@ -29,8 +30,16 @@ pub struct Trial<'a> {
     pub dialler: Dialler,
 }
 
+/// What was found in the newest commit.
+pub struct Found {
+    /// Lines for people.
+    pub text: String,
+    /// Whether a ModelAPI has the mode Proxy.
+    pub has_model_proxy: bool,
+}
+
 impl Trial<'_> {
-    /// Reads the newest commit. Returns what was found, as a line for people. Offline, the server is not asked: only the URL, the ref and
+    /// Reads the newest commit. Returns what was found. Offline, the server is not asked: only the URL, the ref and
     /// the credentials are checked.
     ///
     /// # Errors
@@ -39,7 +48,7 @@ impl Trial<'_> {
         &self,
         mut credentials: Credentials,
         offline: bool,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<Found>, Failure> {
         git::check_path(self.path).map_err(|error| failure(&error))?;
         if let Some(app) = credentials.app().cloned().filter(|_| !offline) {
             let token = app.token(&self.dialler, &credentials).await;
@@ -76,7 +85,7 @@ impl Trial<'_> {
         read.map(Some).map_err(|error| failure(&error))
     }
 
-    async fn read(&self, remote: &Remote) -> Result<String, GitError> {
+    async fn read(&self, remote: &Remote) -> Result<Found, GitError> {
         let revision = remote.resolve().await?;
         remote.fetch(&revision).await?;
         let snapshot = remote.snapshot(&revision.commit, self.path).await?;
@@ -104,7 +113,11 @@ impl Trial<'_> {
                 count(errors.len(), "error")
             );
         }
-        Ok(text)
+        let mut all = catalog.definitions.iter();
+        let has_model_proxy = all.any(|(id, definition)| {
+            id.kind == Kind::ModelAPI && definition.spec.json()["mode"] == "Proxy"
+        });
+        Ok(Found { text, has_model_proxy })
     }
 }
 
@@ -125,9 +138,10 @@ fn failure(error: &GitError) -> Failure {
         GitError::CertificateNotTrusted { why } if why.contains("authority") => Some(
             "give the authority that signed it: --from-file ca.crt=FILE (this machine may trust others than the operator's)",
         ),
-        GitError::ConnectionFailed { detail } if detail.contains("CertificateRequired") => Some(
-            "the server wants a client certificate: --from-file tls.crt=FILE --from-file tls.key=FILE",
-        ),
+        GitError::ClientCertificateRefused { .. } => {
+            Some("the client certificate is --from-file tls.crt=FILE --from-file tls.key=FILE")
+        }
+        GitError::ProxyFailed { hint, .. } => Some(*hint),
         GitError::InsecureConnection { .. } => {
             Some("use https; --allow-insecure-git says that the operator runs with that flag, too")
         }
@@ -135,7 +149,13 @@ fn failure(error: &GitError) -> Failure {
         GitError::Timeout { .. } => Some("raise --timeout if the repository is large"),
         _ => None,
     };
-    let hint = hint.map(str::to_owned).or_else(|| error.hint());
+    let hint = hint.map(str::to_owned).or_else(|| match error {
+        GitError::AddressRefused(refused) if refused.could_be_allowed() => Some(format!(
+            "{}; give this command the flags that the operator runs with",
+            error.hint()?
+        )),
+        _ => error.hint(),
+    });
     let failure = Failure::new(code, error.to_string());
     Failure { hint, ..failure }
 }

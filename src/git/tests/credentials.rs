@@ -18,11 +18,15 @@ fn g2_each_way_to_log_in_becomes_one_header() {
     assert_eq!(sent(&[("username", "u"), ("password", "p:w ö")]), basic("u:p:w ö"));
     assert_eq!(sent(&[("token", "t-1")]), basic("x-access-token:t-1"));
     assert_eq!(sent(&[("bearerToken", "b.c-d")]), Some("Bearer b.c-d".into()));
-    let trusting = of(&[("ca.crt", "pem")]).expect("only an authority");
-    assert_eq!(trusting, Credentials::trusting(b"pem".to_vec()));
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["client".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("a certificate").pem();
+    let trusting = of(&[("ca.crt", &certificate)]).expect("only an authority");
+    assert_eq!(trusting, Credentials::trusting(certificate.clone().into_bytes()));
+    let key = key.serialize_pem();
     let identity =
-        of(&[("tls.crt", "c"), ("tls.key", "k")]).expect("a client certificate").identity;
-    assert_eq!(identity.as_deref(), Some(&b"c\nk"[..]));
+        of(&[("tls.crt", &certificate), ("tls.key", &key)]).expect("a client certificate").identity;
+    assert_eq!(identity, Some(format!("{certificate}\n{key}").into_bytes()));
 }
 
 #[test]
@@ -35,6 +39,11 @@ fn g2_what_is_no_credential_is_told_and_not_quoted() {
         (&[("token", "canary\n")], "token has a line break"),
         (&[("bearerToken", "canary\u{1}")], "bearerToken has characters that HTTP cannot send"),
         (&[("token", "canary"), ("bearerToken", "canary")], "more than one of"),
+        (&[("ca.crt", "canary")], "ca.crt: there is no certificate in it"),
+        (
+            &[("tls.crt", "canary"), ("tls.key", "canary")],
+            "tls.crt and tls.key: there is no certificate in it",
+        ),
         (&[("tls.crt", "canary")], "it has tls.crt and no tls.key"),
         (&[("tls.key", "canary")], "it has tls.key and no tls.crt"),
         (&[("identity", "canary"), ("known_hosts", "h")], "for ssh, and the URL is https://"),

@@ -88,7 +88,7 @@ async fn g1_those_whose_ref_has_moved_are_woken_once_and_one_after_the_other() {
         let (woken, name) = (Arc::clone(&woken), name.to_owned());
         let target = Target::Branch(name.clone());
         let wake = Wake(Arc::new(move |after| woken.lock().push((name.clone(), after))));
-        let follower = Arc::new(Follower::new(target, Some(wake)));
+        let follower = Arc::new(Follower::new(String::new(), target, Some(wake)));
         if let Some(told) = told {
             tell(&follower, told);
         }
@@ -145,7 +145,8 @@ async fn g1_what_does_not_exist_is_asked_for_by_its_followers_only() {
     let dir = tempfile::tempdir().unwrap();
     let repository = open(&all(dir.path()), URL, b"");
     let follow = |name: &str| {
-        let follower = Arc::new(Follower::new(Target::Branch(name.to_owned()), None));
+        let follower =
+            Arc::new(Follower::new(String::new(), Target::Branch(name.to_owned()), None));
         repository.follow(&follower);
         follower
     };
@@ -153,7 +154,8 @@ async fn g1_what_does_not_exist_is_asked_for_by_its_followers_only() {
     tell(&main, 1);
     let kind = "branch";
     let name = "m".to_owned();
-    let error = GitError::RefNotFound { kind, name, nearest: Vec::new(), there: Vec::new() };
+    let error =
+        GitError::RefNotFound { kind, name, nearest: Vec::new(), there: Vec::new(), other: None };
     missing.tell(&Err(error), Seq::next());
     let sorted = |targets: &[Target]| -> Vec<_> {
         let mut names: Vec<_> = targets.iter().map(|one| format!("{one:?}")).collect();
@@ -189,4 +191,35 @@ async fn look(repository: &Repository, number: u8) -> Arc<Look> {
     let answers =
         || targets.iter().chain([&mine]).map(|target| (target.clone(), listed())).collect();
     repository.looks.get(wish, |_| async { Ok(answers()) }).await.unwrap().0
+}
+
+#[test]
+fn g5_v12_a_push_matters_to_those_who_share_the_repository_and_to_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = all(dir.path());
+    let follow = |owner: &str, credentials: &[u8], target: Target| {
+        let repository = open(&all, URL, credentials);
+        all.note_use(owner, &repository);
+        let follower = Arc::new(Follower::new(owner.into(), target, None));
+        repository.follow(&follower);
+        (repository, follower)
+    };
+    let branch = |name: &str| Target::Branch(name.into());
+    let range = semver::VersionReq::parse("^1.2").unwrap();
+    let one = follow("one", b"token", branch("main"));
+    let stranger = follow("stranger", b"", branch("main"));
+    let _versions = follow("versions", b"token", Target::Versions(range, "^1.2".into()));
+    let two = follow("two", b"token", branch("next"));
+    for pushed in ["refs/heads/next", "refs/tags/v1.3.0"] {
+        assert!(all.others_follow("one", pushed), "{pushed}");
+        assert!(!all.others_follow("stranger", pushed), "{pushed}");
+    }
+    for pushed in ["refs/heads/main", "refs/heads/x", "refs/tags/v2.0.0", "refs/tags/next", "x"] {
+        assert!(!all.others_follow("one", pushed), "{pushed}");
+    }
+    assert!(all.others_follow("two", "refs/heads/main"));
+    assert!(!all.others_follow("nobody", "refs/heads/main"));
+    drop(two);
+    assert!(!all.others_follow("one", "refs/heads/next"), "it follows nothing any more");
+    drop((one, stranger));
 }

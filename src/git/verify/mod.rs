@@ -213,7 +213,7 @@ impl Unverified {
     pub(super) fn hint(&self) -> &'static str {
         match self {
             Self::Unsigned => {
-                "sign it: git commit -S, or git tag -s; for a signed tag, spec.verify.mode must be Tag"
+                "sign it: git commit --amend -S --no-edit, or git tag -s; for a signed tag, spec.verify.mode must be Tag"
             }
             Self::UnknownKey { .. } => {
                 "if this key may sign here, add its public key to the Secret of spec.verify"

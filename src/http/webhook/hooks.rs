@@ -34,10 +34,12 @@ struct Entry {
 }
 
 /// What a delivery means for its GitSync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signal {
     /// Poll the remote.
     Wake,
+    /// This ref has moved, which the GitSync does not follow. Others of the repository may.
+    Elsewhere(String),
     /// A signature did not match the token: it may have been changed.
     Doubt,
     /// A delivery was genuine, and nothing is to be polled.
@@ -45,7 +47,7 @@ pub enum Signal {
 }
 
 /// Called with each delivery to the path of a GitSync. It must not wait.
-pub type Listener = Arc<dyn Fn(&Key, Signal) + Send + Sync>;
+pub type Listener = Arc<dyn Fn(&Key, &Signal) + Send + Sync>;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,36 +184,51 @@ impl Hooks {
         let genuine = delivery::is_genuine(token, headers, body);
         let Some((hook, _)) = known else { return Outcome::Refused };
         if !genuine {
-            (self.listener)(&hook.key, Signal::Doubt);
+            (self.listener)(&hook.key, &Signal::Doubt);
             return Outcome::Refused;
         }
-        let outcome = self.judge(path, &hook, headers, body);
-        let signal = if outcome == Outcome::Woken { Signal::Wake } else { Signal::Heard };
-        (self.listener)(&hook.key, signal);
+        let (outcome, pushed) = self.judge(path, &hook, headers, body);
+        let signal = match (outcome, pushed) {
+            (Outcome::Woken, _) => Signal::Wake,
+            (Outcome::OtherRef, Some(pushed)) => Signal::Elsewhere(pushed),
+            _ => Signal::Heard,
+        };
+        (self.listener)(&hook.key, &signal);
         tracing::debug!(object = %hook.key, outcome = outcome.as_str(), "a delivery of the webhook");
         outcome
     }
 
-    fn judge(&self, path: &str, hook: &Hook, headers: &HeaderMap, body: &[u8]) -> Outcome {
+    /// What becomes of a genuine delivery, and which ref has moved, if it says that.
+    fn judge(
+        &self,
+        path: &str,
+        hook: &Hook,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> (Outcome, Option<String>) {
         let Ok(told) = delivery::read(hook.provider, headers, body) else {
-            return Outcome::Malformed;
+            return (Outcome::Malformed, None);
         };
         if hook.suspended {
             // Its id is not remembered: sent again after that, it counts.
-            return Outcome::Suspended;
+            return (Outcome::Suspended, None);
         }
-        match told {
-            Told::Ping => return Outcome::Ping,
-            Told::Pushed(reference) if hook.follows.is_elsewhere(&reference) => {
-                return Outcome::OtherRef;
-            }
-            Told::Pushed(_) | Told::Something => {}
-        }
+        let pushed = match told {
+            Told::Ping => return (Outcome::Ping, None),
+            Told::Pushed(reference) => Some(reference),
+            Told::Something => None,
+        };
         let id = delivery::id(hook.provider, headers);
         let is_new = id.is_none_or(|id| {
             self.by_path.lock().get_mut(path).is_none_or(|entry| entry.seen.note(id))
         });
-        if is_new { Outcome::Woken } else { Outcome::Repeated }
+        let is_elsewhere = pushed.as_ref().is_some_and(|pushed| hook.follows.is_elsewhere(pushed));
+        let outcome = match (is_new, is_elsewhere) {
+            (false, _) => Outcome::Repeated,
+            (true, true) => Outcome::OtherRef,
+            (true, false) => Outcome::Woken,
+        };
+        (outcome, pushed)
     }
 
     /// Counts a request, whatever became of it.

@@ -142,7 +142,7 @@ async fn v12_behind_a_proxy_only_the_proxy_is_resolved_and_judged() {
     assert_eq!(door.outcome(client.execute(get(&url))).await, None);
     assert_eq!(names.asked(), ["proxy.test"]);
     let client = dialler(Policy::default(), &names).client(&url, with()).unwrap();
-    let refused = Some(NotAllowed::name("proxy.test").into());
+    let refused = Some(NetError::proxy_refused(&NotAllowed::name("proxy.test")));
     assert_eq!(door.outcome(client.execute(get(&url))).await, refused);
 }
 

@@ -257,6 +257,7 @@ fn o11_ranges_that_can_mean_nothing_are_refused() {
 #[test]
 fn o11_v10_the_api_server_is_refused_unless_its_very_address_is_listed() {
     let with = |ranges: &[&str], servers: &[(&str, u16)]| Policy {
+        explains: false,
         insecure: true,
         single_tenant: true,
         ranges: ranges.iter().map(|text| range(text)).collect(),

@@ -18,7 +18,7 @@ use reqwest::Url;
 
 use self::wanted::wanted;
 use crate::api::GitSync;
-use crate::api::git_sync::CommitStatusSpec;
+use crate::api::git_sync::{CommitStatusSpec, GitSyncSpec};
 use crate::cluster::events::{EventType, Events};
 use crate::cluster::live::Managed;
 use crate::cluster::store::{Key, Store};
@@ -28,8 +28,9 @@ use crate::net::Dialler;
 use crate::runtime::queue::Queue;
 use crate::runtime::worker::{Next, Reconciler};
 use crate::sync::commit::source_error::SourceError;
+use crate::sync::credentials;
 use crate::sync::reasons::SourceReason;
-use crate::sync::secrets::{Bound, CREDENTIALS, Named};
+use crate::sync::secrets::{Bound, CREDENTIALS, Data, Named};
 
 /// Statuses that are told at the same time.
 pub const MAX_AT_ONCE: usize = 4;
@@ -41,6 +42,8 @@ const RETRY_REFUSED: Duration = Duration::from_secs(600);
 const MAX_AGE_AT_START: SignedDuration = SignedDuration::from_mins(5);
 /// The reason of the event.
 const REASON: &str = "CommitStatusFailed";
+/// Who asks.
+const USER_AGENT: &str = concat!("convoke/", env!("CARGO_PKG_VERSION"));
 /// The key of the Secret.
 const TOKEN: &str = "token";
 
@@ -108,13 +111,13 @@ impl CommitStatuses {
     async fn tell(
         &self,
         key: &Key,
-        url: &str,
-        spec: &CommitStatusSpec,
+        spec: &GitSyncSpec,
+        to: &CommitStatusSpec,
         status: &CommitStatus,
     ) -> Result<(), Failure> {
+        let (url, name) = (spec.url.as_str(), &to.secret_ref.name);
         let refused = |_| Failure::Forge(Refused::NotARepository);
         let repository = Url::parse(url).map_err(refused)?;
-        let name = &spec.secret_ref.name;
         let secret = Named {
             namespace: &key.namespace,
             name,
@@ -122,24 +125,43 @@ impl CommitStatuses {
             purpose: CREDENTIALS,
         };
         let place = Bound { secret, url, values: "--from-literal=token=..." };
-        let token = self.token(place).await.map_err(Failure::Secret)?;
-        forge::post(&self.dialler, spec.provider, &repository, &token, status)
+        let data = place.read(&self.client, &self.operator).await.map_err(Failure::Secret)?;
+        let connection = self.connection(secret, &data, spec).await.map_err(Failure::Secret)?;
+        let token = self.token(secret, &data, &connection).await.map_err(Failure::Secret)?;
+        let options = connection.client_options(USER_AGENT);
+        forge::post(&self.dialler, to.provider, &repository, &token, options, status)
             .await
             .map_err(Failure::Forge)
     }
 
+    /// How the forge is reached: as the Secret says, and where it says nothing, as the repository is.
+    async fn connection(
+        &self,
+        secret: Named<'_>,
+        data: &Data,
+        spec: &GitSyncSpec,
+    ) -> Result<Credentials, SourceError> {
+        let own = Credentials::of_connection(data)
+            .map_err(|error| secret.invalid(&error.problem, error.hint))?;
+        credentials::connecting(own, &self.client, secret.namespace, spec, &self.operator).await
+    }
+
     /// The token in a Secret, or the one that a GitHub App gets.
-    async fn token(&self, place: Bound<'_>) -> Result<String, SourceError> {
-        let data = place.read(&self.client, &self.operator).await?;
-        let secret = place.secret;
+    async fn token(
+        &self,
+        secret: Named<'_>,
+        data: &Data,
+        connection: &Credentials,
+    ) -> Result<String, SourceError> {
         if let Some(token) = data.get(TOKEN) {
             let text = std::str::from_utf8(token).ok().map(str::trim);
             let text = text.filter(|text| !text.is_empty()).map(str::to_owned);
             return text.ok_or_else(|| secret.invalid("token is empty or no text", None));
         }
         // A GitHub App is one over https, whatever the URL of the repository is.
-        let credentials = Credentials::of(&data, "https://")
-            .map_err(|error| secret.invalid(&error.problem, error.hint))?;
+        let credentials = Credentials::of(data, "https://")
+            .map_err(|error| secret.invalid(&error.problem, error.hint))?
+            .connecting_as(connection);
         let Some(app) = credentials.app() else {
             return Err(secret.invalid("it has no token", Some("its key is token".into())));
         };
@@ -174,7 +196,7 @@ impl CommitStatuses {
     }
 }
 
-/// Whether somebody is likely to mend it right now, as the event says, and a look costs no more than one read of a Secret.
+/// Whether somebody is likely to mend it right now, as the event says, and a look costs no more than the read of a few Secrets.
 fn is_mended_here(error: &SourceError) -> bool {
     matches!(
         error.reason(),
@@ -182,6 +204,7 @@ fn is_mended_here(error: &SourceError) -> bool {
             | SourceReason::CredentialsForbidden
             | SourceReason::CredentialsNotAllowed
             | SourceReason::CredentialsUnreadable
+            | SourceReason::CredentialsInvalid
     )
 }
 
@@ -215,7 +238,7 @@ impl Reconciler for CommitStatuses {
                 return Ok(Next::Settled);
             }
         }
-        if let Err(failure) = self.tell(&key, &sync.spec.url, &spec, &status).await {
+        if let Err(failure) = self.tell(&key, &sync.spec, &spec, &status).await {
             return Ok(self.failed(&key, &sync.object_ref(&()), &failure).await);
         }
         tracing::info!(object = %key, commit = status.commit, state = ?status.state, "the forge was told");

@@ -72,7 +72,7 @@ impl Driver {
         let (driver, mine, at) = (self.clone(), key.clone(), request.question.at);
         // In a box: the handle that aborts a task keeps the task's own memory until the next poll, 13 KiB for each GitSync.
         let task = tokio::spawn(Box::pin(async move {
-            let found = unpanicked(driver.find(&mine, source, request).map(Ok)).await;
+            let found = unpanicked(Box::pin(driver.find(&mine, source, request)).map(Ok)).await;
             let machine = driver.machine(&mine.namespace);
             lock(&machine).polled(&mine.name, at, found);
             driver.queue.add(mine);
@@ -192,6 +192,7 @@ impl Driver {
                 SourceReason::AuthenticationFailed
                     | SourceReason::HostKeyNotTrusted
                     | SourceReason::CertificateNotTrusted
+                    | SourceReason::ProxyFailed
                     // What many servers say to somebody who may not read it.
                     | SourceReason::RepositoryNotFound
             ) {

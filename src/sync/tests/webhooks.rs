@@ -41,8 +41,9 @@ async fn g5_a_secret_is_looked_at_again_when_a_delivery_gives_a_reason_and_not_t
     let now = Instant::now();
     let known = |state: Option<WebhookState>, doubted, suspended| {
         let (path, secret) = ("/hook/1".to_owned(), "hook".to_owned());
+        let uid = "1".to_owned();
         let look = state.map(|state| Look { at: now, state });
-        Known { path, secret, suspended, look, since: now, doubted }.due()
+        Known { uid, path, secret, suspended, look, since: now, doubted }.due()
     };
     let failed = SourceFailure::from(PLACE.missing(NEW_TOKEN, ""));
     let failed = Some(WebhookState::Unreadable(failed));

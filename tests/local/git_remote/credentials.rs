@@ -67,19 +67,6 @@ async fn g2_v12_a_redirect_takes_no_credentials_along() {
 }
 
 #[tokio::test]
-async fn g2_a_client_certificate_that_is_none_is_refused_before_anything_is_sent() {
-    let world = World::new().await;
-    for (certificate, key) in [("canary", "canary"), ("", "")] {
-        let mut options = world.options(branch("main"));
-        options.credentials = credentials(&[("tls.crt", certificate), ("tls.key", key)]);
-        let error = Remote::new(options).unwrap_err();
-        assert_eq!(error.reason(), "CredentialsInvalid");
-        assert!(error.is_terminal() && !error.to_string().contains("canary"), "{error}");
-    }
-    assert!(world.server.requests().is_empty());
-}
-
-#[tokio::test]
 async fn v55_credentials_are_in_no_file_and_no_argument() {
     use std::os::unix::fs::PermissionsExt;
 

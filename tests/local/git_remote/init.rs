@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rcgen::CertificateParams;
 
-use super::https::{Authority, Front};
+use super::tls::{Authority, Front};
 use super::*;
 
 /// What it tells with this data of a Secret, and its exit code.
@@ -37,11 +37,12 @@ async fn d7_certificates_that_are_not_trusted_are_told_with_what_to_do() {
     let (ours, clients) = (Authority::new(), Authority::new());
     let world = World::new().await;
     let commit = world.repo.commit("main", &[("a.yaml", "a: 1")]);
-    let honest = Front::start(&world, ours.sign("localhost", |_| ()), "h2").await;
+    let honest = Front::start(world.address(), ours.sign("localhost", |_| ()), "h2").await;
     let old = |params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-    let expired = Front::start(&world, ours.sign("localhost", old), "h2").await;
+    let expired = Front::start(world.address(), ours.sign("localhost", old), "h2").await;
     let certificate = ours.sign("localhost", |_| ());
-    let picky = Front::start_for(clients.verifier(), &world, certificate, "http/1.1").await;
+    let picky =
+        Front::start_for(clients.verifier(), world.address(), certificate, "http/1.1").await;
     let data = |of: &Authority| BTreeMap::from([("ca.crt", of.pem().to_owned())]);
     let with = |mut data: BTreeMap<&'static str, String>, key: &'static str, value: String| {
         data.insert(key, value);
@@ -70,13 +71,13 @@ async fn d7_certificates_that_are_not_trusted_are_told_with_what_to_do() {
     "#);
     let no_pem = BTreeMap::from([("ca.crt", "no certificate".to_owned())]);
     insta::assert_snapshot!(told(&honest.url("localhost"), &no_pem).await, @r#"
-    error: the extra certificate authorities are refused: there is no certificate in them
+    error: the credentials cannot be used: ca.crt: there is no certificate in it
     hint: ca.crt of the Secret is PEM: blocks that begin with BEGIN CERTIFICATE
     exit code 2
     "#);
     insta::assert_snapshot!(told(&picky.url("localhost"), &data(&ours)).await, @r#"
-    error: the connection failed: no usable answer: received fatal alert: CertificateRequired
-    hint: the server wants a client certificate: --from-file tls.crt=FILE --from-file tls.key=FILE
+    error: the server wants a client certificate
+    hint: the client certificate is --from-file tls.crt=FILE --from-file tls.key=FILE
     exit code 3
     "#);
     let (certificate, key) = clients.client();

@@ -6,6 +6,8 @@
 mod git_faults;
 #[path = "../../support/github.rs"]
 mod github;
+#[path = "../../support/http_proxy.rs"]
+mod http_proxy;
 #[path = "../../support/packs.rs"]
 #[allow(dead_code, reason = "unit tests use the rest")]
 mod packs;
@@ -13,6 +15,8 @@ mod packs;
 mod signing;
 #[path = "../../support/sshd.rs"]
 mod sshd;
+#[path = "../../support/tls.rs"]
+mod tls;
 
 mod after;
 mod bombs;
@@ -56,6 +60,12 @@ struct World {
 impl World {
     async fn new() -> Self {
         Self::with_hash("sha1").await
+    }
+
+    /// Where its server listens.
+    fn address(&self) -> std::net::SocketAddr {
+        let url = self.server.url("");
+        url.trim_start_matches("http://").trim_end_matches('/').parse().unwrap()
     }
 
     async fn with_hash(hash: &str) -> Self {

@@ -1,69 +1,13 @@
 //! Git through an HTTP proxy (tinyproxy): G2, V12.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::{Ipv4Addr, TcpListener};
 
 use convoke::net::ProxyServer;
 
-use super::https::{Authority, Front};
+use super::http_proxy::HttpProxy;
+use super::tls::{Authority, Front};
 use super::*;
-
-/// A proxy that wants a user and a password. Ends when dropped.
-struct Proxy {
-    child: Child,
-    port: u16,
-    dir: tempfile::TempDir,
-}
-
-impl Proxy {
-    /// `None` without the program. With `CI=true` it must be there.
-    fn start() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let log = dir.path().join("log");
-        let config = format!(
-            "Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 20\nLogFile \"{}\"\nLogLevel Connect\nBasicAuth user canary\n",
-            log.display()
-        );
-        let path = dir.path().join("config");
-        std::fs::write(&path, config).unwrap();
-        let child = Command::new("tinyproxy")
-            .args(["-d", "-c"])
-            .arg(&path)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(child) = child else {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "tinyproxy is missing");
-            eprintln!("left out: tinyproxy is missing (apt-get install tinyproxy-bin)");
-            return None;
-        };
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            assert!(Instant::now() < end, "the proxy does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(Self { child, port, dir })
-    }
-
-    fn address(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn proxy(address: &str, password: &str) -> ProxyServer {
     let data = [("address", address), ("username", "user"), ("password", password)];
@@ -77,10 +21,10 @@ fn through(credentials: Credentials, address: &str, password: &str) -> Credentia
 
 #[tokio::test]
 async fn g2_a_proxy_makes_the_connections() {
-    let Some(server) = Proxy::start() else { return };
+    let Some(server) = HttpProxy::start() else { return };
     let (world, authority) = (World::new().await, Authority::new());
     world.repo.commit("main", &[("a.yaml", "a: 1")]);
-    let front = Front::start(&world, authority.sign("localhost", |_| {}), "h2").await;
+    let front = Front::start(world.address(), authority.sign("localhost", |_| {}), "h2").await;
     let url = front.url("localhost");
     let trusting = Credentials::trusting(authority.pem().into());
     let secure = world.remote_with(|options| {
@@ -99,20 +43,28 @@ async fn g2_a_proxy_makes_the_connections() {
 
 #[tokio::test]
 async fn g2_a_proxy_that_refuses_or_is_away_is_told() {
-    let Some(server) = Proxy::start() else { return };
+    let Some(server) = HttpProxy::start() else { return };
     let (world, authority) = (World::new().await, Authority::new());
-    let front = Front::start(&world, authority.sign("localhost", |_| {}), "h2").await;
+    let front = Front::start(world.address(), authority.sign("localhost", |_| {}), "h2").await;
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     for (address, password, said) in [
-        (server.address(), "canary2", "the proxy refuses: it wants other credentials"),
-        (format!("http://{nobody}"), "canary", "through the proxy: cannot connect"),
+        (
+            server.address(),
+            "canary2",
+            "the proxy failed: cannot connect: it wants other credentials",
+        ),
+        (
+            format!("http://{nobody}"),
+            "canary",
+            "the proxy failed: cannot connect: Connection refused",
+        ),
     ] {
         let remote = world.remote_with(|options| {
             options.url = front.url("localhost");
             options.credentials = through(Credentials::default(), &address, password);
         });
         let error = remote.resolve().await.unwrap_err();
-        assert_eq!(error.reason(), "ConnectionFailed", "{error}");
+        assert_eq!(error.reason(), "ProxyFailed", "{error}");
         assert!(error.to_string().contains(said), "{error}");
         assert!(!format!("{error:?} {remote:?}").contains("canary"), "{error:?}");
     }
@@ -130,7 +82,10 @@ async fn g2_v10_a_proxy_at_an_address_that_may_not_be_dialled_is_refused() {
         Remote::new(options).unwrap_err()
     };
     for address in ["http://127.0.0.1:3128", "http://169.254.169.254", "http://localhost:3128"] {
-        assert_eq!(refused(address).reason(), "AddressRefused", "{address}");
+        let error = refused(address);
+        assert_eq!(error.reason(), "ProxyFailed", "{address}");
+        assert!(error.to_string().contains("may not be dialled"), "{error}");
+        assert!(!error.is_terminal(), "the Secret may be mended");
     }
     let over_ssh = Credentials::default().with_proxy(proxy("http://p:1", "x"), "ssh://git@h/a");
     assert!(over_ssh.unwrap_err().problem.contains("proxies are for https"));

@@ -79,7 +79,10 @@ impl Engine {
         // After a restart of the operator the status of this spec stays until the first poll has ended.
         if !verdict.reason.is(EngineReason::Progressing) || seen != Some(subject.generation) {
             let mut report = Report::blank(subject, verdict, remote);
-            report.blind = remote.source_error.is_some();
+            // Without an object there is nothing whose changes could be undone.
+            let (view, live) = (state.plans.view.as_ref(), subject.live(&self.stores));
+            let has_some = has_objects(view, &subject.reference(), &live);
+            report.blind = remote.source_error.is_some() && has_some;
             self.status().report(subject, report).await?;
         }
         let polling = remote.polling().is_some();

@@ -9,6 +9,7 @@ struct Change {
     operator: (&'static str, &'static str),
     secret: &'static [(&'static str, &'static str)],
     proxy: &'static [(&'static str, &'static str)],
+    model_keys: bool,
 }
 
 const USUAL: Change = Change {
@@ -17,6 +18,7 @@ const USUAL: Change = Change {
     operator: ("convoke-system", "convoke"),
     secret: &[],
     proxy: &[],
+    model_keys: false,
 };
 
 fn rendered(change: &Change) -> String {
@@ -38,6 +40,7 @@ fn try_render(change: &Change) -> Result<String, Failure> {
         operator: &Account { namespace: namespace.into(), name: name.into() },
         secret: &data(change.secret),
         proxy: &data(change.proxy),
+        model_keys: change.model_keys,
     };
     render(&given)
 }
@@ -85,7 +88,14 @@ fn d7_a_proxy_gets_a_secret_of_its_own() {
 #[test]
 fn d7_an_operator_that_writes_with_its_own_rights_needs_no_account() {
     let all = objects(&rendered(&Change { service_account: None, ..USUAL }));
-    assert_eq!(all, ["RoleBinding/convoke-keys", "Role/convoke-ask", "GitSync/news"]);
+    assert_eq!(all, ["Role/convoke-ask", "GitSync/news"]);
+}
+
+#[test]
+fn d7_secrets_are_opened_to_the_operator_only_for_model_keys() {
+    let keys = "RoleBinding/convoke-keys".to_owned();
+    assert!(!objects(&rendered(&USUAL)).contains(&keys));
+    assert!(objects(&rendered(&Change { model_keys: true, ..USUAL })).contains(&keys));
 }
 
 #[test]

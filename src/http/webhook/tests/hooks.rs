@@ -13,7 +13,7 @@ fn hook(suspended: bool) -> Hook {
 fn with_token() -> (Hooks, Arc<Mutex<Vec<Signal>>>) {
     let signals: Arc<Mutex<Vec<Signal>>> = Arc::default();
     let heard = signals.clone();
-    let hooks = Hooks::new(Arc::new(move |_, signal| heard.lock().push(signal)));
+    let hooks = Hooks::new(Arc::new(move |_, signal| heard.lock().push(signal.clone())));
     hooks.put(PATH, hook(false));
     assert!(hooks.set_token(PATH, Some(Token::new(b"right").expect("a token"))));
     (hooks, signals)
@@ -34,7 +34,12 @@ fn g5_a_delivery_wakes_unless_it_is_a_ping_elsewhere_or_suspended() {
     assert_eq!(sent(PUSH, &[]), Outcome::Woken);
     assert_eq!(sent(b"{}", &[]), Outcome::Woken, "something that is not known");
     assert_eq!(sent(b"{}", &[("X-GitHub-Event", "ping")]), Outcome::Ping);
-    assert_eq!(sent(br#"{"ref": "refs/heads/other"}"#, &[]), Outcome::OtherRef);
+    let other = br#"{"ref": "refs/heads/other"}"#;
+    for outcome in [Outcome::OtherRef, Outcome::Repeated] {
+        assert_eq!(sent(other, &[("X-GitHub-Delivery", "2")]), outcome);
+    }
+    let elsewhere = Signal::Elsewhere("refs/heads/other".into());
+    assert_eq!(signals.lock().iter().filter(|signal| **signal == elsewhere).count(), 1);
     assert_eq!(sent(b"{", &[]), Outcome::Malformed);
     hooks.put(PATH, hook(true));
     assert_eq!(sent(PUSH, &[("X-GitHub-Delivery", "1")]), Outcome::Suspended);

@@ -23,7 +23,7 @@ async fn server() -> Server {
     let woken: Arc<Mutex<usize>> = Arc::default();
     let count = woken.clone();
     let hooks = Hooks::new(Arc::new(move |_, signal| {
-        *count.lock() += usize::from(signal == Signal::Wake);
+        *count.lock() += usize::from(*signal == Signal::Wake);
     }));
     let (key, provider, follows) = (Key::new("team", "main"), Provider::GitHub, Follows::of(None));
     hooks.put(PATH, Hook { key, provider, follows, suspended: false });
