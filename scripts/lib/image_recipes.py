@@ -347,6 +347,11 @@ RECIPES = {
         wheels="requirements.txt",
     ),
     "node": node(),
+    "builder": from_dockerfile(
+        "Git and buildah, for builds",
+        "debian",
+        lambda _: {"Dockerfile": SOURCES / "builder/Dockerfile"},
+    ),
     "packages": packages(),
     "web": web(1),
     "web-2": web(2),

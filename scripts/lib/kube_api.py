@@ -10,6 +10,7 @@ import urllib.parse
 OURS = "/apis/convoke.dev/v1alpha1"
 APPS = "/apis/apps/v1"
 CORE = "/api/v1"
+TEKTON = "/apis/tekton.dev/v1"
 # Where each kind is.
 PLACES = {
     "agents": OURS,
@@ -25,6 +26,8 @@ PLACES = {
     "secrets": CORE,
     "pods": CORE,
     "endpoints": CORE,
+    "pipelineruns": TEKTON,
+    "taskruns": TEKTON,
 }
 SECONDS = 60
 

@@ -117,6 +117,7 @@ class Cluster:
 
     # Of every kubectl command.
     options = ("--namespace=demo",)
+    up_options = ("--node",)
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="convoke-node-"))
@@ -141,7 +142,7 @@ class Cluster:
 
     def up(self):
         """Starts it and gives it an image; sets what is known of it only now."""
-        self.command("up", "--node")
+        self.command("up", *self.up_options)
         ready = json.loads((self.state / "cluster/ready").read_text())
         self.supervisor, self.registry = ready["pid"], ready["registry"]
         self.spaces = namespaces(json.loads((self.state / "cluster/node/first").read_text())["pid"])

@@ -23,6 +23,7 @@ mod reconcile;
 mod resolve;
 pub mod resolve_template;
 pub mod run;
+mod stage;
 pub mod status;
 pub mod tekton;
 pub mod template;

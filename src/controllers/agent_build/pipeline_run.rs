@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::key::BuildKey;
-use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate};
+use super::resolve_template::{Bound, ResolvedStep, ResolvedTemplate, replaced};
+use super::stage::{Stage, parameter_name, parameter_reference};
 use super::template::{
     DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, URL_RESULT, WORKSPACE_SOURCE,
 };
@@ -40,6 +41,11 @@ pub enum SpecError {
     /// Zero means no limit to Tekton.
     #[error("spec.timeout: must be longer than zero")]
     InvalidTimeout,
+    /// The conditions of the template leave out what pushes the image.
+    #[error(
+        "no step that runs has the result IMAGE_DIGEST: conditions (when) of the template leave it out"
+    )]
+    NoDigest,
     /// A value that Tekton or Kubernetes would change.
     #[error("parameter {0}: the value must not contain \"$(\"")]
     UnsafeValue(&'static str),
@@ -52,6 +58,7 @@ impl SpecError {
         match self {
             Self::InvalidTag(_) => "InvalidTag",
             Self::InvalidTimeout => "InvalidTimeout",
+            Self::NoDigest => "NoDigestResult",
             Self::UnsafeValue(_) => "UnsafeValue",
         }
     }
@@ -111,15 +118,15 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
         return Err(SpecError::InvalidTimeout);
     }
     let types: BTreeMap<&str, ParameterType> = FROM_SPEC.into_iter().collect();
-    let shared = template.steps.iter().filter(|step| uses_source(step)).count();
-    let source_volume = match shared {
-        // One pod: a folder of its own is enough, and needs no storage class.
-        0 | 1 => json!({"name": WORKSPACE_SOURCE, "emptyDir": {}}),
-        _ => json!({"name": WORKSPACE_SOURCE, "volumeClaimTemplate": {"spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-        }}}),
-    };
-    let workspaces: Vec<_> = (shared > 0).then_some(source_volume).into_iter().collect();
+    let steps: Vec<_> = template.steps.iter().filter(|step| runs(step, &values)).collect();
+    let results = results(&steps);
+    if !results.iter().any(|result| DIGEST_RESULTS.iter().any(|name| result["name"] == *name)) {
+        return Err(SpecError::NoDigest);
+    }
+    // All steps are in one pod: a folder of its own is enough, and needs no storage class.
+    let is_shared = steps.iter().any(|step| uses_source(step));
+    let workspaces: Vec<_> =
+        is_shared.then(|| json!({"name": WORKSPACE_SOURCE, "emptyDir": {}})).into_iter().collect();
     let mut annotations = Map::new();
     annotations.insert(BUILD_KEY.into(), key.as_str().into());
     annotations.insert(keys::COMMIT.into(), source.commit.as_str().into());
@@ -150,8 +157,8 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
                     json!({"name": name, "type": declared})
                 }).collect::<Vec<_>>(),
                 "workspaces": workspaces.iter().map(|_| json!({"name": WORKSPACE_SOURCE})).collect::<Vec<_>>(),
-                "tasks": tasks(&template.steps, &types),
-                "results": results(&template.steps),
+                "tasks": [task(&steps, &types)],
+                "results": results,
             },
             "workspaces": workspaces,
             "timeouts": {"pipeline": spec.timeout},
@@ -162,6 +169,18 @@ pub fn render(build: &Build<'_>) -> Result<Value, SpecError> {
             }},
         },
     }))
+}
+
+/// Whether all conditions of a step hold.
+fn runs(step: &ResolvedStep, values: &BTreeMap<&'static str, ParameterValue>) -> bool {
+    step.when.iter().all(|when| {
+        let value = |name: &str| match values.get(name) {
+            Some(ParameterValue::Text(text)) => Ok(text.clone()),
+            _ => Err(String::new()),
+        };
+        // Which parameters are there was checked when the template was read.
+        replaced(&when.input, value).is_ok_and(|input| when.holds(&input))
+    })
 }
 
 fn uses_source(step: &ResolvedStep) -> bool {
@@ -202,62 +221,62 @@ fn tag(pattern: &str, commit: &str) -> Result<String, SpecError> {
     if ok { Ok(tag) } else { Err(SpecError::InvalidTag(tag)) }
 }
 
-/// One task a step, each after the one before it.
-fn tasks(steps: &[ResolvedStep], types: &BTreeMap<&str, ParameterType>) -> Vec<Value> {
-    let mut before: Option<&str> = None;
-    let mut tasks = Vec::with_capacity(steps.len());
-    for step in steps {
-        let ResolvedStep { name, task_spec, parameters, when, workspaces, results: _ } = step;
-        let mut task = Map::new();
-        task.insert("name".into(), name.as_str().into());
-        task.insert("taskSpec".into(), task_spec.clone());
-        let params: Vec<_> = parameters
-            .iter()
-            .map(|(name, bound)| {
-                let value = match (bound, types.get(name.as_str())) {
-                    (Bound::Template(value), _) => json!(value),
-                    (Bound::Spec, Some(ParameterType::List)) => {
-                        json!([format!("$(params.{name}[*])")])
-                    }
-                    (Bound::Spec, _) => json!(format!("$(params.{name})")),
-                };
-                json!({"name": name, "value": value})
-            })
-            .collect();
-        if !params.is_empty() {
-            task.insert("params".into(), params.into());
+/// The name of the Task.
+const TASK: &str = "build";
+
+/// The Task: the steps of all, one after the other, in one pod.
+fn task(steps: &[&ResolvedStep], types: &BTreeMap<&str, ParameterType>) -> Value {
+    let stages = || steps.iter().map(|step| &step.stage);
+    // A later one has the same under the same name.
+    let shared = |of: fn(&Stage) -> &BTreeMap<String, Value>| -> Vec<&Value> {
+        stages().flat_map(of).collect::<BTreeMap<_, _>>().into_values().collect()
+    };
+    let mut task_spec = Map::new();
+    let params: Vec<_> = stages().flat_map(|stage| &stage.params).collect();
+    let volumes: Vec<_> = stages().flat_map(|stage| &stage.volumes).collect();
+    let (workspaces, results) = (shared(|stage| &stage.workspaces), shared(|stage| &stage.results));
+    for (key, list) in
+        [("params", params), ("workspaces", workspaces), ("results", results), ("volumes", volumes)]
+    {
+        if !list.is_empty() {
+            task_spec.insert(key.into(), json!(list));
         }
-        if !workspaces.is_empty() {
-            let bound = workspaces
-                .iter()
-                .map(|name| json!({"name": name, "workspace": name}))
-                .collect::<Vec<_>>();
-            task.insert("workspaces".into(), bound.into());
-        }
-        if !when.is_empty() {
-            task.insert("when".into(), json!(when));
-        }
-        if let Some(before) = before.replace(name) {
-            task.insert("runAfter".into(), json!([before]));
-        }
-        tasks.push(task.into());
     }
-    tasks
+    let all: Vec<_> = stages().flat_map(|stage| &stage.steps).collect();
+    task_spec.insert("steps".into(), json!(all));
+    let mut task = Map::new();
+    task.insert("name".into(), TASK.into());
+    task.insert("taskSpec".into(), task_spec.into());
+    let bound = |step: &&ResolvedStep| -> Vec<Value> {
+        let one = |(name, bound): (&String, &Bound)| {
+            let value = match (bound, types.get(name.as_str())) {
+                (Bound::Template(value), _) => json!(value),
+                (Bound::Spec, Some(ParameterType::List)) => {
+                    json!([parameter_reference(name, "[*]")])
+                }
+                (Bound::Spec, _) => json!(parameter_reference(name, "")),
+            };
+            json!({"name": parameter_name(&step.name, name), "value": value})
+        };
+        step.parameters.iter().map(one).collect()
+    };
+    let params: Vec<_> = steps.iter().flat_map(bound).collect();
+    if !params.is_empty() {
+        task.insert("params".into(), params.into());
+    }
+    if steps.iter().any(|step| uses_source(step)) {
+        let bound = json!([{"name": WORKSPACE_SOURCE, "workspace": WORKSPACE_SOURCE}]);
+        task.insert("workspaces".into(), bound);
+    }
+    task.into()
 }
 
-/// The results of the pipeline: each from the last step that has it.
-fn results(steps: &[ResolvedStep]) -> Vec<Value> {
-    let last = |result: &str| {
-        steps.iter().rev().find(|step| step.results.iter().any(|have| have == result))
-    };
-    DIGEST_RESULTS
-        .into_iter()
-        .chain([URL_RESULT])
-        .filter_map(|result| {
-            let step = &last(result)?.name;
-            Some(json!({"name": result, "type": "string", "value": format!("$(tasks.{step}.results.{result})")}))
-        })
-        .collect()
+/// The results of the pipeline.
+fn results(steps: &[&ResolvedStep]) -> Vec<Value> {
+    let has = |result: &&str| steps.iter().any(|step| step.stage.results.contains_key(*result));
+    let names = DIGEST_RESULTS.into_iter().chain([URL_RESULT]).filter(has);
+    let one = |name: &str| json!({"name": name, "type": "string", "value": format!("$(tasks.{TASK}.results.{name})")});
+    names.map(one).collect()
 }
 
 #[cfg(test)]

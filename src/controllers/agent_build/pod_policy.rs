@@ -25,16 +25,12 @@ impl fmt::Display for Refused {
 
 const NOT_ALLOWED: &str = "this field is not allowed in a build step";
 
-const TASK: &[&str] = &[
-    "description",
-    "displayName",
-    "params",
-    "workspaces",
-    "results",
-    "volumes",
-    "sidecars",
-    "stepTemplate",
-    "steps",
+const TASK: &[&str] =
+    &["description", "displayName", "params", "workspaces", "results", "volumes", "steps"];
+/// What a TaskSpec may have and a build may not, with what to do.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("sidecars", "the steps of a build run in one pod, one after the other: start it in a step"),
+    ("stepTemplate", "the steps of a build run in one pod: write its fields into each step"),
 ];
 const CONTAINER: &[&str] = &[
     "name",
@@ -55,22 +51,6 @@ const CONTAINER: &[&str] = &[
     "stdoutConfig",
     "stderrConfig",
     "results",
-];
-const SIDECAR: &[&str] = &[
-    "name",
-    "image",
-    "command",
-    "args",
-    "script",
-    "env",
-    "envFrom",
-    "workingDir",
-    "computeResources",
-    "securityContext",
-    "imagePullPolicy",
-    "volumeMounts",
-    "workspaces",
-    "ports",
 ];
 const SECURITY_CONTEXT: &[&str] = &[
     "runAsUser",
@@ -122,8 +102,10 @@ impl Check {
             }
         };
         for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
+            let elsewhere = ELSEWHERE.iter().find(|(name, _)| path.is_empty() && name == key);
+            let why = elsewhere.map_or(NOT_ALLOWED, |(_, why)| why);
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            self.refuse(path, NOT_ALLOWED);
+            self.refuse(path, why);
         }
         Some(map)
     }
@@ -144,13 +126,7 @@ impl Check {
     fn task(&mut self, spec: &Value) {
         let Some(task) = self.map(spec, "", TASK) else { return };
         for (path, step) in self.list(task.get("steps"), "steps") {
-            self.container(step, &path, CONTAINER);
-        }
-        if let Some(template) = task.get("stepTemplate") {
-            self.container(template, "stepTemplate", CONTAINER);
-        }
-        for (path, sidecar) in self.list(task.get("sidecars"), "sidecars") {
-            self.container(sidecar, &path, SIDECAR);
+            self.container(step, &path);
         }
         for (path, volume) in self.list(task.get("volumes"), "volumes") {
             self.volume(volume, &path);
@@ -169,8 +145,8 @@ impl Check {
         }
     }
 
-    fn container(&mut self, container: &Value, path: &str, allowed: &[&str]) {
-        let Some(container) = self.map(container, path, allowed) else { return };
+    fn container(&mut self, container: &Value, path: &str) {
+        let Some(container) = self.map(container, path, CONTAINER) else { return };
         if let Some(context) = container.get("securityContext") {
             self.security_context(context, &format!("{path}.securityContext"));
         }
@@ -185,9 +161,6 @@ impl Check {
         }
         for (path, from) in self.list(container.get("envFrom"), &format!("{path}.envFrom")) {
             self.map(from, &path, &["prefix", "configMapRef"]);
-        }
-        for (path, port) in self.list(container.get("ports"), &format!("{path}.ports")) {
-            self.map(port, &path, &["name", "containerPort", "protocol"]);
         }
         self.script(container, path);
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::key::Encoding;
 use super::pod_policy;
+use super::stage::{Stage, stage};
 use super::template::{
     DIGEST_RESULTS, FROM_SPEC, ParameterType, ParameterValue, STEP_KEY, StepSource, Template,
     TemplateStep, WORKSPACE_GIT_AUTH, WORKSPACE_PUSH_AUTH, WORKSPACE_SOURCE, When,
@@ -32,12 +33,12 @@ pub struct ResolvedStep {
     pub task_spec: Value,
     /// Values of its parameters; a parameter that is left to its default is not here.
     pub parameters: BTreeMap<String, Bound>,
-    /// Conditions.
+    /// Conditions. In their inputs, `$(params.x)` is one of [`FROM_SPEC`].
     pub when: Vec<When>,
     /// Names of the workspaces that it uses and that are there.
     pub workspaces: Vec<String>,
-    /// Names of its results.
-    pub results: Vec<String>,
+    /// What it gives to the Task of the build.
+    pub stage: Stage,
 }
 
 /// Where the value of a parameter comes from.
@@ -99,10 +100,11 @@ pub fn resolve(
             let place = format!("spec.buildArgs is set, but template {}", template.name);
             errors.push(TemplateError::UnknownParameter { place, name: "build-args".into() });
         }
-        let results = || steps.iter().flat_map(|step| &step.results);
-        if !results().any(|result| DIGEST_RESULTS.contains(&result.as_str())) {
+        let mut results = steps.iter().flat_map(|step| step.stage.results.keys());
+        if !results.any(|result| DIGEST_RESULTS.contains(&result.as_str())) {
             errors.push(TemplateError::NoDigestResult);
         }
+        errors.extend(disagreements(&steps));
     }
     let required = template.required_parameters.iter();
     errors.extend(required.filter(|name| !set_anywhere.contains(name.as_str())).map(|name| {
@@ -154,10 +156,87 @@ fn resolve_step(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let results = names(&task_spec, "results");
-    let when = template.when.iter().chain(&step.when).cloned().collect();
-    let resolved = ResolvedStep { name: name(), task_spec, parameters, when, workspaces, results };
+    let types = declared.iter().map(|(name, declared)| (name.clone(), declared.type_)).collect();
+    let stage = stage(&step.name, &task_spec, &types).map_err(|problems| {
+        let one = |message| TemplateError::StepInvalid { step: name(), message };
+        problems.into_iter().map(one).collect::<Vec<_>>()
+    })?;
+    let conditions = template.when.iter().chain(&step.when).map(|when| condition(when, globals));
+    let when = conditions.collect::<Result<_, _>>();
+    let when =
+        when.map_err(|message| vec![TemplateError::WhenInvalid { step: name(), message }])?;
+    let resolved = ResolvedStep { name: name(), task_spec, parameters, when, workspaces, stage };
     Ok((resolved, declared.into_keys().collect()))
+}
+
+/// Parameters from the AgentBuild that conditions may ask for: the same source is built once, so no step may depend on the commit.
+const CONDITIONAL: [&str; 5] = ["repo-url", "subfolder", "dockerfile", "image", "insecure"];
+
+/// A condition in which the template's own parameters have their values.
+fn condition(when: &When, globals: &BTreeMap<&str, &ParameterValue>) -> Result<When, String> {
+    let input = replaced(&when.input, |name| match globals.get(name) {
+        _ if CONDITIONAL.contains(&name) => Ok(format!("$(params.{name})")),
+        Some(ParameterValue::Text(text)) if !text.contains("$(") => Ok(text.clone()),
+        Some(_) => Err(format!("the parameter {name} is no text, or has \"$(\" in it")),
+        None => Err(format!(
+            "input can ask for {}, and the global parameters of the template; not for {name}",
+            CONDITIONAL.join(", ")
+        )),
+    })?;
+    Ok(When { input, ..when.clone() })
+}
+
+/// A text in which each `$(params.NAME)` is what `value` gives for it.
+///
+/// # Errors
+/// Those of `value`, and when it holds another reference.
+pub fn replaced(
+    text: &str,
+    value: impl Fn(&str) -> Result<String, String>,
+) -> Result<String, String> {
+    let (mut made, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("$(") {
+        made += before;
+        let (inside, behind) = after.split_once(')').unwrap_or((after, ""));
+        let name = inside.strip_prefix("params.").ok_or_else(|| {
+            format!("input can hold $(params.NAME), and not $({inside}): it is known before the build begins")
+        })?;
+        made += &value(name)?;
+        rest = behind;
+    }
+    Ok(made + rest)
+}
+
+/// What two steps have under one name, and differently.
+fn disagreements(steps: &[ResolvedStep]) -> Vec<TemplateError> {
+    let mut errors = Vec::new();
+    let mut seen: BTreeMap<(&str, &str), (&str, Option<&Value>)> = BTreeMap::new();
+    for step in steps {
+        let Stage { steps, params: _, volumes, results, workspaces } = &step.stage;
+        let shared = results
+            .iter()
+            .map(|(name, item)| ("result", name.as_str(), item))
+            .chain(workspaces.iter().map(|(name, item)| ("workspace", name.as_str(), item)));
+        for (kind, name, item) in shared {
+            let before = *seen.entry((kind, name)).or_insert((&step.name, Some(item)));
+            if before.1 != Some(item) {
+                errors.push(disagreement(before.0, &step.name, kind, name));
+            }
+        }
+        for (kind, all) in [("step", steps), ("volume", volumes)] {
+            for name in all.iter().filter_map(|item| item["name"].as_str()) {
+                if let Some((before, _)) = seen.insert((kind, name), (&step.name, None)) {
+                    errors.push(disagreement(before, &step.name, kind, name));
+                }
+            }
+        }
+    }
+    errors
+}
+
+fn disagreement(one: &str, other: &str, kind: &str, name: &str) -> TemplateError {
+    let what = format!("each has a {kind} {name} of its own");
+    TemplateError::StepsDisagree { one: one.to_owned(), other: other.to_owned(), what }
 }
 
 /// The values of the parameters of a step, and what is wrong with them. From low to high: default of the TaskSpec, globals of the
@@ -290,7 +369,7 @@ fn workspaces(step: &TemplateStep, task_spec: &Value) -> (Vec<String>, Vec<Templ
 fn hash(steps: &[ResolvedStep]) -> String {
     let mut encoding = Encoding::new();
     encoding.list("steps", steps.len());
-    for ResolvedStep { name, task_spec, parameters, when, workspaces: _, results: _ } in steps {
+    for ResolvedStep { name, task_spec, parameters, when, workspaces: _, stage: _ } in steps {
         encoding.text("name", name);
         // Maps of serde_json are sorted.
         encoding.text("task", &task_spec.to_string());

@@ -122,6 +122,18 @@ pub enum ParameterValue {
     List(Vec<String>),
 }
 
+impl When {
+    /// Whether it holds for what `input` is.
+    #[must_use]
+    pub fn holds(&self, input: &str) -> bool {
+        let is_in = self.values.iter().any(|value| value == input);
+        match self.operator {
+            Operator::In => is_in,
+            Operator::NotIn => !is_in,
+        }
+    }
+}
+
 impl ParameterValue {
     /// Its type.
     #[must_use]
@@ -173,7 +185,8 @@ impl fmt::Display for ParameterType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// What is compared; may hold `$(params.x)` and `$(tasks.x.results.y)`.
+    /// What is compared. It may hold `$(params.x)` of the template's globals, and of those from the AgentBuild that are the same for every
+    /// commit with the same source.
     pub input: String,
     /// `in` or `notin`.
     pub operator: Operator,
@@ -219,8 +232,13 @@ pub fn parse(config_map: &str, text: Option<&str>) -> Result<Template, TemplateE
     if let Some(name) = doubled(template.steps.iter().map(|step| step.name.as_str())) {
         return Err(invalid(format!("two steps are called {name}")));
     }
-    if let Some(step) = template.steps.iter().find(|step| !is_dns_label(&step.name)) {
-        return Err(invalid(format!("step name {:?} is no DNS label", step.name)));
+    // It begins the names of parameters, and those begin with a letter.
+    let is_name =
+        |name: &str| is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+    if let Some(step) = template.steps.iter().find(|step| !is_name(&step.name)) {
+        let message =
+            format!("step name {:?} is no DNS label that begins with a letter", step.name);
+        return Err(invalid(message));
     }
     let mut config_maps = template.steps.iter().map(|step| &step.config_map);
     if let Some(name) = config_maps.find(|name| !is_dns_subdomain(name)) {

@@ -27,6 +27,10 @@ pub enum TemplateError {
     WrongParameterType { place: String, name: String, want: ParameterType },
     #[error("{place}: the value of parameter {name} must not contain \"$(\"")]
     UnsafeValue { place: String, name: String },
+    #[error("step {step}: when: {message}")]
+    WhenInvalid { step: String, message: String },
+    #[error("steps {one} and {other} cannot be in one pod: {what}")]
+    StepsDisagree { one: String, other: String, what: String },
     #[error("step {step}: workspace {name} is not there")]
     MissingWorkspace { step: String, name: String },
     #[error(
@@ -52,6 +56,8 @@ impl TemplateError {
             Self::MissingParameter { .. } => "MissingParameter",
             Self::WrongParameterType { .. } => "WrongParameterType",
             Self::UnsafeValue { .. } => "UnsafeValue",
+            Self::WhenInvalid { .. } => "WhenInvalid",
+            Self::StepsDisagree { .. } => "StepsDisagree",
             Self::MissingWorkspace { .. } => "MissingWorkspace",
             Self::WorkspacesNotIsolated { .. } => "WorkspacesNotIsolated",
             Self::NoDigestResult => "NoDigestResult",

@@ -100,15 +100,16 @@ fn b4_every_parameter_from_the_spec_has_its_value_and_type() {
 #[test]
 fn b4_values_reach_no_script() {
     let run = rendered(&spec(), &shipped()).expect("rendered");
-    for task in run["spec"]["pipelineSpec"]["tasks"].as_array().expect("tasks") {
-        for step in task["taskSpec"]["steps"].as_array().expect("steps") {
-            let script = step["script"].as_str().expect("a script");
-            assert!(
-                !script.contains("rm -rf /\"")
-                    && !script.contains("$(params")
-                    && !script.contains("newsroom")
-            );
-        }
+    let task = &run["spec"]["pipelineSpec"]["tasks"][0];
+    let steps = task["taskSpec"]["steps"].as_array().expect("steps");
+    assert_eq!(steps.len(), 3);
+    for step in steps {
+        let script = step["script"].as_str().expect("a script");
+        assert!(
+            !script.contains("rm -rf /\"")
+                && !script.contains("$(params")
+                && !script.contains("newsroom")
+        );
     }
     let mut evil = spec();
     evil.build_args.insert("X".into(), "$(TOKEN)".into());
@@ -119,11 +120,42 @@ fn b4_values_reach_no_script() {
 }
 
 #[test]
-fn a_pipeline_of_one_pod_needs_no_storage_class() {
-    let mut template = shipped();
-    template.steps.drain(..2);
-    let run = rendered(&spec(), &template).expect("rendered");
+fn b3_a_build_is_one_pod_without_a_storage_class() {
+    let run = rendered(&spec(), &shipped()).expect("rendered");
     assert_eq!(run["spec"]["workspaces"], json!([{"name": "source", "emptyDir": {}}]));
+    let tasks = run["spec"]["pipelineSpec"]["tasks"].as_array().expect("tasks");
+    assert_eq!(tasks.len(), 1);
+    let names: Vec<_> = tasks[0]["taskSpec"]["steps"]
+        .as_array()
+        .expect("steps")
+        .iter()
+        .map(|step| step["name"].clone())
+        .collect();
+    assert_eq!(names, ["clone", "verify", "build"]);
+    assert!(!run.to_string().contains("volumeClaimTemplate"));
+}
+
+#[test]
+fn b3_conditions_are_decided_when_the_run_is_made() {
+    let when = |input: &str, values: &[&str]| {
+        let mut template = shipped();
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        let operator = template::Operator::In;
+        template.steps[1].when = vec![template::When { input: input.into(), operator, values }];
+        template
+    };
+    let names = |template: &ResolvedTemplate| -> Vec<String> {
+        let run = rendered(&spec(), template).expect("rendered");
+        let steps = &run["spec"]["pipelineSpec"]["tasks"][0]["taskSpec"]["steps"];
+        let steps = steps.as_array().expect("steps").iter();
+        steps.map(|step| step["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&when("is $(params.insecure)", &["is false"])), ["clone", "verify", "build"]);
+    assert_eq!(names(&when("$(params.insecure)", &["true"])), ["clone", "build"]);
+    let mut never = when("a", &["b"]);
+    never.steps.swap(1, 2);
+    never.steps[1].when = never.steps[2].when.clone();
+    assert_eq!(rendered(&spec(), &never), Err(SpecError::NoDigest));
 }
 
 #[test]

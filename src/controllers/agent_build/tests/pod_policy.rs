@@ -12,7 +12,6 @@ fn b3_what_a_build_needs_is_allowed() {
         "description": "builds", "params": [{"name": "image"}], "results": [{"name": "IMAGE_DIGEST"}],
         "workspaces": [{"name": "source"}],
         "volumes": [{"name": "containers", "emptyDir": {}}, {"name": "p", "projected": {"sources": [{"configMap": {"name": "x"}}]}}],
-        "stepTemplate": {"securityContext": {"allowPrivilegeEscalation": false}},
         "steps": [{
             "name": "build", "image": "$(params.builder)", "script": "#!/bin/sh\necho $(results.IMAGE_DIGEST.path) $(workspaces.source.path)",
             "args": ["$(params.build-args[*])"], "env": [{"name": "IMAGE", "value": "$(params.image)"}],
@@ -55,18 +54,9 @@ fn b3_what_reaches_beyond_the_pod_is_refused_with_its_path() {
             json!({"steps": [{"securityContext": {"procMount": "Unmasked"}}]}),
             "steps[0].securityContext.procMount",
         ),
-        (
-            json!({"stepTemplate": {"securityContext": {"privileged": true}}}),
-            "stepTemplate.securityContext.privileged",
-        ),
-        (
-            json!({"sidecars": [{"securityContext": {"privileged": true}}]}),
-            "sidecars[0].securityContext.privileged",
-        ),
-        (
-            json!({"sidecars": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}),
-            "sidecars[0].ports[0].hostPort",
-        ),
+        (json!({"steps": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}), "steps[0].ports"),
+        (json!({"stepTemplate": {}}), "stepTemplate"),
+        (json!({"sidecars": []}), "sidecars"),
         (json!({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}), "volumes[0].hostPath"),
         (json!({"volumes": [{"name": "x", "secret": {"secretName": "y"}}]}), "volumes[0].secret"),
         (json!({"volumes": [{"name": "x", "csi": {"driver": "y"}}]}), "volumes[0].csi"),

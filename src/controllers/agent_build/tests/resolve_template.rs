@@ -215,3 +215,51 @@ fn b1_the_hash_covers_steps_parameters_and_conditions() {
     let all: BTreeSet<_> = changed.iter().chain([&base]).collect();
     assert_eq!(all.len(), 6);
 }
+
+#[test]
+fn b3_conditions_ask_for_what_is_known_and_the_same_for_the_same_source() {
+    let when = |input: &str| {
+        template(&json!({
+            "when": [{"input": input, "operator": "in", "values": ["x"]}],
+            "globalParameters": [{"name": "level", "value": "high"}],
+        }))
+    };
+    let resolved =
+        resolve(&when("$(params.level)/$(params.insecure)"), &step(TASK), "t", BuildArgs::None);
+    assert_eq!(resolved.expect("resolved").steps[0].when[0].input, "high/$(params.insecure)");
+    for (input, said) in [
+        ("$(tasks.clone.results.commit)", "it is known before the build begins"),
+        ("$(params.revision)", "not for revision"),
+        ("$(params.tag)", "not for tag"),
+        ("$(params.levle)", "not for levle"),
+    ] {
+        let errors = reasons(&when(input), &step(TASK));
+        assert!(errors[0].starts_with("WhenInvalid: step build: when: "), "{errors:?}");
+        assert!(errors[0].contains(said), "{errors:?}");
+    }
+}
+
+#[test]
+fn b3_steps_that_cannot_be_in_one_pod_are_named() {
+    let two = |one: &str, other: &str, first: &str, second: &str| {
+        let steps = [one, other].map(|name| json!({"name": name, "configMap": name}));
+        let source = |task: &str| StepSource { labelled: true, task_spec: Some(task.into()) };
+        let sources =
+            BTreeMap::from([(one.to_owned(), source(first)), (other.to_owned(), source(second))]);
+        reasons(&template(&json!({"steps": steps})), &sources)
+    };
+    let list = TASK.replace("- name: IMAGE_DIGEST", "- {name: IMAGE_DIGEST, type: array}");
+    let said = two("one", "two", TASK, &list);
+    let each = "each has a result IMAGE_DIGEST of its own";
+    assert_eq!(said, [format!("StepsDisagree: steps one and two cannot be in one pod: {each}")]);
+    let both = "{steps: [{name: b, image: x}, {name: c-d, image: x}]}";
+    let digest =
+        "{results: [{name: IMAGE_DIGEST}], steps: [{name: d, image: x}, {name: e, image: x}]}";
+    let said = two("a-b", "a-b-c", both, digest);
+    assert_eq!(
+        said,
+        [
+            "StepsDisagree: steps a-b and a-b-c cannot be in one pod: each has a step a-b-c-d of its own"
+        ]
+    );
+}
