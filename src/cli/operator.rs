@@ -105,10 +105,9 @@ fn account_name(text: &str) -> Result<String, String> {
 
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=error".into()),
-        )
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(
+            |_| "info,kube_client=warn,kube_runtime=error,rustls_platform_verifier=off".into(),
+        ))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();

@@ -67,26 +67,35 @@ pub enum Refused {
         /// Why.
         detail: String,
     },
+    /// Its certificate is not trusted.
+    #[error("the forge cannot be asked: {0}")]
+    NotTrusted(NetError),
 }
 
 impl Refused {
     /// Whether asking again soon may help.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
-        matches!(self, Self::Pause { .. } | Self::Unreachable { .. })
+        matches!(self, Self::Pause { .. } | Self::Unreachable { .. } | Self::NotTrusted(_))
     }
 
     /// What to do.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Token { status: 401, .. } => Some("the token is wrong or has expired"),
             Self::Token { .. } => Some(
                 "the token needs the right to set commit statuses: repo:status or Commit statuses (GitHub), api (GitLab), write:repository (Gitea)",
             ),
-            Self::NotFound { .. } => Some("check that the token may see the repository"),
+            Self::NotFound { .. } => {
+                Some("check that the token may see the repository, and spec.commitStatus.provider")
+            }
             Self::NotARepository => {
                 Some("commit statuses need the URL of the forge itself, not of a mirror")
             }
+            Self::NotTrusted(_) => Some(
+                "ca.crt of the Secret of spec.commitStatus, or of that of spec.secretRef, must have the authority that signed it, or the operator's machine trust it",
+            ),
             _ => None,
         }
     }
@@ -133,8 +142,11 @@ async fn send(
     connection: ClientOptions<'_>,
     body: &Value,
 ) -> Result<(), Refused> {
-    let unreachable = |error: &NetError| Refused::Unreachable { detail: error.to_string() };
-    let client = dialler.client(&url, connection).map_err(|error| unreachable(&error))?;
+    let unreachable = |error: NetError| match error {
+        NetError::CertificateNotTrusted { .. } => Refused::NotTrusted(error),
+        error => Refused::Unreachable { detail: error.to_string() },
+    };
+    let client = dialler.client(&url, connection).map_err(unreachable)?;
     let host = url.host_str().unwrap_or_default().to_owned();
     let (name, value) = authorization(forge, token).ok_or_else(|| Refused::Token {
         host: host.clone(),
@@ -147,7 +159,7 @@ async fn send(
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *request.body_mut() = Some(body.to_string().into());
-    let response = client.execute(request).await.map_err(|error| unreachable(&error))?;
+    let response = client.execute(request).await.map_err(unreachable)?;
     judge(host, response).await
 }
 

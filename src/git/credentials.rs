@@ -112,6 +112,22 @@ impl Credentials {
         ClientOptions { user_agent, roots, identity, proxy: self.proxy.as_ref() }
     }
 
+    /// Whether a key of a Secret means something here.
+    #[must_use]
+    pub fn knows(key: &str) -> bool {
+        Self::all_keys().any(|known| known == key)
+    }
+
+    /// The keys that mean something, for people.
+    #[must_use]
+    pub fn keys() -> String {
+        Self::all_keys().collect::<Vec<_>>().join(", ")
+    }
+
+    fn all_keys() -> impl Iterator<Item = &'static str> {
+        HTTP_KEYS.into_iter().chain(SSH_KEYS).chain(APP_KEYS)
+    }
+
     /// The GitHub App that these are of, if they need a token.
     #[must_use]
     pub const fn app(&self) -> Option<&GitHubApp> {
@@ -232,6 +248,12 @@ impl Credentials {
 
     /// Which authorities are trusted, and the client certificate: what connections to the server need besides a user.
     fn of_tls(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
+        // As other tools called them once.
+        for (old, new) in [("caFile", "ca.crt"), ("certFile", "tls.crt"), ("keyFile", "tls.key")] {
+            if data.contains_key(old) && !data.contains_key(new) {
+                return Err(NoCredentials::new(format!("it has {old}"), format!("call it {new}")));
+            }
+        }
         let roots = data.get("ca.crt").cloned();
         let identity = match (data.get("tls.crt"), data.get("tls.key")) {
             (Some(certificate), Some(key)) => Some([certificate, &b"\n"[..], key].concat()),

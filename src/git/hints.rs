@@ -6,7 +6,7 @@ use super::ssh::HostKeyProblem;
 
 /// What to do about a server's certificate that is wrong whoever signed it.
 const WRONG_CERTIFICATE: &str =
-    "whoever runs the server has to renew it; check the host in the URL, and the clock here";
+    "whoever runs the server has to renew it; check the clock here, too";
 
 impl GitError {
     /// What to do next, if that is known.
@@ -24,7 +24,13 @@ impl GitError {
                 "ca.crt of the Secret is PEM: blocks that begin with BEGIN CERTIFICATE"
             }
             Self::CertificateNotTrusted { why } if why.contains("authority") => {
-                "the operator's machine must trust the authority that signed it, or ca.crt of the Secret of spec.secretRef have it"
+                "put the authority that signed it into ca.crt of the Secret of spec.secretRef, or let the operator's machine trust it; what ca.crt has now, if anything, did not sign it"
+            }
+            Self::CertificateNotTrusted { why } if why.contains("subjectAltName") => {
+                "whoever runs the server has to make it with the host in it: openssl req -addext subjectAltName=DNS:HOST"
+            }
+            Self::CertificateNotTrusted { why } if why.contains("host") => {
+                "use a host in the URL that is in it, or let whoever runs the server make it for this one"
             }
             Self::CertificateNotTrusted { .. } => WRONG_CERTIFICATE,
             Self::ClientCertificateRefused { .. } => {

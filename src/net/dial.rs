@@ -27,7 +27,7 @@ use super::tls;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// What to do about a proxy that makes no connection.
 const PROXY_HINT: &str =
-    "check address, username and password of the proxy, and that it allows this host";
+    "check the host in the URL, and address, username and password of the proxy";
 /// How long an idle connection is kept.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
 
@@ -380,7 +380,9 @@ impl From<reqwest::Error> for NetError {
         // The client's words for a proxy that does not answer CONNECT with 200.
         let inner = match inner.strip_prefix("tunnel error: ") {
             Some("proxy authorization required") => "it wants other credentials",
-            Some("unsuccessful") => "it wants other credentials, or does not allow this host",
+            Some("unsuccessful") => {
+                "it does not connect to this host: it cannot, does not allow it, or wants other credentials"
+            }
             _ => &inner,
         };
         let detail = shown(&format!("{kind}: {inner}"));

@@ -19,6 +19,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::{NetError, shown};
 
+/// Names of a certificate that are shown.
+const MAX_NAMES: usize = 3;
 /// The protocols above TLS, the preferred one first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
@@ -242,9 +244,19 @@ pub(super) fn certificate_problem(problem: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "it is not valid yet".into()
         }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "it is for another host".into()
+        CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            "it names no host: it has no subjectAltName".into()
         }
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            // As `DnsName("git.example")`.
+            let bare = |name: &'_ String| {
+                let inside = name.split_once('(').map_or(name.as_str(), |(_, inside)| inside);
+                inside.trim_end_matches(')').trim_matches('"').to_owned()
+            };
+            let names = presented.iter().take(MAX_NAMES).map(bare);
+            shown(&format!("it is for another host: {}", names.collect::<Vec<_>>().join(", ")))
+        }
+        CertificateError::NotValidForName => "it is for another host".into(),
         problem if is_of_authority(problem) => {
             "it is self-signed, or that of an authority, and not known here".into()
         }

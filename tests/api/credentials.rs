@@ -60,6 +60,31 @@ impl Team<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn g2_a_password_that_was_changed_before_the_old_one_ended_is_used_within_the_poll() {
+    let cluster = cluster().await;
+    let operator = shared_operator(cluster).await;
+    let team = Team::new(cluster, "rotated", &[("m.yaml", &model("a"))]).await;
+    cluster.grant_secrets(&team.namespace, &[operator]);
+    team.want_authorization(ONE);
+    let origin = json!({"convoke.dev/git-origins": team.url().replace("/team.git", "")});
+    team.put_credentials("canary-one", origin.clone()).await;
+    // Whoever waits for a retry waits too long here.
+    let spec = json!({"secretRef": {"name": "git"}, "interval": "2s", "retryInterval": "10m"});
+    team.create_sync(spec).await;
+    team.wait_ready("True").await;
+    team.put_credentials("canary-two", origin).await;
+    team.want_authorization(TWO);
+    team.push(&[("n.yaml", Some(&model("b")))]).await;
+    eventually(SOON, "the new password is used", || async {
+        let models = team.models().await;
+        if models == ["a", "b"] { Ok(()) } else { Err(models) }
+    })
+    .await;
+    let events = cluster.kubectl(&["-n", &team.namespace, "get", "events", "-o", "yaml"]);
+    assert!(!events.contains("AuthenticationFailed"), "{events}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn g2_authorities_and_proxies_that_are_mended_are_used_at_the_next_try() {
     let cluster = cluster().await;
     let operator = shared_operator(cluster).await;
@@ -94,7 +119,7 @@ async fn g2_authorities_and_proxies_that_are_mended_are_used_at_the_next_try() {
     team.create_sync(spec).await;
     let told = ready(&team.reason("ProxyFailed").await).message;
     assert!(
-        told.contains("the proxy is that of the Secret of spec.proxySecretRef: check address, username and password"),
+        told.contains("the proxy is that of the Secret of spec.proxySecretRef: check the host in the URL, and address, username and password"),
         "{told}"
     );
     through("canary").await;
@@ -241,11 +266,11 @@ async fn g2_a_github_app_gets_one_token_until_it_is_refused() {
         team.request().await;
     }
     assert_eq!(*github.given.lock().expect("lock"), 1);
-    // It was revoked: another one is asked for.
+    // It was revoked: another one is asked for at once.
     team.want_authorization(&header("ghs_canary2"));
-    team.request().await;
-    team.reason("AuthenticationFailed").await;
+    team.push(&[("n.yaml", Some(&model("b")))]).await;
     team.wait_ready("True").await;
+    assert_eq!(team.models().await, ["a", "b"]);
     assert_eq!(*github.given.lock().expect("lock"), 2);
     let kinds = "gitsyncs,agents,modelapis,configmaps,deployments,events";
     let mut all = cluster.kubectl(&["-n", &team.namespace, "get", kinds, "-o", "yaml"]);

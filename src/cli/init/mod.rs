@@ -154,6 +154,11 @@ async fn init(args: Args) -> Result<ExitCode, Failure> {
         let failure = Failure::new(USAGE, format!("the credentials cannot be used: {problem}"));
         Failure { hint, ..failure }
     };
+    if let Some(key) = secret.keys().find(|key| !Credentials::knows(key)) {
+        let message = format!("{key} is no key of a Secret with credentials");
+        let hint = format!("--from-file KEY=FILE, where KEY is one of {}", Credentials::keys());
+        return Err(Failure::new(USAGE, message).hint(hint));
+    }
     let mut credentials = Credentials::default();
     if !secret.is_empty() {
         credentials = Credentials::of(&secret, &args.url).map_err(refused)?;

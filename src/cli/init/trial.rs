@@ -136,7 +136,7 @@ fn failure(error: &GitError) -> Failure {
             "give a private key and the keys of the server: --from-file identity=FILE --from-file known_hosts=FILE",
         ),
         GitError::CertificateNotTrusted { why } if why.contains("authority") => Some(
-            "give the authority that signed it: --from-file ca.crt=FILE (this machine may trust others than the operator's)",
+            "give the authority that signed it: --from-file ca.crt=FILE (what was given, if anything, did not sign it; this machine may trust others than the operator's)",
         ),
         GitError::ClientCertificateRefused { .. } => {
             Some("the client certificate is --from-file tls.crt=FILE --from-file tls.key=FILE")

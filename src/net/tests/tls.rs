@@ -62,8 +62,8 @@ fn v12_a_self_signed_certificate_is_trusted_for_its_names_and_its_time_only() {
         (params.not_before, params.not_after) = (date(4000, 1, 1), date(4001, 1, 1));
     });
     for (server, host, why) in [
-        (&server, "other.example", "it is for another host"),
-        (&server, "127.0.0.1", "it is for another host"),
+        (&server, "other.example", "it is for another host: git.example"),
+        (&server, "127.0.0.1", "it is for another host: git.example"),
         (&old, "git.example", "it has expired"),
         (&young, "git.example", "it is not valid yet"),
     ] {

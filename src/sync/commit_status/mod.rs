@@ -62,7 +62,7 @@ pub struct CommitStatuses {
 #[derive(Default)]
 struct Told {
     uid: String,
-    status: Option<CommitStatus>,
+    status: Option<(CommitStatus, CommitStatusSpec)>,
     /// The last failure that was published as an event.
     failure: Option<String>,
 }
@@ -231,10 +231,10 @@ impl Reconciler for CommitStatuses {
             if told.uid != uid {
                 *told = Told { uid, ..Told::default() };
                 if since < self.started.saturating_sub(MAX_AGE_AT_START).unwrap_or(Timestamp::MIN) {
-                    told.status = Some(status.clone());
+                    told.status = Some((status.clone(), spec.clone()));
                 }
             }
-            if told.status.as_ref() == Some(&status) {
+            if told.status.as_ref().is_some_and(|known| *known == (status.clone(), spec.clone())) {
                 return Ok(Next::Settled);
             }
         }
@@ -244,7 +244,7 @@ impl Reconciler for CommitStatuses {
         tracing::info!(object = %key, commit = status.commit, state = ?status.state, "the forge was told");
         let mut told = self.told.lock();
         let told = told.entry(key).or_default();
-        (told.status, told.failure) = (Some(status), None);
+        (told.status, told.failure) = (Some((status, spec)), None);
         Ok(Next::Settled)
     }
 }

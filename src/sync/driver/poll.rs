@@ -26,6 +26,19 @@ async fn unpanicked<T>(
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or(Err(SourceError::Panicked))
 }
 
+/// Whether other credentials may help: those of the Secret may be newer than those that were used.
+const fn is_of_credentials(reason: SourceReason) -> bool {
+    matches!(
+        reason,
+        SourceReason::AuthenticationFailed
+            | SourceReason::HostKeyNotTrusted
+            | SourceReason::CertificateNotTrusted
+            | SourceReason::ProxyFailed
+            // What many servers say to somebody who may not read it.
+            | SourceReason::RepositoryNotFound
+    )
+}
+
 /// How old an answer of the remote may be that it has given to another GitSync before this poll. Half of the time between two polls: then
 /// the remote of all of them is asked as often as that of one.
 fn max_age(spec: &GitSyncSpec, trigger: Trigger) -> Option<Duration> {
@@ -157,6 +170,27 @@ impl Driver {
         }
     }
 
+    /// Reads the Secrets again that a server or a proxy has refused, and asks for another token of a GitHub App. Returns whether these are other
+    /// credentials.
+    async fn has_new_credentials(
+        &self,
+        key: &Key,
+        source: &mut Source,
+        spec: &GitSyncSpec,
+    ) -> bool {
+        if source.is_local() || (spec.secret_ref.is_none() && spec.proxy_secret_ref.is_none()) {
+            return false;
+        }
+        let (known, dialler) = (&mut source.known_credentials, &self.settings.dialler);
+        let operator = &self.settings.rules.operator;
+        let before = known.credentials().clone();
+        known.distrust();
+        let permit = self.concurrency.poll(&key.namespace).await;
+        let read = known.refresh(&self.client, &key.namespace, spec, operator, dialler).await;
+        drop(permit);
+        read.is_ok() && *known.credentials() != before
+    }
+
     /// Reads the credentials, the keys and the variables of a GitSync, and then its newest commit. Returns the variables, and whether
     /// something new was read.
     async fn refresh(
@@ -183,22 +217,19 @@ impl Driver {
         };
         drop(permit);
         let (values, result) = match values {
-            Ok(values) => (values.clone(), unpanicked(source.refresh(spec, key, values)).await),
+            Ok(values) => {
+                let mut result = unpanicked(source.refresh(spec, key, values.clone())).await;
+                if result.as_ref().is_err_and(|error| is_of_credentials(error.reason()))
+                    && self.has_new_credentials(key, source, spec).await
+                {
+                    source.ask_as_known();
+                    result = unpanicked(source.refresh(spec, key, values.clone())).await;
+                }
+                (values, result)
+            }
             Err(error) => (None, Err(error)),
         };
         if let Err(error) = &result {
-            if matches!(
-                error.reason(),
-                SourceReason::AuthenticationFailed
-                    | SourceReason::HostKeyNotTrusted
-                    | SourceReason::CertificateNotTrusted
-                    | SourceReason::ProxyFailed
-                    // What many servers say to somebody who may not read it.
-                    | SourceReason::RepositoryNotFound
-            ) {
-                // They may have been changed: the next try reads them again.
-                source.known_credentials.distrust();
-            }
             if error.reason().is_of_signature() {
                 source.known_keys.doubt();
             }

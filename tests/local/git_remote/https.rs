@@ -53,7 +53,7 @@ async fn g1_https_with_a_certificate_that_proves_nothing_asks_nothing() {
     for (front, host, roots, why) in [
         (&honest, "localhost", None, "no authority known here signed it"),
         (&honest, "localhost", Some(other.pem()), "no authority known here signed it"),
-        (&honest, "127.0.0.1", Some(ours.pem()), "it is for another host"),
+        (&honest, "127.0.0.1", Some(ours.pem()), "it is for another host: localhost"),
         (&expired, "localhost", Some(ours.pem()), "it has expired"),
     ] {
         let error = remote(front, &world, host, roots).resolve().await.unwrap_err();

@@ -51,22 +51,22 @@ async fn d7_certificates_that_are_not_trusted_are_told_with_what_to_do() {
 
     insta::assert_snapshot!(told(&honest.url("localhost"), &BTreeMap::new()).await, @r#"
     error: the server's certificate is not trusted: no authority known here signed it
-    hint: give the authority that signed it: --from-file ca.crt=FILE (this machine may trust others than the operator's)
+    hint: give the authority that signed it: --from-file ca.crt=FILE (what was given, if anything, did not sign it; this machine may trust others than the operator's)
     exit code 3
     "#);
     insta::assert_snapshot!(told(&honest.url("localhost"), &data(&clients)).await, @r#"
     error: the server's certificate is not trusted: no authority known here signed it
-    hint: give the authority that signed it: --from-file ca.crt=FILE (this machine may trust others than the operator's)
+    hint: give the authority that signed it: --from-file ca.crt=FILE (what was given, if anything, did not sign it; this machine may trust others than the operator's)
     exit code 3
     "#);
     insta::assert_snapshot!(told(&honest.url("127.0.0.1"), &data(&ours)).await, @r#"
-    error: the server's certificate is not trusted: it is for another host
-    hint: whoever runs the server has to renew it; check the host in the URL, and the clock here
+    error: the server's certificate is not trusted: it is for another host: localhost
+    hint: use a host in the URL that is in it, or let whoever runs the server make it for this one
     exit code 3
     "#);
     insta::assert_snapshot!(told(&expired.url("localhost"), &data(&ours)).await, @r#"
     error: the server's certificate is not trusted: it has expired
-    hint: whoever runs the server has to renew it; check the host in the URL, and the clock here
+    hint: whoever runs the server has to renew it; check the clock here, too
     exit code 3
     "#);
     let no_pem = BTreeMap::from([("ca.crt", "no certificate".to_owned())]);

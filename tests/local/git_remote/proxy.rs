@@ -51,7 +51,7 @@ async fn g2_a_proxy_that_refuses_or_is_away_is_told() {
         (
             server.address(),
             "canary2",
-            "the proxy failed: cannot connect: it wants other credentials",
+            "the proxy failed: cannot connect: it does not connect to this host: it cannot, does not allow it, or wants other credentials",
         ),
         (
             format!("http://{nobody}"),
