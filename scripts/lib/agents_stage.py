@@ -31,7 +31,7 @@ source "$1/scripts/lib/common.sh"
 operator_namespace=convoke-system namespace=team-a
 source "$ROOT/scripts/lib/in_cluster.sh"
 export KUBECONFIG=$STATE/kubeconfig PATH=$STATE/bin:$PATH
-images+=(web pydantic-ai-server)
+images+=("${@:2}")
 operator_options=(--allow-addresses=10.96.0.0/16 --allow-addresses=10.197.0.0/16)
 provide_images
 install_operator
@@ -57,6 +57,9 @@ def is_ready(value):
 class Stage:
     """The cluster, and what is done in it. Nothing is there before `up`."""
 
+    # Images besides those that the operator takes by default.
+    more_images = ("web", "pydantic-ai-server")
+
     def __init__(self):
         self.root = ROOT
         self.cluster = None
@@ -79,16 +82,20 @@ class Stage:
         self.cluster.options = []
         self.state = self.cluster.state
         self.cluster.command("up", "--node")
-        self.kubectl = self.cluster.kubectl
-        self.api = Api(json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")))
+        self.connect()
         self.install()
         self.provide_model()
         self.provide_team()
 
+    def connect(self):
+        """From now on the cluster is asked."""
+        self.kubectl = self.cluster.kubectl
+        self.api = Api(json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")))
+
     def install(self):
         """Installs the operator, from deploy/."""
         done = subprocess.run(
-            ["bash", "-c", INSTALL, "bash", str(ROOT)],
+            ["bash", "-c", INSTALL, "bash", str(ROOT), *self.more_images],
             env=os.environ | {"CONVOKE_STATE": str(self.state)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -136,12 +143,16 @@ class Stage:
         self.namespace(team.NAMESPACE)
         self.give_provider_key(team.NAMESPACE)
         self.make_repository()
+        self.sync()
+        self.provide_asker()
+
+    def sync(self):
+        """Gives the team what team.yaml gives, and syncs its repository."""
         given = (ROOT / "deploy/team.yaml").read_text()
         address = f"http://{self.machine()}:{self.serve_repository()}/remote.git"
         given = given.replace("https://git.example.com/team-a/agents.git", address)
         given += "  path: ./team\n  interval: 5s\n"
         self.kubectl("apply", "--server-side", "-f", "-", text=given)
-        self.provide_asker()
 
     def give_provider_key(self, namespace):
         """The key of the model's provider, as a person makes it."""
@@ -182,13 +193,17 @@ class Stage:
             (self.state / folder).mkdir()
             self.git("init", "--quiet", "--initial-branch=main", *kind, folder=folder)
         self.git("remote", "add", "origin", str(self.state / "remote.git"))
-        self.commit(team.files())
+        self.commit(self.first_files())
+
+    def first_files(self):
+        """The files of the first commit, below team/."""
+        return team.files()
 
     def commit(self, files):
         """Commits and pushes files of team/ (name: text, None to remove it); gives the commit."""
         for name, text in files.items():
             path = self.state / "work/team" / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             if text is None:
                 path.unlink()
             else:

@@ -17,6 +17,7 @@ PLACES = {
     "mcpservers": OURS,
     "modelapis": OURS,
     "gitsyncs": OURS,
+    "agentbuilds": OURS,
     "deployments": APPS,
     "replicasets": APPS,
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",

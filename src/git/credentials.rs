@@ -23,6 +23,8 @@ const TOKEN_USER: &str = "x-access-token";
 /// The keys that are understood over http, and over ssh.
 const HTTP_KEYS: [&str; 7] =
     ["username", "password", "bearerToken", "token", "ca.crt", "tls.crt", "tls.key"];
+/// What Flux called `ca.crt`, `tls.crt` and `tls.key` once.
+const OLD_KEYS: [&str; 3] = ["caFile", "certFile", "keyFile"];
 const SSH_KEYS: [&str; 2] = ["identity", "known_hosts"];
 /// The keys of a GitHub App. The fourth one may be missing.
 const APP_KEYS: [&str; 4] =
@@ -125,7 +127,7 @@ impl Credentials {
     }
 
     fn all_keys() -> impl Iterator<Item = &'static str> {
-        HTTP_KEYS.into_iter().chain(SSH_KEYS).chain(APP_KEYS)
+        HTTP_KEYS.into_iter().chain(SSH_KEYS).chain(APP_KEYS).chain(OLD_KEYS)
     }
 
     /// The GitHub App that these are of, if they need a token.
@@ -225,7 +227,7 @@ impl Credentials {
             let problem = "it has more than one of username with password, bearerToken, token, and a GitHub App";
             return Err(NoCredentials::new(problem, "leave one of them"));
         }
-        if !app && !HTTP_KEYS.iter().any(|key| has(key)) {
+        if !app && !HTTP_KEYS.iter().chain(&OLD_KEYS).any(|key| has(key)) {
             return Err(nothing(data, false));
         }
         let text = |key: &str| text(data, key);
@@ -248,14 +250,9 @@ impl Credentials {
 
     /// Which authorities are trusted, and the client certificate: what connections to the server need besides a user.
     fn of_tls(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, NoCredentials> {
-        // As other tools called them once.
-        for (old, new) in [("caFile", "ca.crt"), ("certFile", "tls.crt"), ("keyFile", "tls.key")] {
-            if data.contains_key(old) && !data.contains_key(new) {
-                return Err(NoCredentials::new(format!("it has {old}"), format!("call it {new}")));
-            }
-        }
-        let roots = data.get("ca.crt").cloned();
-        let identity = match (data.get("tls.crt"), data.get("tls.key")) {
+        let either = |new: &str, old: &str| data.get(new).or_else(|| data.get(old));
+        let roots = either("ca.crt", OLD_KEYS[0]).cloned();
+        let identity = match (either("tls.crt", OLD_KEYS[1]), either("tls.key", OLD_KEYS[2])) {
             (Some(certificate), Some(key)) => Some([certificate, &b"\n"[..], key].concat()),
             (None, None) => None,
             (Some(_), None) => return Err(missing("tls.key", "tls.crt")),

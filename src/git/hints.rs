@@ -8,6 +8,11 @@ use super::ssh::HostKeyProblem;
 const WRONG_CERTIFICATE: &str =
     "whoever runs the server has to renew it; check the clock here, too";
 
+/// Whether a certificate is refused because of who signed it. The texts begin with fixed words; names that the server shows come after them.
+pub fn is_of_authority(why: &str) -> bool {
+    why.starts_with("no authority") || why.starts_with("it is self-signed")
+}
+
 impl GitError {
     /// What to do next, if that is known.
     #[must_use]
@@ -23,13 +28,13 @@ impl GitError {
             Self::InvalidRoots { .. } => {
                 "ca.crt of the Secret is PEM: blocks that begin with BEGIN CERTIFICATE"
             }
-            Self::CertificateNotTrusted { why } if why.contains("authority") => {
+            Self::CertificateNotTrusted { why } if is_of_authority(why) => {
                 "put the authority that signed it into ca.crt of the Secret of spec.secretRef, or let the operator's machine trust it; what ca.crt has now, if anything, did not sign it"
             }
-            Self::CertificateNotTrusted { why } if why.contains("subjectAltName") => {
+            Self::CertificateNotTrusted { why } if why.starts_with("it names no host") => {
                 "whoever runs the server has to make it with the host in it: openssl req -addext subjectAltName=DNS:HOST"
             }
-            Self::CertificateNotTrusted { why } if why.contains("host") => {
+            Self::CertificateNotTrusted { why } if why.starts_with("it is for another host") => {
                 "use a host in the URL that is in it, or let whoever runs the server make it for this one"
             }
             Self::CertificateNotTrusted { .. } => WRONG_CERTIFICATE,

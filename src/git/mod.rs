@@ -65,6 +65,7 @@ pub use self::credentials::{Credentials, NoCredentials, are_for, origin};
 pub use self::error::GitError;
 pub use self::followers::Wake;
 pub use self::github_app::{AppToken, GitHubApp, NoToken};
+pub use self::hints::is_of_authority;
 pub use self::local::{Folder, open_local, repository_root};
 pub use self::repository::Repositories;
 pub use self::snapshot::Snapshot;

@@ -135,7 +135,7 @@ fn failure(error: &GitError) -> Failure {
         GitError::CredentialsNeeded => Some(
             "give a private key and the keys of the server: --from-file identity=FILE --from-file known_hosts=FILE",
         ),
-        GitError::CertificateNotTrusted { why } if why.contains("authority") => Some(
+        GitError::CertificateNotTrusted { why } if git::is_of_authority(why) => Some(
             "give the authority that signed it: --from-file ca.crt=FILE (what was given, if anything, did not sign it; this machine may trust others than the operator's)",
         ),
         GitError::ClientCertificateRefused { .. } => {

@@ -45,7 +45,6 @@ const CONTAINER: &[&str] = &[
     "securityContext",
     "imagePullPolicy",
     "volumeMounts",
-    "workspaces",
     "timeout",
     "onError",
     "stdoutConfig",
@@ -203,7 +202,9 @@ impl Check {
         let args = self.list(container.get("args"), &format!("{path}.args"));
         let words: Vec<_> = command.iter().chain(&args).collect();
         // `sh -c TEXT`, `bash -euc TEXT`: the words are program text, too.
-        let is_text = container.get("script").is_none()
+        let has_script =
+            container.get("script").and_then(Value::as_str).is_some_and(|s| !s.is_empty());
+        let is_text = !has_script
             && words.iter().any(|(_, word)| word.as_str().is_some_and(takes_program_text));
         for (place, word) in words {
             let in_command = command.iter().any(|(p, _)| p == place);

@@ -169,15 +169,23 @@ fn resolve_step(
     Ok((resolved, declared.into_keys().collect()))
 }
 
-/// Parameters from the AgentBuild that conditions may ask for: the same source is built once, so no step may depend on the commit.
-const CONDITIONAL: [&str; 5] = ["repo-url", "subfolder", "dockerfile", "image", "insecure"];
+/// Parameters from the AgentBuild that conditions may ask for: those that are part of the build key. What is built once for the same key must
+/// not depend on anything else, such as the commit.
+const CONDITIONAL: [&str; 4] = ["subfolder", "dockerfile", "image", "insecure"];
 
 /// A condition in which the template's own parameters have their values.
 fn condition(when: &When, globals: &BTreeMap<&str, &ParameterValue>) -> Result<When, String> {
+    if when.values.iter().any(|value| value.contains("$(")) {
+        return Err("values are compared as they are: they must not contain \"$(\"".into());
+    }
+    if when.input.contains("$$") {
+        return Err("input must not contain \"$$\"".into());
+    }
     let input = replaced(&when.input, |name| match globals.get(name) {
         _ if CONDITIONAL.contains(&name) => Ok(format!("$(params.{name})")),
-        Some(ParameterValue::Text(text)) if !text.contains("$(") => Ok(text.clone()),
-        Some(_) => Err(format!("the parameter {name} is no text, or has \"$(\" in it")),
+        // It is looked at again with the values of the AgentBuild.
+        Some(ParameterValue::Text(text)) if !text.contains(['$', '(']) => Ok(text.clone()),
+        Some(_) => Err(format!("the parameter {name} is no text, or has \"$\" or \"(\" in it")),
         None => Err(format!(
             "input can ask for {}, and the global parameters of the template; not for {name}",
             CONDITIONAL.join(", ")

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::template::{ParameterType, WORKSPACE_SOURCE};
+use super::template::ParameterType;
 
 /// The longest name of a step: Tekton's container is called `step-` and the name.
 const MAX_STEP_NAME: usize = 58;
@@ -71,7 +71,8 @@ pub fn stage(
         .filter_map(named)
         .map(|volume| (volume.clone(), format!("{name}-{volume}")))
         .collect();
-    let scope = Scope { name, declared, steps: &steps };
+    let workspaces: Vec<_> = list("workspaces").iter().filter_map(named).collect();
+    let scope = Scope { name, declared, steps: &steps, workspaces: &workspaces };
     let mut stage = Stage::default();
     for (at, step) in all_steps.iter().enumerate() {
         let mut step = scope.rewritten(step, &mut errors);
@@ -94,9 +95,9 @@ pub fn stage(
         }
         stage.steps.push(step);
     }
-    for volume in list("volumes") {
-        let mut volume = scope.rewritten(volume, &mut errors);
-        if let Some(new) = named(&volume).as_ref().and_then(|volume| volumes.get(volume)) {
+    for before in list("volumes") {
+        let mut volume = scope.rewritten(before, &mut errors);
+        if let Some(new) = named(before).as_ref().and_then(|volume| volumes.get(volume)) {
             if new.len() > MAX_VOLUME_NAME {
                 errors.push(format!(
                     "its volume {new} has a name of more than {MAX_VOLUME_NAME} characters"
@@ -126,24 +127,15 @@ pub fn stage(
     }
     for workspace in list("workspaces") {
         if let Some(of) = named(workspace) {
+            if workspace.to_string().contains("$(") {
+                errors.push(format!("its workspace {of} must not contain \"$(\""));
+            }
             let mut workspace = workspace.clone();
             without_description(&mut workspace);
             stage.workspaces.insert(of, workspace);
         }
     }
-    only_here(&mut stage);
     if errors.is_empty() { Ok(stage) } else { Err(errors) }
-}
-
-/// Lets only these steps have the workspaces besides the source: those with credentials.
-fn only_here(stage: &mut Stage) {
-    let own: Vec<_> = stage.workspaces.keys().filter(|name| *name != WORKSPACE_SOURCE).collect();
-    for step in &mut stage.steps {
-        if step.get("workspaces").is_none() && !own.is_empty() {
-            let names: Vec<_> = own.iter().map(|name| json!({"name": name})).collect();
-            step["workspaces"] = names.into();
-        }
-    }
 }
 
 fn without_description(item: &mut Value) {
@@ -158,6 +150,7 @@ struct Scope<'a> {
     declared: &'a BTreeMap<String, ParameterType>,
     /// New names of its steps.
     steps: &'a BTreeMap<String, String>,
+    workspaces: &'a [String],
 }
 
 impl Scope<'_> {
@@ -187,6 +180,13 @@ impl Scope<'_> {
                 rest = &rest[before.len()..];
                 break;
             };
+            // What is inside of another one is what counts.
+            if let Some(nested) = inside.rfind("$(") {
+                made += "$(";
+                made += &inside[..nested];
+                rest = &after[nested..];
+                continue;
+            }
             match self.reference(inside) {
                 Ok(new) => made += &new,
                 Err(error) => errors.push(error),
@@ -213,10 +213,23 @@ impl Scope<'_> {
             "steps" => {
                 let rest = rest.trim_start_matches('.');
                 let (of, rest) = rest.split_once('.').unwrap_or((rest, ""));
+                // Exit codes go by the name of the container.
+                let (prefix, of) = match of.strip_prefix("step-") {
+                    Some(of) if rest.starts_with("exitCode") => ("step-", of),
+                    _ => ("", of),
+                };
                 match self.steps.get(of) {
-                    Some(new) => Ok(format!("$(steps.{new}.{rest})")),
+                    Some(_) if prefix.is_empty() && rest.starts_with("exitCode") => {
+                        no("write $(steps.step-NAME.exitCode.path)")
+                    }
+                    Some(new) => Ok(format!("$(steps.{prefix}{new}.{rest})")),
                     None => no("it has no such step"),
                 }
+            }
+            "workspaces" => {
+                let of = rest.trim_start_matches('.').split('.').next().unwrap_or_default();
+                let is_own = self.workspaces.iter().any(|own| own == of);
+                if is_own { same() } else { no("it declares no such workspace") }
             }
             "inputs" => no("write $(params.NAME)"),
             "tasks" | "finally" | "outputs" => no("a step of a build sees no other task"),

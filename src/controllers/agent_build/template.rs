@@ -185,8 +185,7 @@ impl fmt::Display for ParameterType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// What is compared. It may hold `$(params.x)` of the template's globals, and of those from the AgentBuild that are the same for every
-    /// commit with the same source.
+    /// What is compared. It may hold `$(params.x)` of the template's globals, and of those from the AgentBuild that are part of the build key.
     pub input: String,
     /// `in` or `notin`.
     pub operator: Operator,

@@ -23,6 +23,8 @@ fn g2_each_way_to_log_in_becomes_one_header() {
     let certificate = params.self_signed(&key).expect("a certificate").pem();
     let trusting = of(&[("ca.crt", &certificate)]).expect("only an authority");
     assert_eq!(trusting, Credentials::trusting(certificate.clone().into_bytes()));
+    let old = of(&[("caFile", &certificate), ("token", "t")]).expect("as Flux called it");
+    assert_eq!(old.roots.as_deref(), Some(certificate.as_bytes()));
     let key = key.serialize_pem();
     let identity =
         of(&[("tls.crt", &certificate), ("tls.key", &key)]).expect("a client certificate").identity;

@@ -170,13 +170,14 @@ impl Driver {
         }
     }
 
-    /// Reads the Secrets again that a server or a proxy has refused, and asks for another token of a GitHub App. Returns whether these are other
-    /// credentials.
+    /// Reads the Secrets again because of what a server or a proxy has refused. The token of a GitHub App is asked for anew if it was refused.
+    /// Returns whether these are other credentials.
     async fn has_new_credentials(
         &self,
         key: &Key,
         source: &mut Source,
         spec: &GitSyncSpec,
+        reason: SourceReason,
     ) -> bool {
         if source.is_local() || (spec.secret_ref.is_none() && spec.proxy_secret_ref.is_none()) {
             return false;
@@ -184,10 +185,17 @@ impl Driver {
         let (known, dialler) = (&mut source.known_credentials, &self.settings.dialler);
         let operator = &self.settings.rules.operator;
         let before = known.credentials().clone();
-        known.distrust();
+        if reason == SourceReason::AuthenticationFailed {
+            known.distrust();
+        } else {
+            known.doubt();
+        }
         let permit = self.concurrency.poll(&key.namespace).await;
         let read = known.refresh(&self.client, &key.namespace, spec, operator, dialler).await;
         drop(permit);
+        if let Err(error) = &read {
+            tracing::warn!(object = %key, %error, "the Secrets cannot be read again");
+        }
         read.is_ok() && *known.credentials() != before
     }
 
@@ -219,8 +227,9 @@ impl Driver {
         let (values, result) = match values {
             Ok(values) => {
                 let mut result = unpanicked(source.refresh(spec, key, values.clone())).await;
-                if result.as_ref().is_err_and(|error| is_of_credentials(error.reason()))
-                    && self.has_new_credentials(key, source, spec).await
+                if let Err(error) = &result
+                    && is_of_credentials(error.reason())
+                    && self.has_new_credentials(key, source, spec, error.reason()).await
                 {
                     source.ask_as_known();
                     result = unpanicked(source.refresh(spec, key, values.clone())).await;
@@ -230,6 +239,10 @@ impl Driver {
             Err(error) => (None, Err(error)),
         };
         if let Err(error) = &result {
+            if is_of_credentials(error.reason()) {
+                // They may be changed: the next poll reads them first.
+                source.known_credentials.doubt();
+            }
             if error.reason().is_of_signature() {
                 source.known_keys.doubt();
             }

@@ -56,6 +56,11 @@ fn b3_what_reaches_beyond_the_pod_is_refused_with_its_path() {
         ),
         (json!({"steps": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}), "steps[0].ports"),
         (json!({"stepTemplate": {}}), "stepTemplate"),
+        (json!({"steps": [{"workspaces": [{"name": "push-auth"}]}]}), "steps[0].workspaces"),
+        (
+            json!({"steps": [{"script": "", "command": ["sh"], "args": ["-c", "$(params.subfolder)"]}]}),
+            "steps[0].args[1]",
+        ),
         (json!({"sidecars": []}), "sidecars"),
         (json!({"volumes": [{"name": "x", "hostPath": {"path": "/"}}]}), "volumes[0].hostPath"),
         (json!({"volumes": [{"name": "x", "secret": {"secretName": "y"}}]}), "volumes[0].secret"),

@@ -231,6 +231,8 @@ fn b3_conditions_ask_for_what_is_known_and_the_same_for_the_same_source() {
         ("$(tasks.clone.results.commit)", "it is known before the build begins"),
         ("$(params.revision)", "not for revision"),
         ("$(params.tag)", "not for tag"),
+        ("$(params.repo-url)", "not for repo-url"),
+        ("$$(params.level)", "must not contain"),
         ("$(params.levle)", "not for levle"),
     ] {
         let errors = reasons(&when(input), &step(TASK));

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 fn made(name: &str, yaml: &str) -> Result<Stage, Vec<String>> {
@@ -57,17 +59,33 @@ steps:
     assert_eq!(stage.params[0], level);
     assert_eq!(stage.params[2]["type"], "array");
     assert_eq!(stage.results["found"], json!({"name": "found"}));
-    // Credentials are for the steps of this one only.
-    for step in &stage.steps {
-        assert_eq!(step["workspaces"], json!([{"name": "git-auth"}]));
-    }
+    assert_eq!(stage.workspaces.keys().collect::<Vec<_>>(), ["git-auth", "source"]);
+}
+
+#[test]
+fn b3_what_is_inside_of_another_reference_follows_too() {
+    let yaml = "
+params: [{name: level}]
+steps:
+  - name: a
+    image: x
+    args: ['$(cmd $(params.level))', 'a $( b $(params.level) c', '$$(params.level)', '$(steps.step-b.exitCode.path)']
+  - {name: b, image: x}
+";
+    let stage = made("scan", yaml).expect("a stage");
+    let args = [
+        "$(cmd $(params.scan_level))",
+        "a $( b $(params.scan_level) c",
+        "$$(params.scan_level)",
+        "$(steps.step-scan-b.exitCode.path)",
+    ];
+    assert_eq!(stage.steps[0]["args"], json!(args));
 }
 
 #[test]
 fn b3_a_step_alone_has_the_name_of_the_templates_step() {
     let stage = made("clone", "{steps: [{name: anything, image: x}]}").expect("a stage");
     assert_eq!(stage.steps[0]["name"], "clone");
-    assert_eq!(stage.steps[0].get("workspaces"), None);
 }
 
 #[test]
@@ -79,6 +97,16 @@ fn b3_what_refers_to_nothing_is_told() {
         ("{steps: [{image: '$(params[x])'}]}", "write $(params.NAME)"),
         ("{steps: [{image: $(tasks.clone.results.x)}]}", "a step of a build sees no other task"),
         ("{steps: [{image: $(steps.other.results.x)}]}", "it has no such step"),
+        (
+            "{steps: [{name: a, image: $(steps.a.exitCode.path)}]}",
+            "write $(steps.step-NAME.exitCode.path)",
+        ),
+        ("{steps: [{image: $(workspaces.push-auth.path)}]}", "it declares no such workspace"),
+        (
+            "{workspaces: [{name: source, mountPath: /w/$(params.x)}], steps: [{image: x}]}",
+            "must not contain",
+        ),
+        ("{steps: [{image: $(a $(params.x))}]}", "it declares no such parameter"),
         (
             "{steps: [{image: x, volumeMounts: [{name: nowhere}]}]}",
             "a volume that is not among its volumes: \"nowhere\"",
